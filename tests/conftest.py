@@ -4,6 +4,7 @@ import copy
 import gc
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -47,6 +48,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # As a shell starts what runs in the background; what tests start and interrupt would ignore it too.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--quick"):
         settings.load_profile("quick")
     if config.pluginmanager.hasplugin("cacheprovider") and not hasattr(config, "workerinput"):
@@ -60,7 +64,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Let no search among all objects, of Python's collector or of a verification, go through what was imported."""
+    """Let no search among all objects, of Python's collector or of a verification, go through what was imported.
+
+    From here on no compiled module is written: tests edit programs faster than the times of files tell Python.
+    """
+    sys.dont_write_bytecode = True
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     gc.collect()
     gc.freeze()
 

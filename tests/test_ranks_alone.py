@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import forked  # noqa: E402
 from command_line import fails, runner  # noqa: E402
 from msgspec.structs import replace  # noqa: E402
 from torchrun import command_on_ranks  # noqa: E402
@@ -132,7 +133,7 @@ def test_a_sample_is_the_corners_of_the_mesh_and_where_shards_are_uneven(
 ) -> None:
     (tmp_path / "spec.py").write_text(MESHES)
     run = runner(tmp_path, clean_environment)
-    done = run("capture", "spec.py:loss", "--ranks", "sample", "--world", "8", "-o", "run.{rank}-of-{world}.gir")
+    done = run("capture", "spec.py:loss", "--ranks=sample", "--world", "8", "-o", "run.{rank}-of-{world}.gir")
     assert done.returncode == 0, done.stderr
     # Ten columns on four are 3, 3, 3 and 1.
     written = sorted(path.name for path in tmp_path.glob("*.gir"))
@@ -201,3 +202,24 @@ def test_what_does_not_say_a_rank_is_refused(
     assert main(["capture", "spec.py:loss", *words.split()]) == 2
     assert message in capsys.readouterr().err
     assert [*tmp_path.iterdir()] == []
+
+
+def test_two_ranks_in_one_process_are_refused(tmp_path: Path, clean_environment: dict[str, str]) -> None:
+    (tmp_path / "spec.py").write_text(MESHES)
+    (tmp_path / "both.py").write_text(
+        "from gradir.cli.main import main\n"
+        "for rank in '03':\n"
+        "    words = ['--rank', rank, '--world', '8', '-o', f'{rank}.gir']\n"
+        "    print(main(['capture', 'spec.py:loss', *words]), flush=True)\n"
+    )
+    done = forked.run([sys.executable, "both.py"], cwd=tmp_path, env=clean_environment, text=True)
+    assert done.stdout == "0\n2\n"
+    said = "gradir: --rank 3: this process has been rank 0, and torch remembers its mesh: use another process\n"
+    assert done.stderr.endswith(said)
+    assert not (tmp_path / "3.gir").exists()
+
+
+def test_one_rank_and_several_do_not_go_together(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["capture", "spec.py:loss", "--rank", "1", "--ranks", "all", "--world", "4"])
+    assert "argument --ranks: not allowed with argument --rank" in capsys.readouterr().err

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Final, NamedTuple
@@ -27,6 +27,8 @@ _RAISED: Final = 1
 _TROUBLE: Final = 2
 _EVERY: Final = 0.02
 """Seconds between two looks at who has ended."""
+
+_WHICH: Final = "--ranks"
 
 _START: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from gradir.cli.main import main; sys.exit(main())"
@@ -93,7 +95,7 @@ class _Ranks:
         options = self._options
         given, rest = list(options.arguments), list(options.program_arguments)
         end = len(given) - len(rest) - 1
-        words = given[:end] if given[end] == "--" else given
+        words = _of_one(given[:end] if given[end] == "--" else given)
         own = ["--rank", str(rank), "--world", str(options.world), "-o", self.file(rank)]
         told = (Path(self._folder) / f"{rank}.told").open("w+b")
         process = subprocess.Popen(  # noqa: S603 (gradir itself)
@@ -104,6 +106,16 @@ class _Ranks:
             env={"OMP_NUM_THREADS": "1", **os.environ},
         )
         return _Running(process, told)
+
+
+def _of_one(words: Sequence[str]) -> Iterator[str]:
+    """The words of a command without which ranks it is of."""
+    left = iter(words)
+    for word in left:
+        if word == _WHICH:
+            next(left)
+        elif not word.startswith(f"{_WHICH}="):
+            yield word
 
 
 def for_ranks(options: argparse.Namespace, rank: int) -> str:

@@ -21,14 +21,15 @@ _MOST: Final = 10_000_000
 
 def add_rank_options(parser: Parser) -> None:
     """Add the options that say which ranks, of how many."""
-    parser.add_argument(
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
         "--rank",
         metavar="R",
         dest="ranks",
         type=_rank,
         help="with --world, capture as rank R of so many: in one process, without data, and nothing is sent",
     )
-    parser.add_argument(
+    which.add_argument(
         "--ranks",
         dest="ranks",
         choices=("sample", "all"),

@@ -19,6 +19,7 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import traceback
 from contextlib import suppress
@@ -71,6 +72,8 @@ def _start_over(request: dict[str, Any], descriptors: list[int]) -> None:
         stream = _stream(number, getattr(sys, f"__{name}__"), unbuffered=unbuffered)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
+    sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
+    tempfile.tempdir = None
     importlib.invalidate_caches()
 
 

@@ -12,13 +12,16 @@ from torch import distributed
 
 from gradir.errors import CaptureError, SpecError
 from gradir.frontends.pytorch import private
-from gradir.frontends.pytorch.fake import replaced
+from gradir.frontends.pytorch.replacing import replaced
 
 __all__ = ["is_standing_in", "standing_in"]
 
 _SAID: Final = ("rank", "world_size")
 _ELSEWHERE: Final[Mapping[str, str]] = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "GROUP_RANK": "0"}
 """What a launcher says beside the number of the process, and what nobody connects to."""
+
+_been: Final[list[int]] = []
+"""The rank that this process has stood in for: of another mesh torch would take what it remembers of the first."""
 
 
 @contextmanager
@@ -31,10 +34,7 @@ def standing_in(rank: int, world: int) -> Iterator[None]:
     Raises:
         CaptureError: this torch cannot, there is a process group already, or the program makes none.
     """
-    if not distributed.is_available():
-        raise CaptureError("--world needs a torch built with distributed, and this one is not")
-    if distributed.is_initialized():
-        raise CaptureError("--world makes a process group of its own, and there is one already: use another process")
+    _check(rank)
     try:
         backend, store = private.unsent_backend()
     except (ImportError, AttributeError) as error:
@@ -62,12 +62,29 @@ def standing_in(rank: int, world: int) -> Iterator[None]:
             entered.enter_context(replaced(maker, make.__name__, init_process_group))
         entered.enter_context(replaced(distributed.distributed_c10d, private.MAKE_GROUP, make_group))
         entered.callback(_forget)
+        _been.append(rank)
         yield
         if not distributed.is_initialized():
             raise CaptureError(
                 f"--world {world}: the program has made no process group: it has to call "
                 "torch.distributed.init_process_group or init_device_mesh"
             )
+
+
+def _check(rank: int) -> None:
+    """Refuse what cannot be a rank.
+
+    Raises:
+        CaptureError: this torch cannot, or this process has a process group or has been another rank.
+    """
+    if not distributed.is_available():
+        raise CaptureError("--world needs a torch built with distributed, and this one is not")
+    if _been:
+        raise CaptureError(
+            f"--rank {rank}: this process has been rank {_been[0]}, and torch remembers its mesh: use another process"
+        )
+    if distributed.is_initialized():
+        raise CaptureError("--world makes a process group of its own, and there is one already: use another process")
 
 
 def is_standing_in() -> bool:

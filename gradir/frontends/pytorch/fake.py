@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from types import FrameType
 from typing import Any, Final
+from weakref import KeyedRef, getweakrefs
 
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from gradir.frontends.pytorch import private
+from gradir.frontends.pytorch.replacing import replaced
+from gradir.frontends.pytorch.unbuilt import Unbuilt, unbuilt
 
-__all__ = ["replaced", "without_data"]
+__all__ = ["without_data"]
 
 _MOST: Final = 1_000
 """The elements of the largest tensor with values: as many as a model has layers, not as one has channels."""
@@ -30,13 +33,16 @@ class _Fakes(private.FakeTensorMode):  # type: ignore[misc]
     tensors by which a device mesh says which process is where are real.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, devices: Unbuilt) -> None:
         super().__init__(allow_non_fake_inputs=True)
+        self._devices = devices
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if _in_mesh():
             with private.unset_fake_temporarily():
                 return func(*args, **(kwargs or {}))
+        if kwargs and "device" in kwargs:
+            kwargs = {**kwargs, "device": self._devices.place(kwargs["device"])}
         return super().__torch_dispatch__(func, types, args, kwargs)
 
     def may_turn_const(self, t: torch.Tensor) -> bool:
@@ -54,11 +60,17 @@ class _Fakes(private.FakeTensorMode):  # type: ignore[misc]
             values = func(*args, **(kwargs or {}))
         return self.fake_tensor_converter.from_real_tensor(self, values, make_constant=True)
 
+    def forget(self, tensor: torch.Tensor) -> None:
+        """Let go of what torch remembers a tensor by, for which it would not put another in its place."""
+        made = private.remembered(self)
+        for reference in getweakrefs(tensor):
+            if isinstance(reference, KeyedRef) and made.get(reference.key) is tensor:
+                del made[reference.key]
+
 
 @contextmanager
 def without_data() -> Iterator[None]:
     """Make every tensor without data meanwhile, and send none where a model is built that several processes train."""
-    build: Callable[..., None] = DistributedDataParallel.__init__
 
     def build_alone(self: object, *args: Any, **options: Any) -> None:
         build(self, *args, **{**options, "init_sync": False})
@@ -68,26 +80,21 @@ def without_data() -> Iterator[None]:
         with torch.no_grad():
             return tensor.normal_(mean, std)
 
-    with (
-        replaced(DistributedDataParallel, "__init__", build_alone),
-        replaced(nn.init, private.TRUNCATED_NORMAL, draw_once),
-        _Fakes(),
-    ):
-        yield
+    with ExitStack() as entered:
+        fakes = _Fakes(entered.enter_context(unbuilt()))
+        swap: Callable[..., None] = torch.utils.swap_tensors
 
+        def swap_fakes(*tensors: torch.Tensor) -> None:
+            for tensor in tensors:
+                fakes.forget(tensor)
+            swap(*tensors)
 
-@contextmanager
-def replaced(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
-    """Put a function in the place of another one meanwhile, if there is one."""
-    old = getattr(owner, name, None)
-    if old is None:
+        build: Callable[..., None] = DistributedDataParallel.__init__
+        entered.enter_context(replaced(DistributedDataParallel, "__init__", build_alone))
+        entered.enter_context(replaced(nn.init, private.TRUNCATED_NORMAL, draw_once))
+        entered.enter_context(replaced(torch.utils, "swap_tensors", swap_fakes))
+        entered.enter_context(fakes)
         yield
-        return
-    setattr(owner, name, function)
-    try:
-        yield
-    finally:
-        setattr(owner, name, old)
 
 
 def _in_mesh() -> bool:

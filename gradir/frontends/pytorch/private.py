@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from functools import lru_cache
 from importlib import import_module
 from operator import attrgetter, methodcaller
 from types import CodeType, FrameType, ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import torch
 from torch.autograd.function import BackwardCFunction
@@ -189,6 +189,9 @@ _FAKE: Final = "torch._subclasses.fake_tensor"
 FakeTensor: Final = _found(f"{_FAKE}.FakeTensor", "to tell tensors that have no data")
 FakeTensorMode: Final = _found(f"{_FAKE}.FakeTensorMode", "to capture without data")
 unset_fake_temporarily: Final = _found(f"{_FAKE}.unset_fake_temporarily", "to keep the tensors of meshes real")
+_REMEMBERED: Final = _word(
+    "torch._subclasses.meta_utils:tensor_memo", "to move a model without data", "such models are refused"
+)
 TRUNCATED_NORMAL: Final = _word(
     "torch.nn.init._no_grad_trunc_normal_", "to build what is initialised so without data", "such models are refused"
 )
@@ -332,6 +335,13 @@ def unsent_backend() -> tuple[str, Callable[[], Any]]:
         ImportError: this torch has none.
     """
     return NOT_SENDING, import_module(_UNSENT_BACKEND).FakeStore
+
+
+def remembered(mode: Any) -> MutableMapping[Any, torch.Tensor]:
+    """The tensors without data by what a mode made them of."""
+    return cast(
+        "MutableMapping[Any, torch.Tensor]", getattr(mode.fake_tensor_converter.meta_converter, _REMEMBERED, {})
+    )
 
 
 def makers_of_groups() -> Iterator[ModuleType]:
