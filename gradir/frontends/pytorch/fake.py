@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,14 +15,18 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from gradir.errors import CaptureError
 from gradir.frontends.pytorch import private
+from gradir.frontends.pytorch.absent import Absent, absent
 from gradir.frontends.pytorch.replacing import replaced
-from gradir.frontends.pytorch.unbuilt import Unbuilt, unbuilt
 
 __all__ = ["without_data"]
 
 _MOST: Final = 1_000
 """The elements of the largest tensor with values: as many as a model has layers, not as one has channels."""
+
+_UNSYNCED: Final = "init_sync"
+_ELSE: Final = "use a newer torch, or torchrun"
 
 _MESHES: Final = "torch.distributed.device_mesh"
 
@@ -33,7 +38,7 @@ class _Fakes(private.FakeTensorMode):  # type: ignore[misc]
     tensors by which a device mesh says which process is where are real.
     """
 
-    def __init__(self, devices: Unbuilt) -> None:
+    def __init__(self, devices: Absent) -> None:
         super().__init__(allow_non_fake_inputs=True)
         self._devices = devices
 
@@ -71,9 +76,14 @@ class _Fakes(private.FakeTensorMode):  # type: ignore[misc]
 @contextmanager
 def without_data() -> Iterator[None]:
     """Make every tensor without data meanwhile, and send none where a model is built that several processes train."""
+    can_build = _UNSYNCED in inspect.signature(DistributedDataParallel.__init__).parameters
 
     def build_alone(self: object, *args: Any, **options: Any) -> None:
-        build(self, *args, **{**options, "init_sync": False})
+        if not can_build:
+            raise CaptureError(
+                f"torch {torch.__version__} cannot build a DistributedDataParallel without data: {_ELSE}"
+            )
+        build(self, *args, **{**options, _UNSYNCED: False})
 
     def draw_once(tensor: torch.Tensor, mean: float, std: float, *_: Any, **__: Any) -> torch.Tensor:
         # torch looks at what it drew, to draw again what fell outside.
@@ -81,7 +91,7 @@ def without_data() -> Iterator[None]:
             return tensor.normal_(mean, std)
 
     with ExitStack() as entered:
-        fakes = _Fakes(entered.enter_context(unbuilt()))
+        fakes = _Fakes(entered.enter_context(absent()))
         swap: Callable[..., None] = torch.utils.swap_tensors
 
         def swap_fakes(*tensors: torch.Tensor) -> None:

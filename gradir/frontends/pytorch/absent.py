@@ -1,4 +1,4 @@
-"""A device that torch is built without: what a program puts on it is on the CPU, where there are no data anyway."""
+"""A device that the machine lacks: what a program puts on it is on the CPU, since there are no data anyway."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from gradir.errors import warn
 from gradir.frontends.pytorch.replacing import replaced
 
-__all__ = ["Unbuilt", "unbuilt"]
+__all__ = ["Absent", "absent"]
 
 _CPU: Final = "cpu"
 _NUMBERED: Final = "cuda"
@@ -23,17 +23,17 @@ _ON_DEVICES: Final = ("device_ids", "output_device")
 """The first options of a wrapper, in this order."""
 
 
-class Unbuilt:
+class Absent:
     """Knows which devices a program asked for in vain."""
 
     def __init__(self) -> None:
         self._asked: set[str] = set()
 
     def place(self, device: Any) -> Any:
-        """The device, or the CPU where torch is built without it: its engine would end the process."""
+        """The device, or the CPU where there is none: torch's engine would fail, or end the process."""
         # A number is one of CUDA's devices.
         kind = _NUMBERED if isinstance(device, int) else device and torch.device(device).type
-        if kind is None or _built(kind):
+        if kind is None or _is_there(kind):
             return device
         self._asked.add(kind)
         return torch.device(_CPU)
@@ -41,15 +41,15 @@ class Unbuilt:
     def tell(self) -> None:
         """Warn that a program has other devices than it asked for."""
         if self._asked:
-            warn(f"this torch is built without {' and '.join(sorted(self._asked))}: cpu stands in its place")
+            warn(f"there is no {' and no '.join(sorted(self._asked))} device here: cpu stands in its place")
 
 
 @contextmanager
-def unbuilt() -> Iterator[Unbuilt]:
+def absent() -> Iterator[Absent]:
     """Let a program that was written for such a device say so to torch meanwhile, and warn in the end."""
-    devices = Unbuilt()
+    devices = Absent()
     with ExitStack() as entered:
-        if not _built(_NUMBERED):
+        if not _is_there(_NUMBERED):
             # One function for each, since torch keeps a table of its functions by what they are.
             for function in (set_device, synchronize, current_device):
                 entered.enter_context(replaced(torch.cuda, function.__name__, function))
@@ -73,7 +73,7 @@ def current_device() -> int:
     return 0
 
 
-def _move(entered: ExitStack, devices: Unbuilt) -> None:
+def _move(entered: ExitStack, devices: Absent) -> None:
     """Leave tensors that are moved to such a device where they are."""
     move: Callable[..., torch.Tensor] = torch.Tensor.to
 
@@ -91,7 +91,7 @@ def _move(entered: ExitStack, devices: Unbuilt) -> None:
         entered.enter_context(replaced(torch.Tensor, function.__name__, function))
 
 
-def _distribute(entered: ExitStack, devices: Unbuilt) -> None:
+def _distribute(entered: ExitStack, devices: Absent) -> None:
     """Make what several processes train, and their meshes, on the CPU."""
     meshes = import_module("torch.distributed.device_mesh").DeviceMesh
     build: Callable[..., None] = DistributedDataParallel.__init__
@@ -104,12 +104,13 @@ def _distribute(entered: ExitStack, devices: Unbuilt) -> None:
     def make_beside(self: object, device_type: str, *args: Any, **options: Any) -> None:
         make(self, torch.device(devices.place(device_type)).type, *args, **options)
 
-    if not _built(_NUMBERED):
+    if not _is_there(_NUMBERED):
         entered.enter_context(replaced(DistributedDataParallel, "__init__", build_beside_none))
     entered.enter_context(replaced(meshes, "__init__", make_beside))
 
 
 @lru_cache(maxsize=64)
-def _built(kind: str) -> bool:
-    asked = getattr(getattr(torch.backends, kind, None), "is_built", None)
+def _is_there(kind: str) -> bool:
+    owners: Iterator[Any] = (getattr(place, kind, None) for place in (torch, torch.backends))
+    asked = next((owner.is_available for owner in owners if hasattr(owner, "is_available")), None)
     return asked is None or bool(asked())
