@@ -43,6 +43,8 @@ _OWN: Final = ("torch.distributed.", "torch.nn.parallel.")
 
 _COLLECTIVES: Final = "torch.distributed.nn."
 _RANKS: Final = frozenset({"src", "dst"})
+_RANK_OF_GROUP: Final = "rank"
+_RANK_OF_ALL: Final = "global_rank"
 _DISTRIBUTED_TENSORS: Final = "torch.distributed.tensor"
 
 
@@ -65,7 +67,7 @@ class Groups:
         group = next(filter(_is_group, kept.values()), None)
         is_collective = _module_of(getattr(type(fn), FORWARD_CLASS, None)).startswith(_COLLECTIVES)
         for name, value in kept.items():
-            if name == "rank" and (is_collective or group is not None) and value == distributed.get_rank(group):
+            if (is_collective or group is not None) and _is_own_rank(name, value, group):
                 # Which rank this is says nothing of the graph.
                 continue
             if is_collective and name == "group" and value is None:
@@ -200,6 +202,12 @@ def _placement(placement: object) -> str:
 
 def _joined(words: object) -> object:
     return ", ".join(words) if type(words) is tuple and all(type(word) is str for word in words) else words
+
+
+def _is_own_rank(name: str, value: object, group: Any) -> bool:
+    return (name == _RANK_OF_GROUP and value == distributed.get_rank(group)) or (
+        name == _RANK_OF_ALL and value == distributed.get_rank()
+    )
 
 
 def _is_for_its_own_use(value: object) -> bool:
