@@ -89,7 +89,9 @@ def test_ranks_that_do_the_same_have_the_same_bytes_and_count_what_they_hold(tmp
         "forward_input_placements": ("tp:Shard(1)",),
         "grad_placements": None,
     }
-    assert attributes("tp", "h.0/_to_torch_tensor:1") == {"dtensor_spec": ("tp:Shard(1)",), "grad_placements": None}
+    # torch 2.14 keeps the stride of the local part too.
+    kept = {"dtensor_spec": ("tp:Shard(1)",), "grad_placements": None}
+    assert attributes("tp", "h.0/_to_torch_tensor:1").items() >= kept.items()
     assert attributes("sequence", "redistribute:1")["current_spec"] == ("tp:Partial(sum)",)
 
     def placements(name: str) -> dict[str, tuple[str, ...]]:
