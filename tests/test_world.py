@@ -35,9 +35,15 @@ def net(*, size: int = 2, branch: bool = True) -> Graph:
 
 
 def ranked(
-    rank: int, collectives: Sequence[Collective] = (), *, graph: Graph | None = None, groups=None, world: int = 4
+    rank: int,
+    collectives: Sequence[Collective] = (),
+    *,
+    graph: Graph | None = None,
+    groups=None,
+    world: int = 4,
+    **of_pipeline: int,
 ) -> Graph:
-    rank_record = Rank(rank, world, groups=groups or {"world": tuple(range(world))})
+    rank_record = Rank(rank, world, groups=groups or {"world": tuple(range(world))}, **of_pipeline)
     return replace(graph or net(), rank=rank_record, collectives=tuple(collectives))
 
 
@@ -186,6 +192,10 @@ def test_graphs_that_differ_in_sizes_alone_are_one_group(tmp_path: Path) -> None
         ([], "^there is nothing to compare"),
         ([net()], "^graph 0 does not say which rank it is of: capture it with --collectives$"),
         ([ranked(1), ranked(1)], "^graph 0 and graph 1 are both of rank 1: give the files of one run$"),
+        (
+            [ranked(0), ranked(1, stage=0, stages=2)],
+            "^graph 1 is of a pipeline of 2 stages, and graph 0 of 0: give the files of one run, captured in one way$",
+        ),
         ([ranked(0), ranked(1, world=2)], "^graph 1 is rank 1 of 2, and graph 0 rank 0 of 4: "),
         (
             [ranked(0, groups={"tp": (0, 1)}), ranked(1, groups={"tp": (1, 2)})],

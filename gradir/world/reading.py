@@ -106,6 +106,11 @@ def _check_one_run(ranks: Sequence[RankFile]) -> None:
                 f"{one.name} is rank {rank.rank} of {rank.world}, and {first.name} rank {first.rank.rank} of "
                 f"{first.rank.world}: give the files of one run"
             )
+        if rank.stages != first.rank.stages:
+            raise GradirError(
+                f"{one.name} is of a pipeline of {rank.stages} stages, and {first.name} of {first.rank.stages}: "
+                "give the files of one run, captured in one way"
+            )
         kind = id(one.collectives), frozenset((label, len(members)) for label, members in rank.groups.items())
         if kind not in checked:
             checked.add(kind)
