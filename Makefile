@@ -102,7 +102,7 @@ tutorials: $(VENV)/.ready-test ## rewrite what the commands of docs/tutorials pr
 	$(BIN)/python tests/support/tutorials.py
 
 site: $(VENV)/.ready-test ## build the documentation with a live page of every example and review into site/
-	$(BIN)/python docs/live_pages.py .site/live
+	GRADIR_JAX_PYTHON=$(firstword $(wildcard .venv-jax-*/bin/python)) $(BIN)/python docs/live_pages.py .site/live
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo 'site/index.html opens from the disk, and asks no host for anything'
 

@@ -2,16 +2,18 @@
 
 python docs/live_pages.py FOLDER [NAME ...]
 
-It needs torch and transformers; the examples of JAX need JAX, flax and equinox, and are left out without them. Run from
-the project's root. FOLDER gets the pages and ``live.json``, which lists them. With names, SPECs of examples or edits,
-it gets these alone.
+It needs torch and transformers. The examples of JAX need JAX, flax and equinox, here or in the environment whose Python
+``GRADIR_JAX_PYTHON`` names, and are left out without them. Run from the project's root. FOLDER gets the pages and
+``live.json``, which lists them. With names, SPECs of examples or edits, it gets these alone.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Container, Iterator
 from pathlib import Path
@@ -27,9 +29,12 @@ SHOWN_WITH = {
     "gpt.py:GPT": ("--input", "int64[2,16]"),
     "resnet.py:ResNet": ("--input", "float32[2,3,32,32]"),
     "llama.py:loss": ("--fake",),
-    "jax_mlp.py:score": ("--input", "float32[4,3]"),
+    "jax_mlp.py:score": ("--input", "float32[16]", "--input", "float32[4,16]"),
+    **{f"jax_modules.py:{kind}": ("--input", "float32[8,4]") for kind in ("Linen", "Nnx")},
+    "jax_modules.py:Equinox": ("--input", "float32[4]"),
 }
 """The options that a SPEC needs, by its name."""
+JAX_PYTHON = os.environ.get("GRADIR_JAX_PYTHON")
 WITHOUT_A_GRAPH = frozenset({"policy.py:sampled"})
 """What has no graph, to show what is said of it."""
 
@@ -46,14 +51,18 @@ def specs() -> Iterator[tuple[str, str]]:
 
 def examples(folder: Path, names: Container[str]) -> Iterator[dict[str, Any]]:
     """A page of every example that can be captured here."""
-    has_jax = all(importlib.util.find_spec(name) for name in ("jax", "flax", "equinox"))
+    has_jax = bool(JAX_PYTHON) or all(importlib.util.find_spec(name) for name in ("jax", "flax", "equinox"))
     for spec, told in specs():
         if spec not in names or spec in WITHOUT_A_GRAPH or (spec.startswith("jax_") and not has_jax):
             continue
         name = re.sub(r"\W+", "-", spec.replace(".py:", "-")).lower()
         options = SHOWN_WITH.get(spec, ())
         graph = folder / f"{name}.gir"
-        _gradir("capture", f"examples/{spec}", *options, "-o", str(graph))
+        line = ("capture", f"examples/{spec}", *options, "-o", str(graph))
+        if spec.startswith("jax_") and JAX_PYTHON:
+            subprocess.run([JAX_PYTHON, "-m", "gradir", *line], check=True)  # noqa: S603 (who builds the site names it)
+        else:
+            _gradir(*line)
         _gradir("export", str(graph), "-O", f"title={spec}", "-o", str(folder / f"{name}.html"))
         yield {"page": f"{name}.html", "spec": spec, "told": told, "nodes": len(gradir.load(graph).nodes)}
         graph.unlink()

@@ -13,7 +13,7 @@ from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
 from gradir.errors import warn
-from gradir.frontends.pytorch.replacing import replaced
+from gradir.frontends.pytorch.substitution import substituted
 
 __all__ = ["Absent", "absent"]
 
@@ -52,7 +52,7 @@ def absent() -> Iterator[Absent]:
         if not _is_there(_NUMBERED):
             # One function for each, since torch keeps a table of its functions by what they are.
             for function in (set_device, synchronize, current_device):
-                entered.enter_context(replaced(torch.cuda, function.__name__, function))
+                entered.enter_context(substituted(torch.cuda, function.__name__, function))
             _move(entered, devices)
         if distributed.is_available():
             _distribute(entered, devices)
@@ -88,7 +88,7 @@ def _move(entered: ExitStack, devices: Absent) -> None:
         return to(tensor, _NUMBERED)
 
     for function in (to, cuda):
-        entered.enter_context(replaced(torch.Tensor, function.__name__, function))
+        entered.enter_context(substituted(torch.Tensor, function.__name__, function))
 
 
 def _distribute(entered: ExitStack, devices: Absent) -> None:
@@ -105,8 +105,8 @@ def _distribute(entered: ExitStack, devices: Absent) -> None:
         make(self, torch.device(devices.place(device_type)).type, *args, **options)
 
     if not _is_there(_NUMBERED):
-        entered.enter_context(replaced(DistributedDataParallel, "__init__", build_beside_none))
-    entered.enter_context(replaced(meshes, "__init__", make_beside))
+        entered.enter_context(substituted(DistributedDataParallel, "__init__", build_beside_none))
+    entered.enter_context(substituted(meshes, "__init__", make_beside))
 
 
 @lru_cache(maxsize=64)

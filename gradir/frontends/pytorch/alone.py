@@ -12,7 +12,7 @@ from torch import distributed
 
 from gradir.errors import CaptureError, SpecError
 from gradir.frontends.pytorch import private
-from gradir.frontends.pytorch.replacing import replaced
+from gradir.frontends.pytorch.substitution import substituted
 
 __all__ = ["is_standing_in", "standing_in"]
 
@@ -59,8 +59,8 @@ def standing_in(rank: int, world: int) -> Iterator[None]:
     with ExitStack() as entered:
         entered.enter_context(_environment({**_ELSEWHERE, **{name: str(number) for name, number in local.items()}}))
         for maker in makers:
-            entered.enter_context(replaced(maker, make.__name__, init_process_group))
-        entered.enter_context(replaced(distributed.distributed_c10d, private.MAKE_GROUP, make_group))
+            entered.enter_context(substituted(maker, make.__name__, init_process_group))
+        entered.enter_context(substituted(distributed.distributed_c10d, private.MAKE_GROUP, make_group))
         entered.callback(_forget)
         _been.append(rank)
         yield

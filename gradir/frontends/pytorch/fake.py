@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.absent import Absent, absent
-from gradir.frontends.pytorch.replacing import replaced
+from gradir.frontends.pytorch.substitution import substituted
 
 __all__ = ["without_data"]
 
@@ -100,9 +100,9 @@ def without_data() -> Iterator[None]:
             swap(*tensors)
 
         build: Callable[..., None] = DistributedDataParallel.__init__
-        entered.enter_context(replaced(DistributedDataParallel, "__init__", build_alone))
-        entered.enter_context(replaced(nn.init, private.TRUNCATED_NORMAL, draw_once))
-        entered.enter_context(replaced(torch.utils, "swap_tensors", swap_fakes))
+        entered.enter_context(substituted(DistributedDataParallel, "__init__", build_alone))
+        entered.enter_context(substituted(nn.init, private.TRUNCATED_NORMAL, draw_once))
+        entered.enter_context(substituted(torch.utils, "swap_tensors", swap_fakes))
         entered.enter_context(fakes)
         yield
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["replaced"]
+__all__ = ["substituted"]
 
 
 @contextmanager
-def replaced(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
+def substituted(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
     """Put a function in the place of another one meanwhile, if there is one."""
     old = getattr(owner, name, None)
     if old is None:
