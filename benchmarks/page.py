@@ -45,6 +45,9 @@ META = TensorMeta("float32", (8, 8))
 PATIENCE = 120.0
 """Seconds after which a peer counts as one that does not end."""
 
+SMALL = {"flat": 50, "wide": 50, "search": 2, "pan": 2, "settled": 300, "moves": 10}
+"""Sizes by which nothing is measured; ``settled`` are the milliseconds after which nothing moves any more."""
+
 ADAPTER = {
     "id": "builtin_json",
     "name": "JSON",
@@ -204,7 +207,7 @@ def in_use(browser: Any, folder: Path, sizes: Mapping[str, int]) -> str:
             page.page.locator("[role=application]").first.focus()
             page.page.keyboard.press("0")
             # The view glides to what is left.
-            page.page.wait_for_timeout(500)
+            page.page.wait_for_timeout(sizes["settled"])
             place = page.page.evaluate("told.place('wide')")
             page.page.mouse.click(place["x"], place["y"])
             page.page.keyboard.press("Enter")
@@ -212,11 +215,11 @@ def in_use(browser: Any, folder: Path, sizes: Mapping[str, int]) -> str:
             rows.append((f"opening a module of {count:,}", page.page.evaluate("gradir.timings.opened"), bound))
     with shown(browser, written(folder, transformer(sizes["search"]).graph)) as page:
         page.when("window.gradir?.timings.picture")
-        page.page.wait_for_timeout(1000)
+        page.page.wait_for_timeout(sizes["settled"])
         times = []
         for words in ("addmm", "float32 8", f"{sizes['search'] - 1}.attn", "exporters.py"):
             page.page.get_by_role("combobox", name="Search nodes and modules").fill(words)
-            page.page.wait_for_timeout(600)
+            page.page.wait_for_timeout(sizes["settled"])
             times.append(page.page.evaluate("gradir.timings.search"))
         rows.append(("search, the slowest of four", max(times), "30"))
     with shown(browser, written(folder, transformer(sizes["pan"]).graph)) as page:
@@ -226,14 +229,14 @@ def in_use(browser: Any, folder: Path, sizes: Mapping[str, int]) -> str:
         if page.page.evaluate("gradir.page.state.switches.rollUp"):
             page.page.keyboard.press("r")
         page.page.keyboard.press("e")
-        page.page.wait_for_timeout(1500)
+        page.page.wait_for_timeout(sizes["settled"])
         for _ in range(14):
             page.page.keyboard.press("-")
-        page.page.wait_for_timeout(1000)
+        page.page.wait_for_timeout(sizes["settled"])
         page.page.evaluate(f"window.frames_ = ({FRAMES})()")
         page.page.mouse.move(700, 450)
         page.page.mouse.down()
-        for step in range(120):
+        for step in range(sizes["moves"]):
             page.page.mouse.move(700 + 3 * (step % 60), 450 + 2 * (step % 40))
         page.page.mouse.up()
         frames = sorted(page.page.evaluate("window.frames_"))
@@ -276,8 +279,8 @@ def main() -> None:
         ]
         print(table(heads, rows), flush=True)
         print()
-        sizes = {"flat": 20_000, "wide": 2_000, "search": 1550, "pan": 84}
-        print(in_use(browser, Path(name), sizes if not smoke else {"flat": 50, "wide": 50, "search": 2, "pan": 2}))
+        sizes = {"flat": 20_000, "wide": 2_000, "search": 1550, "pan": 84, "settled": 1000, "moves": 120}
+        print(in_use(browser, Path(name), sizes if not smoke else SMALL))
         browser.close()
 
 

@@ -136,7 +136,7 @@ def test_mermaid_reads_hostile_names_as_they_are_meant(parse: Parse) -> None:
 
 
 def test_mermaid_reads_any_graph_as_it_is_meant(parse: Parse) -> None:
-    found = samples_of(graphs(), 150)
+    found = samples_of(graphs(), 60)
     sources = [export(graph) for graph in found] + [export(graph, depth=1, show_saved=True) for graph in found]
     results = parse(sources)
     for graph, plain, folded in zip(found, results, results[len(found) :], strict=False):

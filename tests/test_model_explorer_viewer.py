@@ -68,7 +68,8 @@ def metadata(items: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
     return found
 
 
-@pytest.mark.parametrize("spec", GRAPHS)
+# The viewer takes a minute for fifty calls in a row, and draws nothing in them that the others do not have.
+@pytest.mark.parametrize("spec", [spec for spec in GRAPHS if spec != "recurrent.py:loss"])
 def test_the_viewer_loads_every_example(model_explorer_viewer: tuple[str, Path], spec: str) -> None:
     pytest.importorskip("torch")
     graph = registry.frontend("torch").capture_target(attribute(spec), ()).graph
