@@ -69,8 +69,8 @@ def sides(words: Sequence[str], paths: int = 0) -> tuple[Side, Side]:
     Raises:
         GradirError: the words name no two sides.
 
-    >>> sides(["HEAD~1", "HEAD", "model.gir"])
-    (Side(path='./model.gir', revision='HEAD~1'), Side(path='./model.gir', revision='HEAD'))
+    >>> [side.revision for side in sides(["HEAD~1", "HEAD", "model.gir"])]
+    ['HEAD~1', 'HEAD']
     >>> sides(["a:b.gir", "-b.gir"], paths=2)
     (Side(path='a:b.gir', revision=''), Side(path='-b.gir', revision=''))
     >>> sides([":2:model.gir", ":3:model.gir"])
