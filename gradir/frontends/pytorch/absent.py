@@ -87,7 +87,10 @@ def _move(entered: ExitStack, devices: Absent) -> None:
     def cuda(tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
         return to(tensor, _NUMBERED)
 
-    for function in (to, cuda):
+    def pin_memory(tensor: torch.Tensor, *_: Any) -> torch.Tensor:
+        return tensor
+
+    for function in (to, cuda, pin_memory):
         entered.enter_context(substituted(torch.Tensor, function.__name__, function))
 
 
