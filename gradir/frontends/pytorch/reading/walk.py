@@ -59,10 +59,10 @@ def walk(captured: Sequence[Captured]) -> Walk:
     try:
         with stage("walking the graph", 0, walked.edges.__len__):
             _visit(captured, walked.edges, walked.order)
+        protect(walked)
     except BaseException:
         hold(walked)
         raise
-    protect(walked)
     return walked
 
 
