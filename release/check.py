@@ -251,7 +251,7 @@ def steps(options: argparse.Namespace, folder: Path) -> Iterator[str]:
             try_with_torch(archive, folder / f"torch-{archive.suffix[1:]}")
             yield f"{what} works with torch: the README's first example and {len(WITH_TORCH)} commands more"
     if not options.no_tests:
-        told = run(["make", "test-core"], source).strip().splitlines()[-1]
+        told = run(["make", "--no-print-directory", "test-core"], source).strip().splitlines()[-1]
         yield f"the tests of the sdist that need no torch: {told.strip('= ')}"
     if options.keep is not None:
         options.keep.mkdir(parents=True, exist_ok=True)
