@@ -7,14 +7,17 @@ from base64 import b64encode
 from collections.abc import Callable
 from hashlib import sha256
 from html.parser import HTMLParser
+from operator import eq
 from typing import Any
 
+import networkx as nx
 import pytest
 from gradir_exporters._page.columns import ACCUMULATES, FAILED, OPAQUE, OUTPUT, REARRANGES, ROLES, Columns
 from gradir_exporters._page.modules import whole_tree
 from gradir_exporters.html import HtmlExporter, HtmlOptions
 from hostile_texts import HOSTILE_TEXTS, graph_of
 from hypothesis import HealthCheck, given, settings
+from networkx.algorithms import isomorphism
 from page_graphs import changed, layered
 from page_reader import page_blocks, page_data
 from samples import chain, everything, hostile
@@ -200,20 +203,24 @@ def test_layers_that_are_alike_differ_in_names_and_in_where_they_take_from(case:
     tree = whole_tree(graph)
     away = [found] * len(tree.scopes) if isinstance(found, int) else found
 
-    def lines(path: str) -> list[object]:
+    def drawn(path: str) -> nx.MultiDiGraph:
+        """What is inside a module, in whatever order the file has it."""
         inside = {key: node for key, node in graph.nodes.items() if f"{node.scope}.".startswith(f"{path}.")}
-        numbers = {key: number for number, key in enumerate(inside)}
-        return [
-            (
-                (node.role, node.op, node.outputs, node.attrs, node.scope[len(path) :]),
-                [None if ref is None else (numbers.get(ref.id), ref.output_nr) for ref in node.inputs],
-            )
-            for node in inside.values()
-        ]
+        found = nx.MultiDiGraph()
+        for key, node in inside.items():
+            outside = [ref and (ref.id not in inside, ref.output_nr) for ref in node.inputs]
+            found.add_node(key, is_=(node.role, node.op, node.outputs, node.attrs, node.scope[len(path) :], outside))
+            for slot, ref in enumerate(node.inputs):
+                if ref is not None and ref.id in inside:
+                    found.add_edge(ref.id, key, into=(slot, ref.output_nr))
+        return found
 
+    same_nodes = isomorphism.generic_node_match("is_", None, eq)
+    same_edges = isomorphism.generic_multiedge_match("into", None, eq)
     for place, by in enumerate(away):
         if by:
-            assert lines(tree.scopes[place].path) == lines(tree.scopes[place - by].path)
+            one, other = drawn(tree.scopes[place].path), drawn(tree.scopes[place - by].path)
+            assert nx.is_isomorphic(one, other, same_nodes, same_edges)
 
 
 def test_cuts_say_what_happened_and_what_to_do(told: Told) -> None:
