@@ -63,13 +63,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         leave_out_slow(config, items)
 
 
-def pytest_collection_finish() -> None:
-    """Let no search among all objects, of Python's collector or of a verification, go through what was imported.
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are processors, since tests wait for a browser, for git and for other ranks."""
+    return (os.cpu_count() or 1) + 1
 
-    From here on no compiled module is written: tests edit programs faster than the times of files tell Python.
-    """
+
+def pytest_collection_finish() -> None:
+    """From here on no compiled module is written: tests edit programs faster than the times of files tell Python."""
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _what_was_imported_is_not_searched() -> None:
+    """Let no search among all objects, of Python's collector or of a verification, go through what is there already."""
     gc.collect()
     gc.freeze()
 

@@ -56,7 +56,7 @@ NODE_EDITS: Mapping[str, st.SearchStrategy[Any]] = {
     "inputs": st.lists(st.one_of(st.none(), refs), max_size=3).map(tuple),
     "outputs": st.lists(metas, max_size=2).map(tuple),
     "attrs": attrs,
-    "saved": st.lists(saved_slots(), max_size=3).map(tuple),
+    "saved": st.lists(saved_slots, max_size=3).map(tuple),
     "base": st.one_of(st.none(), words),
     "opaque": st.booleans(),
     "source": st.one_of(st.none(), st.builds(Source, texts, st.integers(0, 9), texts)),

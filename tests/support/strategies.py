@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 from hypothesis import strategies as st
 
 from gradir.ir import Builder, Cut, Graph, NonFinite, Producer, Saved, Scope, Source, TensorMeta
@@ -26,63 +29,73 @@ dtypes = st.sampled_from([None, "float32", "bfloat16", "int64"])
 metas = st.builds(TensorMeta, dtypes, shapes, st.sampled_from(["cpu", "cuda:0"]))
 
 
-@st.composite
-def saved_slots(draw: st.DrawFn) -> Saved:
-    return Saved(
-        draw(words),
-        draw(dtypes),
-        draw(shapes),
-        draw(st.one_of(st.none(), st.integers(0, 1000))),
-        storage=draw(st.sampled_from(["", "shared"])),
-        state=draw(st.sampled_from(["held", "freed", "hooked"])),
-    )
+saved_slots = st.builds(
+    Saved,
+    words,
+    dtypes,
+    shapes,
+    st.one_of(st.none(), st.integers(0, 1000)),
+    storage=st.sampled_from(["", "shared"]),
+    state=st.sampled_from(["held", "freed", "hooked"]),
+)
+
+# What every graph draws from is made once: hypothesis looks through each strategy that it has not seen yet.
+_place = st.integers(0, 99)
+_place_or_none = st.one_of(st.none(), _place)
+_tensors = st.lists(st.tuples(texts, metas, st.sampled_from(["leaf", "parameter"]), scopes), min_size=1, max_size=3)
+_functions = st.fixed_dictionaries(
+    {
+        "inputs": st.lists(_place_or_none, max_size=3),
+        "outputs": st.lists(metas, min_size=1, max_size=2),
+        "native": texts,
+        "scope": scopes,
+        "names": st.lists(texts, max_size=2),
+        "attrs": attrs,
+        "saved": st.lists(st.tuples(saved_slots, _place_or_none), max_size=2),
+        "opaque": st.booleans(),
+        "source": st.one_of(st.none(), st.builds(Source, texts, st.integers(0, 99), texts)),
+    }
+)
+_outputs = st.lists(st.tuples(_place, _place_or_none), min_size=1, max_size=3)
+_scopes = st.lists(
+    st.builds(Scope, scopes, texts, texts, st.integers(0, 3), training=st.sampled_from([None, True, False])),
+    unique_by=lambda scope: scope.path,
+)
+_cuts = st.lists(st.builds(Cut, texts, st.lists(texts, max_size=2).map(tuple), scopes, metas), max_size=2)
+_producers = st.builds(Producer, texts, texts, texts, attrs)
 
 
-@st.composite
-def graphs(draw: st.DrawFn, max_functions: int = 12) -> Graph:
-    """A valid graph: a random DAG over a few leaves, with several outputs."""
+def _at(place: int | None, values: list[Value]) -> Value | None:
+    return None if place is None else values[place % len(values)]
+
+
+@cache
+def graphs(max_functions: int = 12) -> st.SearchStrategy[Graph]:
+    """Valid graphs: a random DAG over a few leaves, with several outputs."""
+    functions = st.lists(st.tuples(words, _functions), max_size=max_functions)
+    return st.builds(_graph, _tensors, functions, _outputs, _scopes, _cuts, _producers)
+
+
+def _graph(
+    tensors: list[tuple[str, TensorMeta, str, str]],
+    functions: list[tuple[str, dict[str, Any]]],
+    outputs: list[tuple[int, int | None]],
+    scopes: list[Scope],
+    cuts: list[Cut],
+    producer: Producer,
+) -> Graph:
     b = Builder()
-    values = [
-        b.tensor(draw(texts), draw(metas), role=draw(st.sampled_from(["leaf", "parameter"])), scope=draw(scopes))
-        for _ in range(draw(st.integers(1, 3)))
-    ]
-    for _ in range(draw(st.integers(0, max_functions))):
-        inputs = draw(st.lists(st.one_of(st.none(), st.sampled_from(values)), max_size=3))
-        outputs = draw(st.lists(metas, min_size=1, max_size=2))
-        value = b.function(
-            draw(words),
-            inputs,
-            outputs,
-            native=draw(texts),
-            scope=draw(scopes),
-            names=draw(st.lists(texts, max_size=2)),
-            attrs=draw(attrs),
-            saved=[
-                (slot, draw(st.sampled_from([None, *values]))) for slot in draw(st.lists(saved_slots(), max_size=2))
-            ],
-            opaque=draw(st.booleans()),
-            source=draw(st.one_of(st.none(), st.builds(Source, texts, st.integers(0, 99), texts))),
-        )
+    values = [b.tensor(name, meta, role=role, scope=scope) for name, meta, role, scope in tensors]
+    for op, drawn in functions:
+        inputs = [_at(place, values) for place in drawn["inputs"]]
+        saved = [(slot, _at(place, values)) for slot, place in drawn["saved"]]
+        value = b.function(op, **{**drawn, "inputs": inputs, "saved": saved})
         values.append(value)
-        values.extend(value.output(nr) for nr in range(1, len(outputs)))
+        values.extend(value.output(nr) for nr in range(1, len(drawn["outputs"])))
     bases = [value for value in values if not value.output_nr]
-    for number in range(draw(st.integers(1, 3))):
-        b.output(draw(st.sampled_from(values)), str(number), base=draw(st.one_of(st.none(), st.sampled_from(bases))))
-    paths = draw(st.lists(scopes, unique=True))
-    return b.build(
-        scopes=[
-            Scope(
-                path,
-                draw(texts),
-                draw(texts),
-                draw(st.integers(0, 3)),
-                training=draw(st.sampled_from([None, True, False])),
-            )
-            for path in paths
-        ],
-        cuts=draw(st.lists(st.builds(Cut, texts, st.lists(texts, max_size=2).map(tuple), scopes, metas), max_size=2)),
-        producer=draw(st.builds(Producer, texts, texts, texts, attrs)),
-    )
+    for number, (place, base) in enumerate(outputs):
+        b.output(values[place % len(values)], str(number), base=_at(base, bases))
+    return b.build(scopes=scopes, cuts=cuts, producer=producer)
 
 
 _META = TensorMeta("float32", (2, 3))

@@ -186,10 +186,20 @@ def _retaining(live: LiveGraph) -> list[torch.Tensor]:
     """The tensors made in the graph that keep their gradient on request; no node knows its tensor, so all are asked."""
     tensors = [found.tensor for found in live.captured]
     with private.without_overrides():
-        things: list[Any] = gc.get_objects()
-        kinds = {kind for kind in set(map(type, things)) if issubclass(kind, torch.Tensor)}
-        tensors += [thing for thing in things if type(thing) in kinds]
+        kinds = _kinds_of_tensors()
+        tensors += [thing for thing in gc.get_objects() if type(thing) in kinds]
         return [tensor for tensor in tensors if tensor.retains_grad and tensor.grad_fn in live.grad_fns]
+
+
+def _kinds_of_tensors() -> set[type]:
+    """The class of tensors and all that are made from it, found without a look at every object's type."""
+    kinds: set[type] = {torch.Tensor}
+    unseen = [torch.Tensor]
+    while unseen:
+        found = set(type.__subclasses__(unseen.pop())) - kinds
+        kinds |= found
+        unseen += found
+    return kinds
 
 
 def _reached_aside(live: LiveGraph) -> list[torch.Tensor]:
