@@ -131,7 +131,7 @@ def test_saved_bytes_are_seen_in_the_table_without_scrolling(browser: Browser) -
 
 
 def test_paper_has_the_drawing_alone(browser: Browser) -> None:
-    with browser.opened(layered().to("html")) as page:
+    with browser.opened(layered().to("html"), color_scheme="light") as page:
         page.page.emulate_media(media="print")
         assert page.page.locator("aside:visible, .tools:visible, .minimap:visible, .finder:visible").count() == 0
         assert page.page.locator("canvas:visible, .legend:visible, h1:visible").count() >= 3

@@ -31,10 +31,20 @@ class Opened:
         self.page = page
         self.said: list[str] = []
         self.asked: list[str] = []
-        page.add_init_script(PROBE)
-        page.on("console", lambda message: self.said.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: self.said.append(f"error: {error}"))
-        page.on("request", lambda request: self.asked.append(request.url))
+        self._listeners = {
+            "console": lambda message: self.said.append(f"{message.type}: {message.text}"),
+            "pageerror": lambda error: self.said.append(f"error: {error}"),
+            "request": lambda request: self.asked.append(request.url),
+        }
+        for event, listener in self._listeners.items():
+            page.on(event, listener)
+
+    def leave(self) -> None:
+        """Hear no more of the page, and let it show nothing."""
+        for event, listener in self._listeners.items():
+            self.page.remove_listener(event, listener)
+        self.page.mouse.move(0, 0)
+        self.page.goto("about:blank")
 
     def ask(self, expression: str, argument: Any = None) -> Any:
         """What ``window.told`` answers: ``ask("boxes")``, ``ask("place(it)", "fc")``."""
@@ -93,6 +103,7 @@ class Browser:
 
     def __init__(self, chromium: Any, folder: Path) -> None:
         self._chromium, self._folder, self._count = chromium, folder, 0
+        self._left: list[Any] = []
 
     def written(self, html: str) -> str:
         """The address of a page on the disk."""
@@ -103,32 +114,44 @@ class Browser:
 
     @contextmanager
     def opened(self, html: str, link: str = "", **context: Any) -> Iterator[Opened]:
-        """A page from the disk; in the end it has said nothing and asked for nothing but itself."""
+        """A page from the disk; in the end it has said nothing and asked for nothing but itself.
+
+        Without options of a context of its own it may be where another was before: a new one is a new process.
+        """
         address = self.written(html)
-        # Nothing glides, so that what is asked for is where it will stay.
-        within = self._chromium.new_context(**{"viewport": SIZE, "reduced_motion": "reduce", **context})
-        within.set_default_timeout(SECONDS * 1000)
+        opened = Opened(self._new_page(**context) if context or not self._left else self._left.pop())
         try:
-            opened = Opened(within.new_page())
             opened.page.goto(address + link)
             yield opened.is_shown()
             assert not opened.said, opened.said
             asked = {each.partition("#")[0] for each in opened.asked if not each.startswith("blob:")}
             assert asked == {address}, asked
-        finally:
-            within.close()
+        except BaseException:
+            opened.page.context.close()
+            raise
+        if context:
+            opened.page.context.close()
+        else:
+            opened.leave()
+            self._left.append(opened.page)
 
     @contextmanager
     def visited(self, page: Path, **context: Any) -> Iterator[Opened]:
         """A page of a site on the disk, whatever it asks for."""
-        within = self._chromium.new_context(**{"viewport": SIZE, "reduced_motion": "reduce", **context})
-        within.set_default_timeout(SECONDS * 1000)
+        opened = Opened(self._new_page(**context))
         try:
-            opened = Opened(within.new_page())
             opened.page.goto(page.as_uri())
             yield opened
         finally:
-            within.close()
+            opened.page.context.close()
+
+    def _new_page(self, **context: Any) -> Any:
+        # Nothing glides, so that what is asked for is where it will stay.
+        within = self._chromium.new_context(**{"viewport": SIZE, "reduced_motion": "reduce", **context})
+        within.set_default_timeout(SECONDS * 1000)
+        page = within.new_page()
+        page.add_init_script(PROBE)
+        return page
 
 
 def launched(folder: Path) -> Iterator[Browser]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import forked
 
-__all__ = ["Run", "fails", "raises", "runner"]
+__all__ = ["Run", "fails", "raises", "runner", "runner_of_ranks"]
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -19,6 +19,19 @@ def runner(folder: Path, environment: dict[str, str]) -> Run:
 
     def run(*arguments: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "gradir", *arguments]
+        return forked.run(command, cwd=folder, env=environment, text=True, input=input)
+
+    return run
+
+
+def runner_of_ranks(folder: Path, environment: dict[str, str]) -> Run:
+    """What runs the gradir command in a folder, where each process that the command starts is forked too."""
+    python = folder.parent / f"{folder.name}-python"
+    forked.program(python, ())
+    script = f"import sys; sys.executable = {str(python)!r}; from gradir.cli.main import main; sys.exit(main())"
+
+    def run(*arguments: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", script, *arguments]
         return forked.run(command, cwd=folder, env=environment, text=True, input=input)
 
     return run

@@ -36,6 +36,8 @@ def _load() -> None:
     # What records every operation takes the latter along.
     importlib.import_module("torch._dynamo")
     importlib.import_module("pytest")
+    if importlib.import_module("torch.distributed").is_available():
+        importlib.import_module("torch.distributed.fsdp")
     for package in _PACKAGES:
         found = importlib.import_module(package)
         for module in pkgutil.walk_packages(found.__path__, f"{package}."):
