@@ -343,13 +343,13 @@ def test_a_wrong_encoding_names_the_right_ones(capfd: pytest.CaptureFixture[str]
 
 
 def test_a_large_file_is_counted_without_its_graph(files: Path) -> None:
-    """The survey of 100,000 nodes needs a fraction of the memory of the graph."""
+    """The survey of 30,000 nodes needs a fraction of the memory of the graph."""
     import tracemalloc
 
     from gradir import codecs
 
     for form in ("json", "msgpack"):
-        data = gradir.dumps(chain(100_000), format=form)
+        data = gradir.dumps(chain(30_000), format=form)
         peaks = []
         for read in (codecs.survey, codecs.decode):
             tracemalloc.start()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
+
+import forked
 
 from gradir.vocabulary.causes import WORDS, worded
 
@@ -31,7 +32,8 @@ def test_the_table_of_kinds_has_the_sentence_of_each() -> None:
 
 
 RUN = """
-import json, sys, torch
+import json, sys, torch, warnings
+warnings.simplefilter("ignore")
 for code in json.load(sys.stdin):
     names = {}
     exec(FIRST, names)
@@ -42,14 +44,8 @@ for code in json.load(sys.stdin):
 
 
 def test_the_examples_print_what_the_page_says(tmp_path: Path, clean_environment: dict[str, str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", f"FIRST = {FIRST!r}\n{RUN}"],
-        input=json.dumps([code for code, _ in EXAMPLES]),
-        cwd=tmp_path,
-        env=clean_environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-c", f"FIRST = {FIRST!r}\n{RUN}"]
+    codes = json.dumps([code for code, _ in EXAMPLES])
+    done = forked.run(command, input=codes, cwd=tmp_path, env=clean_environment, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("=" * 80 + "\n") == [*(printed for _, printed in EXAMPLES), ""]

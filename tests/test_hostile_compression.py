@@ -129,7 +129,7 @@ def test_a_wide_window_is_said_to_be_one() -> None:
 
 def test_a_compressed_graph_of_one_repeated_layer_is_read() -> None:
     """The limits are not in the way of graphs, however well they compress."""
-    graph = chain(200_000)
+    graph = chain(60_000)
     for form in FORMS:
         assert gradir.loads(encoded(graph, form)) == graph
 

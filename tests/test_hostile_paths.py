@@ -26,7 +26,7 @@ from gradir.ir import Graph, Node, Ref, Scope, TensorMeta
 from gradir.ir.module_tree import DEEPEST, Above, scope_depth, split_path, upwards
 from gradir.review.conditions import parsed
 
-SIZE = 3_000
+SIZE = 1_500
 PROMISED_PER_BYTE = 300
 """What docs/format.md promises: bytes of memory for each byte of the JSON form, of both for a diff, and a mebibyte."""
 

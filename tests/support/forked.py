@@ -34,6 +34,8 @@ _CHANGES_NOTHING = (
     "PYTHONIOENCODING",
 )
 _READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "OMP_", "MKL_")
+_UTF8 = ("utf-8", "UTF-8", "utf8")
+"""How a locale ends in which Python does as it does where there is none."""
 _ENVIRONMENT = dict(os.environ)
 """Before a test changes it."""
 _CHUNK = 512
@@ -48,7 +50,7 @@ environment = dict(os.environ)
 read_at_start = {{
     name: value
     for name, value in environment.items()
-    if name.startswith({read_at_start!r}) and not name.startswith({changes_nothing!r})
+    if name.startswith({read_at_start!r}) and not (name.startswith({changes_nothing!r}) or value.endswith({utf8!r}))
 }}
 if read_at_start != {expected!r}:
     os.execv({python!r}, [{python!r}, *words])
@@ -119,6 +121,7 @@ def program(path: Path, words: Sequence[str] = ("-m", "gradir")) -> None:
                 words=[*words],
                 read_at_start=_READ_AT_START,
                 changes_nothing=_CHANGES_NOTHING,
+                utf8=_UTF8,
                 expected=server.read_at_start,
                 address=server.address,
             )
@@ -130,7 +133,7 @@ def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if name.startswith(_READ_AT_START) and not name.startswith(_CHANGES_NOTHING)
+        if name.startswith(_READ_AT_START) and not (name.startswith(_CHANGES_NOTHING) or value.endswith(_UTF8))
     }
 
 

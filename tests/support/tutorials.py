@@ -16,6 +16,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import forked
+
 __all__ = ["DOCS", "TUTORIALS", "played"]
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -29,23 +31,14 @@ def played(page: Path, folder: Path) -> str:
     """The page as it is after its files were written to the folder and its commands run there, in order."""
     programs = folder / ".programs"
     programs.mkdir()
-    for name, call in {"gradir": "-m gradir", "python": ""}.items():
-        (programs / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {call} "$@"\n', encoding="utf-8")
-        (programs / name).chmod(0o755)
+    forked.program(programs / "gradir")
+    forked.program(programs / "python", ())
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "GRADIR", "GIT"))
     }
     environment |= {"PATH": f"{programs}:{os.environ['PATH']}", "COLUMNS": "120", "NO_COLOR": "1"}
     environment |= {"PYTHONDONTWRITEBYTECODE": "1", "LC_ALL": "C.UTF-8"}
-    done = subprocess.run(
-        [sys.executable, __file__, page, folder],
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-        timeout=300,
-    )
+    done = forked.run([sys.executable, __file__, page, folder], cwd=folder, env=environment)
     if done.returncode:
         raise AssertionError(done.stderr.decode())
     return done.stdout.decode()
