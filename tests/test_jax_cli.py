@@ -195,5 +195,5 @@ def test_the_benchmark_runs(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
     assert (done.returncode, done.stderr) == (0, "")
     tables = [part.splitlines() for part in done.stdout.strip().split("\n\n")]
-    assert [len(lines) for lines in tables] == [6, 4]
+    assert [len(lines) for lines in tables] == [3, 4]
     assert all(len(line.split("|")) == len(lines[0].split("|")) for lines in tables for line in lines)

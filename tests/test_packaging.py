@@ -125,7 +125,9 @@ def test_the_source_distribution_builds_the_same_wheel(built: Path, wheel: Path,
     assert {"LICENSE", "Makefile", "README.md"} <= {entry.name for entry in source.iterdir()}
     # `make release-check` runs its tests.
     for folder in ("benchmarks", "examples", "release", "schemas", "tests"):
-        programs = {path.relative_to(ROOT) for path in (ROOT / folder).rglob("*.py") if "node_modules" not in path.parts}
+        programs = {
+            path.relative_to(ROOT) for path in (ROOT / folder).rglob("*.py") if "node_modules" not in path.parts
+        }
         assert programs <= {path.relative_to(source) for path in (source / folder).rglob("*.py")}
 
 
