@@ -53,8 +53,15 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--quick"):
         settings.load_profile("quick")
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        forked.share()
     if config.pluginmanager.hasplugin("cacheprovider") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Durations(config), "durations")
+
+
+def pytest_unconfigure() -> None:
+    """What is forked for the commands of tests ends with them."""
+    forked.close()
 
 
 @pytest.hookimpl(trylast=True)
@@ -181,13 +188,6 @@ def told(viewer_node: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     teller = Teller(viewer_node, tmp_path_factory.mktemp("viewer"))
     yield teller
     teller.close()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _forks() -> Iterator[None]:
-    """What is forked for the commands of tests ends with them."""
-    yield
-    forked.close()
 
 
 def _node_with(*packages: str) -> str:

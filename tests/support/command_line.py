@@ -28,11 +28,10 @@ def runner_of_ranks(folder: Path, environment: dict[str, str]) -> Run:
     """What runs the gradir command in a folder, where each process that the command starts is forked too."""
     python = folder.parent / f"{folder.name}-python"
     forked.program(python, ())
-    script = f"import sys; sys.executable = {str(python)!r}; from gradir.cli.main import main; sys.exit(main())"
 
     def run(*arguments: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", script, *arguments]
-        return forked.run(command, cwd=folder, env=environment, text=True, input=input)
+        command = [sys.executable, "-m", "gradir", *arguments]
+        return forked.run(command, cwd=folder, env=environment, text=True, input=input, executable=python)
 
     return run
 

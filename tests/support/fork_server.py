@@ -1,8 +1,8 @@
 """A process that has torch and gradir loaded and runs Python's command lines in forks of itself: see ``forked.py``.
 
 Started as ``python fork_server.py ADDRESS FD``. Who connects to the address sends a command line with its streams, and
-is told the number of the process and how it ended. It ends with the other end of the pipe FD. It has to have no thread
-when it forks, so it does nothing itself.
+is told the number of the process and how it ended; the first who connects waits until torch is imported. It ends with
+the other end of the pipe FD. It has to have no thread when it forks, so it does nothing itself.
 """
 
 from __future__ import annotations
@@ -74,6 +74,7 @@ def _start_over(request: dict[str, Any], descriptors: list[int]) -> None:
         stream = _stream(number, getattr(sys, f"__{name}__"), unbuffered=unbuffered)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
+    sys.executable = request.get("executable", sys.executable)
     sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
     tempfile.tempdir = None
     importlib.invalidate_caches()
@@ -191,6 +192,9 @@ def _main(address: str, lifeline: int) -> None:
         listening.bind(f"{address}.new")
         listening.listen(64)
         Path(f"{address}.new").rename(address)
+        ready, _, _ = select.select([listening, lifeline], [], [])
+        if lifeline in ready:
+            return
         _load()
         gc.collect()
         gc.freeze()

@@ -24,7 +24,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-__all__ = ["close", "program", "run"]
+__all__ = ["close", "program", "run", "share"]
 
 _SERVER = Path(__file__).with_name("fork_server.py")
 _CHANGES_NOTHING = (
@@ -34,6 +34,7 @@ _CHANGES_NOTHING = (
     "PYTHONIOENCODING",
 )
 _READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "OMP_", "MKL_")
+_SHARED = "GRADIR_TESTS_FORKS"
 _UTF8 = ("utf-8", "UTF-8", "utf8")
 """How a locale ends in which Python does as it does where there is none."""
 _ENVIRONMENT = dict(os.environ)
@@ -67,20 +68,11 @@ sys.exit(status)
 
 
 class _Server:
-    """The process that is forked."""
+    """The way to the process that is forked, which another process may have started."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str) -> None:
+        self.address = address
         self.read_at_start = _read_at_start(_ENVIRONMENT)
-        self._folder = tempfile.TemporaryDirectory(prefix="gradir-")
-        address = Path(self._folder.name, "forks")
-        self.address = str(address)
-        ours, self._lifeline = os.pipe()
-        line = [sys.executable, str(_SERVER), self.address, str(ours)]
-        self._process = subprocess.Popen(line, pass_fds=[ours], stdin=subprocess.DEVNULL, cwd="/", env=_ENVIRONMENT)
-        os.close(ours)
-        while not address.exists():
-            assert self._process.poll() is None, "the process to fork has ended"
-            time.sleep(0.01)
 
     def started(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> tuple[socket.socket, int]:
         """Fork; returns where to read how it ended, and the number of the process."""
@@ -88,6 +80,25 @@ class _Server:
         connection.connect(self.address)
         socket.send_fds(connection, [json.dumps(request).encode()], list(descriptors))
         return connection, int(connection.recv(64))
+
+    def close(self) -> None:
+        """Leave it to who started it."""
+
+
+class _OwnServer(_Server):
+    """The process that is forked, started here."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="gradir-")
+        address = Path(self._folder.name, "forks")
+        super().__init__(str(address))
+        ours, self._lifeline = os.pipe()
+        line = [sys.executable, str(_SERVER), self.address, str(ours)]
+        self._process = subprocess.Popen(line, pass_fds=[ours], stdin=subprocess.DEVNULL, cwd="/", env=_ENVIRONMENT)
+        os.close(ours)
+        while not address.exists():
+            assert self._process.poll() is None, "the process to fork has ended"
+            time.sleep(0.01)
 
     def close(self) -> None:
         os.close(self._lifeline)
@@ -99,11 +110,19 @@ class _Server:
 def _server() -> _Server | None:
     if not sys.platform.startswith("linux") or not find_spec("torch"):
         return None
-    return _Server()
+    shared = _ENVIRONMENT.get(_SHARED)
+    return _Server(shared) if shared else _OwnServer()
+
+
+def share() -> None:
+    """Let the processes that this one starts from now on fork the same one; it imports torch when the first asks."""
+    server = _server()
+    if server is not None:
+        os.environ[_SHARED] = server.address
 
 
 def close() -> None:
-    """End the server, if there is one."""
+    """End the server, if one was started here."""
     if _server.cache_info().currsize and (server := _server()) is not None:
         server.close()
     _server.cache_clear()
@@ -153,8 +172,12 @@ def run(
     input: Any = None,
     check: bool = False,
     timeout: float = 300,
+    executable: str | Path | None = None,
 ) -> subprocess.CompletedProcess[Any]:
-    """`subprocess.run` of a command that begins with `sys.executable`, with both its streams captured."""
+    """`subprocess.run` of a command that begins with `sys.executable`, with both its streams captured.
+
+    ``executable`` is the `sys.executable` of a fork: a `program` without words, where what it starts are forks too.
+    """
     words = list(map(os.fspath, command))
     environment = dict(os.environ if env is None else env)
     if not _can_be_forked(words, environment):
@@ -162,6 +185,8 @@ def run(
             words, cwd=cwd, env=env, text=text, input=input, check=check, timeout=timeout, capture_output=True
         )
     request = {"words": words[1:], "cwd": str(Path(cwd or ".").absolute()), "env": environment}
+    if executable is not None:
+        request["executable"] = os.fspath(executable)
     given = input.encode() if isinstance(input, str) else input
     status, out, err = _done(request, given, timeout)
     done: subprocess.CompletedProcess[Any] = subprocess.CompletedProcess(words, status, out, err)
