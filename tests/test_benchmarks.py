@@ -39,8 +39,10 @@ def test_the_capture_benchmark_runs(tmp_path: Path) -> None:
 
 
 def test_the_benchmark_beside_another_version_runs(tmp_path: Path) -> None:
-    command = [sys.executable, str(BENCHMARKS / "versions.py"), "--smoke", "--before", sys.executable]
-    done = forked.run(command, cwd=tmp_path, text=True)
+    python = tmp_path / "python"
+    forked.program(python, ())
+    command = [sys.executable, str(BENCHMARKS / "versions.py"), "--smoke", "--before", str(python)]
+    done = forked.run(command, cwd=tmp_path, text=True, executable=python)
     assert (done.returncode, done.stderr) == (0, "")
     rows = [line.split("|")[1:-1] for line in done.stdout.splitlines()]
     assert len(rows) == 13
@@ -59,8 +61,7 @@ def test_the_benchmark_of_a_lone_rank_runs(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
     assert (done.returncode, done.stderr) == (0, "")
     rows = [line.split("|")[1:-1] for line in done.stdout.splitlines()]
-    assert len(rows) == 4
-    assert rows[2][3] == rows[3][3]
+    assert len(rows) == 3
     assert all(float(cell) > 0 for row in rows[2:] for cell in row[5:])
 
 

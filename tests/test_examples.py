@@ -25,10 +25,10 @@ ACCUMULATOR = "/accumulate_grad:1"
 
 
 def command(
-    *arguments: str | Path, hash_seed: str | None = None, cwd: Path | None = None
+    *arguments: str | Path, hash_seed: str | None = None, cwd: Path | None = None, executable: Path | None = None
 ) -> subprocess.CompletedProcess[bytes]:
     environment = {**os.environ, **({"PYTHONHASHSEED": hash_seed} if hash_seed else {})}
-    return forked.run([sys.executable, *arguments], env=environment, cwd=cwd)
+    return forked.run([sys.executable, *arguments], env=environment, cwd=cwd, executable=executable)
 
 
 def capture_to(file: Path, spec: str, *inputs: str) -> bytes:
@@ -273,7 +273,9 @@ def test_the_readme_and_the_docstrings_name_what_exists() -> None:
 
 
 def test_the_demo_runs_and_lists_what_it_wrote(tmp_path: Path) -> None:
-    done = command(EXAMPLES / "demo.py", "out", cwd=tmp_path)
+    python = tmp_path / "python"
+    forked.program(python, ())
+    done = command(EXAMPLES / "demo.py", "out", cwd=tmp_path, executable=python)
     output = done.stdout.decode()
     assert done.returncode == 0, output + done.stderr.decode()
     drawn = ["model.svg"] if shutil.which("dot") else []

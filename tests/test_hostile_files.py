@@ -141,7 +141,7 @@ def test_a_compact_file_whose_columns_name_what_is_not_there(column: str, packed
 def test_every_damaged_byte(encoding: str) -> None:
     data = bytearray(codecs.encode(everything(), encoding))
     for at, was in enumerate(data):
-        for value in {0, 0xFF, was ^ 1, was ^ 8, was ^ 0x80}:
+        for value in {0, 0xFF, was ^ 1, was ^ 0x80}:
             data[at] = value
             read(bytes(data))
         data[at] = was

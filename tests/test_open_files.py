@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 from folders import names
 from samples import everything
@@ -62,7 +63,9 @@ def test_a_capture_to_standard_output_is_not_mixed_with_what_the_program_prints(
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "link").symlink_to("/dev/stdout")
     (tmp_path / "log").write_text("before\n")
-    line = [sys.executable, "-m", "gradir", "capture", "program.py:loss", "-o", name]
+    program = tmp_path / "gradir"
+    forked.program(program)
+    line = [str(program), "capture", "program.py:loss", "-o", name]
     with (tmp_path / "log").open("ab") as log:
         done = subprocess.run(line, cwd=tmp_path, stdout=log, stderr=subprocess.PIPE, check=True, timeout=120)
     assert done.stderr == b"of the program\n"

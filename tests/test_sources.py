@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -318,11 +316,8 @@ print(*(node.source.file for node in nodes if node.source))
     link.symlink_to(project)
 
     def shown(*paths: Path, entries: str = "") -> list[str]:
-        given = [sys.executable, "-c", program, *map(str, paths)]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(gradir.__file__).parents[1]), entries])}
-        return subprocess.run(
-            given, cwd=project, env=environment, capture_output=True, text=True, check=True
-        ).stdout.split()
+        given = [sys.executable, "-c", f"import sys; sys.path.append({entries!r})\n{program}", *map(str, paths)]
+        return str(forked.run(given, cwd=project, text=True, check=True).stdout).split()
 
     inside = [project / name for name in files]
     linked = [link / name for name in files]
