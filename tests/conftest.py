@@ -25,7 +25,7 @@ from quick import Durations, leave_out_slow
 from gradir.ir import Graph
 
 # How long an example takes says more about the machine than about gradir. The examples are others in every run.
-settings.register_profile("gradir", deadline=None, max_examples=30)
+settings.register_profile("gradir", deadline=None, max_examples=20)
 settings.register_profile("deep", deadline=None, max_examples=1000)
 settings.register_profile("quick", deadline=None, max_examples=5)
 settings.load_profile("gradir")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import subprocess
@@ -50,6 +51,13 @@ EXPORTERS = (
 LLAMA_PARAMETERS = 6_738_415_616
 
 each_model = pytest.mark.parametrize("name", MODELS)
+
+
+@pytest.fixture(autouse=True)
+def _models_are_not_searched() -> None:
+    """What one test imports for its model, no search among all objects in the next one goes through."""
+    gc.collect()
+    gc.freeze()
 
 
 class Captured(NamedTuple):

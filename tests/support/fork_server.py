@@ -22,6 +22,7 @@ import sys
 import tempfile
 import threading
 import traceback
+import weakref
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -196,6 +197,9 @@ def _main(address: str, lifeline: int) -> None:
         if lifeline in ready:
             return
         _load()
+        for finalizer in [*weakref.finalize._registry]:  # type: ignore[attr-defined]
+            # To take each library of torch apart would be half of what most forks do.
+            finalizer.atexit = False
         gc.collect()
         gc.freeze()
         _Server(listening, lifeline).serve()
