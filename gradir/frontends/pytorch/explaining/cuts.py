@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import torch
 
-from gradir.frontends.pytorch.explaining.numbers import COMPARED, HANDED, SHOWN, literals, use_of
+from gradir.frontends.pytorch.explaining.numbers import COMPARED, HANDED, SHOWN, Literals, use_of
 from gradir.frontends.pytorch.explaining.terms import terms_of
 from gradir.frontends.pytorch.private import CHECKPOINT, READS_A_NUMBER
 from gradir.frontends.pytorch.recording.compiled import CompiledPart
@@ -234,7 +234,7 @@ class Flowing:
         """The last step through which a plain number may have come to what was captured."""
         if any(value.maker == FROM_OUTSIDE for value in self.ends):
             return len(self._flow.steps)
-        last, known, written = FROM_OUTSIDE, set[Value](), dict[tuple[int, int], frozenset[float]]()
+        last, known, written = FROM_OUTSIDE, set[Value](), dict[int, Literals]()
         for index, step in enumerate(self._flow.steps):
             new = {read.value for read in step.inputs if read.value.maker == FROM_OUTSIDE} - known
             known |= new
@@ -349,16 +349,16 @@ def _saved_by_torch(flow: Flow) -> Iterator[Value]:
             yield Value(number, 0)
 
 
-def _takes_numbers(step: Step, known: dict[tuple[int, int], frozenset[float]]) -> bool:
+def _takes_numbers(step: Step, known: dict[int, Literals]) -> bool:
     """Whether a step takes numbers that do not stand in the line that runs it."""
     values = (value for _, given in step.constants for value in (given if isinstance(given, tuple) else (given,)))
     numbers = {value for value in values if isinstance(value, (int, float, complex)) and not isinstance(value, bool)}
     if not numbers or step.place is None:
         return bool(numbers)
-    key = id(step.place.code), step.place.instruction
-    if key not in known:
-        known[key] = literals(step.place)
-    return not numbers <= known[key]
+    code = step.place.code
+    if id(code) not in known:
+        known[id(code)] = Literals(code)
+    return not numbers <= known[id(code)].beside(step.place.instruction)
 
 
 def _takes_shape_alone(step: Step) -> bool:

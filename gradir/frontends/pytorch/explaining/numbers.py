@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dis
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from types import CodeType
 from typing import Final, NamedTuple
 
 from gradir.frontends.pytorch.recording.places import Place
 
-__all__ = ["COMPARED", "HANDED", "SHOWN", "literals", "use_of"]
+__all__ = ["COMPARED", "HANDED", "SHOWN", "Literals", "use_of"]
 
 COMPARED: Final = "compared"
 """The number is compared with another, or decides on a branch."""
@@ -56,17 +56,25 @@ def use_of(place: Place | None) -> str:
     return uses.pop() if len(uses) == 1 else SHOWN if uses <= {COMPARED, SHOWN} else ""
 
 
-def literals(place: Place) -> frozenset[float]:
-    """The numbers that stand in the line of an instruction."""
-    starts = {start: line for start, _, line in place.code.co_lines()}
-    offsets = sorted(starts)
-    found = set[float]()
-    for each in dis.get_instructions(place.code):
-        if each.opname in {"LOAD_CONST", "LOAD_SMALL_INT", "RETURN_CONST"}:
-            lines = [starts[offsets[bisect_right(offsets, at) - 1]] for at in (each.offset, place.instruction)]
-            values = each.argval if isinstance(each.argval, tuple) else (each.argval,)
-            found.update(value for value in values if lines[0] == lines[1] and isinstance(value, (float, int)))
-    return frozenset(found)
+class Literals:
+    """The numbers that stand in the lines of a code."""
+
+    def __init__(self, code: CodeType) -> None:
+        self._lines = {start: line for start, _, line in code.co_lines()}
+        self._starts = sorted(self._lines)
+        self._found: dict[int | None, set[float]] = {}
+        for each in dis.get_instructions(code):
+            if each.opname in {"LOAD_CONST", "LOAD_SMALL_INT", "RETURN_CONST"}:
+                values = each.argval if isinstance(each.argval, tuple) else (each.argval,)
+                numbers = {value for value in values if isinstance(value, (float, int))}
+                self._found.setdefault(self._line(each.offset), set()).update(numbers)
+
+    def beside(self, instruction: int) -> Set[float]:
+        """Those in the line of an instruction."""
+        return self._found.get(self._line(instruction), frozenset())
+
+    def _line(self, instruction: int) -> int | None:
+        return self._lines[self._starts[bisect_right(self._starts, instruction) - 1]]
 
 
 def _operations(code: CodeType) -> Iterator[_Op]:
