@@ -27,8 +27,8 @@ ANY_TORCH = $(addprefix tests/test_,private_names.py capture.py verify.py run_on
 unexport PYTHONDONTWRITEBYTECODE
 
 .SUFFIXES:
-.PHONY: help demo test quick slowest test-deep bench fuzz fuzz-mutants check schema goldens verification
-.PHONY: verification-wide reviewing gallery reference site tutorials
+.PHONY: help demo test quick slowest test-deep bench fuzz fuzz-mutants check types types-windows lint written schema goldens
+.PHONY: verification verification-wide reviewing gallery reference site tutorials
 .PHONY: node page model-explorer test-core core-suite core-mutants test-torch torch-suite test-jax jax-suite
 .PHONY: verification-jax bench-jax changelog release-check clean
 
@@ -67,20 +67,28 @@ fuzz: $(VENV)/.ready-test ## run the coverage-guided fuzzer of the decoders for 
 fuzz-mutants: ## read mutants of documents, without torch: make fuzz-mutants N=100000 KINDS="json diff" PYTHON=python3.13
 	$(MAKE) core-mutants VENV=$(CORE_VENV)
 
-check: $(VENV)/.ready-test ## lint, formatting, types, the layer rule and schema drift
-	$(BIN)/ruff check
-	$(BIN)/ruff format --check
+check: types types-windows lint written ## lint, formatting, types, the layer rule and schema drift; --jobs=2 runs them beside each other
+
+types: $(VENV)/.ready-test
 	$(BIN)/mypy
-	$(BIN)/mypy --platform win32 --no-warn-unreachable --cache-dir .mypy_cache/win32
 	$(BIN)/mypy schemas
 	$(BIN)/mypy action
 	$(BIN)/mypy release
+
+types-windows: $(VENV)/.ready-test
+	$(BIN)/mypy --platform win32 --no-warn-unreachable --cache-dir .mypy_cache/win32
+
+lint: $(VENV)/.ready-test
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms $(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml))
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-actions action.yml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.citation-file-format CITATION.cff
 	$(BIN)/zizmor --offline --quiet .github action.yml
 	$(BIN)/lint-imports --no-logo
+
+written: $(VENV)/.ready-test
 	$(BIN)/python schemas/gir_schemas.py --check
 	$(BIN)/python schemas/diff_schema.py --check
 	$(BIN)/python schemas/explanation_schema.py --check
