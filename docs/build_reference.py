@@ -2,8 +2,9 @@
 
 python docs/build_reference.py [--check]
 
-docs/reference.md is of the Python names, docs/reference-commands.md of the commands, docs/reference-plugins.md of
-exporters, passes and renderers with all their options. Run from the project's root. With --check nothing is written,
+docs/reference.md is of the Python names, docs/reference-protocols.md of what plug-ins are made with beside them,
+docs/reference-commands.md of the commands, docs/reference-plugins.md of exporters, passes and renderers with all their
+options. Run from the project's root. With --check nothing is written,
 and the exit status is 1 where a page is out of date.
 """
 
@@ -25,9 +26,16 @@ WIDTH: Final = 116
 HEAD = """\
 # Reference of the Python names
 
-Everything that `import gradir` promises. What is named nowhere here may change with any release. Written by
-`make reference` from the code; [the commands](reference-commands.md) and [exporters, passes and
-renderers](reference-plugins.md) have pages of their own.
+Everything that `import gradir` promises. What is named neither here nor on the page of [what plug-ins are made
+with](reference-protocols.md) may change with any release. Written by `make reference` from the code; [the
+commands](reference-commands.md) and [exporters, passes and renderers](reference-plugins.md) have pages of their own.
+"""
+
+PROTOCOLS_HEAD = """\
+# Reference for writers of plug-ins
+
+What [an exporter, a renderer, a pass or a front-end](plugins.md) is made with beside the names of
+[`import gradir`](reference.md), by the module to import it from. Written by `make reference` from the code.
 """
 
 PARTS: Final = {
@@ -44,10 +52,19 @@ PARTS: Final = {
 }
 """Where a name has its home, by the start of its path, and the part of the page that it stands in."""
 
+FOR_PLUG_INS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "protocols": ("What gradir asks of a plug-in, and what it hands to one.", ()),
+    "abilities": ("What a front-end can do beside capturing: each is a protocol whose methods it has, or lacks.", ()),
+    "ir": ("Of what records hold, and what `Builder` takes and gives.", ()),
+    "explanations.model": ("Of what an explanation holds.", ("Allowed", "Level", "OfGraph")),
+    "passes": ("What most passes need.", ("matching", "within", "without")),
+}
+"""By module what it is to plug-ins, and which names are for them; all that it exports where none are named."""
+
 
 def page() -> str:
-    """The whole page."""
-    package = griffe.load("gradir", search_paths=[ROOT], docstring_parser="google")
+    """The page of the names of ``import gradir``."""
+    package = _package()
     parts: dict[str, list[str]] = {title: [] for title in PARTS.values()}
     for name in _names(package):
         member = package[name]
@@ -59,25 +76,55 @@ def page() -> str:
     return HEAD + "\n" + "\n\n".join(sections) + "\n"
 
 
+def protocols_page() -> str:
+    """The page of what plug-ins are made with, without what stands on the other one."""
+    package = _package()
+    known = set(_names(package))
+    sections = []
+    for home, (what, chosen) in FOR_PLUG_INS.items():
+        module = package[home]
+        entries = []
+        for name in chosen or [name for name in _names(module) if name not in known]:
+            found = module[name].final_target if module[name].is_alias else module[name]
+            entries.append(
+                "\n\n".join(_alias(name, found) if found.is_attribute else _entry(name, found, f"gradir.{home}"))
+            )
+        sections.append(f"## gradir.{home}\n\n{what}\n\n" + "\n\n".join(entries))
+    return PROTOCOLS_HEAD + "\n" + "\n\n".join(sections) + "\n"
+
+
+def _package() -> Any:
+    return griffe.load("gradir", search_paths=[ROOT], docstring_parser="google")
+
+
+def _alias(name: str, found: Any) -> Iterator[str]:
+    """A name for a type."""
+    yield f"### {name}"
+    yield _fenced(f"{name} = {found.value}")
+    yield from _told(found)
+
+
 def _names(package: Any) -> list[str]:
     return [str(name).strip("'\"") for name in package.exports]
 
 
-def _entry(name: str, found: Any) -> Iterator[str]:
-    """A function, or a class with its fields and methods."""
+def _entry(name: str, found: Any, home: str = "gradir") -> Iterator[str]:
+    """A function of the module ``home``, or a class with its fields and methods."""
     yield f"### {name}"
     if found.is_function:
-        yield from _function(found, f"gradir.{name}")
+        yield from _function(found, f"{home}.{name}")
         return
     bases = [str(base) for base in found.bases]
     yield _fenced(f"class {name}" + (f"({', '.join(bases)})" if bases and "Error" in bases[0] else ""))
     yield from _told(found)
     members = [member for key, member in found.members.items() if not key.startswith("_") and not member.is_alias]
     fields = [member for member in members if member.is_attribute and "property" not in member.labels]
-    typed = [field for field in fields if field.annotation is not None]
+    typed = [field for field in fields if field.annotation is not None and not str(field.annotation).startswith("_")]
     if typed:
         yield "Fields:"
         yield _fenced("\n".join(map(_field, typed)))
+        told = [(field.name, " ".join(_told(field)).replace("\n", " ")) for field in typed]
+        yield from ["\n".join(f"- `{name}`: {text}" for name, text in told if text)] if any(dict(told).values()) else []
     for member in members:
         if member.is_function:
             yield f"#### {name}.{member.name}"
@@ -126,7 +173,12 @@ def _field(field: Any) -> str:
     if annotation.startswith("Annotated["):
         annotation = str(field.annotation.slice.elements[0])
     value = str(field.value) if field.value is not None else ""
-    shown = f" = {value}" if value and not value.startswith(("_", "NOTHING")) else ""
+    known = field.module.members.get(value)
+    if value == "NOTHING":
+        value = "{}"
+    elif known is not None and not known.is_alias:
+        value = str(known.value)
+    shown = f" = {value}" if value else ""
     return f"{field.name}: {annotation}{shown}"
 
 
@@ -166,7 +218,12 @@ def _fenced(code: str, language: str = "python") -> str:
 
 def main() -> None:
     """Write the pages, or say which are out of date."""
-    pages = {"reference.md": page, "reference-commands.md": commands_page, "reference-plugins.md": plugins_page}
+    pages = {
+        "reference.md": page,
+        "reference-protocols.md": protocols_page,
+        "reference-commands.md": commands_page,
+        "reference-plugins.md": plugins_page,
+    }
     late = []
     for name, make in pages.items():
         path, written = DOCS / name, make()

@@ -44,7 +44,7 @@ from gradir.version import __version__
 
 if TYPE_CHECKING:
     from gradir.diffs.changes import Change, Diff
-    from gradir.explanations.model import Explanation
+    from gradir.explanations.model import Cause, Explanation, Term
     from gradir.ir import (
         Builder,
         Collective,
@@ -67,6 +67,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Builder",
     "CaptureError",
+    "Cause",
     "Change",
     "Collective",
     "Cut",
@@ -99,6 +100,7 @@ __all__ = [
     "Source",
     "SpecError",
     "TensorMeta",
+    "Term",
     "Verification",
     "__version__",
     "capture",
@@ -122,7 +124,7 @@ __all__ = [
 
 _HOMES = {
     "gradir.diffs.changes": ("Change", "Diff"),
-    "gradir.explanations.model": ("Explanation",),
+    "gradir.explanations.model": ("Cause", "Explanation", "Term"),
     "gradir.ir": (
         "Builder",
         "Collective",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
+from pathlib import Path
+from traceback import walk_tb
 from typing import Any, Final, Generic, TypeVar, Union
 
 from gradir.entrypoints import EntryPoint, entry_points
@@ -283,5 +285,18 @@ def _text_of(whose: str, make: Callable[[], object]) -> str:
 
 
 def _said(error: BaseException) -> str:
+    """What a plug-in raised, and where."""
     text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    name = type(error).__name__
+    return (f"{name}: {text}" if text else name) + _place(error)
+
+
+def _place(error: BaseException) -> str:
+    """The last line that ran of the package that gradir called, as ``at edges.py:8``."""
+    ran = [
+        (str(frame.f_globals.get("__name__")).partition(".")[0], frame.f_code.co_filename, line)
+        for frame, line in walk_tb(error.__traceback__)
+    ]
+    others = [each for each in ran if each[0] != __name__.partition(".")[0]]
+    own = [(file, line) for package, file, line in others if package == others[0][0]]
+    return f" at {Path(own[-1][0]).name}:{own[-1][1]}" if own else ""

@@ -58,6 +58,38 @@ def test_another_graph_is_shown_and_accepted_on_request(project: Path, capfd: py
     assert check() == 0
 
 
+def test_what_changed_is_written_to_a_file_in_the_form_of_its_name(
+    project: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (project / "elsewhere").mkdir()
+    (project / "train.py").write_text(PROGRAM.replace("nn.Tanh()", "nn.ReLU()") + "import os; os.chdir('elsewhere')\n")
+    capfd.readouterr()
+    assert check("-o", "report.html") == 1
+    assert capfd.readouterr().out == ""
+    # The program went elsewhere, and the file is where the user was.
+    report = project / "report.html"
+    assert report.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert not [*(project / "elsewhere").iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        ("loss.gir", "loss.gir is the name of a graph"),
+        ("absent/report.md", "absent/report.md: cannot be written: No such file or directory"),
+    ],
+)
+def test_what_cannot_be_written_is_told_before_the_program_runs(
+    output: str, said: str, project: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = (project / "loss.gir").read_bytes()
+    (project / "train.py").write_text("raise SystemExit('it ran')")
+    capfd.readouterr()
+    assert check("-o", output) == 2
+    assert capfd.readouterr().err.startswith(f"gradir: {said}")
+    assert (project / "loss.gir").read_bytes() == before
+
+
 def test_an_update_keeps_the_form_of_the_file(project: Path) -> None:
     assert main(["convert", "loss.gir", "loss.gir", "--format", "msgpack", "--compress", "gzip"]) == 0
     edit(project)

@@ -23,7 +23,7 @@ EXAMPLES = re.findall(r"^```python\n([^`]*?)^```\n\n```text\n(.*?)^```$", PAGE, 
 
 
 def test_there_are_as_many_examples_as_the_page_has() -> None:
-    assert len(EXAMPLES) == 19
+    assert len(EXAMPLES) == 20
 
 
 def test_the_table_of_kinds_has_the_sentence_of_each() -> None:

@@ -120,7 +120,12 @@ def test_a_plugin_that_fails_is_one_clear_line_and_writes_nothing(tmp_path: Path
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.startswith("gradir: exporter 'failing' failed: ")
     assert result.stderr.count("\n") == 1
+    # What returns something else has no line of its own that failed.
+    assert ("at failing_plugin.py:9" in result.stderr) == body.startswith(("raise", "return graph.")), result.stderr
     assert not output.exists()
+    whole = gradir(tmp_path, "export", gir, "--to", "failing", "--traceback").stderr
+    assert whole.endswith(result.stderr)
+    assert ('failing_plugin.py", line 9, in export' in whole) == ("failing_plugin.py:9" in result.stderr)
 
 
 def test_two_packages_with_one_name_clash_over_that_name_only(tmp_path: Path, gir: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +14,8 @@ import pytest
 from plugins import PLUGIN, gradir
 
 PAGE = (Path(__file__).parent.parent / "docs" / "plugins.md").read_text(encoding="utf-8")
-NAMES = ("pyproject.toml", "gradir_edges.py", "gradir_only.py", "terms.py", "gradir_terms.py", "program.py")
+NAMES = ("pyproject.toml", "gradir_edges.py", "gradir_only.py", "terms.py", "gradir_terms.py")
+BESIDE = ("program.py", "test_edges.py")
 
 
 def block(name: str) -> str:
@@ -25,11 +28,11 @@ def block(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the program, and beside it the installed distribution."""
+    """A directory with the program and the test, and in it the installed distribution."""
     source, target, work = (tmp_path_factory.mktemp(name) for name in ("source", "installed", "work"))
-    for name in NAMES[:-1]:
-        (source / name).write_text(block(name), encoding="utf-8")
-    (work / NAMES[-1]).write_text(block(NAMES[-1]), encoding="utf-8")
+    for place, names in ((source, NAMES), (work, BESIDE)):
+        for name in names:
+            (place / name).write_text(block(name), encoding="utf-8")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps", "--no-index"]
     subprocess.run([*command, "--target", target, source], check=True, timeout=120)
     (work / "installed").symlink_to(target)
@@ -53,3 +56,17 @@ def test_the_commands_print_what_the_page_says(folder: Path) -> None:
 @pytest.mark.parametrize("name", ["terms.py", "gradir_terms.py"])
 def test_the_code_of_the_front_end_is_the_one_that_is_tested(name: str) -> None:
     assert block(name) == (PLUGIN / name).read_text(encoding="utf-8")
+
+
+def test_the_test_of_the_page_passes_and_finds_what_is_wrong(folder: Path, tmp_path: Path) -> None:
+    def run(plugins: Path) -> str:
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_edges.py"]
+        environment = {**os.environ, "PYTHONPATH": str(plugins)}
+        return subprocess.run(command, check=False, cwd=folder, env=environment, capture_output=True, text=True).stdout
+
+    assert "10 passed" in run(folder / "installed")
+    shutil.copytree(folder / "installed", tmp_path / "careless")
+    code = tmp_path / "careless" / "gradir_edges.py"
+    joined = 'text.write("".join(f"{edge.src},{edge.dst},{graph.nodes[edge.dst].op}\\n" for edge in graph.edges))'
+    code.write_text(re.sub(r"lines\.writerows\(.*\)", lambda _: joined, block("gradir_edges.py")), encoding="utf-8")
+    assert "1 failed, 9 passed" in run(tmp_path / "careless")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gradir.cli import comparing
 from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, running_program, summary
+from gradir.cli.parser import add_output
 from gradir.cli.report import one_line, report
 from gradir.errors import GradirError
 
@@ -27,6 +28,7 @@ EPILOG = """\
 examples:
   gradir check train.py:loss --against loss.gir
   gradir check train.py:loss --against loss.gir --format markdown >> "$GITHUB_STEP_SUMMARY"
+  gradir check train.py:loss --against loss.gir -o loss.html   the page of what changed
   gradir check train.py:loss --against main:loss.gir           as another branch has it
   gradir check train.py:loss --against loss.gir --update       accept what there is now
 
@@ -49,13 +51,18 @@ def add_options(parser: Parser) -> None:
         help="write the file where it is missing, broken or differs, and exit with status 0",
     )
     comparing.add_options(parser)
+    add_output(parser, " what changed")
+    # What the name of the output ends in may say it.
+    parser.set_defaults(format=None)
 
 
 def run(options: argparse.Namespace) -> int:
     """Capture, compare, print."""
     from gradir import files, stored
+    from gradir.cli.suffixes import format_of_diff
     from gradir.ir.cuts import FLOW
 
+    options.format = format_of_diff(options.output, options.format, comparing.TEXT)
     comparing.check_options(options)
     if options.update and options.against == "-":
         raise GradirError("--update writes the file it compares with, and '-' is none: name a file")
@@ -73,6 +80,10 @@ def run(options: argparse.Namespace) -> int:
         )
     # The program may change the working directory.
     path = files.Located(options.against)
+    if options.output != "-":
+        files.check_apart(options.against, options.output)
+        files.check_place(options.output)
+        options.output = files.Located(options.output)
     with running_program(options, options.spec):
         graph = captured(options, forward=forward)
     if expected is not None:

@@ -153,5 +153,5 @@ def add_output(parser: argparse.ArgumentParser, more: str = "") -> None:
 
 def add_traceback(parser: argparse.ArgumentParser) -> None:
     """Add the option of commands that run a user's program."""
-    about = "where the program raises, show all of the traceback, with gradir's part"
+    about = "where the program or a plug-in raises, show all of the traceback, with gradir's part"
     parser.add_argument("--traceback", action="store_true", help=about)

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Final
 
 from gradir.cli.report import one_line
-from gradir.errors import CaptureError, GradirError, SpecError
+from gradir.errors import CaptureError, ExportError, GradirError, PassError, SpecError
 
 __all__ = ["show_cause", "trimmed"]
 
@@ -23,18 +23,25 @@ _INSTALLED: Final = frozenset(("site-packages", "dist-packages"))
 
 
 def show_cause(error: GradirError, *, whole: bool) -> None:
-    """Print the traceback of the user's exception behind an error, if there is one; ``whole`` prints gradir's too."""
+    """Print the traceback of the user's exception behind an error, if there is one.
+
+    ``whole`` prints gradir's part too, and that of what a plug-in raised, of which else the message has the line.
+    """
     chain = [error]
     while isinstance(chain[-1].__cause__, GradirError):
         chain.append(chain[-1].__cause__)
     cause = chain[-1].__cause__
     told = [each for each in chain if isinstance(each, SpecError)]
-    if cause is None or not isinstance(error, CaptureError) or sys.stderr is None:
+    if cause is None or not isinstance(error, (CaptureError, ExportError, PassError)) or sys.stderr is None:
         return
     if whole:
         _print(traceback.format_exception(error))
     # To leave is no failure, and what asks for it has said why.
-    elif not isinstance(cause, SystemExit) and not any(each.has_place for each in told):
+    elif (
+        isinstance(error, CaptureError)
+        and not isinstance(cause, SystemExit)
+        and not any(each.has_place for each in told)
+    ):
         shown = trimmed(cause, of_library=bool(told)).__traceback__ is not None
         if shown or (isinstance(cause, SyntaxError) and cause.filename):
             _print(traceback.format_exception(cause) if shown else traceback.format_exception_only(cause))

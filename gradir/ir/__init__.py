@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradir.ir.build import Builder
+from gradir.ir.build import Builder, SavedSlot, Value
 from gradir.ir.graph import Edge, Graph
 from gradir.ir.model import (
     AttrValue,
@@ -13,6 +13,7 @@ from gradir.ir.model import (
     Ref,
     Saved,
     Scope,
+    Shape,
     Source,
     TensorMeta,
 )
@@ -31,7 +32,10 @@ __all__ = [
     "Rank",
     "Ref",
     "Saved",
+    "SavedSlot",
     "Scope",
+    "Shape",
     "Source",
     "TensorMeta",
+    "Value",
 ]

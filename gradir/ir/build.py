@@ -17,7 +17,7 @@ from gradir.ir.records import fault_in, rule_of_attributes
 from gradir.ir.saved import OWNERS
 from gradir.ir.validate import check_all
 
-__all__ = ["Builder", "Value"]
+__all__ = ["Builder", "SavedSlot", "Value"]
 
 T = TypeVar("T")
 
@@ -60,12 +60,14 @@ class Builder:
 
     What a field may hold is checked when the graph is built: what `build` returns can be saved, and is read back equal.
 
-    >>> b = Builder()
-    >>> w = b.tensor("w", TensorMeta("float32", (3,)), role="parameter")
-    >>> y = b.function("exp", [w], [TensorMeta("float32", (3,))], native="Exp")
-    >>> b.output(y)
-    >>> list(b.build().nodes)
-    ['w', 'exp:1', 'output']
+    >>> b, three = Builder(), TensorMeta("float32", (3,))
+    >>> w = b.tensor("w", three, role="parameter")
+    >>> y = b.function("exp", [w], [three], native="Exp", saved=[(Saved("result", "float32", (3,), 12), 0)])
+    >>> z = b.function("mul", [y, w], [three], saved=[(Saved("self", "float32", (3,), 12), y)])
+    >>> b.output(z)
+    >>> graph = b.build()
+    >>> list(graph.nodes), graph.nodes["mul:1"].saved[0].origin
+    (['w', 'exp:1', 'mul:1', 'output'], Ref(id='exp:1', output_nr=0))
     """
 
     def __init__(self) -> None:

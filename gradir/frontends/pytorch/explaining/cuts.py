@@ -70,11 +70,11 @@ class Flowing:
         self._held_by_leaves = {read.value for read in self._reads(ends) if read.is_leaf}
         self.carrying = {read.value for read in self._reads(ends) if read.carries and not self._is_fresh(read)}
         # A derivative that is computed by them gets its graph back.
-        self._saved = frozenset(_saved_by_torch(flow))
-        self.carrying |= self._saved
+        self.saved = frozenset(_saved_by_torch(flow))
+        self.carrying |= self.saved
         read = {read.value for read in self._reads(ends)}
         shared = (outside.shared for outside in flow.outside if outside.shared is not None)
-        self.carrying.update(value for value in shared if value not in read and self._should_carry(value))
+        self.carrying.update(value for value in shared if value not in read and self.should_carry(value))
         self.wanted = self._all_behind(ends)
         self._left_functions = set(self._leaving_functions(ends))
         self.stops: list[Stop] = []
@@ -129,7 +129,7 @@ class Flowing:
         bits = reversed(f"{leaves >> first:b}") if leaves else ()
         return [self._listed[number] for number, bit in enumerate(bits, first) if bit == "1"]
 
-    def _should_carry(self, value: Value) -> bool:
+    def should_carry(self, value: Value) -> bool:
         """Whether a value that no operation took, such as what a new parameter was made of, had a graph."""
         if value.maker == FROM_OUTSIDE:
             return False
@@ -307,7 +307,7 @@ class Flowing:
             passed = self._arriving.get(read.value, 0)
             if passed:
                 return passed
-        if not read.carries and read.value not in self._saved:
+        if not read.carries and read.value not in self.saved:
             return 0
         if not read.is_leaf:
             return self._arriving.get(read.value, 0)

@@ -19,6 +19,7 @@ from gradir.frontends.pytorch.explaining.failures import of_backward, of_forward
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gradients_of
 from gradir.frontends.pytorch.explaining.graph_cuts import leavings
 from gradir.frontends.pytorch.explaining.hooks import Hooks
+from gradir.frontends.pytorch.explaining.loose_ends import of_unused
 from gradir.frontends.pytorch.explaining.meant import is_own_of_torch
 from gradir.frontends.pytorch.explaining.overwritten import Overwrite, overwrites
 from gradir.frontends.pytorch.explaining.registered import foreign, replaced
@@ -243,12 +244,12 @@ class _Search:
         # DistributedDataParallel waits for all; another function may take what is left out.
         live = self._subject.live
         waits = live is not None and any(type(fn).__name__ == DDP_SINK for fn in live.grad_fns)
-        joined = [name for name in names if waits and id(self._subject.tensors[name]) in self._leaves]
+        joined = {name for name in names if waits and id(self._subject.tensors[name]) in self._leaves}
         if joined:
-            self._tell("unused", "error", "", joined, None)
-        alone = [name for name in names if name not in joined]
-        if alone:
-            self._tell("unused", "error" if self._moves_nothing() else "info", "", alone, None)
+            self._tell("unused", "error", "", [name for name in names if name in joined], None)
+        alone = {name: self._values[name] for name in names if name not in joined}
+        level: Level = "error" if self._moves_nothing() else "info"
+        self._causes.extend(of_unused(self._words, self._flowing, level, alone))
         unknown = [name for name, status in self._statuses.items() if status == "unreached" and self._is_trained(name)]
         for kind in ("opaque", "unrecorded"):
             kinds = [name for name in unknown if self._may_be_inside(self._values[name]) == (kind == "opaque")]

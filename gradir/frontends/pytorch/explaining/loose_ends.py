@@ -1,0 +1,67 @@
+"""What is computed of the parameters that nothing captured is computed of, as a term that was never added to a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from gradir.explanations.model import Cause, Level
+from gradir.frontends.pytorch.explaining.cuts import Flowing
+from gradir.frontends.pytorch.explaining.words import Words
+from gradir.frontends.pytorch.recording.flow import Flow
+from gradir.frontends.pytorch.recording.steps import Value
+
+__all__ = ["loose_ends", "of_unused"]
+
+_MOST_TOLD: Final = 3
+_MOST_KEPT: Final = _MOST_TOLD + 1
+"""How many ends are kept of each value: one more than are told, so that it is known whether there are others."""
+
+
+def of_unused(words: Words, flowing: Flowing, level: Level, leaves: Mapping[str, Value]) -> Iterator[Cause]:
+    """Why nothing that was captured is computed of ``leaves``, a cause for those that the same is computed of."""
+    ends = loose_ends(words.flow, flowing)
+    groups: dict[tuple[int, ...], list[str]] = {}
+    for name, leaf in leaves.items():
+        groups.setdefault(ends.get(leaf, ()), []).append(name)
+    for numbers, names in groups.items():
+        place = words.flow.steps[numbers[0]].place if numbers else None
+        yield words.cause("unused", level, "", names, place, detail=_told(words, numbers))
+
+
+def _told(words: Words, numbers: tuple[int, ...]) -> str:
+    """What the last steps made, as the detail of a cause."""
+    if not numbers:
+        return ""
+    made = [*dict.fromkeys(words.made_as(_first_named(words.flow, number)) for number in numbers[:_MOST_TOLD])]
+    others = " and others" if len(numbers) > _MOST_TOLD else ""
+    verbs = "is, and goes" if len(made) == 1 and not others else "are, and go"
+    return f"{', '.join(made)}{others} {verbs} no further"
+
+
+def loose_ends(flow: Flow, flowing: Flowing) -> dict[Value, tuple[int, ...]]:
+    """By leaf, the newest of the last steps that a gradient would come from, if anything captured were made of them.
+
+    A step is the last where nothing that carries a gradient takes what it made. Those are left out of which what was
+    captured is made.
+    """
+    ends: dict[Value, tuple[int, ...]] = {}
+    for number in range(len(flow.steps) - 1, -1, -1):
+        outputs = [Value(number, output) for output in range(len(flow.steps[number].outputs))]
+        after = {end for output in outputs for end in ends.pop(output, ())}
+        carries = any(output in flowing.carrying or flowing.should_carry(output) for output in outputs)
+        # What torch keeps for the derivative of an operation is no result of the program.
+        if not carries or outputs[0] in flowing.saved or not flowing.wanted.isdisjoint(outputs):
+            continue
+        newest = tuple(sorted(after or {number}, reverse=True)[:_MOST_KEPT])
+        for read in (read for read in flowing.sources(outputs[0]) if read.carries):
+            taken = flowing.root(read.value) if read.is_leaf else read.value
+            known = ends.get(taken, ())
+            ends[taken] = newest if not known else tuple(sorted({*known, *newest}, reverse=True)[:_MOST_KEPT])
+    return ends
+
+
+def _first_named(flow: Flow, number: int) -> Value:
+    """The first result of a step that was in a variable, or else its first."""
+    values = [Value(number, output) for output in range(len(flow.steps[number].outputs))]
+    return next((value for value in values if value in flow.variables), values[0])
