@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
-from pathlib import Path
-from traceback import walk_tb
 from typing import Any, Final, Generic, TypeVar, Union
 
 from gradir.entrypoints import EntryPoint, entry_points
@@ -293,6 +291,9 @@ def _said(error: BaseException) -> str:
 
 def _place(error: BaseException) -> str:
     """The last line that ran of the package that gradir called, as ``at edges.py:8``."""
+    from pathlib import Path
+    from traceback import walk_tb
+
     ran = [
         (str(frame.f_globals.get("__name__")).partition(".")[0], frame.f_code.co_filename, line)
         for frame, line in walk_tb(error.__traceback__)

@@ -179,7 +179,7 @@ def test_a_hook_that_raises_under_verify_shows_its_line(capfd: Read) -> None:
         ("lightning", "output:loss", "output 'log.n' (int), output 'log.name' (str), output 'log.none' (NoneType), "
          "output 'logits' (a tensor)"),
         ("many", "output:0", ", ".join(f"output '{place}' (int)" for place in range(1, 6)) + " and 2 more"),
-        ("hugging", "output:loss", "output 'logits' (a tensor), output 'past_key_values' (DynamicCache)"),
+        ("hugging", "output:loss", "output 'logits' (a tensor), output 'cache' (DynamicCache)"),
     ],
 )  # fmt: skip
 @pytest.mark.filterwarnings("default::gradir.GradirWarning")

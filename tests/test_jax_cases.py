@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -10,19 +11,15 @@ jax = pytest.importorskip("jax")
 
 import jax_oracle  # noqa: E402
 import jax_told  # noqa: E402
+from jax_captures import assert_files_hold, captured  # noqa: E402
 from jax_cases import CASES, ERRORS, Case  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
-from gradir.ir import Graph, Ref  # noqa: E402
+from gradir.ir import Ref  # noqa: E402
 from gradir.ir.validate import check_all  # noqa: E402
 
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-
-
-@cache
-def captured(case: Case) -> Graph:
-    return gradir.capture(case.fn, *case.args, argnums=case.argnums, has_aux=case.has_aux)
 
 
 @cache
@@ -90,6 +87,11 @@ def test_a_real_backward_gives_a_gradient_to_the_leaves_of_the_graph(case: Case)
 @every_case
 def test_jax_keeps_as_many_bytes_of_the_whole_function(case: Case) -> None:
     assert jax_told.held_bytes(captured(case)) == jax_oracle.residual_bytes(asked(case))
+
+
+@every_case
+def test_a_file_of_either_form_is_read_back_equal_and_fits_its_schema(case: Case, tmp_path: Path) -> None:
+    assert_files_hold(captured(case), tmp_path)
 
 
 @every_case

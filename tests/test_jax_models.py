@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from pathlib import Path
 
 import pytest
 
@@ -14,25 +14,14 @@ import jax  # noqa: E402
 import jax_oracle  # noqa: E402
 import jax_told  # noqa: E402
 import jax_verification  # noqa: E402
+from jax_captures import assert_files_hold, captured, made  # noqa: E402
 from jax_models import MODELS, Model  # noqa: E402
 from jax_models.plain import BILLIONS, llama  # noqa: E402
 
 import gradir  # noqa: E402
-from gradir.ir import Graph  # noqa: E402
 from gradir.ir.validate import check_all  # noqa: E402
 
 every_model = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-
-
-@cache
-def made(model: Model) -> Any:
-    return model.make()
-
-
-@cache
-def captured(model: Model) -> Graph:
-    fn, args = made(model)
-    return gradir.capture(fn, *args, has_aux=model.has_aux)
 
 
 @cache
@@ -71,6 +60,11 @@ def test_leaves_belong_to_the_modules_that_use_them(model: Model) -> None:
             assert node.names[0].startswith(node.scope)
     sizes = [jax.numpy.size(leaf) for leaf in asked(model).leaves]
     assert scopes[""].total == scopes[""].trainable == sum(sizes) == sum(scope.own for scope in scopes.values())
+
+
+@every_model
+def test_a_file_of_either_form_is_read_back_equal_and_fits_its_schema(model: Model, tmp_path: Path) -> None:
+    assert_files_hold(captured(model), tmp_path)
 
 
 @pytest.mark.parametrize("name", ["linen cnn with batch statistics", "equinox transformer", "nnx scanned stack"])

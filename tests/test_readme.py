@@ -112,17 +112,20 @@ def test_the_picture_is_up_to_date(tmp_path: Path, clean_environment: dict[str, 
         assert done.returncode == 0, done.stderr
 
 
+def without_code(page: Path) -> str:
+    return re.sub(r"^ *```.*?^ *```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
 def anchors(page: Path) -> set[str]:
     """What a link may name of a page: its headings, as GitHub writes them."""
-    text = re.sub(r"^ *```.*?^ *```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    titles = re.findall(r"^#+ (.+)$", without_code(page), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
 
 
 def test_every_link_in_the_docs_leads_somewhere() -> None:
     with_anchor = 0
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]:
-        for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", page.read_text(encoding="utf-8")):
+        for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", without_code(page)):
             linked = page.parent / target if target else page
             assert linked.exists(), f"{page.name} links to {target}"
             assert not anchor or linked.suffix != ".md" or anchor in anchors(linked), (
