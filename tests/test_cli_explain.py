@@ -59,6 +59,19 @@ def nothing():
 def python_error():
     torch.ones(3).sum()
     raise ValueError("mine")
+
+
+def target():
+    both = nn.ModuleDict({"online": nn.Linear(3, 1), "target": nn.Linear(3, 1)})
+    x = torch.ones(2, 3)
+    with torch.no_grad():
+        goal = both["target"](x)
+    return both, (both["online"](x) - goal).square().mean()
+
+
+def target_beside():
+    both, loss = target()
+    return both, loss, torch.optim.SGD(both["online"].parameters(), lr=0.1)
 """
 
 
@@ -91,6 +104,16 @@ def test_a_module_is_run_on_inputs(capfd: pytest.CaptureFixture[str]) -> None:
     assert "- **error**, `detach` at `net.py:12 in Net.forward`" in capfd.readouterr().out
     assert main(["explain", "net.py:Whole", "--input", "float32[2,3]", "--format", "json"]) == 0
     assert json.loads(capfd.readouterr().out)["statuses"] == {"stem.weight": "reached", "stem.bias": "reached"}
+
+
+@pytest.mark.usefixtures("program")
+def test_what_the_returned_optimizer_lacks_may_go_without_a_gradient(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "net.py:target"]) == 1
+    assert "x no_grad" in capfd.readouterr().out
+    assert main(["explain", "net.py:target_beside"]) == 0
+    assert "i no_grad" in capfd.readouterr().out
+    assert main(["capture", "net.py:target", "-o", "pair.gir"]) == main(["capture", "net.py:target_beside"]) == 0
+    assert gradir.loads(capfd.readouterr().out.encode()) == gradir.load("pair.gir")
 
 
 @pytest.mark.usefixtures("program")

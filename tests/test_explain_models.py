@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,18 @@ def test_what_is_lost_and_what_learns_otherwise_on_one_line_have_levels_of_their
         ("error", ("a",)),
         ("info", ("b",)),
     ]
+
+
+def test_a_copy_of_a_model_is_no_cut_that_anybody_has_to_look_at() -> None:
+    student = nn.Linear(3, 1)
+    with gradir.record(student, flow=True) as rec:
+        teacher = copy.deepcopy(student).requires_grad_(requires_grad=False)
+        loss = (student(torch.ones(2, 3)) - teacher(torch.ones(2, 3)) + 1).square().sum()
+    found = rec.explain(loss)
+    assert [(cause.kind, cause.level) for cause in found.causes] == [("data", "note")]
+    with gradir.record(student, flow=True) as rec:
+        loss = (student(torch.ones(2, 3)) * student.weight.data.clone()).sum()
+    assert [(cause.kind, cause.level) for cause in rec.explain(loss).causes] == [("data", "info")]
 
 
 def test_a_number_that_is_only_printed_cuts_nothing() -> None:

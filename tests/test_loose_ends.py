@@ -78,6 +78,36 @@ def test_the_last_value_with_a_gradient_is_named(model: nn.ModuleDict, run: Any,
     assert told(model, run) == [(SIDE, 0, name)]
 
 
+def numbers_into_a_parameter(m: Any) -> Any:
+    scores = m["side"](X)  # HERE
+    m["main"].load_state_dict({"weight": scores[:2, :1].expand(2, 3), "bias": scores[0]})
+    return m["main"](X).sum()
+
+
+def numbers_into_a_tensor(m: Any) -> Any:
+    scores = torch.zeros(4, 2)
+    scores.data = m["side"](X)  # HERE
+    return (m["main"](X) * scores).sum()
+
+
+@pytest.mark.parametrize(
+    ("run", "is_read"),
+    [
+        (lost_term, False),
+        (logged, True),
+        (of_one_of_two, False),
+        (numbers_into_a_parameter, True),
+        (numbers_into_a_tensor, True),
+    ],
+)
+def test_where_numbers_go_on_it_is_not_said_that_they_do_not(model: nn.ModuleDict, run: Any, is_read: bool) -> None:
+    with gradir.record(model, flow=True) as rec:
+        loss = run(model)
+    (detail,) = {cause.detail for cause in rec.explain(loss).causes if cause.kind == "unused"}
+    assert ("numbers go on without a gradient" in detail) is is_read
+    assert ("no further" in detail) is not is_read
+
+
 def test_of_several_the_newest_are_named_and_no_more(model: nn.ModuleDict) -> None:
     def several(m: Any) -> Any:
         scores = m["side"](X)  # HERE

@@ -48,7 +48,8 @@ _SUFFIXES: Final = (".gir", ".gir.gz", ".gir.zst")
 SPEC_HELP: Final = """\
 SPEC is path/to/file.py:attr or package.module:attr, where attr is
   what a front-end takes, which is found by that, or by the framework that the program has imported,
-  a callable without arguments that returns it, or (model, what the model returned), or
+  a callable without arguments that returns it, or (model, what the model returned), for 'gradir explain'
+    also (model, what it returned, optimizer), or
   a model, or a class or factory of one, to be run on --input.
 
 What stands behind '--' is handed over in sys.argv, while the program is imported and while it runs.

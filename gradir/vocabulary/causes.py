@@ -45,7 +45,7 @@ WORDS: Final[Mapping[str, Words]] = {
         "enough",
     ),
     "nondifferentiable": Words(
-        "{op} has no derivative: its result carries no gradient, which cuts {names}",
+        "{op} gives a result that has no derivative, which cuts {names}",
         "use something with a derivative instead, such as a softmax for an argmax or a sigmoid for a comparison",
     ),
     "compiled": Words(

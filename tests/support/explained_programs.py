@@ -52,6 +52,32 @@ def data(rec: gradir.Recorder) -> Asked:
     return Asked(loss, {"a": a, "c": c})
 
 
+def written_through_data(rec: gradir.Recorder) -> Asked:
+    a, c = leaf(), leaf()
+    with rec:
+        hidden = torch.zeros(3)
+        hidden.data[:] = a.exp()  # HERE
+        loss = (hidden * c).sum()
+    return Asked(loss, {"a": a, "c": c})
+
+
+def written_through_detach(rec: gradir.Recorder) -> Asked:
+    a, c = leaf(), leaf()
+    with rec:
+        hidden = torch.zeros(3)
+        hidden.detach().view(3, 1)[:, 0].copy_(a.exp())  # HERE
+        loss = (hidden * c).sum()
+    return Asked(loss, {"a": a, "c": c})
+
+
+def indices(rec: gradir.Recorder) -> Asked:
+    a, c = leaf(), leaf()
+    with rec:
+        order = a.sort().indices  # HERE
+        loss = (order * c).sum()
+    return Asked(loss, {"a": a, "c": c})
+
+
 def no_grad(rec: gradir.Recorder) -> Asked:
     a, c = leaf(), leaf()
     with rec:
@@ -272,6 +298,9 @@ LOST = ("error", {"a": "cut", "c": "reached"})
 PROGRAMS: list[tuple[Program, str, tuple[str, ...], str, dict[str, str]]] = [
     (detach, "detach", ("a",), *LOST),
     (data, "data", ("a",), *LOST),
+    (written_through_data, "data", ("a",), *LOST),
+    (written_through_detach, "detach", ("a",), *LOST),
+    (indices, "nondifferentiable", ("a",), *LOST),
     (no_grad, "no_grad", ("a",), *LOST),
     (inference_mode, "inference_mode", ("a",), *LOST),
     (inference_mode_saved, "inference_mode", ("a",), "error", {"a": "error", "c": "error"}),

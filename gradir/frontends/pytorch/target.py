@@ -151,7 +151,7 @@ def _ran(
             _step(_run(partial(result, *positional, **named), name=type(result).__name__))
         recorder = recorder_of(result)
         return _run(partial(_called, result, positional, named, recorder), name=type(result).__name__)
-    model, outputs = _model_and_outputs(result, inputs)
+    model, outputs, _ = _parts(result, inputs)
     return _Ran(recorder, outputs, model)
 
 
@@ -173,6 +173,7 @@ def explain_target(
     torch.manual_seed(seed)
     recorder = Recorder(flow=True)
     model: nn.Module | None = None
+    optimizer: torch.optim.Optimizer | None = None
     try:
         result = _made_by(target, recorder)
         if isinstance(result, nn.Module):
@@ -181,13 +182,13 @@ def explain_target(
             with recorder:
                 result = _run(partial(model, *positional, **named), name=type(model).__name__)
         else:
-            model, result = _model_and_outputs(result, inputs)
+            model, result, optimizer = _parts(result, inputs)
     except SpecError as error:
         if not isinstance(error.__cause__, RuntimeError) or not recorder.has_failed:
             raise
         found = recorder.explain(error.__cause__, model=model)
     else:
-        found = recorder.explain(result, model=model, values=values)
+        found = recorder.explain(result, model=model, optimizer=optimizer, values=values)
     return found.located_in(recorder.forward(model=model)) if graph == "forward" else found
 
 
@@ -203,12 +204,16 @@ def _made_by(target: object, recorder: Recorder) -> object:
     return _run(recorded, getattr(target, "__qualname__", type(target).__name__))
 
 
-def _model_and_outputs(result: object, inputs: Sequence[str]) -> tuple[nn.Module | None, object]:
+def _parts(result: object, inputs: Sequence[str]) -> tuple[nn.Module | None, object, torch.optim.Optimizer | None]:
+    """The model, the outputs and the optimizer of what a SPEC names or returns, which has to have the outputs."""
     if inputs:
         raise SpecError("--input is for a module; the SPEC names a tensor or a callable that returns tensors")
-    if isinstance(result, (tuple, list)) and len(result) == 2 and isinstance(result[0], nn.Module):
-        return result[0], result[1]
-    return None, result
+    if isinstance(result, (tuple, list)) and isinstance(next(iter(result), None), nn.Module):
+        if len(result) == 2:
+            return result[0], result[1], None
+        if len(result) == 3 and isinstance(result[2], torch.optim.Optimizer):
+            return result[0], result[1], result[2]
+    return None, result, None
 
 
 def capture_fake_target(

@@ -25,6 +25,8 @@ EXPLICIT: Final = frozenset(
 DERIVING: Final = frozenset({"backward", "grad"})
 _DIFFERENTIABLE: Final = ("bfloat", "complex", "float")
 _DETACHING: Final = frozenset({"data", "detach", "detach_"})
+_LENDING: Final = frozenset({"inplace", "view"})
+_GRAD: Final = "grad"
 _CONDITION: Final = "__bool__"
 _OF_SHAPE_ALONE: Final = ("empty", "full", "new_", "ones", "rand", "zeros")
 """How the names of operations begin that take the shape and the type of a tensor alone."""
@@ -297,8 +299,22 @@ class Flowing:
 
     def _kind_at(self, value: Value, step: Step) -> str:
         if value.maker != FROM_OUTSIDE:
-            return _kind(step) if step.inside is None else _kind_of_function(step.inside.called)
+            through = self._detached_memory(step)
+            if step.inside is None:
+                return _kind(step if through is None or step.mode != _GRAD else through)
+            return _kind_of_function(step.inside.called)
         return "rebuilt" if self._flow.outside[value.number].copied else "new_leaf"
+
+    def _detached_memory(self, step: Step) -> Step | None:
+        """What gave a step that writes in place a memory without its graph, such as ``.data``."""
+        while "inplace" in step.kinds or "view" in step.kinds:
+            lent = next(read.value for kind, read in zip(step.kinds, step.inputs, strict=False) if kind in _LENDING)
+            if lent.maker == FROM_OUTSIDE:
+                return None
+            step = self._flow.steps[lent.maker]
+            if step.func.__name__.startswith("detach"):
+                return step
+        return None
 
     def _behind(self, read: Read) -> int:
         """The leaves whose gradient would arrive through a value."""
@@ -393,7 +409,7 @@ def _kind(step: Step) -> str:
         return "sample"
     if step.called in COPYING:
         return "rebuilt"
-    if step.mode != "grad":
+    if step.mode != _GRAD:
         return "no_create_graph" if step.called in DERIVING else step.mode
     if step.func.__name__.startswith("detach"):
         return "data" if step.called == "data" else "detach"

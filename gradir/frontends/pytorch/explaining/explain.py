@@ -211,7 +211,8 @@ class _Search:
 
     def _tell_exchanges(self) -> None:
         for exchange in self._flow.exchanges:
-            names = list(self._words.names_of(self._flowing.root(read.value) for read in exchange.reads))
+            assigned, _ = exchange.reads
+            names = list(self._words.names_of([self._flowing.root(assigned.value)]))
             if names:
                 self._tell("exchanged", "info", "", names, exchange.place)
 

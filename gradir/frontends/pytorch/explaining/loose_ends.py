@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Final
 
 from gradir.explanations.model import Cause, Level
 from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.words import Words
 from gradir.frontends.pytorch.recording.flow import Flow
-from gradir.frontends.pytorch.recording.steps import Value
+from gradir.frontends.pytorch.recording.steps import Read, Value
 
 __all__ = ["loose_ends", "of_unused"]
 
@@ -24,19 +24,23 @@ def of_unused(words: Words, flowing: Flowing, level: Level, leaves: Mapping[str,
     groups: dict[tuple[int, ...], list[str]] = {}
     for name, leaf in leaves.items():
         groups.setdefault(ends.get(leaf, ()), []).append(name)
+    read = {taken.value for taken in _taken(words.flow, flowing)} if any(groups) else set[Value]()
     for numbers, names in groups.items():
         place = words.flow.steps[numbers[0]].place if numbers else None
-        yield words.cause("unused", level, "", names, place, detail=_told(words, numbers))
+        yield words.cause("unused", level, "", names, place, detail=_told(words, numbers, read))
 
 
-def _told(words: Words, numbers: tuple[int, ...]) -> str:
-    """What the last steps made, as the detail of a cause."""
+def _told(words: Words, numbers: tuple[int, ...], read: Set[Value]) -> str:
+    """What the last steps made, as the detail of a cause; of ``read`` the numbers go on."""
     if not numbers:
         return ""
     made = [*dict.fromkeys(words.made_as(_first_named(words.flow, number)) for number in numbers[:_MOST_TOLD])]
     others = " and others" if len(numbers) > _MOST_TOLD else ""
-    verbs = "is, and goes" if len(made) == 1 and not others else "are, and go"
-    return f"{', '.join(made)}{others} {verbs} no further"
+    is_one = len(made) == 1 and not others
+    listed = f"{', '.join(made)}{others} {'is' if is_one else 'are'}"
+    if any(value in read for number in numbers for value in _made_by(words.flow, number)):
+        return f"{listed}, and {'its' if is_one else 'their'} numbers go on without a gradient"
+    return f"{listed}, and {'goes' if is_one else 'go'} no further"
 
 
 def loose_ends(flow: Flow, flowing: Flowing) -> dict[Value, tuple[int, ...]]:
@@ -47,7 +51,7 @@ def loose_ends(flow: Flow, flowing: Flowing) -> dict[Value, tuple[int, ...]]:
     """
     ends: dict[Value, tuple[int, ...]] = {}
     for number in range(len(flow.steps) - 1, -1, -1):
-        outputs = [Value(number, output) for output in range(len(flow.steps[number].outputs))]
+        outputs = _made_by(flow, number)
         after = {end for output in outputs for end in ends.pop(output, ())}
         carries = any(output in flowing.carrying or flowing.should_carry(output) for output in outputs)
         # What torch keeps for the derivative of an operation is no result of the program.
@@ -63,5 +67,18 @@ def loose_ends(flow: Flow, flowing: Flowing) -> dict[Value, tuple[int, ...]]:
 
 def _first_named(flow: Flow, number: int) -> Value:
     """The first result of a step that was in a variable, or else its first."""
-    values = [Value(number, output) for output in range(len(flow.steps[number].outputs))]
+    values = _made_by(flow, number)
     return next((value for value in values if value in flow.variables), values[0])
+
+
+def _taken(flow: Flow, flowing: Flowing) -> Iterator[Read]:
+    """What operations take, what functions turn into numbers, and what is assigned to a ``.data``."""
+    for number, step in enumerate(flow.steps):
+        if Value(number, 0) not in flowing.saved:
+            yield from step.inputs
+    for found in (*flow.exits, *flow.exchanges):
+        yield from found.reads
+
+
+def _made_by(flow: Flow, number: int) -> list[Value]:
+    return [Value(number, output) for output in range(len(flow.steps[number].outputs))]

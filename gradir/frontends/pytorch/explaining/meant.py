@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection, Iterator
 from typing import Final, NamedTuple
 
@@ -163,7 +164,9 @@ class Meant:
 
 
 def is_own_of_torch(stop: Stop) -> bool:
-    """Whether torch cuts for a function of its own, which has its gradient another way."""
+    """Whether torch cuts for a function of its own, which has its gradient another way, or copies a parameter."""
+    if stop.kind == "data":
+        return stop.step.place is not None and stop.step.place.code is copy.deepcopy.__code__
     if stop.kind == "detach":
         # A program's own has that name.
         return stop.step.called == _SAMPLING

@@ -261,9 +261,10 @@ class Flow:
                 memory = self._memory_of(tensors[0])
                 self.overwritten.note(called, tensors[0], memory, len(self.steps), self._place(frame))
 
-    def note_exchange(self, tensor: torch.Tensor, frame: FrameType) -> None:
-        """Note that a frame assigns other numbers to ``tensor.data``."""
-        self.exchanges.append(Exit("data", (self.read(tensor),), self._place(frame), len(self.steps)))
+    def note_exchange(self, tensor: torch.Tensor, given: torch.Tensor, frame: FrameType) -> None:
+        """Note that a frame assigns the numbers of another tensor to ``tensor.data``."""
+        reads = self.read(tensor), self.read(given)
+        self.exchanges.append(Exit("data", reads, self._place(frame), len(self.steps)))
 
     def note_clearing(self, tensor: torch.Tensor, frame: FrameType) -> None:
         """Note that a frame takes the gradient of a tensor away."""

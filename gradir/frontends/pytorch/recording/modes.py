@@ -72,8 +72,8 @@ class _Calls(TorchFunctionMode):
                 self._flow.note_exit(self.called, args, kwargs, frame)
             elif self.called == "new_tensor":
                 self._flow.note_exit(self.called, args[1:], kwargs, frame)
-            elif self.called == "data" and len(args) > 1:
-                self._flow.note_exchange(args[0], frame)
+            elif self.called == "data" and len(args) > 1 and isinstance(args[1], torch.Tensor):
+                self._flow.note_exchange(args[0], args[1], frame)
             elif self.called == "grad" and len(args) > 1 and args[1] is None:
                 self._flow.note_clearing(args[0], frame)
             elif self.called == "register_hook":
