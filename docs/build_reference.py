@@ -58,8 +58,33 @@ FOR_PLUG_INS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "ir": ("Of what records hold, and what `Builder` takes and gives.", ()),
     "explanations.model": ("Of what an explanation holds.", ("Allowed", "Level", "OfGraph")),
     "passes": ("What most passes need.", ("matching", "within", "without")),
+    "review.comparison": ("What a renderer is given.", ()),
+    "ir.marks": (
+        "What marked graphs, such as `Comparison.union`, say of a node.",
+        (
+            "ListedChange",
+            "Mark",
+            "failure",
+            "is_focus",
+            "left_out",
+            "lost_slots",
+            "operation_before",
+            "overlay_mark",
+            "overlay_marks",
+            "stands_for_several",
+            "status",
+            "times",
+        ),
+    ),
 }
 """By module what it is to plug-ins, and which names are for them; all that it exports where none are named."""
+
+MEMBERS: Final = {
+    "Comparison": (
+        "before after has_graphs in_shared_words graphs diff changes notes union node_in_union path_in_union changed_part"
+    ).split()
+}
+"""By class which of its members are for plug-ins, where not all are."""
 
 
 def page() -> str:
@@ -118,6 +143,7 @@ def _entry(name: str, found: Any, home: str = "gradir") -> Iterator[str]:
     yield _fenced(f"class {name}" + (f"({', '.join(bases)})" if bases and "Error" in bases[0] else ""))
     yield from _told(found)
     members = [member for key, member in found.members.items() if not key.startswith("_") and not member.is_alias]
+    members = [member for member in members if member.name in MEMBERS.get(name, (member.name,))]
     fields = [member for member in members if member.is_attribute and "property" not in member.labels]
     typed = [field for field in fields if field.annotation is not None and not str(field.annotation).startswith("_")]
     if typed:
