@@ -81,8 +81,9 @@ FOR_PLUG_INS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 
 MEMBERS: Final = {
     "Comparison": (
-        "before after has_graphs in_shared_words graphs diff changes notes union node_in_union path_in_union changed_part"
-    ).split()
+        *("before", "after", "has_graphs", "in_shared_words", "graphs", "diff", "changes", "notes", "union"),
+        *("node_in_union", "path_in_union", "changed_part"),
+    )
 }
 """By class which of its members are for plug-ins, where not all are."""
 

@@ -246,8 +246,8 @@ class Frontend(Protocol):
     """Makes a graph from live objects of one framework. Importing a front-end's module is cheap.
 
     Its class is asked whether it claims an object, so that the one that does is made and no other. What a front-end can
-    do beside capturing is a protocol of its own, such as `gradir.abilities.Records`; `gradir.choosing.able` says so of
-    one that cannot.
+    do beside capturing is a protocol of its own, such as `gradir.abilities.Records`: it has the methods of that, or an
+    error says that it cannot.
     """
 
     framework: ClassVar[str]
