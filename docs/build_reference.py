@@ -29,6 +29,8 @@ HEAD = """\
 Everything that `import gradir` promises. What is named neither here nor on the page of [what plug-ins are made
 with](reference-protocols.md) may change with any release. Written by `make reference` from the code; [the
 commands](reference-commands.md) and [exporters, passes and renderers](reference-plugins.md) have pages of their own.
+Files and diffs have the same names of fields, but for the `inputs` and `outputs` of a node, which are `in` and `out`
+there.
 """
 
 PROTOCOLS_HEAD = """\

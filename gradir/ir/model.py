@@ -227,8 +227,7 @@ class Node(Record, frozen=True, gc=False, rename={"inputs": "in", "outputs": "ou
     ``op`` is the framework-neutral name and ``native`` the framework's own. ``base`` is set on an output that is a
     view. The first of ``names`` is the one to show. ``kinds`` is for a graph of a forward: of each input slot, whether
     the operation only reads the value (``data``), lends its memory to an output (``view``) or writes to it
-    (``inplace``); empty where it reads all. In files and in diffs the fields ``inputs`` and ``outputs`` are ``in`` and
-    ``out``.
+    (``inplace``); empty where it reads all.
 
     >>> node = Node("fc/addmm:1", op="addmm", native="AddmmBackward0", scope="fc")
     >>> node.label, node.role
