@@ -113,7 +113,7 @@ def claiming(*objects: object, chosen: str | None = None) -> str:
         return chosen
     loaded = _loaded()
     for part in _parts(objects):
-        names = [name for name, kind in loaded.items() if kind.claims(part)]
+        names = _claimants(loaded, part)
         if names:
             return _only(names, _told(part))
     return _only(loaded if len(loaded) == 1 else (), _told(objects[0]))
@@ -128,8 +128,7 @@ def running(target: object, chosen: str | None = None) -> str:
     """
     if chosen is not None or not callable(target):
         return claiming(target, chosen=chosen)
-    claimed = [name for name, kind in _loaded().items() if kind.claims(target)]
-    return _only(claimed or _usable(), _told(target))
+    return _only(_claimants(_loaded(), target) or _usable(), _told(target))
 
 
 def recording(model: object, chosen: str | None, *, sources: bool, flow: bool, collectives: bool) -> Recorder:
@@ -203,6 +202,15 @@ def advice(error: BaseException | None) -> str:
 
 def _loaded() -> dict[str, type[Frontend]]:
     return {name: kind for name, kind in kinds().items() if sys.modules.get(kind.framework) is not None}
+
+
+def _claimants(loaded: Mapping[str, type[Frontend]], value: object) -> list[str]:
+    names = []
+    for name, kind in loaded.items():
+        with registry.frontend.failing(name):
+            if kind.claims(value):
+                names.append(name)
+    return names
 
 
 def _usable() -> dict[str, type[Frontend]]:

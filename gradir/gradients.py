@@ -208,11 +208,13 @@ def _captured(
     argnums: int | Sequence[int],
     has_aux: bool,
 ) -> LiveCapture:
-    """What the front-end of that name captures."""
+    """What the front-end of that name captures. What it raises is left as it is: it may run a model of the user's."""
     from gradir import choosing, registry
     from gradir.abilities import Differentiates
 
     if argnums != 0 or has_aux:
         differentiates = choosing.able(name, Differentiates)
-        return differentiates.capture_gradient(target, inputs, kwargs or {}, argnums=argnums, has_aux=has_aux)
-    return registry.frontend(name).capture(target, inputs, kwargs=kwargs, model=model, params=params)
+        live = differentiates.capture_gradient(target, inputs, kwargs or {}, argnums=argnums, has_aux=has_aux)
+    else:
+        live = registry.frontend(name).capture(target, inputs, kwargs=kwargs, model=model, params=params)
+    return registry.expect_live(name, live)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cache, cached_property
+from types import FunctionType
 from typing import Any, Final, Generic, TypeVar, Union
 
 from gradir.entrypoints import EntryPoint, entry_points
@@ -13,11 +15,13 @@ from gradir.hints import did_you_mean
 from gradir.ir import Graph
 from gradir.options import OptionError, Options, filled
 from gradir.pictures import PICTURES
+from gradir.plugin_errors import FrontendError, failing
 from gradir.progress import stage
-from gradir.protocols import Exporter, Frontend, Pass, Renderer
+from gradir.protocols import Exporter, Frontend, LiveCapture, Pass, Renderer
 
 __all__ = [
     "DRAWN",
+    "expect_live",
     "expect_nodes",
     "export",
     "exporter",
@@ -77,6 +81,10 @@ class Finder(Generic[P]):
         found: type[P] = self._checked(name, EntryPoint.load)
         return found
 
+    def failing(self, name: str) -> AbstractContextManager[None]:
+        """Tell whatever the plug-in of that name raises inside as its failure."""
+        return failing(f"{self._noun} {name!r} failed", self._error)
+
     def is_own(self, name: str) -> bool:
         """Whether the plug-in of that name is one of gradir's."""
         return any(point.value.startswith("gradir.") for point in self._found[name])
@@ -92,19 +100,10 @@ class Finder(Generic[P]):
     def _checked(self, name: str, load: Callable[[EntryPoint], Any]) -> Any:
         """What is loaded by that name, if it is such a plug-in."""
         point = self._point(name)
-        try:
+        with failing(f"{self._noun} {name!r} ({point.value}) cannot be loaded", self._error):
             found = load(point)
             for member, kind in self._members.items():
-                value = getattr(found, member, None)
-                if not (
-                    isinstance(value, type) and issubclass(value, kind) if kind is Options else isinstance(value, kind)
-                ):
-                    raise TypeError(f"its {member!r} is no {kind.__name__}")
-        except (GradirError, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            # To leave the program is not for a plug-in: whatever it raises is its failure.
-            raise self._error(f"{self._noun} {name!r} ({point.value}) cannot be loaded: {_said(error)}") from error
+                _expect_member(found, member, kind)
         return found
 
     def _expect_name(self, name: object) -> None:
@@ -157,7 +156,16 @@ class Writers(Finder[W]):
             ExportError: there is no such plug-in or option, its format cannot hold the source, or it fails.
         """
         options, write = self.options(name, values), getattr(self(name), self._method)
-        return _text_of(f"{self._noun} {name!r}", lambda: write(source, options))
+        whose = f"{self._noun} {name!r}"
+        with self.failing(name), paused_gc(), stage(f"writing: {whose}"):
+            text = write(source, options)
+        if not isinstance(text, str):
+            raise ExportError(f"{whose} failed: it returned {type(text).__name__}, not text")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ExportError(f"{whose} failed: its text holds {text[error.start]!r}, which no file can") from error
+        return text
 
     def _advice(self, name: str) -> str:
         if name in self._pictures:
@@ -180,7 +188,16 @@ renderer: Final = Writers[Renderer[Any]](
     (DRAWN,),
     f"{DRAWN} is a picture, drawn by 'gradir diff --format {DRAWN}'",
 )
-frontend: Final = Finder[Frontend]("gradir.frontends", "front-end", GradirError, framework=str, claims=Callable)
+frontend: Final = Finder[Frontend](
+    "gradir.frontends",
+    "front-end",
+    FrontendError,
+    framework=str,
+    takes=str,
+    install=str,
+    claims=classmethod,
+    capture=Callable,
+)
 pass_: Final = Finder[Pass[Any]]("gradir.passes", "pass", PassError, options=Options, order=int, run=Callable)
 
 exporter_names: Final = exporter.names
@@ -252,52 +269,40 @@ def run_pass(name: str, graph: Graph, options: Options) -> Graph:
     Raises:
         PassError: it cannot do what the options ask for, or fails.
     """
-    try:
-        with stage(f"pass {name}"):
-            left = passes()[name].run(graph, options)
-    except (GradirError, KeyboardInterrupt):
-        raise
-    except BaseException as error:
-        raise PassError(f"pass {name!r} failed: {_said(error)}") from error
+    with pass_.failing(name), stage(f"pass {name}"):
+        left = passes()[name].run(graph, options)
     if not isinstance(left, Graph):
         raise PassError(f"pass {name!r} failed: it returned {type(left).__name__}, not a graph")
     return left
 
 
-def _text_of(whose: str, make: Callable[[], object]) -> str:
-    """What a plug-in makes; whatever it raises beside errors is its failure."""
-    try:
-        with paused_gc(), stage(f"writing: {whose}"):
-            text = make()
-    except (GradirError, KeyboardInterrupt):
-        raise
-    except BaseException as error:
-        raise ExportError(f"{whose} failed: {_said(error)}") from error
-    if not isinstance(text, str):
-        raise ExportError(f"{whose} failed: it returned {type(text).__name__}, not text")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ExportError(f"{whose} failed: its text holds {text[error.start]!r}, which no file can") from error
-    return text
+def expect_live(name: str, found: LiveCapture) -> LiveCapture:
+    """What the front-end of that name captured.
+
+    Raises:
+        FrontendError: it is no graph beside live objects.
+    """
+    with frontend.failing(name):
+        graph = getattr(found, "graph", None)
+    if not isinstance(graph, Graph):
+        kind = type(found).__name__
+        raise FrontendError(f"front-end {name!r} failed: it returned {kind}, not an object whose 'graph' is a Graph")
+    return found
 
 
-def _said(error: BaseException) -> str:
-    """What a plug-in raised, and where."""
-    text = " ".join(str(error).split())
-    name = type(error).__name__
-    return (f"{name}: {text}" if text else name) + _place(error)
+def _expect_member(found: object, member: str, kind: Any) -> None:
+    """Raises TypeError where a plug-in has no such member; one that is a ``classmethod`` needs no instance."""
+    value = getattr(found, member, None)
+    if kind is Options:
+        fits = isinstance(value, type) and issubclass(value, Options)
+    elif kind is classmethod:
+        fits = callable(value) and not _needs_instance(found if isinstance(found, type) else type(found), member)
+    else:
+        fits = isinstance(value, kind)
+    if not fits:
+        raise TypeError(f"its {member!r} is no {kind.__name__}")
 
 
-def _place(error: BaseException) -> str:
-    """The last line that ran of the package that gradir called, as ``at edges.py:8``."""
-    from pathlib import Path
-    from traceback import walk_tb
-
-    ran = [
-        (str(frame.f_globals.get("__name__")).partition(".")[0], frame.f_code.co_filename, line)
-        for frame, line in walk_tb(error.__traceback__)
-    ]
-    others = [each for each in ran if each[0] != __name__.partition(".")[0]]
-    own = [(file, line) for package, file, line in others if package == others[0][0]]
-    return f" at {Path(own[-1][0]).name}:{own[-1][1]}" if own else ""
+def _needs_instance(kind: type, method: str) -> bool:
+    # A static method does not, which the attribute of the class does not tell from a method.
+    return isinstance(next((vars(base)[method] for base in kind.__mro__ if method in vars(base)), None), FunctionType)

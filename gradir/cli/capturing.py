@@ -193,7 +193,7 @@ def captured(options: argparse.Namespace, *, forward: bool = False) -> Graph:
         StoppedError: a forward raised behind some operation.
         CaptureError: the SPEC cannot be run or has no graph, or the engine disagrees with what was captured.
     """
-    from gradir import choosing
+    from gradir import choosing, registry
     from gradir.abilities import Flows, Seeds, StoppedError, Verifies
 
     target = target_of(options)
@@ -202,12 +202,13 @@ def captured(options: argparse.Namespace, *, forward: bool = False) -> Graph:
         if options.seed is not None:
             choosing.able(name, Seeds)
         verifies = choosing.able(name, Verifies) if options.verify else None
-        if forward:
-            flows = choosing.able(name, Flows)
-            return flows.forward_target(target, options.input, seed=options.seed or 0, fake=options.fake)
-        live = _live(name, target, options)
-        # Nothing runs after this, so that the graph may be used up.
-        checked = verifies.verify(live, keep_graph=False) if verifies is not None else None
+        with registry.frontend.failing(name):
+            if forward:
+                flows = choosing.able(name, Flows)
+                return flows.forward_target(target, options.input, seed=options.seed or 0, fake=options.fake)
+            live = registry.expect_live(name, _live(name, target, options))
+            # Nothing runs after this, so that the graph may be used up.
+            checked = verifies.verify(live, keep_graph=False) if verifies is not None else None
     except StoppedError as error:
         raise StoppedError(f"{options.spec}: {error}", error.graph) from error
     except CaptureError as error:

@@ -124,7 +124,7 @@ def _overlay(found: Explanation, graph: Graph | None, spec: str) -> Overlay:
 
 
 def _of_program(options: argparse.Namespace) -> Explanation:
-    from gradir import choosing
+    from gradir import choosing, registry
     from gradir.abilities import Explains
 
     with running_program(options, options.spec):
@@ -132,12 +132,13 @@ def _of_program(options: argparse.Namespace) -> Explanation:
         try:
             name = choosing.running(target, options.frontend)
             explains = choosing.able(name, Explains)
-            return explains.explain_target(
-                target,
-                options.input,
-                seed=options.seed or 0,
-                values=options.values,
-                graph=options.graph or "autograd",
-            )
+            with registry.frontend.failing(name):
+                return explains.explain_target(
+                    target,
+                    options.input,
+                    seed=options.seed or 0,
+                    values=options.values,
+                    graph=options.graph or "autograd",
+                )
         except (CaptureError, GraphError) as error:
             raise type(error)(f"{options.spec}: {error}") from error

@@ -13,12 +13,15 @@ from typing import Final
 
 from gradir.cli.report import one_line
 from gradir.errors import CaptureError, ExportError, GradirError, PassError, SpecError
+from gradir.plugin_errors import FrontendError
 
 __all__ = ["show_cause", "trimmed"]
 
 _OWN: Final = (f"{Path(__file__).parents[1]}{os.sep}", "<frozen ")
 """How the names of gradir's files begin, and of what imports a module."""
 _STANDARD: Final = tuple(filter(None, map(sysconfig.get_paths().get, ("stdlib", "platstdlib"))))
+_RAISED: Final = (CaptureError, ExportError, FrontendError, PassError)
+"""Errors behind which a program or a plug-in may have raised."""
 _INSTALLED: Final = frozenset(("site-packages", "dist-packages"))
 
 
@@ -32,7 +35,7 @@ def show_cause(error: GradirError, *, whole: bool) -> None:
         chain.append(chain[-1].__cause__)
     cause = chain[-1].__cause__
     told = [each for each in chain if isinstance(each, SpecError)]
-    if cause is None or not isinstance(error, (CaptureError, ExportError, PassError)) or sys.stderr is None:
+    if cause is None or not isinstance(error, _RAISED) or sys.stderr is None:
         return
     if whole:
         _print(traceback.format_exception(error))

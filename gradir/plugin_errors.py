@@ -1,0 +1,49 @@
+"""What a plug-in raises, told as its failure, in one line with the line of its code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gradir.errors import GradirError
+
+__all__ = ["FrontendError", "failing"]
+
+
+class FrontendError(GradirError):
+    """A front-end that there is not, that cannot be loaded, or that fails."""
+
+
+@contextmanager
+def failing(what: str, error: type[GradirError]) -> Iterator[None]:
+    """Tell whatever a plug-in raises inside, beside errors of gradir, as an error that begins with what failed.
+
+    To leave the program is not for a plug-in either.
+    """
+    try:
+        yield
+    except (GradirError, KeyboardInterrupt):
+        raise
+    except BaseException as raised:
+        raise error(f"{what}: {_said(raised)}") from raised
+
+
+def _said(error: BaseException) -> str:
+    """What a plug-in raised, and where."""
+    text = " ".join(str(error).split())
+    name = type(error).__name__
+    return (f"{name}: {text}" if text else name) + _place(error)
+
+
+def _place(error: BaseException) -> str:
+    """The last line that ran of the package that gradir called, as ``at edges.py:8``."""
+    from pathlib import Path
+    from traceback import walk_tb
+
+    ran = [
+        (str(frame.f_globals.get("__name__")).partition(".")[0], frame.f_code.co_filename, line)
+        for frame, line in walk_tb(error.__traceback__)
+    ]
+    others = [each for each in ran if each[0] != __name__.partition(".")[0]]
+    own = [(file, line) for package, file, line in others if package == others[0][0]]
+    return f" at {Path(own[-1][0]).name}:{own[-1][1]}" if own else ""
