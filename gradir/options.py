@@ -19,6 +19,12 @@ _Schema = Mapping[str, Any]
 _NONE: Final = "none"
 _NULLS: Final = (_NONE, "null")
 _ANYTHING: Final = "value"
+_BOUNDS: Final = {
+    "minimum": "{:,} or more",
+    "exclusiveMinimum": "above {:,}",
+    "maximum": "{:,} or less",
+    "exclusiveMaximum": "below {:,}",
+}
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -196,14 +202,9 @@ def _bounds(schema: _Schema) -> str:
         least, most = branch.get("minimum"), branch.get("maximum")
         if least is not None and most is not None:
             return f"{least:,} to {most:,}"
-        for key, words in (
-            ("minimum", "{:,} or more"),
-            ("maximum", "{:,} or less"),
-            ("exclusiveMinimum", "above {:,}"),
-            ("exclusiveMaximum", "below {:,}"),
-        ):
-            if key in branch:
-                return words.format(branch[key])
+        told = [words.format(branch[key]) for key, words in _BOUNDS.items() if key in branch]
+        if told:
+            return " and ".join(told)
     return ""
 
 

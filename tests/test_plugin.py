@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import re
 from pathlib import Path
+from typing import Annotated
 
 import pytest
+from msgspec import Meta, defstruct
 from plugins import gir, gradir, installed, recipe, register
 from samples import everything
 
-from gradir.options import OptionError, filled
+from gradir.options import OptionError, Options, filled
 
 __all__ = ["gir", "installed"]
 
@@ -149,6 +151,23 @@ def test_the_recipe_for_an_exporter_works() -> None:
         filled(exporter.options, {"kind": "views"}, "edges")
     with pytest.raises(OptionError, match="most is integer, 1 or more, not 0"):
         filled(exporter.options, {"most": 0}, "edges")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "told"),
+    [
+        ({"gt": 0, "le": 10}, "above 0 and 10 or less"),
+        ({"ge": 1, "lt": 10}, "1 or more and below 10"),
+        ({"gt": 0, "lt": 10}, "above 0 and below 10"),
+        ({"ge": 1, "le": 10}, "1 to 10"),
+        ({"gt": 0}, "above 0"),
+    ],
+)
+def test_both_bounds_of_an_option_are_told(bounds: dict[str, int], told: str) -> None:
+    scale = ("scale", Annotated[float, Meta(**bounds)] | None, None)
+    bounded = defstruct("Bounded", [scale], bases=(Options,), frozen=True, kw_only=True)
+    with pytest.raises(OptionError, match=f"^mine: option scale is number, {told}, not '0'$"):
+        filled(bounded, {"scale": "0"}, "mine", strict=False)
 
 
 def test_the_recipe_for_a_pass_works() -> None:
