@@ -30,9 +30,11 @@ def failing(what: str, error: type[GradirError]) -> Iterator[None]:
 
 def _said(error: BaseException) -> str:
     """What a plug-in raised, and where."""
+    # Of a file that is no Python the text says the line, and the last line that ran is one that imported it.
+    is_told = isinstance(error, SyntaxError) and not (error.filename or "<").startswith("<")
     text = " ".join(str(error).split())
     name = type(error).__name__
-    return (f"{name}: {text}" if text else name) + _place(error)
+    return (f"{name}: {text}" if text else name) + ("" if is_told else _place(error))
 
 
 def _place(error: BaseException) -> str:
@@ -44,6 +46,7 @@ def _place(error: BaseException) -> str:
         (str(frame.f_globals.get("__name__")).partition(".")[0], frame.f_code.co_filename, line)
         for frame, line in walk_tb(error.__traceback__)
     ]
-    others = [each for each in ran if each[0] != __name__.partition(".")[0]]
+    # What imports a module stands between gradir and the module.
+    others = [each for each in ran if each[0] not in (__name__.partition(".")[0], "importlib")]
     own = [(file, line) for package, file, line in others if package == others[0][0]]
     return f" at {Path(own[-1][0]).name}:{own[-1][1]}" if own else ""

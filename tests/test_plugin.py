@@ -84,6 +84,28 @@ def test_a_broken_plugin_is_one_clear_line(tmp_path: Path, gir: Path, source: st
     assert "broken_plugin" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("import os\nimport jsonn\n", "ModuleNotFoundError: No module named 'jsonn' at broken_plugin.py:2"),
+        ("import os\n\nos.nothing\n", "AttributeError: module 'os' has no attribute 'nothing' at broken_plugin.py:3"),
+        ("import os\nimport part\n", "ZeroDivisionError: division by zero at broken_plugin.py:2"),
+        ("import os\nx = (\n", "SyntaxError: '(' was never closed (broken_plugin.py, line 2)"),
+        ("import os\nimport no_python\n", "SyntaxError: '(' was never closed (no_python.py, line 3)"),
+    ],
+)
+def test_a_plugin_that_cannot_be_imported_says_one_place_in_it(
+    tmp_path: Path, gir: Path, source: str, told: str
+) -> None:
+    (tmp_path / "broken_plugin.py").write_text(source)
+    (tmp_path / "part.py").write_text("1 / 0\n")
+    (tmp_path / "no_python.py").write_text("\n\nx = (\n")
+    register(tmp_path, "broken", "broken_plugin:Exporter")
+    result = gradir(tmp_path, "export", gir, "--to", "broken")
+    line = f"gradir: exporter 'broken' (broken_plugin:Exporter) cannot be loaded: {told}\n"
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", line)
+
+
 @pytest.mark.parametrize("source", BROKEN.values(), ids=BROKEN)
 def test_a_broken_plugin_leaves_the_others_usable(tmp_path: Path, gir: Path, source: str) -> None:
     (tmp_path / "broken_plugin.py").write_text(source)
