@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,8 +15,8 @@ from gradir_exporters.plain import PlainExporter, PlainOptions
 from hypothesis import given
 from hypothesis import strategies as st
 from plain_text import DOCS, Reader, fenced, follows_the_grammar
-from samples import HOSTILE_LABELS, chain, everything, hostile
-from strategies import graphs
+from samples import HOSTILE_LABELS, chain, everything, forward, hostile
+from strategies import attrs, graphs, lists, scalars, texts, words
 
 import gradir
 from gradir.ir import (
@@ -81,14 +82,68 @@ def test_the_example_of_the_docs_is_what_gradir_writes() -> None:
     assert "".join(f"    {line}\n" for line in brief.splitlines()) in DOCS.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("graph", [everything(), hostile(), Graph.of([])], ids=["everything", "hostile", "empty"])
+@pytest.mark.parametrize(
+    "graph", [everything(), forward(), hostile(), Graph.of([])], ids=["everything", "forward", "hostile", "empty"]
+)
 def test_the_samples_follow_the_grammar_and_read_back(graph: Graph) -> None:
     text = plain(graph)
     assert follows_the_grammar(text)
     assert content(Reader(text).graph()) == content(graph)
 
 
-@given(graphs())
+NODES = {
+    "outputs": st.lists(
+        st.builds(
+            TensorMeta,
+            st.one_of(st.none(), texts),
+            st.one_of(st.none(), st.lists(st.one_of(st.integers(0, 9), words), max_size=2).map(tuple)),
+            st.one_of(st.none(), words),
+            words,
+            st.lists(texts, max_size=2).map(tuple),
+        ),
+        max_size=2,
+    ).map(tuple),
+    "attrs": st.dictionaries(texts, st.lists(st.one_of(scalars, lists), max_size=3).map(tuple), max_size=2),
+    "ext": attrs,
+    "kinds": st.lists(st.one_of(st.sampled_from(["data", "view", "inplace"]), texts), max_size=3).map(tuple),
+}
+SCOPES = dict.fromkeys(("own", "total", "trainable", "rounds"), st.integers(0, 9))
+CUTS = {
+    **dict.fromkeys(("op", "meant", "at", "into"), texts),
+    **dict.fromkeys(("source", "via"), st.one_of(st.none(), st.builds(Source, texts, st.integers(0, 9), texts))),
+    "slot": st.one_of(st.none(), st.integers(0, 9)),
+}
+
+
+@st.composite
+def with_every_field(draw: st.DrawFn) -> Graph:
+    """A graph with what the others lack; its references need not hold."""
+    graph = draw(graphs(max_functions=5))
+
+    def drawn(record: Any, fields: Mapping[str, st.SearchStrategy[Any]]) -> Any:
+        chosen = draw(st.sets(st.sampled_from(sorted(fields)), max_size=3))
+        return msgspec.structs.replace(record, **{name: draw(fields[name]) for name in sorted(chosen)})
+
+    return Graph.of(
+        [drawn(node, NODES) for node in graph.nodes.values()],
+        [drawn(scope, SCOPES) for scope in graph.scopes.values()],
+        [drawn(cut, CUTS) for cut in graph.cuts],
+    )
+
+
+def test_the_grammar_covers_what_is_rare() -> None:
+    deep = Node("x", attrs={"a": (((1, 2), (3,)), 4)}, kinds=("inplace", "data"))
+    spread = Node("y", outputs=(TensorMeta("f", (1,), None, placements=("dp:Shard(0)", "tp:Replicate")),))
+    text = plain(Graph.of([deep, spread], [Scope("scan", rounds=5, training=True)]))
+    assert text == (
+        "gradir plain 1\nscope scan\n    rounds 5\n    mode train\n"
+        'function x\n    attr a = [[[1, 2], [3]], 4]\n    kinds ["inplace","data"]\n'
+        'function y\n    out f[1] device ? placements ["dp:Shard(0)","tp:Replicate"]\n'
+    )
+    assert follows_the_grammar(text)
+
+
+@given(st.one_of(graphs(), with_every_field()))
 def test_every_graph_follows_the_grammar_and_reads_back(graph: Graph) -> None:
     text = plain(graph)
     assert follows_the_grammar(text)
@@ -113,7 +168,7 @@ def test_what_made_a_graph_is_not_in_the_text(graph: Graph, version: str, option
         "gradir plain 1\nleaf x y\n",
         "gradir plain 1\nleaf x = f(a,b)\n",
         "gradir plain 1\nleaf x\nscope late\n",
-        "gradir plain 1\nleaf x\n    attr a = [[[1]]]\n",
+        "gradir plain 1\nleaf x\n    attr a = [[[[1]]]]\n",
         'gradir plain 1\nleaf "\\x"\n',
         'gradir plain 1\nleaf "a\nb"\n',
     ],

@@ -176,7 +176,11 @@ class Reader:
         shape = None if self._take("?]") else self._sizes()
         device = (None if self._take("?") else self._name()) if self._take(" device ") else "cpu"
         layout = self._name() if self._take(" layout ") else "strided"
-        return TensorMeta(dtype, shape, device, layout)
+        placements = self._texts() if self._take(" placements ") else ()
+        return TensorMeta(dtype, shape, device, layout, placements)
+
+    def _texts(self) -> tuple[str, ...]:
+        return tuple(json.loads(self._match(r'\[(?:"(?:[^"\\]|\\.)*",?)*\]')))
 
     def _sizes(self) -> Shape:
         sizes: list[int | str] = []
@@ -263,6 +267,8 @@ class Reader:
             return {"saved": (*node.saved, self._saved())}
         if word == "opaque":
             return {"opaque": True}
+        if word == "kinds":
+            return {"kinds": self._texts()}
         assert word == "source"
         return {"source": self._source()}
 
