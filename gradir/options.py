@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -11,7 +11,16 @@ import msgspec
 
 from gradir.hints import did_you_mean
 
-__all__ = ["NoOptions", "OptionError", "OptionInfo", "Options", "filled", "option_infos", "option_schemas"]
+__all__ = [
+    "NoOptions",
+    "OptionError",
+    "OptionInfo",
+    "Options",
+    "expect_sound",
+    "filled",
+    "option_infos",
+    "option_schemas",
+]
 
 _Record = TypeVar("_Record", bound=msgspec.Struct)
 _Schema = Mapping[str, Any]
@@ -88,6 +97,33 @@ def option_schemas(kind: type[msgspec.Struct]) -> Mapping[str, Mapping[str, Any]
     return {field.name: _schema(field.type) for field in msgspec.structs.fields(kind)}
 
 
+def expect_sound(kind: type[msgspec.Struct], reserved: Collection[str]) -> None:
+    """Raises TypeError where a record declares an option that nobody could give, or with a default that it refuses.
+
+    >>> class Mine(msgspec.Struct, kw_only=True):
+    ...     scale: float = "abc"
+    >>> expect_sound(Mine, ())
+    Traceback (most recent call last):
+    TypeError: its option scale is number, and its default is 'abc'
+    """
+    try:
+        fields = _fields(kind)
+    except Exception as error:
+        raise TypeError(f"its options cannot be read: {type(error).__name__}: {error}") from error
+    for name, field in fields.items():
+        schema = _schema(field.type)
+        if name in reserved:
+            raise TypeError(f"its option {name} has the name of an argument of the function that takes the options")
+        if _holds_objects(schema):
+            raise TypeError(f"its option {name} has a type with keys and values, which no option can take")
+        if not field.required:
+            default = _default_of(field)
+            try:
+                msgspec.convert(default, field.type)
+            except msgspec.ValidationError as error:
+                raise TypeError(f"its option {name} is {_bounded(schema)}, and its default is {default!r}") from error
+
+
 @cache
 def _fields(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
     """The options of a record by name; msgspec takes long to tell them."""
@@ -149,9 +185,7 @@ def _wrong_value(fields: Sequence[Any], values: Mapping[str, object], message: s
     for field in fields:
         if found is not None and found[1] == field.encode_name and field.name in values:
             schema = _schema(field.type)
-            bounds = _bounds(schema)
-            takes = f"{_takes(schema)}, {bounds}" if bounds else _takes(schema)
-            return f"option {field.name} is {takes}, not {values[field.name]!r}"
+            return f"option {field.name} is {_bounded(schema)}, not {values[field.name]!r}"
     return message.replace("`", "'")
 
 
@@ -177,6 +211,19 @@ def _resolved(schema: _Schema, definitions: Mapping[str, _Schema]) -> _Schema:
 def _branches(schema: _Schema) -> Sequence[_Schema]:
     branches: Sequence[_Schema] = schema.get("anyOf", [schema])
     return branches
+
+
+def _holds_objects(schema: _Schema) -> bool:
+    for branch in _branches(schema):
+        # The items of a tuple of a fixed length are false.
+        inside = [*branch.get("prefixItems", ()), branch.get("items") or {}]
+        if branch.get("type") == "object" or any(part and _holds_objects(part) for part in inside):
+            return True
+    return False
+
+
+def _bounded(schema: _Schema) -> str:
+    return ", ".join(filter(None, (_takes(schema), _bounds(schema))))
 
 
 def _takes(schema: _Schema) -> str:
@@ -209,10 +256,11 @@ def _bounds(schema: _Schema) -> str:
 
 
 def _default(field: Any) -> str | None:
-    if field.required:
-        return None
-    value = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-    return _written(value)
+    return None if field.required else _written(_default_of(field))
+
+
+def _default_of(field: Any) -> object:
+    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
 
 
 def _written(value: object) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache, cached_property
 from types import FunctionType
@@ -13,7 +13,7 @@ from gradir.errors import ExportError, GradirError, PassError, warn
 from gradir.gcpause import paused_gc
 from gradir.hints import did_you_mean
 from gradir.ir import Graph
-from gradir.options import OptionError, Options, filled
+from gradir.options import OptionError, Options, expect_sound, filled
 from gradir.pictures import PICTURES
 from gradir.plugin_errors import FrontendError, failing
 from gradir.progress import stage
@@ -42,6 +42,10 @@ __all__ = [
 DRAWN: Final = "svg"
 """The picture that a diff can be drawn as, from the text of its renderer ``dot``."""
 
+_OWN: Final = ("gradir.", "gradir_exporters.")
+_OF_EXPORT: Final = ("self", "graph", "exporter")
+"""What `gradir.export` and `Graph.to` are given beside options."""
+
 P = TypeVar("P")
 W = TypeVar("W", bound=Union[Exporter[Any], Renderer[Any]])
 
@@ -49,11 +53,15 @@ W = TypeVar("W", bound=Union[Exporter[Any], Renderer[Any]])
 class Finder(Generic[P]):
     """Finds the plug-ins of one group by name, and makes each once; called with a name it gives the one of that name.
 
-    ``noun`` is what one is called, ``error`` what is raised where one fails, and ``members`` what each must have.
+    ``noun`` is what one is called, ``error`` what is raised where one fails, ``members`` what each must have, and
+    ``reserved`` what no option can be called.
     """
 
-    def __init__(self, group: str, noun: str, error: type[GradirError], **members: Any) -> None:
+    def __init__(
+        self, group: str, noun: str, error: type[GradirError], reserved: Collection[str] = (), **members: Any
+    ) -> None:
         self._group, self._noun, self._error, self._members = group, noun, error, members
+        self._reserved = reserved
         self._made: dict[str, P] = {}
 
     def names(self) -> tuple[str, ...]:
@@ -104,6 +112,9 @@ class Finder(Generic[P]):
             found = load(point)
             for member, kind in self._members.items():
                 _expect_member(found, member, kind)
+            # Of gradir's own a test knows, and to look takes longer than some commands work.
+            if Options in self._members.values() and not point.value.startswith(_OWN):
+                expect_sound(found.options, self._reserved)
         return found
 
     def _expect_name(self, name: object) -> None:
@@ -132,8 +143,10 @@ class Finder(Generic[P]):
 class Writers(Finder[W]):
     """Finds what writes text, by a method of this name; ``pictures`` are names that are none of it."""
 
-    def __init__(self, group: str, noun: str, method: str, pictures: Sequence[str], drawn: str) -> None:
-        super().__init__(group, noun, ExportError, options=Options, suffix=str, **{method: Callable})
+    def __init__(
+        self, group: str, noun: str, method: str, pictures: Sequence[str], drawn: str, *, reserved: Collection[str]
+    ) -> None:
+        super().__init__(group, noun, ExportError, reserved, options=Options, suffix=str, **{method: Callable})
         self._method, self._pictures, self._drawn = method, pictures, drawn
 
     def options(self, name: str, values: Mapping[str, object], whose: str = "") -> Options:
@@ -180,6 +193,7 @@ exporter: Final = Writers[Exporter[Any]](
     "export",
     PICTURES,
     f"{', '.join(PICTURES[:-1])} and {PICTURES[-1]} are pictures, drawn by gradir.render and 'gradir export'",
+    reserved=_OF_EXPORT,
 )
 renderer: Final = Writers[Renderer[Any]](
     "gradir.renderers",
@@ -187,6 +201,7 @@ renderer: Final = Writers[Renderer[Any]](
     "render",
     (DRAWN,),
     f"{DRAWN} is a picture, drawn by 'gradir diff --format {DRAWN}'",
+    reserved=("self", "diff", "renderer"),
 )
 frontend: Final = Finder[Frontend](
     "gradir.frontends",
@@ -198,7 +213,9 @@ frontend: Final = Finder[Frontend](
     claims=classmethod,
     capture=Callable,
 )
-pass_: Final = Finder[Pass[Any]]("gradir.passes", "pass", PassError, options=Options, order=int, run=Callable)
+pass_: Final = Finder[Pass[Any]](
+    "gradir.passes", "pass", PassError, _OF_EXPORT, options=Options, order=int, run=Callable
+)
 
 exporter_names: Final = exporter.names
 exporter_options: Final = exporter.options
@@ -292,7 +309,9 @@ def expect_live(name: str, found: LiveCapture) -> LiveCapture:
 
 def _expect_member(found: object, member: str, kind: Any) -> None:
     """Raises TypeError where a plug-in has no such member; one that is a ``classmethod`` needs no instance."""
-    value = getattr(found, member, None)
+    if not hasattr(found, member):
+        raise TypeError(f"it has no {member!r}")
+    value = getattr(found, member)
     if kind is Options:
         fits = isinstance(value, type) and issubclass(value, Options)
     elif kind is classmethod:
@@ -301,6 +320,8 @@ def _expect_member(found: object, member: str, kind: Any) -> None:
         fits = isinstance(value, kind)
     if not fits:
         raise TypeError(f"its {member!r} is no {kind.__name__}")
+    if member == "suffix" and not str(value).startswith("."):
+        raise TypeError(f"its 'suffix' is {value!r}, which has no dot in front")
 
 
 def _needs_instance(kind: type, method: str) -> bool:

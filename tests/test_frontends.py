@@ -215,10 +215,10 @@ FAILING = {
     "returns-nothing": ("return 1 / 0", "return", RETURNED.format("NoneType")),
 }
 UNLOADED = {
-    "no-capture": ("def capture", "def captures", "'capture' is no Callable"),
-    "no-class-method": ("    @classmethod\n", "", "'claims' is no classmethod"),
-    "no-takes": ("    takes = ", "    took = ", "'takes' is no str"),
-    "no-install": ("    install = ", "    installs = ", "'install' is no str"),
+    "no-capture": ("def capture", "def captures", "it has no 'capture'"),
+    "no-class-method": ("    @classmethod\n", "", "its 'claims' is no classmethod"),
+    "no-takes": ("    takes = ", "    took = ", "it has no 'takes'"),
+    "no-install": ("    install = ", "    installs = ", "it has no 'install'"),
 }
 
 
@@ -249,7 +249,7 @@ def test_a_front_end_that_lacks_something_is_one_clear_line(
 ) -> None:
     spec = odd(tmp_path, FRONTEND.replace(found, instead))
     done = gradir(tmp_path, "capture", spec, "--frontend", "odd")
-    line = f"front-end 'odd' (odd:Frontend) cannot be loaded: TypeError: its {told}\n"
+    line = f"front-end 'odd' (odd:Frontend) cannot be loaded: TypeError: {told}\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"gradir: {line}")
     assert gradir(tmp_path, "capture", spec).stderr.startswith(f"gradir: warning: {line}")
 

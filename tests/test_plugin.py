@@ -12,7 +12,8 @@ from msgspec import Meta, defstruct
 from plugins import gir, gradir, installed, recipe, register
 from samples import everything
 
-from gradir.options import OptionError, Options, filled
+from gradir import registry
+from gradir.options import OptionError, Options, expect_sound, filled
 
 __all__ = ["gir", "installed"]
 
@@ -116,6 +117,56 @@ def test_a_broken_plugin_leaves_the_others_usable(tmp_path: Path, gir: Path, sou
     assert listed.returncode == 2
     assert listed.stderr.startswith("gradir: exporter 'broken' ")
     assert listed.stderr.count("\n") == 1
+
+
+UNSOUND = {
+    "no-dot": ("suffix = '.d2'", "suffix = 'd2'", "its 'suffix' is 'd2', which has no dot in front"),
+    "no-suffix": ("suffix = '.d2'", "", "it has no 'suffix'"),
+    "suffix": ("suffix = '.d2'", "suffix = 2", "its 'suffix' is no str"),
+    "no-options": ("options = Mine", "", "it has no 'options'"),
+    "default": ("= 1.0", "= 'abc'", "its option scale is number, and its default is 'abc'"),
+    "bounds": (
+        "float = 1.0",
+        "Annotated[int, Meta(ge=1)] = 0",
+        "its option scale is integer, 1 or more, and its default is 0",
+    ),
+    "dict": (
+        "float = 1.0",
+        "dict[str, int] = {}",
+        "its option scale has a type with keys and values, which no option can take",
+    ),
+    "list-of-dicts": (
+        "float = 1.0",
+        "list[dict] | None",
+        "its option scale has a type with keys and values, which no option can take",
+    ),
+    "name": ("scale", "graph", "its option graph has the name of an argument of the function that takes the options"),
+    "annotation": ("float", "flaot", "its options cannot be read: NameError: name 'flaot' is not defined"),
+}
+
+
+@pytest.mark.parametrize(("found", "instead", "told"), UNSOUND.values(), ids=UNSOUND)
+def test_an_exporter_that_nobody_could_use_is_one_clear_line(
+    tmp_path: Path, gir: Path, found: str, instead: str, told: str
+) -> None:
+    source = (
+        "from __future__ import annotations\nfrom typing import Annotated\nfrom msgspec import Meta\n"
+        "from gradir.protocols import Options\n\nclass Mine(Options, frozen=True, kw_only=True):\n"
+        "    scale: float = 1.0\n\nclass Exporter:\n    suffix = '.d2'\n    options = Mine\n"
+        "    def export(self, graph, options): return 'written'\n"
+    )
+    (tmp_path / "unsound.py").write_text(source.replace(found, instead))
+    register(tmp_path, "d2", "unsound:Exporter")
+    result = gradir(tmp_path, "export", gir, "--to", "d2")
+    line = f"gradir: exporter 'd2' (unsound:Exporter) cannot be loaded: TypeError: {told}\n"
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", line)
+
+
+def test_the_options_of_gradirs_own_plugins_are_sound() -> None:
+    kinds = [registry.exporter(name).options for name in registry.exporter_names()]
+    kinds += [registry.renderer(name).options for name in registry.renderer_names()]
+    for kind in (*kinds, *(each.options for each in registry.passes().values())):
+        expect_sound(kind, ("self", "graph", "diff", "exporter", "renderer"))
 
 
 FAILING = {
