@@ -83,6 +83,29 @@ def test_a_spec_is_captured_by_the_front_end_that_claims_what_it_yields(
     assert named.stdout == done.stdout
 
 
+@pytest.mark.parametrize(
+    ("producer", "told"),
+    [
+        ('gradir="0.1.0", framework="terms", framework_version="1.0"', ["gradir 0.1.0 from terms 1.0"]),
+        ('framework="terms"', ["gradir from terms"]),
+        ('gradir="0.1.0"', ["gradir 0.1.0"]),
+        ("", []),
+    ],
+)
+def test_what_made_a_graph_is_told_without_holes(tmp_path: Path, producer: str, told: list[str]) -> None:
+    graph = f"gradir.Graph.of([], producer=gradir.Producer({producer}))"
+    python(tmp_path, f"{graph}.save({str(tmp_path / 'a.gir')!r})")
+    lines = gradir(tmp_path, "info", tmp_path / "a.gir").stdout.splitlines()
+    assert [line for line in lines if line.startswith("made by")] == [f"{'made by':<20}{text}" for text in told]
+
+
+def test_the_front_end_of_the_page_says_what_made_a_graph(installed: Path, folder: Path) -> None:
+    done = gradir(installed, "capture", f"{folder / 'spec.py'}:term", "-o", folder / "a.gir")
+    assert done.returncode == 0
+    told = f"{'made by':<20}gradir {package.__version__} from terms 1.0\n"
+    assert told in gradir(installed, "info", folder / "a.gir").stdout
+
+
 def test_a_snapshot_is_captured_by_the_front_end_that_claims_it(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "test_terms.py").write_text(
         "import sys\nfrom terms import Term\n\ndef test_it(graph_snapshot):\n"

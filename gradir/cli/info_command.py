@@ -10,7 +10,7 @@ from gradir.cli.parser import add_input
 
 if TYPE_CHECKING:
     from gradir.codecs.surveyor import Survey
-    from gradir.ir import Cut
+    from gradir.ir import Cut, Producer
 
 __all__ = ["DESCRIPTION", "HELP", "add_options", "run"]
 
@@ -53,13 +53,13 @@ def describe(survey: Survey) -> str:
     """The lines that ``gradir info`` prints."""
     from gradir.ir.text import amount, counted, printable, tensor_text
 
-    counts, producer = survey.totals, survey.producer
+    counts, made_by = survey.totals, _made_by(survey.producer)
     roles = ", ".join(f"{count:,} {role}" for role, count in sorted(survey.roles.items()))
     common = ", ".join(f"{count:,} {op}" for op, count in islice(survey.ops.items(), _MOST_OPS))
     encoding = f"{survey.encoding}, {survey.compression}" if survey.compression else survey.encoding
     rows = [
         ("format", f"GIR {survey.version} ({encoding})"),
-        ("made by", f"gradir {producer.gradir} from {producer.framework} {producer.framework_version}"),
+        *([("made by", made_by)] if made_by else []),
         ("nodes", f"{counts.nodes:,} ({roles})"),
         ("edges", f"{counts.edges:,}"),
         ("operations", common + (", …" if len(survey.ops) > _MOST_OPS else "")),
@@ -80,6 +80,13 @@ def describe(survey: Survey) -> str:
         what = "more cut" if any(cut.is_place for cut in survey.cuts) else "more parameter"
         rows.append(("", f"… and {counted(len(survey.cuts) - _MOST_CUTS, what)}"))
     return "".join(f"{printable(name):<20}{printable(text)}\n" for name, text in rows)
+
+
+def _made_by(producer: Producer) -> str:
+    """What is known of it; nothing of a graph that was made by hand."""
+    framework = f"{producer.framework} {producer.framework_version}".strip()
+    by = f"gradir {producer.gradir}".rstrip() if producer.gradir or framework else ""
+    return f"{by} from {framework}" if framework else by
 
 
 def _cut_text(cut: Cut) -> str:

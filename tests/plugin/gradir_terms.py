@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+from gradir import __version__
 from gradir.errors import CaptureError
 from gradir.ir import Builder, Graph, Producer, TensorMeta
 
@@ -42,6 +43,7 @@ class TermsFrontend:
     ) -> Captured:
         """The graph behind a term."""
         from terms import Term
+        from terms import __version__ as version
 
         if not isinstance(target, Term) or inputs or kwargs or model or params:
             raise CaptureError("only a term can be captured, without inputs, a model or further names")
@@ -52,4 +54,5 @@ class TermsFrontend:
             made = builder.function(term.op, parts, [number]) if term.op else builder.tensor(term.name, number)
             values[term] = made
         builder.output(values[target])
-        return Captured(builder.build(producer=Producer(framework="terms")))
+        producer = Producer(gradir=__version__, framework="terms", framework_version=version)
+        return Captured(builder.build(producer=producer))

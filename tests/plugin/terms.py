@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-__all__ = ["Term"]
+__all__ = ["Term", "__version__"]
+
+__version__ = "1.0"
 
 
 class Term:
