@@ -72,7 +72,7 @@ def able(name: str, ability: type[AbilityT]) -> AbilityT:
     found = registry.frontend(name)
     if isinstance(found, ability):
         return found
-    others = [other for other, kind in kinds().items() if issubclass(kind, ability)]
+    others = [other for other, kind in kinds().items() if issubclass(kind, ability) and _is_there(kind.framework)]
     raise CaptureError(
         f"front-end {name!r} cannot {ABILITIES[ability]}: of those installed {' and '.join(others) or 'none'} can"
     )
@@ -215,7 +215,7 @@ def _claimants(loaded: Mapping[str, type[Frontend]], value: object) -> list[str]
 
 def _usable() -> dict[str, type[Frontend]]:
     """Those whose framework is loaded, or could be where none is."""
-    return _loaded() or {name: kind for name, kind in kinds().items() if find_spec(kind.framework) is not None}
+    return _loaded() or {name: kind for name, kind in kinds().items() if _is_there(kind.framework)}
 
 
 def _parts(objects: Iterable[object]) -> Iterator[object]:
@@ -250,6 +250,11 @@ def _only(names: Iterable[str], what: str) -> str:
         f"{name} takes {kind.takes}{_lack(kind.framework, kind.install)}" for name, kind in kinds().items()
     )
     raise CaptureError(f"no front-end captures {what}: {offers or 'none is installed'}")
+
+
+def _is_there(framework: str) -> bool:
+    """Whether a framework is loaded or could be."""
+    return sys.modules.get(framework) is not None or find_spec(framework) is not None
 
 
 def _lack(framework: str, install: str) -> str:

@@ -104,7 +104,7 @@ WORDS: Final[Mapping[str, Words]] = {
     "unreached": Words(
         "no gradient arrives at {names}, and the file does not say why",
         "capture it again with --flow, in Python with gradir.record(model, flow=True), or run `gradir explain` on the "
-        "program",
+        "program, where its front-end can",
     ),
     "withheld": Words(
         "the backward of a custom Function returns no gradient for {names}",
