@@ -9,6 +9,8 @@ from pathlib import Path
 
 import forked
 
+import gradir
+
 __all__ = ["Run", "fails", "raises", "runner", "runner_of_ranks"]
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -52,7 +54,7 @@ def raises(done: subprocess.CompletedProcess[str], *words: str) -> None:
     assert done.stdout == ""
     *trace, last = done.stderr.splitlines()
     assert trace[0] == "Traceback (most recent call last):"
-    assert not [line for line in trace if "gradir/" in line]
+    assert not [line for line in trace if str(Path(gradir.__file__).parent) in line]
     assert last.startswith("gradir: ")
     for word in words:
         assert word in last
