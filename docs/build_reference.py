@@ -201,7 +201,9 @@ def _field(field: Any) -> str:
     # What a field is for a comparison says nothing to who reads it.
     if annotation.startswith("Annotated["):
         annotation = str(field.annotation.slice.elements[0])
-    value = str(field.value) if field.value is not None else ""
+    # What __init__ assigns is no default.
+    has_default = field.value is not None and "class-attribute" in field.labels
+    value = str(field.value) if has_default else ""
     known = field.module.members.get(value)
     if value == "NOTHING":
         value = "{}"
