@@ -95,7 +95,7 @@ class Finder(Generic[P]):
 
     def is_own(self, name: str) -> bool:
         """Whether the plug-in of that name is one of gradir's."""
-        return any(point.value.startswith("gradir.") for point in self._found[name])
+        return any(point.value.startswith(_OWN) for point in self._found[name])
 
     @cached_property
     def _found(self) -> Mapping[str, tuple[EntryPoint, ...]]:

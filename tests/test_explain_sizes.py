@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
 from typing import Any
 
@@ -108,3 +109,34 @@ def asked_for_writes(length: int) -> int:
 def test_writes_to_what_many_functions_saved_are_looked_at_once() -> None:
     once, twice = asked_for_writes(100), asked_for_writes(200)
     assert twice < 3 * once
+
+
+def test_many_writes_to_one_memory_are_passed_once_each() -> None:
+    assert lines_run_for_writes(800) < 3 * lines_run_for_writes(400)
+
+
+def lines_run_for_writes(many: int) -> int:
+    """How many lines of what follows values run for so many writes to one memory."""
+    x, weight = torch.ones(many, requires_grad=True), torch.ones(many, requires_grad=True)
+    with gradir.record(flow=True) as rec:
+        buffer = torch.zeros(many)
+        with torch.no_grad():
+            for place in range(many):
+                buffer[place] = x[place]
+        loss = (buffer * weight).sum()
+    lines = 0
+
+    def trace(frame: Any, event: str, arg: Any) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return trace if frame.f_code.co_filename.endswith(("cuts.py", "kinds.py", "loose_ends.py")) else None
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        found = rec.explain(loss, params={"x": x}, values=False)
+    finally:
+        sys.settrace(before)
+    assert found.status("x") == "cut"
+    assert lines > many
+    return lines

@@ -8,25 +8,18 @@ from typing import Final, NamedTuple
 
 import torch
 
+from gradir.frontends.pytorch.explaining.kinds import Kinds, kind_of
 from gradir.frontends.pytorch.explaining.numbers import COMPARED, HANDED, SHOWN, Literals, use_of
 from gradir.frontends.pytorch.explaining.terms import terms_of
-from gradir.frontends.pytorch.private import CHECKPOINT, READS_A_NUMBER
+from gradir.frontends.pytorch.private import READS_A_NUMBER
 from gradir.frontends.pytorch.recording.compiled import CompiledPart
-from gradir.frontends.pytorch.recording.flow import COPYING, Flow
+from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Read, Step, Value
 
-__all__ = ["DERIVING", "EXPLICIT", "Flowing", "Leaving", "Stop", "updated_leaves"]
+__all__ = ["Flowing", "Leaving", "Stop", "updated_leaves"]
 
-EXPLICIT: Final = frozenset(
-    {"data", "detach", "inference_mode", "new_leaf", "no_create_graph", "no_grad", "rebuilt", "sample"}
-)
-"""Kinds that a program asks for; the others follow from what its operations are."""
-
-DERIVING: Final = frozenset({"backward", "grad"})
 _DIFFERENTIABLE: Final = ("bfloat", "complex", "float")
 _DETACHING: Final = frozenset({"data", "detach", "detach_"})
-_LENDING: Final = frozenset({"inplace", "view"})
-_GRAD: Final = "grad"
 _CONDITION: Final = "__bool__"
 _OF_SHAPE_ALONE: Final = ("empty", "full", "new_", "ones", "rand", "zeros")
 """How the names of operations begin that take the shape and the type of a tensor alone."""
@@ -65,6 +58,8 @@ class Flowing:
 
     def __init__(self, flow: Flow, captured: Iterable[torch.Tensor]) -> None:
         self._flow = flow
+        self._kinds = Kinds(flow.steps)
+        self._data_of: dict[int, Value | None] = {}
         self._roots: dict[Value, Value] = {}
         self._places = dict(_places_taken(flow))
         ends = [flow.read(tensor) for tensor in captured]
@@ -113,13 +108,27 @@ class Flowing:
         read = step.inputs[step.kinds.index("inplace")]
         if updated_leaves(step):
             return read.value
-        while not read.is_leaf and read.value.maker != FROM_OUTSIDE:
-            step = self._flow.steps[read.value.maker]
+        return None if read.is_leaf or read.value.maker == FROM_OUTSIDE else self._whose_data(read.value.maker)
+
+    def _whose_data(self, number: int) -> Value | None:
+        """The leaf of which a step gave the ``.data``, or lends that memory on."""
+        passed, found = list[int](), None
+        while number not in self._data_of:
+            step = self._flow.steps[number]
+            passed.append(number)
             lent = [source for kind, source in zip(step.kinds, step.inputs, strict=False) if kind != "data"]
             if len(lent) != 1:
-                return None
-            read = lent[0]
-        return read.value if read.is_leaf and step.called == "data" else None
+                break
+            if lent[0].is_leaf:
+                found = lent[0].value if step.called == "data" else None
+                break
+            if lent[0].value.maker == FROM_OUTSIDE:
+                break
+            number = lent[0].value.maker
+        else:
+            found = self._data_of[number]
+        self._data_of.update(dict.fromkeys(passed, found))
+        return found
 
     def leaves_behind(self, term: Value) -> list[Value]:
         """The leaves that get a gradient through a term of what was captured."""
@@ -137,7 +146,7 @@ class Flowing:
             return False
         step = self._flow.steps[value.maker]
         is_number = (step.outputs[value.number].dtype or "").startswith(_DIFFERENTIABLE)
-        return is_number and _kind(step) == "nondifferentiable" and any(read.carries for read in step.inputs)
+        return is_number and kind_of(step) == "nondifferentiable" and any(read.carries for read in step.inputs)
 
     def _is_fresh(self, read: Read) -> bool:
         """Whether a value was made of others and has no graph of its own, as behind ``detach().requires_grad_()``."""
@@ -288,7 +297,7 @@ class Flowing:
         # Which of its inputs an output of a compiled part is made of is not known.
         is_stop = value in self.wanted and not passes and not (is_compiled and self._carries_otherwise(value, step))
         if arriving and is_stop:
-            self.stops.append(Stop(self._kind_at(value, step), value, _seen_outside(step), arriving))
+            self.stops.append(Stop(self._kind_at(value), value, _seen_outside(step), arriving))
         self._arriving[value] = arriving if passes else 0
         self._origins[value] = computed
 
@@ -297,24 +306,10 @@ class Flowing:
         others = (Value(value.maker, number) for number in range(len(step.outputs)))
         return any(other in self.wanted and other in self.carrying for other in others)
 
-    def _kind_at(self, value: Value, step: Step) -> str:
+    def _kind_at(self, value: Value) -> str:
         if value.maker != FROM_OUTSIDE:
-            through = self._detached_memory(step)
-            if step.inside is None:
-                return _kind(step if through is None or step.mode != _GRAD else through)
-            return _kind_of_function(step.inside.called)
+            return self._kinds.of(value.maker)
         return "rebuilt" if self._flow.outside[value.number].copied else "new_leaf"
-
-    def _detached_memory(self, step: Step) -> Step | None:
-        """What gave a step that writes in place a memory without its graph, such as ``.data``."""
-        while "inplace" in step.kinds or "view" in step.kinds:
-            lent = next(read.value for kind, read in zip(step.kinds, step.inputs, strict=False) if kind in _LENDING)
-            if lent.maker == FROM_OUTSIDE:
-                return None
-            step = self._flow.steps[lent.maker]
-            if step.func.__name__.startswith("detach"):
-                return step
-        return None
 
     def _behind(self, read: Read) -> int:
         """The leaves whose gradient would arrive through a value."""
@@ -397,20 +392,3 @@ def _seen_outside(step: Step) -> Step:
     while call is not None and call.inside:
         call = call.caller
     return step._replace(called=step.inside.called, place=step.inside.place, call=call)
-
-
-def _kind_of_function(name: str) -> str:
-    return "checkpoint" if f"{name}Backward" == CHECKPOINT else "nondifferentiable"
-
-
-def _kind(step: Step) -> str:
-    # What takes functions has no tags.
-    if torch.Tag.nondeterministic_seeded in getattr(step.func, "tags", ()):
-        return "sample"
-    if step.called in COPYING:
-        return "rebuilt"
-    if step.mode != _GRAD:
-        return "no_create_graph" if step.called in DERIVING else step.mode
-    if step.func.__name__.startswith("detach"):
-        return "data" if step.called == "data" else "detach"
-    return "compiled" if isinstance(step.func, CompiledPart) else "nondifferentiable"

@@ -14,11 +14,12 @@ from gradir.errors import CaptureError
 from gradir.explanations.model import Cause, Explanation, Level, OfGraph, united
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Recorded, verdicts
 from gradir.frontends.pytorch.explaining.clearing import Clearing, Clearings
-from gradir.frontends.pytorch.explaining.cuts import EXPLICIT, Flowing, Stop
+from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
 from gradir.frontends.pytorch.explaining.failures import of_backward, of_forward
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gradients_of
 from gradir.frontends.pytorch.explaining.graph_cuts import leavings
 from gradir.frontends.pytorch.explaining.hooks import Hooks
+from gradir.frontends.pytorch.explaining.kinds import EXPLICIT
 from gradir.frontends.pytorch.explaining.loose_ends import of_unused
 from gradir.frontends.pytorch.explaining.meant import is_own_of_torch
 from gradir.frontends.pytorch.explaining.overwritten import Overwrite, overwrites

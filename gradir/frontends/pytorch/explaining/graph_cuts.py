@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from gradir.frontends.pytorch.explaining.cuts import EXPLICIT, Flowing, Leaving, Stop
+from gradir.frontends.pytorch.explaining.cuts import Flowing, Leaving, Stop
 from gradir.frontends.pytorch.explaining.ends import Ends
+from gradir.frontends.pytorch.explaining.kinds import EXPLICIT
 from gradir.frontends.pytorch.explaining.meant import Meant
 from gradir.frontends.pytorch.explaining.words import called, lines_of
 from gradir.frontends.pytorch.reading.assemble import LiveGraph

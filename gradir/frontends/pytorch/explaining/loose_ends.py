@@ -20,7 +20,7 @@ _MOST_KEPT: Final = _MOST_TOLD + 1
 
 def of_unused(words: Words, flowing: Flowing, level: Level, leaves: Mapping[str, Value]) -> Iterator[Cause]:
     """Why nothing that was captured is computed of ``leaves``, a cause for those that the same is computed of."""
-    ends = loose_ends(words.flow, flowing)
+    ends = loose_ends(words.flow, flowing) if leaves else {}
     groups: dict[tuple[int, ...], list[str]] = {}
     for name, leaf in leaves.items():
         groups.setdefault(ends.get(leaf, ()), []).append(name)

@@ -12,8 +12,9 @@ from typing import Final, NamedTuple, TypeAlias
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from gradir.frontends.pytorch.explaining.cuts import DERIVING, Flowing
+from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.gradients import brought
+from gradir.frontends.pytorch.explaining.kinds import DERIVING
 from gradir.frontends.pytorch.explaining.words import called
 from gradir.frontends.pytorch.private import ACCUMULATOR, sequence_number, without_dispatch_modes, without_overrides
 from gradir.frontends.pytorch.reading.assemble import LiveGraph

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import torch
 
-from gradir.frontends.pytorch.explaining.cuts import DERIVING
+from gradir.frontends.pytorch.explaining.kinds import DERIVING
 from gradir.frontends.pytorch.private import sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.recording.flow import Flow
