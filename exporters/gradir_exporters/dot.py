@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["DotExporter", "DotOptions", "to_graphviz", "to_pydot"]
 
 _NAME: Final = "gradir"
-_FONT: Final = {"fontname": "monospace", "fontsize": "10"}
+# The one monospaced font whose widths Graphviz and graphviz-pure know on every machine.
+_FONT: Final = {"fontname": "Courier", "fontsize": "10"}
 _GRAPH_LOOK: Final[Mapping[str, Any]] = {
     **_FONT,
     "ranksep": "0.2",
