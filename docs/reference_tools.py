@@ -69,10 +69,8 @@ def plugins_page() -> str:
     sections = [PLUGINS_HEAD, "## Exporters\n", _EXPORTERS]
     for name in _own("gradir.exporters"):
         sections += _plugin(registry.exporter(name), name, f", `{registry.exporter(name).suffix}`")
-    drawn = (
-        f"`{'`, `'.join(PICTURES)}` are pictures, which the program `dot` of Graphviz draws; they take the options of"
-    )
-    sections += [f"{drawn} [dot](#dot).\n", "## Passes\n", _PASSES]
+    drawn = f"`{'`, `'.join(PICTURES)}` are pictures. They take the options of [dot](#dot), and `pdf` needs Graphviz.\n"
+    sections += [drawn, "## Passes\n", _PASSES]
     for name, found in registry.passes().items():
         if name in _own("gradir.passes"):
             sections += _plugin(found, name, "", spelled=lambda option: f"--{option.replace('_', '-')}")

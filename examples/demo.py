@@ -20,17 +20,11 @@ EXPORTS = {
     "html": "model.html",
     "mermaid": "model.mmd",
     "dot": "model.dot",
+    "svg": "model.svg",
     "tree": "model.tree.txt",
     "plain": "model.txt",
 }
-DRAWING_SECONDS = 120
 DIFFERENT = 1
-
-GET_DOT = """
-There is no SVG: drawing one needs the program dot of Graphviz. To get it:
-  Debian, Ubuntu   sudo apt install graphviz
-  macOS            brew install graphviz
-  Windows          winget install graphviz"""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -40,7 +34,7 @@ def main(arguments: list[str] | None = None) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     model, edited = directory / "model.gir", directory / "edited.gir"
     exports = {exporter: directory / name for exporter, name in EXPORTS.items()}
-    drawing, review = directory / "model.svg", directory / "review.html"
+    review = directory / "review.html"
 
     heading("Capture the graph behind the loss of a GPT-2-like model")
     gradir("capture", spec("loss"), "-o", model)
@@ -49,7 +43,6 @@ def main(arguments: list[str] | None = None) -> None:
     heading("Export it")
     for exporter, file in exports.items():
         gradir("export", model, "--to", exporter, "-o", file)
-    draw(exports["dot"], drawing)
 
     heading("Put an adapter into layer 3, and see what changed")
     gradir("capture", spec("edited"), "-o", edited)
@@ -58,7 +51,7 @@ def main(arguments: list[str] | None = None) -> None:
     gradir("diff", model, edited, "--format", "html", "-o", review, expected=DIFFERENT)
 
     heading("Written")
-    show_sizes([model, *exports.values(), *([drawing] if drawing.is_file() else []), edited, review])
+    show_sizes([model, *exports.values(), edited, review])
 
     heading("Try next")
     show_next(model, exports["mermaid"])
@@ -85,23 +78,6 @@ def gradir(*arguments: str | Path, expected: int = 0) -> None:
     status = subprocess.run([sys.executable, "-m", "gradir", *words], check=False).returncode
     if status != expected:
         sys.exit(f"demo: the last command ended with status {status}, not {expected}")
-
-
-def draw(source: Path, drawing: Path) -> None:
-    drawing.unlink(missing_ok=True)
-    dot = shutil.which("dot")
-    if dot is None:
-        print(GET_DOT, flush=True)
-        return
-    options = ["-Tsvg", os.fspath(source), "-o", os.fspath(drawing)]
-    print(f"\n$ {shlex.join(['dot', *options])}", flush=True)
-    try:
-        subprocess.run([dot, *options], check=True, timeout=DRAWING_SECONDS)
-    except subprocess.TimeoutExpired:
-        drawing.unlink(missing_ok=True)
-        print(f"There is no SVG: dot did not finish within {DRAWING_SECONDS} seconds.", flush=True)
-    except subprocess.CalledProcessError as error:
-        sys.exit(f"demo: dot ended with status {error.returncode}")
 
 
 def show_sizes(files: list[Path]) -> None:

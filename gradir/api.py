@@ -175,13 +175,15 @@ def export(graph: Graph, exporter: str, **options: object) -> str:
 
 
 def render(graph: Graph, picture: str = "svg", *, seconds: float = 60.0, **options: object) -> bytes:
-    """Draw a graph: the bytes of an ``svg``, ``png`` or ``pdf``, laid out by Graphviz within limits of time and memory.
+    """Draw a graph: return the bytes of an ``svg``, ``png`` or ``pdf``, laid out within limits of time and memory.
 
-    ``options`` are those that `export` takes for the exporter ``dot``.
+    The program ``dot`` of Graphviz draws it, or ``graphviz-pure`` where there is no ``dot``. Only ``dot`` draws a
+    ``pdf``. The environment variable ``GRADIR_DOT`` chooses another program. ``options`` are those that `export` takes
+    for the exporter ``dot``.
 
     Raises:
-        ExportError: an unknown format or option, the graph has too many boxes, or ``dot`` is missing, fails,
-            or needs longer than ``seconds`` or more than 4 GiB.
+        ExportError: an unknown format or option, the graph has too many boxes, no program is installed that draws the
+            format, or the program fails or needs longer than ``seconds`` or more than 4 GiB.
         PassError: a pattern names no node, or a pass does not take the value.
     """
     from gradir.pictures import render as draw
@@ -202,7 +204,7 @@ def make_dot(
     """Capture and draw in one call, with the signature of the function that torchviz made known.
 
     ``params`` names tensors, as a mapping or as pairs; ``model`` names them as `capture` does. The result is a
-    `graphviz.Digraph`, which a notebook shows and whose ``render`` writes a file.
+    `graphviz.Digraph`, which a notebook shows and whose ``render`` writes a file, with or without the program ``dot``.
 
     Raises:
         CaptureError: there is no graph behind ``var``.

@@ -8,7 +8,7 @@ from gradir import registry
 from gradir.errors import ExportError
 from gradir.ir import Graph
 from gradir.passes import readable
-from gradir.pictures import can_render, render
+from gradir.pictures import render
 
 __all__ = ["mimebundle"]
 
@@ -31,7 +31,7 @@ Where a notebook is not trusted, and on a site that shows notebooks without scri
 
 
 def mimebundle(graph: Graph) -> dict[str, str]:
-    """The graph as text, as a page, and as a picture by MIME type: SVG where ``dot`` is installed, else Mermaid.
+    """The graph as text, as a page, and as a picture by MIME type: SVG, or Mermaid where gradir cannot draw it.
 
     Front-ends show the page; the picture is for what shows no HTML. There a graph of more than 150 boxes is made small
     by `gradir.passes.readable`; one that stays large has no picture, as one of hundreds of thousands of nodes has no
@@ -43,16 +43,13 @@ def mimebundle(graph: Graph) -> dict[str, str]:
     small = readable(graph)
     if small is None:
         return shown
-    if can_render():
-        try:
-            svg = render(registry.export("dot", small.graph, {"caption": small.note}), "svg", seconds=_SECONDS)
-        except ExportError:
-            pass
-        else:
-            # A cell is narrower than many a picture.
-            fitting = svg.decode().replace("<svg ", '<svg style="max-width:100%;height:auto" ', 1)
-            return {**shown, "image/svg+xml": fitting}
-    return {**shown, "text/vnd.mermaid": registry.export("mermaid", small.graph, {"caption": small.note})}
+    try:
+        svg = render(registry.export("dot", small.graph, {"caption": small.note}), "svg", seconds=_SECONDS)
+    except ExportError:
+        return {**shown, "text/vnd.mermaid": registry.export("mermaid", small.graph, {"caption": small.note})}
+    # A cell is narrower than many a picture.
+    fitting = svg.decode().replace("<svg ", '<svg style="max-width:100%;height:auto" ', 1)
+    return {**shown, "image/svg+xml": fitting}
 
 
 def _framed(graph: Graph) -> str:

@@ -54,10 +54,14 @@ def test_a_picture_that_takes_too_long_is_one_line(folder: Path, capfd: Read) ->
     assert not (folder / "a.svg").exists()
 
 
-def test_without_dot_a_picture_is_one_line(folder: Path, capfd: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_program_a_picture_is_one_line(folder: Path, capfd: Read, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setattr("gradir.pictures._script_folders", list)
     assert main(["export", "everything.gir", "--to", "png"]) == 2
-    assert "'dot' is not on the PATH: install Graphviz" in capfd.readouterr().err
+    assert capfd.readouterr().err == (
+        "gradir: cannot draw PNG: no layout program; install Graphviz ('dot') or 'pip install graphviz-pure', "
+        "or use --to mermaid\n"
+    )
 
 
 @pytest.mark.parametrize("name", ["dot", "mermaid", "tree", "svg"])

@@ -29,9 +29,9 @@ def shown() -> dict[str, dict[str, Any]]:
         GRAPH,
         "layers(5)",
         "layers(1000)",
-        "import os; path = os.environ.pop('PATH'); os.environ['PATH'] = ''",
+        "import os; os.environ['GRADIR_DOT'] = '/nowhere/dot'",
         "layers(6)",
-        "os.environ['PATH'] = path",
+        "del os.environ['GRADIR_DOT']",
         "import gradir; gradir.make_dot",
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
@@ -75,7 +75,7 @@ def test_a_graph_too_large_for_a_notebook_is_no_page(monkeypatch: pytest.MonkeyP
     assert "text/html" not in display.mimebundle(everything())
 
 
-def test_without_dot_it_is_mermaid(shown: dict[str, dict[str, Any]]) -> None:
+def test_a_graph_that_cannot_be_drawn_is_mermaid(shown: dict[str, dict[str, Any]]) -> None:
     plain = shown["layers(6)"]
     assert "image/svg+xml" not in plain
     assert "flowchart TB" in plain["text/vnd.mermaid"]

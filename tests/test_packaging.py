@@ -94,11 +94,13 @@ def test_the_wheel_registers_the_command_and_the_plugins(wheel: Path) -> None:
     assert tuple(sorted(points["gradir.exporters"])) == BUILT_IN
 
 
+def requirements_of(wheel: Path) -> list[Requirement]:
+    metadata = Parser().parsestr(read(wheel, "METADATA"))
+    return [Requirement(line) for line in metadata.get_all("Requires-Dist", [])]
+
+
 def test_the_wheel_needs_torch_only_as_an_extra(wheel: Path) -> None:
-    lines = [
-        line.partition(": ")[2] for line in read(wheel, "METADATA").splitlines() if line.startswith("Requires-Dist")
-    ]
-    requirements = [Requirement(line) for line in lines]
+    requirements = requirements_of(wheel)
     core = {requirement.name for requirement in requirements if requirement.marker is None}
     assert core == {"argcomplete", "graphviz", "markdown-it-py", "mermaid-py", "msgpack", "msgspec", "pydot", "rich"}
     assert {str(requirement.marker) for requirement in requirements if requirement.name == "torch"} == {
@@ -107,6 +109,31 @@ def test_the_wheel_needs_torch_only_as_an_extra(wheel: Path) -> None:
     assert {str(requirement.marker) for requirement in requirements if requirement.name == "tomli"} == {
         'python_version < "3.11"'
     }
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "is_needed"),
+    [
+        ("linux", "x86_64", True),
+        ("linux", "aarch64", True),
+        ("darwin", "x86_64", True),
+        ("darwin", "arm64", True),
+        ("win32", "AMD64", True),
+        ("win32", "ARM64", True),
+        ("linux", "armv7l", False),
+        ("linux", "i686", False),
+        ("linux", "riscv64", False),
+        ("win32", "x86", False),
+        ("freebsd14", "amd64", False),
+        ("emscripten", "wasm32", False),
+    ],
+)
+def test_the_wheel_needs_graphviz_pure_where_that_has_a_wheel(
+    system: str, machine: str, is_needed: bool, wheel: Path
+) -> None:
+    markers = [requirement.marker for requirement in requirements_of(wheel) if requirement.name == "graphviz-pure"]
+    environment = {"sys_platform": system, "platform_machine": machine, "extra": ""}
+    assert [marker.evaluate(environment) for marker in markers if marker].count(True) == is_needed
 
 
 def test_the_wheel_holds_the_license(wheel: Path) -> None:

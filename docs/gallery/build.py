@@ -2,8 +2,8 @@
 
 python docs/gallery/build.py
 
-It needs torch, transformers, Graphviz's dot, Chromium with Playwright, and the npm packages of tests/node (make node).
-Run from the project's root.
+It needs torch, transformers, Chromium with Playwright, and the npm packages of tests/node (make node). The drawings in
+the repository are those of Graphviz's dot. Run it from the project's root.
 """
 
 from __future__ import annotations

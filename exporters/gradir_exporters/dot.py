@@ -195,7 +195,9 @@ class DotExporter:
 
 
 def to_graphviz(graph: Graph, **options: Any) -> graphviz.Digraph:
-    """The picture as a `graphviz.Digraph`, which a notebook shows and whose ``render`` runs the program ``dot``.
+    """Return the picture as a `graphviz.Digraph`, which a notebook shows and whose ``render`` writes a file.
+
+    It draws with ``dot``, or with ``graphviz-pure`` where there is no ``dot``.
 
     ``options`` are those of `DotOptions`.
 
@@ -252,10 +254,10 @@ def _filled(options: Mapping[str, Any]) -> DotOptions:
 
 
 def _digraph(graph: Graph, options: DotOptions) -> graphviz.Digraph:
-    import graphviz
+    from gradir_exporters._dot_digraph import Digraph
 
     theme = _THEMES[options.theme]
-    digraph = graphviz.Digraph(
+    digraph = Digraph(
         _NAME,
         graph_attr={**_GRAPH_LOOK, "rankdir": options.direction, **theme.graph},
         node_attr={**_NODE_LOOK, **theme.node},

@@ -67,7 +67,7 @@ of a Markdown file is replaced; with --check it is compared, and exit status 1 s
 lines do not count inside a code block or other HTML. What is Markdown itself goes in as it is, all else fenced.
 
 'gradir exporters' lists the formats, 'gradir export --to NAME --help' the options of one.
-{", ".join(PICTURES)} are drawn by Graphviz and take the options of dot.
+{", ".join(PICTURES)} are pictures and take the options of dot; pdf needs Graphviz.
 """
 
 _LONGEST_NAME: Final = 80

@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
         lines += described
     if not options.names:
         pictures = ", ".join(PICTURES)
-        lines.append(f"{pictures}  pictures, which the program dot of Graphviz draws; they take the options of dot")
+        lines.append(f"{pictures}  pictures, which take the options of dot; pdf needs Graphviz")
     files.write_bytes("-", "".join(f"{printable(line)}\n" for line in lines).encode())
     for problem in broken:
         report(problem)

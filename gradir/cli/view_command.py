@@ -28,7 +28,7 @@ HELP = "open a graph as a page in a browser"
 DESCRIPTION = (
     "Open a graph as a page in a browser, which opens and closes modules, searches, and tells all of a node: the graph "
     "of a .gir file, or of a program, which is run as by 'gradir capture'. "
-    "With --to svg, png or pdf it is a static picture drawn by Graphviz; there a graph too large to read is rolled up "
+    "With --to svg, png or pdf it is a static picture; there a graph too large to read is rolled up "
     f"and folded by module, unless an option says what to show.\n\n{SPEC_HELP}"
 )
 
@@ -59,7 +59,7 @@ def add_options(parser: Parser) -> None:
         "--to",
         choices=(_PAGE, *PICTURES),
         default=_PAGE,
-        help="a page, or a static picture, for which Graphviz has to be installed (default: html)",
+        help="write a page or a static picture; pdf needs Graphviz (default: html)",
     )
     add_exporter_options(parser)
     add_pass_options(parser)
@@ -106,7 +106,7 @@ def _page(options: argparse.Namespace) -> bytes:
 
 
 def _picture(options: argparse.Namespace) -> bytes:
-    """The graph drawn by Graphviz, folded where it is too large to read."""
+    """Return the graph as a picture, folded where it is too large to read."""
     from gradir import api, registry
 
     values = exporter_values(options)

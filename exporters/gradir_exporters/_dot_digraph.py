@@ -1,0 +1,71 @@
+"""A ``graphviz.Digraph`` that draws without the program ``dot`` too."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Final
+
+import graphviz
+from graphviz.backend import dot_command
+
+from gradir.pictures import find_program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Digraph"]
+
+_DOT: Final = "dot"
+_LOCK: Final = RLock()
+"""The program is a global of the graphviz package."""
+
+
+class Digraph(graphviz.Digraph):  # type: ignore[misc]  # graphviz has no types
+    """A `graphviz.Digraph` that draws with the program that `gradir.pictures.find_program` returns.
+
+    >>> Digraph("one", body=["a -> b"]).pipe(format="svg")[:5]  # doctest: +SKIP
+    b'<?xml'
+    """
+
+    def pipe(self, *args: Any, **options: Any) -> Any:
+        """Return the picture as `graphviz.Digraph.pipe` does.
+
+        Raises:
+            ExportError: ``GRADIR_DOT`` names no program.
+            ExecutableNotFound: there is no program.
+        """
+        with _chosen_program():
+            return super().pipe(*args, **options)
+
+    def render(self, *args: Any, **options: Any) -> Any:
+        """Write the source and the picture as `graphviz.Digraph.render` does.
+
+        Raises:
+            ExportError: ``GRADIR_DOT`` names no program.
+            ExecutableNotFound: there is no program.
+        """
+        with _chosen_program():
+            return super().render(*args, **options)
+
+
+@contextmanager
+def _chosen_program() -> Iterator[None]:
+    """Let the graphviz package run the chosen program, unless it would run that one anyway."""
+    # Writing DOT starts faster without it.
+    import shutil
+
+    program = find_program()
+    if program is None or program == shutil.which(_DOT):
+        yield
+        return
+    with _LOCK:
+        before = dot_command.DOT_BINARY
+        # A distribution of the package, or the user, may have set another one.
+        if before == Path(_DOT):
+            dot_command.DOT_BINARY = Path(program)
+        try:
+            yield
+        finally:
+            dot_command.DOT_BINARY = before
