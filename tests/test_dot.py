@@ -298,7 +298,7 @@ def test_a_legend_names_the_colours_that_are_there(theme: str, dot_program: str)
     source = everything().to("dot", theme=theme, legend=True, show_saved=True)
     drawn = json.loads(run_dot(dot_program, source, "json"))
     boxes = ["parameter", "leaf", "function", "buffer", "saved tensor", "output", "parameters not in the graph"]
-    lines = ["──▶ data", "· · ▶ to its view", "─── to a tensor it saved", "- - - to where it is saved"]
+    lines = ["──► data", "· · ► to its view", "─── to a tensor it saved", "- - - to where it is saved"]
     assert drawn_text(drawn) == ["legend", *boxes, *lines, "None: an input that nothing flows through"]
     small = Graph.of([Node("x", role="leaf")]).to("dot", theme=theme, legend=True)
     assert list(legend_of(small)) == ["legend", "leaf"]
@@ -348,7 +348,7 @@ def test_a_legend_of_a_comparison_names_what_is_drawn() -> None:
         Node("c", inputs=(Ref("b", 0),)),
     ]
     source = Graph.of(nodes).to("dot", legend=True)
-    assert list(legend_of(source)) == ["legend", "- removed", "as before", "──▶ data", "- - ▶ data no more"]
+    assert list(legend_of(source)) == ["legend", "- removed", "as before", "──► data", "- - ► data no more"]
 
 
 def test_without_a_legend_there_is_none() -> None:

@@ -48,7 +48,7 @@ def test_what_is_left_out_of_a_picture_stands_in_its_legend(
     golden("dot/forward-legend.dot", source)
     assert run_dot(dot_program, source, "canon")
     (legend,) = re.findall(r"^\tlabel=<(.*)>$", source, re.MULTILINE)
-    assert all(f">{words}<" in legend for words in ("input", "━━◆ to what writes to it", "· · ▶ to its view"))
+    assert all(f">{words}<" in legend for words in ("input", "══♦ to what writes to it", "· · ► to its view"))
 
 
 def test_a_tree_says_what_is_written_and_what_is_a_view() -> None:

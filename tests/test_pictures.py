@@ -16,7 +16,7 @@ from pathlib import Path
 
 import graphviz
 import pytest
-from gradir_exporters.dot import to_graphviz
+from gradir_exporters.dot import _LINE_SIGNS, to_graphviz
 from graphviz.backend import dot_command
 from samples import chain, everything, hostile
 
@@ -337,6 +337,15 @@ def test_a_digraph_draws_without_dot(pure: str, tmp_path: Path) -> None:
     assert Path("dot") == dot_command.DOT_BINARY, "other graphs of the package are not touched"
     with pytest.raises(graphviz.ExecutableNotFound):
         graphviz.Digraph().pipe(format="svg")
+
+
+def test_the_font_of_graphviz_pure_has_every_sign_of_a_legend(pure: str) -> None:
+    def drawn(sign: str) -> bytes:
+        return render(f'digraph {{ n [label="{sign}" fontname=Courier width=1 fixedsize=true] }}', "png")
+
+    assert drawn("🔥") == drawn("漢"), "both are the box for a character that the font lacks"
+    for sign in {*"".join(_LINE_SIGNS.values()), "×", "·", "…"} - {" "}:
+        assert drawn(sign) != drawn("🔥"), sign
 
 
 def test_digraphs_draw_without_dot_in_threads(pure: str) -> None:

@@ -81,7 +81,7 @@ _ROLES: Final = {
     CUT: "where gradient ends",
     UNREACHED: "parameters not in the graph",
     FOCUSED: "asked for",
-    FAILED: "✕ raised here",
+    FAILED: "× raised here",
 }
 _LINES: Final = {
     "data": "data",
@@ -195,12 +195,12 @@ def failure_lines(node: Node) -> list[str]:
 
     >>> from gradir.ir.model import Node, Source
     >>> failure_lines(Node("mm", ext={"failed": "ValueError: no\nat all"}, source=Source("net.py", 9)))
-    ['✕ ValueError: no …', 'net.py:9']
+    ['× ValueError: no …', 'net.py:9']
     """
     if not (error := failure(node)):
         return []
     first, *others = error.strip().splitlines() or [""]
-    lines = [f"✕ {shortened(printable(first), _LONGEST_ERROR)}{' …' if others else ''}"]
+    lines = [f"× {shortened(printable(first), _LONGEST_ERROR)}{' …' if others else ''}"]
     if node.source is not None:
         lines.append(f"{shortened(printable(node.source.file), _LONGEST_FILE)}:{node.source.line}")
     return lines

@@ -78,15 +78,15 @@ _OWN_BORDERS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 """By what follows a role; lines of these are seen on a light page and on a dark one."""
 _LINE_SIGNS: Final[Mapping[str, str]] = {
-    "data": "──▶",
-    "removed": "- - ▶",
-    "view": "· · ▶",
-    "inplace": "━━◆",
+    "data": "──►",
+    "removed": "- - ►",
+    "view": "· · ►",
+    "inplace": "══♦",
     "saved": "───",
     "buffer": "- - -",
-    CUT: "- - ▷",
+    CUT: "- - >",
 }
-"""The lines in a legend; any other is as that to a view."""
+"""The lines in a legend; any other is as that to a view. The font of graphviz-pure has all of these characters."""
 
 _LEGEND_COLUMNS: Final = 4
 _LONG_WORDS: Final = 40
