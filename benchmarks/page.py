@@ -29,7 +29,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
-from browser import PROBE, program
+import tools
+from browser import PROBE
 from measure import is_smoke, run_deep, table
 from playwright.sync_api import Error, sync_playwright
 
@@ -256,7 +257,7 @@ def main() -> None:
     registry.exporter("html")
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as name:
         arguments = ["--no-sandbox", "--enable-unsafe-swiftshader"]
-        browser = playwright.chromium.launch(executable_path=program(), args=arguments)
+        browser = playwright.chromium.launch(executable_path=tools.find("Chromium"), args=arguments)
         rows = []
         for count in blocks.values():
             captured = transformer(count)

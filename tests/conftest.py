@@ -3,7 +3,6 @@ from __future__ import annotations
 import copy
 import gc
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import browser as browsers
 import forked
 import pytest
+import tools
 from browser import Browser
 from hypothesis import settings
 from page_reader import Teller
@@ -36,9 +36,6 @@ collect_ignore_glob = [] if find_spec("jax") else ["test_jax_*.py", "support/jax
 """What runs in an environment of its own, where `make test-jax` names each file and nothing may be skipped."""
 
 GOLDENS = Path(__file__).parent / "goldens"
-MODEL_EXPLORER = Path(__file__).parents[1] / ".model-explorer" / "model_explorer" / "web_app"
-NODE_MODULES = Path(__file__).parent / "node" / "node_modules"
-VIEWER_MODULES = Path(__file__).parents[1] / "viewer" / "node_modules"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -68,6 +65,15 @@ def pytest_unconfigure() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--quick"):
         leave_out_slow(config, items)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
+    """Print the line of the missing tools below the list of all that was skipped."""
+    yield
+    skipped = terminalreporter.stats.get("skipped", [])
+    if line := tools.summarize(str(report.longrepr) for report in skipped):
+        terminalreporter.write_line(line)
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -136,50 +142,40 @@ def _fail_skipped(report: pytest.CollectReport | pytest.TestReport, config: pyte
 
 @pytest.fixture
 def dot_program() -> str:
-    """The path of Graphviz's dot."""
-    found = shutil.which("dot")
-    if found is None:
-        pytest.skip("needs the program dot (graphviz)")
-    return found
+    """Return the path of Graphviz's dot."""
+    return tools.require("dot")
 
 
 @pytest.fixture
 def mermaid_node() -> str:
-    """The path of node, with Mermaid's npm packages in tests/node."""
-    return _node_with("mermaid", "jsdom")
+    """Return the path of node, with Mermaid's npm packages in tests/node."""
+    return _node_with("packages of tests/node")
 
 
 @pytest.fixture
 def cytoscape_node() -> str:
-    """The path of node, with Cytoscape.js in tests/node."""
-    return _node_with("cytoscape")
+    """Return the path of node, with Cytoscape.js in tests/node."""
+    return _node_with("packages of tests/node")
 
 
 @pytest.fixture
 def model_explorer_viewer() -> tuple[str, Path]:
-    """The path of node, and the folder of Model Explorer's viewer."""
-    found = shutil.which("node")
-    if found is None or not MODEL_EXPLORER.is_dir():
-        pytest.skip("needs node and Model Explorer's viewer (make model-explorer)")
-    return found, MODEL_EXPLORER
+    """Return the path of node, and the folder of Model Explorer's viewer."""
+    return tools.require("node"), Path(tools.require("Model Explorer"))
 
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """Chromium, one for all tests of a process."""
-    if browsers.program() is None:
-        pytest.skip("needs Chromium (apt-get install chromium)")
+    """Start Chromium, once for all tests of a process."""
+    program = tools.require("Chromium")
     pytest.importorskip("playwright.sync_api", reason="needs Playwright's client (pip install playwright)")
-    yield from browsers.launched(tmp_path_factory.mktemp("pages"))
+    yield from browsers.launched(program, tmp_path_factory.mktemp("pages"))
 
 
 @pytest.fixture(scope="session")
 def viewer_node() -> str:
-    """The path of node, with the npm packages of viewer/."""
-    found = shutil.which("node")
-    if found is None or not all((VIEWER_MODULES / package).is_dir() for package in ("esbuild", "terser")):
-        pytest.skip("needs node and the npm packages of viewer/ (make viewer)")
-    return found
+    """Return the path of node, with the npm packages of viewer/."""
+    return _node_with("packages of viewer")
 
 
 @pytest.fixture(scope="session")
@@ -190,11 +186,10 @@ def told(viewer_node: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     teller.close()
 
 
-def _node_with(*packages: str) -> str:
-    found = shutil.which("node")
-    if found is None or not all((NODE_MODULES / package).is_dir() for package in packages):
-        pytest.skip("needs node and the npm packages of tests/node (npm ci --prefix tests/node)")
-    return found
+def _node_with(packages: str) -> str:
+    node = tools.require("node")
+    tools.require(packages)
+    return node
 
 
 @pytest.fixture(autouse=True)

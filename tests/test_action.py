@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 
 import forked
 import pytest
+from tools import path_without, require
 
 yaml = pytest.importorskip("yaml")
 pytest.importorskip("torch")
@@ -30,8 +31,6 @@ def loss():
     w = torch.ones(3, requires_grad=True)
     return w.exp().sum()
 """
-
-pytestmark = pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
 
 
 @pytest.fixture
@@ -51,7 +50,7 @@ def run_action(project: Path, environment: dict[str, str], **inputs: str) -> tup
     given = {name: inputs.get(name, value.get("default", "")) for name, value in ACTION["inputs"].items()}
     environ = {
         **environment,
-        "PATH": f"{project / 'bin'}:/usr/bin:/bin",
+        "PATH": f"{project / 'bin'}{os.pathsep}{path_without('gradir')}",
         "GITHUB_STEP_SUMMARY": str(project / "summary.md"),
         "GITHUB_OUTPUT": str(project / "outputs.txt"),
     }
@@ -59,7 +58,7 @@ def run_action(project: Path, environment: dict[str, str], **inputs: str) -> tup
         (key,) = [key for key in given if expression == f"${{{{ inputs.{key} }}}}"]
         environ[name] = given[key]
     # As GitHub runs a step whose shell is bash.
-    line = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+    line = [require("bash"), "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
     summary = project / "summary.md"
     summary.unlink(missing_ok=True)
     (project / "outputs.txt").unlink(missing_ok=True)

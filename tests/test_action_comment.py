@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tools import require
 
 yaml = pytest.importorskip("yaml")
 
@@ -106,7 +107,7 @@ def keep(pull: Pull, tmp_path: Path, report: str, **more: str) -> str:
         **{name: given[expression] for name, expression in KEEP["env"].items()},
         **more,
     }
-    line = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", KEEP["run"]]
+    line = [require("bash"), "--noprofile", "--norc", "-eo", "pipefail", "-c", KEEP["run"]]
     done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "secret" not in done.stdout

@@ -168,7 +168,7 @@ def test_a_command_that_prints_nothing_needs_no_stream(tmp_path: Path, clean_env
 def in_shell(words: str, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Run gradir with the redirections of a shell, in a folder that then holds a.gir."""
     gradir.save(everything(), folder / "a.gir")
-    line = ["bash", "-c", f"{sys.executable} -m gradir {words}"]
+    line = ["sh", "-c", f"{sys.executable} -m gradir {words}"]
     return subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -226,12 +226,11 @@ def test_diff_statuses(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_closed_pipe_is_quiet(unbuffered: str, tmp_path: Path, clean_environment: dict[str, str]) -> None:
     gradir.save(chain(50_000), tmp_path / "a.gir")
-    command = f"set -o pipefail; {sys.executable} -m gradir export a.gir --to plain | head -1"
+    command = f"{{ {sys.executable} -m gradir export a.gir --to plain; echo $? >&2; }} | head -1"
     environment = {**clean_environment, "PYTHONUNBUFFERED": unbuffered}
     done = subprocess.run(
-        ["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        ["sh", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert done.stdout.count("\n") == 1
-    assert done.stderr == ""
     # As a shell reports it of diff(1), which dies of SIGPIPE.
-    assert done.returncode == 141
+    assert done.stderr == "141\n"

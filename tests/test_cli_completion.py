@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pty
 import select
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from samples import chain
+from tools import require
 
 import gradir
 from gradir.cli import main
@@ -39,9 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def shell(name: str, capfdbinary: pytest.CaptureFixture[bytes]) -> str:
     """A shell, with the script for it in the folder."""
-    found = shutil.which(name)
-    if found is None:
-        pytest.skip(f"needs the shell {name} (apt-get install {name})")
+    found = require(name)
     assert main(["completion", name]) == 0
     said = capfdbinary.readouterr()
     assert said.err == b""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import shutil
 import subprocess
 from collections import Counter
 
@@ -131,10 +130,9 @@ def test_every_change_is_drawn_or_counted() -> None:
     assert found == changed
 
 
-@pytest.mark.skipif(shutil.which("dot") is None, reason="needs dot")
-def test_dot_draws_it() -> None:
+def test_dot_draws_it(dot_program: str) -> None:
     text = gradir.diff(stack(["gelu"] * 3), stack(["relu"] * 9)).to("dot")
-    subprocess.run(["dot", "-Tsvg"], input=text.encode(), capture_output=True, check=True)
+    subprocess.run([dot_program, "-Tsvg"], input=text.encode(), capture_output=True, check=True)
 
 
 def test_parameters_that_were_cut_off_alike_are_drawn_once() -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from tools import require
 
 pytest.importorskip("torch")
 
@@ -82,10 +82,10 @@ def test_gpt_ties_its_head_to_its_embedding() -> None:
 
 def changed_records(spec: str, tmp_path: Path) -> list[str]:
     """The id or path of every line that git shows as changed between the GPT example and another."""
-    assert shutil.which("git"), "the tests need git"
+    git = require("git")
     for name, file in (("gpt.py:loss", "before.gir"), (spec, "after.gir")):
         captured(name).save(tmp_path / file)
-    line = ["git", "diff", "--no-index", "--no-ext-diff", "--no-color", "-U0", "before.gir", "after.gir"]
+    line = [git, "diff", "--no-index", "--no-ext-diff", "--no-color", "-U0", "before.gir", "after.gir"]
     text = subprocess.run(line, cwd=tmp_path, capture_output=True, check=False).stdout.decode()
     body = [line for line in text.splitlines() if re.match(r"[+-](?![+-]{2} )", line)]
     found = [re.match(r'[+-]\{"(?:id|path)":"([^"]*)"', line) for line in body]

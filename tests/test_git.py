@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 from git_places import FACT, Run, changed, runner
 from samples import everything
+from tools import needs
 
 import gradir
 
 pytest_plugins = ["git_fixtures"]
-pytestmark = pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
+pytestmark = needs("git")
 
 
 def snapshot(*folders: Path) -> dict[Path, bytes]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import venv
@@ -12,11 +11,12 @@ from pathlib import Path
 import pytest
 from git_places import FACT, Run, changed, runner
 from samples import everything
+from tools import needs
 
 import gradir
 
 pytest_plugins = ["git_fixtures"]
-pytestmark = pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
+pytestmark = needs("git")
 
 TOOL = ("git", "difftool", "-y", "-t", "gradir")
 EDIT = "attrs.eps: 1e-05 -> 0.5"
@@ -148,7 +148,7 @@ def test_a_python_in_a_folder_with_spaces(
 
 def test_a_closed_pipe_is_quiet(repository: Path, environment: dict[str, str]) -> None:
     done = subprocess.run(
-        ["bash", "-c", "git difftool -y -t gradir HEAD~1 | (read -r line; echo $line; exec <&-; sleep 2)"],
+        ["sh", "-c", "git difftool -y -t gradir HEAD~1 | (read -r line; echo $line; exec <&-; sleep 2)"],
         cwd=repository,
         env={**environment, "PYTHONUNBUFFERED": "1"},
         capture_output=True,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 from git_places import Run, runner
+from tools import needs
 
 pytest.importorskip("torch")
 
@@ -15,7 +15,7 @@ from gpt_history import EDITS, versions
 import gradir
 
 pytest_plugins = ["git_fixtures"]
-pytestmark = pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
+pytestmark = needs("git")
 
 LOG = ("git", "log", "-p", "--format=%s")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 from git_places import Run, runner
+from tools import needs
 
 pytest.importorskip("torch")
 
@@ -16,7 +16,7 @@ import gradir
 from gradir.ir import Graph
 
 pytest_plugins = ["git_fixtures"]
-pytestmark = pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
+pytestmark = needs("git")
 
 PROPOSAL = "both edits merged, as a proposal: capture the merged program again, or run gradir check on it"
 

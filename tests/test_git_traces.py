@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from git_places import Run, runner
+from tools import needs
 
 pytest_plugins = ["git_fixtures"]
-pytestmark = pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
+pytestmark = needs("git")
 
 IN_GIT = {"objects", "refs", "logs"}
 """What git itself writes as it runs."""

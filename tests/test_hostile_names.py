@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import warnings
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from hostile_texts import HOSTILE_TEXTS, graph_of
 from markdown_it import MarkdownIt
 from msgspec.structs import replace
 from samples import everything
+from tools import find
 
 import gradir
 from gradir.cli import main
@@ -84,7 +84,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[st
     root.mkdir()
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    if shutil.which("git"):
+    if find("git"):
         runner(root, environment)("git", "init", "-q")
     monkeypatch.chdir(root)
     gradir.save(everything(), NAME)

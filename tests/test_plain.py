@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 from plain_text import DOCS, Reader, fenced, follows_the_grammar
 from samples import HOSTILE_LABELS, chain, everything, forward, hostile
 from strategies import attrs, graphs, lists, scalars, texts, words
+from tools import require
 
 import gradir
 from gradir.ir import (
@@ -233,8 +233,7 @@ def test_a_long_chain_takes_three_lines_a_node() -> None:
 
 def git_diff(folder: Path, before: Graph, after: Graph) -> list[str]:
     """The lines of git's own diff of two plain texts, without its file header."""
-    git = shutil.which("git")
-    assert git is not None
+    git = require("git")
     paths = [folder / "before.txt", folder / "after.txt"]
     for path, graph in zip(paths, (before, after), strict=True):
         path.write_bytes(plain(graph).encode())

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from browser import AXE, Browser
+from browser import Browser, axe
 from sites import LIVE, ROOT, broken_links, built, live_pages
 
 import gradir
@@ -118,7 +118,7 @@ def test_the_start_page_asks_no_host_and_can_be_read_by_all(
             shown = page.locator(".start-page iframe").bounding_box()
             assert shown["y"] + shown["height"] < 800
         assert opened.said == []
-        page.add_script_tag(path=AXE)
+        page.add_script_tag(path=axe())
         found = page.evaluate("axe.run(document, {iframes: false})")
         assert [each["id"] for each in found["violations"] if each["impact"] in {"serious", "critical"}] == []
         assert all(url.startswith(("file:", "data:", "blob:", "about:")) for url in opened.asked), opened.asked

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
 
+from tools import needs
 from tutorials import DOCS, TUTORIALS, played
 
-pytestmark = pytest.mark.skipif(not shutil.which("sh"), reason="needs a shell")
+pytestmark = needs("sh")
 
 
 @pytest.mark.parametrize("name", [name for name in TUTORIALS if not name.endswith("index.md")])

@@ -16,6 +16,7 @@ from exporter_names import BUILT_IN
 from git_places import FACT, Run, changed, runner
 from msgspec.structs import replace
 from samples import everything
+from tools import needs
 
 import gradir
 from gradir.cli.main import COMMANDS as NAMES
@@ -114,7 +115,7 @@ def test_every_command_that_reads_files_is_tried() -> None:
     assert {command.split()[0] for command in COMMANDS} == {*NAMES} - RUN_PROGRAMS
 
 
-@pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
+@needs("git")
 @pytest.mark.parametrize("program", PROGRAMS, ids=["by path", "script", "safe path"][: len(PROGRAMS)])
 def test_nothing_beside_a_file_is_imported(program: tuple[str, ...], folder: Path, environment: dict[str, str]) -> None:
     run = runner(folder, environment)
@@ -171,7 +172,7 @@ def test_a_program_elsewhere_imports_nothing_from_here(folder: Path, environment
 HARMFUL_PATHS = ["", f"{os.sep}nowhere:", f"{os.sep}nowhere:sub/.."]
 
 
-@pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
+@needs("git")
 @pytest.mark.parametrize("python_path", HARMFUL_PATHS)
 @pytest.mark.parametrize("on_path", [True, False])
 def test_what_git_runs_imports_nothing_from_the_checkout(
@@ -193,7 +194,7 @@ def test_what_git_runs_imports_nothing_from_the_checkout(
     assert not mark.exists(), mark.read_text()
 
 
-@pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
+@needs("git")
 @pytest.mark.parametrize("key", ["diff.gradir.textconv", "difftool.gradir.cmd", "merge.gradir.driver"])
 def test_a_command_of_an_earlier_gradir_is_reported_and_replaced(key: str, run: Run, repository: Path) -> None:
     run("gradir", "git", "install")
@@ -207,7 +208,7 @@ def test_a_command_of_an_earlier_gradir_is_reported_and_replaced(key: str, run: 
     assert run("gradir", "git", "status", "--local").startswith("local   installed (")
 
 
-@pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
+@needs("git")
 def test_a_program_that_the_path_finds_in_the_working_directory_is_not_taken(
     run: Run, repository: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-NODE_MODULES = Path(__file__).parents[1] / "node" / "node_modules"
-AXE = NODE_MODULES / "axe-core" / "axe.min.js"
+import tools
+
 SIZE = {"width": 1400, "height": 900}
 DRAWING = "[role=application]"
 PROBE = (Path(__file__).parent / "probe.js").read_text(encoding="utf-8")
@@ -19,9 +18,9 @@ SECONDS = 30.0
 """How long a page may take on a machine that does other things too; nothing is measured by it."""
 
 
-def program() -> str | None:
-    """The path of Chromium."""
-    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+def axe() -> Path:
+    """Return the path of axe-core's script."""
+    return Path(tools.require("packages of tests/node"), "axe-core", "axe.min.js")
 
 
 class Opened:
@@ -90,7 +89,7 @@ class Opened:
         """What axe-core has to say against the page."""
         if not self.page.evaluate("'axe' in window"):
             # The policy of the page forbids a script element.
-            self.page.evaluate(AXE.read_text(encoding="utf-8"))
+            self.page.evaluate(axe().read_text(encoding="utf-8"))
         found = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
         return [
             f"{each['id']}: {json.dumps([node['target'] for node in each['nodes']])[:400]}"
@@ -154,12 +153,12 @@ class Browser:
         return page
 
 
-def launched(folder: Path) -> Iterator[Browser]:
+def launched(program: str, folder: Path) -> Iterator[Browser]:
     """A browser without a window."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=program(), args=["--no-sandbox"])
+        chromium = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield Browser(chromium, folder)
         chromium.close()
 

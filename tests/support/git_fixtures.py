@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from git_places import Run, changed, runner
 from samples import everything
+from tools import path_without
 
 import gradir
 
@@ -25,10 +26,9 @@ def environment(tmp_path: Path, clean_environment: dict[str, str]) -> dict[str, 
     script.chmod(0o755)
     home = tmp_path / "home"
     home.mkdir()
-    elsewhere = [folder for folder in os.environ["PATH"].split(os.pathsep) if not (Path(folder) / "gradir").exists()]
     return {
         **clean_environment,
-        "PATH": os.pathsep.join([str(programs), *elsewhere]),
+        "PATH": f"{programs}{os.pathsep}{path_without('gradir')}",
         "HOME": str(home),
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_AUTHOR_NAME": "A",

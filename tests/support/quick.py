@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from tools import FIXTURES
 
 __all__ = ["Durations", "leave_out_slow", "slowest"]
 
@@ -19,9 +20,7 @@ _LONGEST: Final = 0.15
 """In seconds; most tests take a thousandth of one."""
 _TAKES_LONG: Final = re.compile(r"torch|transformers|subprocess|forked|command_line|git_fixtures|tracemalloc|\bbombs\b")
 """What a file of tests that take long has in its text; asked where nothing has run yet."""
-_OF_TOOLS: Final = frozenset(
-    {"browser", "cytoscape_node", "dot_program", "mermaid_node", "model_explorer_viewer", "pytester", "viewer_node"}
-)
+_OF_TOOLS: Final = FIXTURES | {"pytester"}
 """Fixtures whose tests start another program."""
 
 
