@@ -27,7 +27,7 @@ ANY_TORCH = $(addprefix tests/test_,private_names.py capture.py verify.py run_on
 unexport PYTHONDONTWRITEBYTECODE
 
 .SUFFIXES:
-.PHONY: help demo test quick slowest test-deep bench fuzz fuzz-mutants check types types-windows lint written schema goldens
+.PHONY: help demo test test-bare bare-suite quick slowest test-deep bench fuzz fuzz-mutants check types types-windows lint written schema goldens
 .PHONY: verification verification-wide reviewing gallery reference site tutorials
 .PHONY: node page model-explorer test-core core-suite core-mutants test-torch torch-suite test-jax jax-suite
 .PHONY: verification-jax bench-jax changelog release-check clean
@@ -39,7 +39,10 @@ demo: $(VENV)/.ready ## capture a transformer, export it, diff it against a vari
 	$(BIN)/python examples/demo.py
 
 test: check ## every check and the whole test suite; PYTEST_ARGS="..." reaches pytest
-	$(BIN)/python -m pytest -n auto --dist worksteal $(SUITE) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n auto --dist worksteal --record-tools $(SUITE) $(PYTEST_ARGS)
+
+test-bare: $(VENV)/.ready-test ## the demo, and the tests that asked for a tool in make test, where PATH has only Python, git, make and POSIX
+	$(BIN)/python tests/support/bare_path.py $(MAKE) demo bare-suite
 
 quick: check ## every check and the tests that take a minute together, by how long they took when they last ran
 	$(BIN)/python -m pytest -n auto --dist worksteal --quick $(SUITE) $(PYTEST_ARGS)
@@ -168,6 +171,9 @@ clean: ## remove what the targets above made
 	rm -rf .site site .venv .venv-core-* .venv-torch-* .venv-jax-* .model-explorer .verification-wide demo dist tests/node/node_modules viewer/node_modules viewer/.tests
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .fuzz
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+bare-suite:
+	$(BIN)/python -m pytest -n auto --dist worksteal --tool-tests $(SUITE) $(PYTEST_ARGS)
 
 core-suite: $(VENV)/.ready-core
 	$(BIN)/python -m pytest -n auto --doctest-ignore-import-errors $(SUITE) $(PYTEST_ARGS)

@@ -21,6 +21,7 @@ from browser import Browser
 from hypothesis import settings
 from page_reader import Teller
 from quick import Durations, leave_out_slow
+from tool_use import Chooser, Recorder
 
 from gradir.ir import Graph
 
@@ -42,6 +43,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-goldens", action="store_true", help="write the golden files instead of comparing")
     parser.addoption("--quick", action="store_true", help="run a part of the tests that takes a minute")
     parser.addoption("--no-tool-skips", action="store_true", help="fail, not skip, where a tool or package is missing")
+    parser.addoption("--record-tools", action="store_true", help="record which tests ask for a tool")
+    parser.addoption("--tool-tests", action="store_true", help="run the tests that were recorded to ask for a tool")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -52,7 +55,12 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("quick")
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         forked.share()
-    if config.pluginmanager.hasplugin("cacheprovider") and not hasattr(config, "workerinput"):
+    if config.getoption("--record-tools") and os.name == "posix":
+        config.pluginmanager.register(Recorder(config), "recorder")
+    if config.getoption("--tool-tests"):
+        # Here a test that skips says nothing about how long it takes.
+        config.pluginmanager.register(Chooser(config), "chooser")
+    elif config.pluginmanager.hasplugin("cacheprovider") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Durations(config), "durations")
 
 

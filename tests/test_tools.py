@@ -1,4 +1,4 @@
-"""Tests that need a tool skip without it and are counted."""
+"""Tests that need a tool skip without it, are counted, and are chosen for a run on a bare machine."""
 
 from __future__ import annotations
 
@@ -22,6 +22,13 @@ def test_shell(): require("fish")
 @needs("zsh")
 def test_mark(): pass
 def test_nothing(): pass
+"""
+ASKING = """
+import shutil, subprocess
+
+def test_start(): assert subprocess.run(["sh", "-c", "draw || exit 1"]).returncode == 0
+def test_look_up(): shutil.which("draw")
+def test_nothing(): assert subprocess.run(["sh", "-c", "true"]).returncode == 0
 """
 
 
@@ -58,3 +65,19 @@ def test_nothing_is_printed_where_no_tool_is_missing(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, add_program(tmp_path, "dot"))
     assert "1 passed" in done.stdout
     assert "missing tool" not in done.stdout
+
+
+def test_a_test_that_asks_for_a_program_without_a_fixture_runs_without_the_program(tmp_path: Path) -> None:
+    (tmp_path / "test_asking.py").write_text(ASKING)
+    path = add_program(tmp_path, "draw")
+    recorded = run_pytest(tmp_path, path, "-n", "2", "--record-tools")
+    assert "3 passed" in recorded.stdout, recorded.stdout + recorded.stderr
+    chosen = run_pytest(tmp_path, os.environ["PATH"], "--tool-tests")
+    assert "1 failed, 1 passed, 1 deselected" in chosen.stdout
+    assert "FAILED test_asking.py::test_start" in chosen.stdout
+
+
+def test_nothing_is_chosen_before_a_run_recorded_it(tmp_path: Path) -> None:
+    done = run_pytest(tmp_path, os.environ["PATH"], "--tool-tests")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "ERROR: cannot choose the tests that ask for a tool: no run recorded them; run 'make test'" in done.stderr

@@ -28,6 +28,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
+from tool_use import record_lookups
+
 _LARGEST = 1 << 20
 _PACKAGES = ("gradir.cli", "gradir.codecs", "gradir.frontends.pytorch")
 
@@ -186,8 +188,10 @@ class _Server:
 
 
 def _main(address: str, lifeline: int) -> None:
-    # Not the folder of this file, which a process that starts anew would not have.
+    # A process that starts anew has neither the folder of this file nor its modules.
     del sys.path[0]
+    for name in ("bare_path", "tool_use", "tools"):
+        del sys.modules[name]
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
         # Who connects while torch is being imported waits.
         listening.bind(f"{address}.new")
@@ -197,6 +201,7 @@ def _main(address: str, lifeline: int) -> None:
         if lifeline in ready:
             return
         _load()
+        record_lookups()
         for finalizer in [*weakref.finalize._registry]:  # type: ignore[attr-defined]
             # To take each library of torch apart would be half of what most forks do.
             finalizer.atexit = False
