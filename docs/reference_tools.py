@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import textwrap
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from typing import Any, Final
 
 from gradir import entrypoints, registry
-from gradir.cli.main import COMMANDS
-from gradir.cli.parser import Parser
+from gradir.cli.main import COMMANDS, command_parser
+from gradir.cli.parser import Parser, filled
 from gradir.options import Options, option_infos
 from gradir.pictures import PICTURES
 
@@ -20,7 +18,7 @@ __all__ = ["commands_page", "plugins_page"]
 COMMANDS_HEAD: Final = """\
 # Reference of the commands
 
-Every command with all its options, written by `make reference` from what `gradir COMMAND --help` prints. What the
+Every command with all its options, written by `make reference` from what `gradir help COMMAND` prints. What the
 commands are for: [using gradir](using.md#on-the-command-line); what an exit status means:
 [there](using.md#exit-status).
 """
@@ -55,9 +53,7 @@ def commands_page() -> str:
     """Every command and subcommand."""
     sections = [COMMANDS_HEAD]
     for name in COMMANDS:
-        command = import_module(f"gradir.cli.{name}_command")
-        parser = Parser(prog=f"gradir {name}", description=command.DESCRIPTION, epilog=getattr(command, "EPILOG", None))
-        command.add_options(parser)
+        parser = command_parser(name)
         # Has the options and help texts added that are loaded late.
         parser.format_help()
         sections += _command(parser)
@@ -111,19 +107,19 @@ def _taken(takes: str) -> str:
     return " ".join(f"`{word}`" for word in takes.split("|"))
 
 
-def _command(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """A command: what it says of itself, its arguments and options, and what stands at the end of its help."""
+def _command(parser: Parser) -> Iterator[str]:
+    """A command: what it does, its arguments and options, its examples and what else there is to say."""
     yield f"{'#' * len(parser.prog.split())} {parser.prog}\n"
     if parser.description:
-        yield _indented(parser.description)
+        yield f"{_plain(parser.description)}\n"
     below = []
-    # argparse tells of its groups by private names only.
-    for group in parser._action_groups:  # noqa: SLF001
+    for group in parser.ordered_groups():
         yield from _group(parser, group)
+        # argparse tells of these by private names only.
         commands = [each for each in group._group_actions if isinstance(each, argparse._SubParsersAction)]  # noqa: SLF001
         below += [choice for each in commands for choice in each.choices.values()]
-    if parser.epilog:
-        yield _indented(parser.epilog)
+    if ending := parser.ending(whole=True):
+        yield _indented(ending)
     for each in below:
         yield from _command(each)
 
@@ -139,7 +135,7 @@ def _group(parser: argparse.ArgumentParser, group: argparse._ArgumentGroup) -> I
     ]
     if not told:
         return
-    if group.title not in {"positional arguments", "options"}:
+    if group.title != "arguments":
         yield f"**{(group.title or '').capitalize()}**\n"
     if group.description:
         yield f"{_plain(group.description)}\n"
@@ -166,11 +162,7 @@ def _words(action: argparse.Action) -> Sequence[str]:
 
 def _indented(text: str) -> str:
     """A help text as it stands, with lines that a page has room for."""
-    lines = []
-    for line in text.strip("\n").split("\n"):
-        indent = " " * (len(line) - len(line.lstrip()))
-        lines += textwrap.wrap(line, _WIDTH, subsequent_indent=indent, break_on_hyphens=False) or [""]
-    return "```text\n" + "\n".join(lines) + "\n```\n"
+    return f"```text\n{filled(text, _WIDTH)}```\n"
 
 
 def _plain(text: str) -> str:

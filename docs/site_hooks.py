@@ -179,7 +179,7 @@ def _examples_page(pages: list[dict[str, Any]]) -> str:
     )
     return f"""# Live pages of the examples
 
-Each is what `gradir view examples/SPEC` opens: click, search, ask for a path; `?` lists the keys.
+Each is what `gradir view examples/PROGRAM` opens: click, search, ask for a path; `?` lists the keys.
 
 | Page | Nodes | What it shows |
 |---|--:|---|

@@ -58,7 +58,7 @@ class Records(Protocol):
 
 
 class StoppedError(SpecError):
-    """What a SPEC names raised when a part of its forward had run, of which ``graph`` is the graph."""
+    """What a PROGRAM names raised when a part of its forward had run, of which ``graph`` is the graph."""
 
     def __init__(self, message: str, graph: Graph) -> None:
         super().__init__(message)
@@ -88,7 +88,7 @@ class Flows(Records, Protocol):
         ...
 
     def forward_target(self, target: object, inputs: Sequence[str], *, seed: int = 0, fake: bool = False) -> Graph:
-        """Run what a SPEC named, and give the graph of its forward; it needs no gradient.
+        """Run what a PROGRAM named, and give the graph of its forward; it needs no gradient.
 
         Raises:
             StoppedError: the target raised behind some operation, or an operation did; ``ext`` of the last function in
@@ -159,7 +159,7 @@ class Explains(Protocol):
         values: bool | None = None,
         graph: str = "autograd",
     ) -> Explanation:
-        """Run what a SPEC named, as `Runs.capture_target` does, and explain what comes out, or the error.
+        """Run what a PROGRAM named, as `Runs.capture_target` does, and explain what comes out, or the error.
 
         ``graph`` is the one that the explanation's overlay is for, ``autograd`` or ``forward``.
 
@@ -209,12 +209,12 @@ class Differentiates(Protocol):
 
 @runtime_checkable
 class Runs(Protocol):
-    """A front-end that can run what a SPEC names, on inputs that are described, and note source lines."""
+    """A front-end that can run what a PROGRAM names, on inputs that are described, and note source lines."""
 
     def capture_target(
         self, target: object, inputs: Sequence[str], *, seed: int = 0, sources: bool = False
     ) -> LiveCapture:
-        """Run and capture what a SPEC named: a tensor, a callable that returns one, or a module to run on ``inputs``.
+        """Run and capture what a PROGRAM named: a tensor, a callable, or a module to run on ``inputs``.
 
         With ``sources`` the nodes have their source lines, and the variables they were assigned to.
 

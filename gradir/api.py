@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from gradir.errors import FormatError
+
 if TYPE_CHECKING:
     import graphviz
 
@@ -45,8 +47,15 @@ def load(path: str | bytes | PathLike[str]) -> Graph:
     from gradir import codecs, files
 
     data = files.read_bytes(path)
-    with files.naming(path):
-        return codecs.decode(data)
+    try:
+        with files.naming(path):
+            return codecs.decode(data)
+    except FormatError as error:
+        from gradir.choosing import other_format
+
+        if other := other_format(files.name_of(path)):
+            raise error.moved(advice=f"it is {other}") from error
+        raise
 
 
 def ranks(sources: Iterable[str | PathLike[str] | Graph]) -> Ranks:
@@ -217,7 +226,8 @@ def make_dot(
     from gradir import registry
     from gradir.gradients import capture
 
-    values = {"native": True, "show_attrs": show_attrs, "show_saved": show_saved, "max_attr_chars": max_attr_chars}
+    classic = {"native": True, "all": True}
+    values = {**classic, "show_attrs": show_attrs, "show_saved": show_saved, "max_attr_chars": max_attr_chars}
     options = registry.exporter_options("dot", values)
     # The text of any exporter of that name would do elsewhere; only the built-in one has an object to give.
     exporter: Any = registry.exporter("dot")

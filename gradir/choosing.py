@@ -36,6 +36,7 @@ __all__ = [
     "advice",
     "claiming",
     "kinds",
+    "other_format",
     "recording",
     "releasing",
     "running",
@@ -61,6 +62,16 @@ ABILITIES: Final[Mapping[type, str]] = {
     Watches: "capture a script at its backward (gradir run)",
 }
 """What a front-end may be unable to do, in words."""
+
+_CAPTURE: Final = "e.g. gradir capture net.py:Net --input 'float32[1,3]' -o net.gir"
+_OTHER_FORMATS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        (".safetensors", ".npz", ".h5"), f"a file of weights, without a graph; capture the model, {_CAPTURE}"
+    ),
+    ".onnx": f"an ONNX model, which has no autograd graph; capture the program that it was exported from, {_CAPTURE}",
+    ".ipynb": "a notebook; call gradir.capture(loss).save('loss.gir') in a cell, or move the model to a .py file",
+}
+"""Files that people have beside their models, by suffix; a front-end knows those of its framework."""
 
 
 def able(name: str, ability: type[AbilityT]) -> AbilityT:
@@ -120,7 +131,7 @@ def claiming(*objects: object, chosen: str | None = None) -> str:
 
 
 def running(target: object, chosen: str | None = None) -> str:
-    """The front-end for what a SPEC names: one that claims it, or one whose framework the program has loaded.
+    """The front-end for what a PROGRAM names: one that claims it, or one whose framework the program has loaded.
 
     Raises:
         CaptureError: there is none, or there are several.
@@ -129,6 +140,17 @@ def running(target: object, chosen: str | None = None) -> str:
     if chosen is not None or not callable(target):
         return claiming(target, chosen=chosen)
     return _only(_claimants(_loaded(), target) or _usable(), _told(target))
+
+
+def other_format(path: str) -> str:
+    """Return what a file is by its name, and the command that works instead; empty for any name that is not known.
+
+    >>> other_format("model.onnx").partition(",")[0], other_format("model.gir")
+    ('an ONNX model', '')
+    """
+    suffix = path[path.rfind(".") :].lower() if "." in path else ""
+    known = _OTHER_FORMATS.get(suffix, "")
+    return known or next(filter(None, (getattr(kind, "files", {}).get(suffix) for kind in kinds().values())), "")
 
 
 def recording(model: object, chosen: str | None, *, sources: bool, flow: bool, collectives: bool) -> Recorder:

@@ -95,7 +95,7 @@ class CaptureError(GradirError):
 
 
 class SpecError(CaptureError):
-    """A ``gradir capture`` SPEC that cannot be found, imported or called.
+    """A ``gradir capture`` program that cannot be found, imported or called.
 
     Attributes:
         has_place: whether the message names the line of the user's program, so that no traceback has to.

@@ -23,6 +23,7 @@ __all__ = [
     "naming",
     "read_bytes",
     "silence_stdout",
+    "working_folder",
     "write_bytes",
 ]
 
@@ -43,10 +44,18 @@ class Located(os.PathLike[str]):
     def __init__(self, path: str) -> None:
         self.written = path
         # pathlib forgets how a path ends.
-        self._place = path if path in {"", "-"} else os.path.join(os.getcwd(), path)
+        self._place = path if path in {"", "-"} or os.path.isabs(path) else os.path.join(working_folder(), path)
 
     def __fspath__(self) -> str:
         return self._place
+
+
+def working_folder() -> str:
+    """The working directory; empty where it was removed, so that only absolute paths work."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""
 
 
 def name_of(path: str | bytes | os.PathLike[str]) -> str:

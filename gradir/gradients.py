@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from gradir.explanations.model import Explanation
@@ -22,6 +22,7 @@ def capture(
     frontend: str | None = None,
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
+    **misplaced: NoReturn,
 ) -> Graph:
     """Capture the graph behind a gradient.
 
@@ -39,12 +40,13 @@ def capture(
         frontend: the name of the front-end; without one it is the one that claims the target or an input.
         argnums: the arguments to differentiate, for a front-end that differentiates functions.
         has_aux: whether the function returns a pair of which only the first has a gradient.
+        misplaced: refused; keyword arguments of the module or the function go into ``kwargs``.
 
     Raises:
         CaptureError: an output is not a tensor, or has no graph; or no front-end claims the target, or several do. The
             message says why.
         GradirError: there is no such front-end.
-        TypeError: ``frontend`` is no name.
+        TypeError: ``frontend`` is no name, or there is a keyword that this function does not have.
 
     >>> import torch, gradir
     >>> w = torch.ones(3, requires_grad=True)
@@ -55,6 +57,7 @@ def capture(
     """
     from gradir import choosing
 
+    _refuse("capture", misplaced)
     name = choosing.claiming(target, inputs, kwargs, model, params, chosen=frontend)
     live = _captured(name, target, inputs, kwargs, model=model, params=params, argnums=argnums, has_aux=has_aux)
     return live.graph
@@ -70,6 +73,7 @@ def verify(
     frontend: str | None = None,
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
+    **misplaced: NoReturn,
 ) -> Verification:
     """Capture, and check the graph against the autograd engine by running a real backward.
 
@@ -97,6 +101,7 @@ def verify(
     from gradir import choosing
     from gradir.abilities import Verifies
 
+    _refuse("verify", misplaced)
     name = choosing.claiming(target, inputs, kwargs, model, params, chosen=frontend)
     verifies = choosing.able(name, Verifies)
     live = _captured(name, target, inputs, kwargs, model=model, params=params, argnums=argnums, has_aux=has_aux)
@@ -111,6 +116,7 @@ def explain(
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     values: bool | None = None,
+    **misplaced: NoReturn,
 ) -> Explanation:
     """Explain which leaves of a function's arguments get a gradient, and why the others get none.
 
@@ -125,10 +131,18 @@ def explain(
     >>> import gradir
     >>> gradir.explain(loss, params, x).causes  # doctest: +SKIP
     """
-    from gradir import choosing
-    from gradir.abilities import Differentiates
+    from gradir import choosing, registry
+    from gradir.abilities import Differentiates, Flows
+    from gradir.errors import CaptureError
 
+    _refuse("explain", misplaced)
     name = choosing.claiming(target, inputs, kwargs, chosen=frontend)
+    found = registry.frontend(name)
+    if isinstance(found, Flows) and not isinstance(found, Differentiates):
+        raise CaptureError(
+            f"front-end {name!r} explains a forward that was recorded: "
+            "`with gradir.record(model, flow=True) as rec: loss = ...`, then `rec.explain(loss)`"
+        )
     explains = choosing.able(name, Differentiates)
     return explains.explain_gradient(target, inputs, kwargs or {}, argnums=argnums, has_aux=has_aux, values=values)
 
@@ -195,6 +209,17 @@ def record(
     from gradir.choosing import recording
 
     return recording(model, frontend, sources=sources, flow=flow, collectives=collectives)
+
+
+def _refuse(function: str, misplaced: Mapping[str, object]) -> None:
+    """Refuse keyword arguments that are meant for the module or the function that is captured.
+
+    Raises:
+        TypeError: there are some.
+    """
+    if misplaced:
+        names = ", ".join(f"{name!r}: ..." for name in misplaced)
+        raise TypeError(f"{function}() passes keyword arguments of the model as kwargs={{{names}}}")
 
 
 def _captured(

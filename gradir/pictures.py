@@ -13,10 +13,13 @@ from gradir.progress import stage
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["PICTURES", "find_program", "render"]
+__all__ = ["LARGE", "PICTURES", "find_program", "render"]
 
 PICTURES: Final = ("svg", "png", "pdf")
 """The formats of pictures, each also the suffix of its files."""
+
+LARGE: Final = 150
+"""A picture of more boxes is large: exporters draw it smaller, unless asked for all of it."""
 
 _VARIABLE: Final = "GRADIR_DOT"
 _DOT: Final = "dot"

@@ -118,6 +118,9 @@ def exported(exporter: str, graph: Graph, options: Mapping[str, object], whose: 
         return registry.export(exporter, graph, options)
     passes = {name: options[name] for name in option_names() if name in options and name not in own}
     values = {name: value for name, value in options.items() if name not in passes}
+    if "all" in own and passes:
+        # What is drawn was chosen.
+        values.setdefault("all", True)
     # The names are checked before the passes run.
     registry.exporter_options(exporter, values, whose)
     return registry.export(exporter, applied(planned(passes), graph), values)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from gradir.errors import FileError, GradirError
+from gradir.files import working_folder
 from gradir.hints import did_you_mean
 
 __all__ = ["Project", "project"]
@@ -27,13 +28,14 @@ class Project(NamedTuple):
     where: str = ""
 
 
-def project(folder: Path) -> Project:
-    """What is said for a folder: by the nearest pyproject.toml in it or above it that has the table.
+def project(folder: str | os.PathLike[str] | None = None) -> Project:
+    """Return the table of the nearest pyproject.toml in a folder or above it, by default the working directory.
 
     Raises:
         GradirError: such a file cannot be read, or says what is not understood.
     """
-    for above in (folder, *folder.parents):
+    start = working_folder() if folder is None else folder
+    for above in (Path(start), *Path(start).parents) if start else ():
         # Not by `Path.is_file`, which raises where a folder may not be looked into.
         if os.path.isfile(above / _FILE):  # noqa: PTH113
             where = os.path.relpath(above / _FILE)

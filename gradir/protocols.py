@@ -257,14 +257,18 @@ class Frontend(Protocol):
     """What it captures, in words, for an error."""
 
     install: ClassVar[str]
-    """How to get the framework, in words, for an error."""
+    """How to get the framework, in words, for an error.
+
+    A front-end may also have ``files``: by suffix, files of its framework that gradir does not read, each with what it
+    is and the command that works instead.
+    """
 
     @classmethod
     def claims(cls, value: object) -> bool:
         """Whether a value is the framework's, told by its type alone.
 
         It is asked of what is to be captured, and where nobody claims that of what is inside, which is not one of
-        Python's own tuples, lists and dicts. A SPEC may name a class too.
+        Python's own tuples, lists and dicts. A program may name a class too.
         """
         ...
 

@@ -15,6 +15,7 @@ from types import CodeType, ModuleType
 from typing import Any, Final
 
 from gradir.errors import SpecError
+from gradir.files import working_folder
 
 __all__ = ["NoScriptError", "program_arguments", "run_script"]
 
@@ -61,12 +62,12 @@ def run_script(name: str, arguments: Sequence[str], *, is_module: bool, for_good
 def _prepared(main: ModuleType, name: str, *, is_module: bool) -> CodeType:
     """What ``__main__`` is to run; it is told where it comes from, and ``sys.path`` where to import from."""
     if is_module:
-        sys.path.insert(0, str(Path.cwd()))
+        sys.path.insert(0, working_folder())
         spec = _module(name)
         sys.argv[0] = spec.origin or name
         return _of_module(main, name, spec)
     # Python names the script as it was called, and imports from beside what a link leads to.
-    path = os.path.join(os.getcwd(), name)  # noqa: PTH109, PTH118 (a path would be tidied)
+    path = os.path.join(working_folder(), name)  # noqa: PTH118 (a path would be tidied)
     importer: Any = pkgutil.get_importer(name) if Path(name).exists() else None
     if importer is not None:
         inside: ModuleSpec | None = importer.find_spec(_MAIN)

@@ -1,4 +1,4 @@
-"""Find what a SPEC names: ``path/to/file.py:attr`` or ``package.module:attr``."""
+"""Find what a PROGRAM names: ``path/to/file.py:attr`` or ``package.module:attr``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import TypeVar
 
 from gradir.errors import GradirError, SpecError
+from gradir.files import working_folder
 
 __all__ = ["called", "calling_on_import", "load_target", "own_error"]
 
@@ -22,16 +23,16 @@ T = TypeVar("T")
 
 
 def load_target(spec: str) -> object:
-    """The object that a SPEC names; the module is imported, which runs it.
+    """The object that a PROGRAM names; the module is imported, which runs it.
 
     A file's own directory, or the current one for a module's name, is importable while it runs.
 
     Raises:
-        SpecError: the SPEC has no such form, the module cannot be imported, or the attribute is missing.
+        SpecError: PROGRAM has no such form, the module cannot be imported, or the attribute is missing.
     """
     location, colon, attribute = spec.rpartition(":")
     if not colon or not location or not attribute:
-        raise SpecError(f"{spec}: a SPEC is path/to/file.py:attr or package.module:attr")
+        raise SpecError(f"expected path/to/file.py:name or package.module:name, not {spec!r}; see gradir help program")
     is_file = location.endswith(".py") or "/" in location or "\\" in location
     module = _load_file(Path(location)) if is_file else _load_module(location)
     try:
@@ -123,7 +124,7 @@ def _load_file(path: Path) -> ModuleType:
 
 
 def _load_module(name: str) -> ModuleType:
-    with _running(name, Path.cwd(), name):
+    with _running(name, Path(working_folder()), name):
         return importlib.import_module(name)
 
 

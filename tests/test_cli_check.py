@@ -102,7 +102,7 @@ def test_standard_input_cannot_be_updated(project: Path, capfd: pytest.CaptureFi
     capfd.readouterr()
     assert main(["check", "train.py:loss", "--against", "-", "--update"]) == 2
     error = capfd.readouterr().err
-    assert "'-' is none: name a file" in error
+    assert "- is none: name a .gir file" in error
     assert error.count("\n") == 1
     assert not (project / "-").exists()
 
@@ -155,15 +155,18 @@ def test_a_broken_file_keeps_its_encoding(project: Path) -> None:
 
 def test_a_broken_file_that_may_be_anything_is_left(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
     program = (project / "train.py").read_bytes()
+    (project / "notes").write_bytes(program)
     capfd.readouterr()
-    assert main(["check", "train.py:loss", "--against", "train.py"]) == 2
+    assert main(["check", "train.py:loss", "--against", "notes"]) == 2
     assert "--update" not in capfd.readouterr().err
     assert main(["check", "train.py:loss", "--against", "train.py", "--update"]) == 2
+    assert capfd.readouterr().err.startswith("gradir: train.py is a script, not a graph")
+    assert main(["check", "train.py:loss", "--against", "notes", "--update"]) == 2
     errors = capfd.readouterr().err
-    assert errors.startswith("gradir: train.py: not a GIR document")
+    assert errors.startswith("gradir: notes: not a GIR document")
     assert errors.endswith("; a file not named .gir is left as it is: delete it first\n")
     assert errors.count("\n") == 1
-    assert (project / "train.py").read_bytes() == program
+    assert (project / "notes").read_bytes() == (project / "train.py").read_bytes() == program
 
 
 @pytest.mark.parametrize("head", ['"version":"7.2","requires":[]', '"version":"1.0","requires":["wings"]'])

@@ -177,12 +177,12 @@ def test_a_loss_without_a_graph_and_an_operation_that_raises(capfd: pytest.Captu
         (["net.py:loss", "--input", "float32[1]"], "--input is for a module"),
         (["net.py:absent"], "net.py has no attribute 'absent'"),
         (["absent.gir"], "absent.gir"),
-        (["net.py"], "net.py: is a program, not a graph; what a program makes is named path/to/file.py:attr"),
-        (["absent"], "absent: there is no such file; what a program makes is named path/to/file.py:attr"),
+        (["net.py"], "net.py is a script, not a graph; name what to capture, e.g. net.py:loss (net.py defines loss, "),
+        (["absent"], "absent: no such file; name a .gir file, or a program such as train.py:loss"),
         (["net.py:nothing"], "no tensor among what was given, of type int; give the loss, or the error"),
         (["net.py:loss", "-o", "."], ": cannot be written: Is a directory"),
         (["absent.gir", "--seed", "1"], "--seed is for a program, and absent.gir is a file"),
-        (["net.py:loss", "--format", "html"], "invalid choice"),
+        (["net.py:loss", "--format", "html"], "unknown --format 'html': choose from text, markdown, json"),
     ],
 )
 def test_trouble_is_one_line_and_status_two(arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
@@ -210,7 +210,7 @@ def test_an_error_in_the_program_is_its_traceback_and_one_line(capfd: pytest.Cap
 @pytest.mark.usefixtures("program")
 def test_the_error_of_a_capture_names_this_command(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["capture", "net.py:lost"]) == 2
-    assert "gradir explain finds the line" in capfd.readouterr().err
+    assert "'gradir explain' finds the line" in capfd.readouterr().err
 
 
 # Files.

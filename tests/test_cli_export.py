@@ -49,7 +49,7 @@ def test_pictures(picture: str, start: bytes, folder: Path) -> None:
 @pytest.mark.usefixtures("dot_program")
 def test_a_picture_that_takes_too_long_is_one_line(folder: Path, capfd: Read) -> None:
     gradir.save(layers(20_000), "large.gir")
-    assert main(["export", "large.gir", "--to", "svg", "--seconds", "0.2", "-o", "a.svg"]) == 2
+    assert main(["export", "large.gir", "--to", "svg", "--all", "--seconds", "0.2", "-o", "a.svg"]) == 2
     assert "did not finish laying out" in capfd.readouterr().err
     assert not (folder / "a.svg").exists()
 
@@ -80,21 +80,26 @@ def test_help_of_an_unknown_exporter_names_the_right_ones(capfd: Read) -> None:
     assert "did you mean 'dot'?" in capfd.readouterr().err
 
 
-def test_mermaid_says_on_stderr_when_it_folds(capfd: Read) -> None:
-    assert main(["export", "layers.gir", "--to", "mermaid"]) == 0
+@pytest.mark.parametrize("to", ["dot", "mermaid"])
+def test_a_large_picture_is_made_readable_and_says_so(to: str, capfd: Read) -> None:
+    assert main(["export", "layers.gir", "--to", to]) == 0
     shown = capfd.readouterr()
-    assert re.search(r"%% .*folded by module to depth \d", shown.out)
-    assert re.match(r"gradir: warning: mermaid: 1,002 nodes and .*: folded by module to depth \d\n$", shown.err)
-    assert main(["export", "layers.gir", "--to", "mermaid", "--depth", "1"]) == 0
+    assert "1,002 nodes as 12 boxes: equal layers once" in shown.out
+    assert re.match(
+        r"gradir: warning: 1,002 nodes as 12 boxes: equal layers once; --all, .* --focus choose\n$", shown.err
+    )
+    assert main(["export", "layers.gir", "--to", to, "--depth", "1"]) == 0
     assert capfd.readouterr().err == ""
 
 
-def test_no_fold_is_an_error_where_folding_is_needed(capfd: Read) -> None:
-    assert main(["export", "layers.gir", "--to", "mermaid", "--no-fold"]) == 2
-    assert "leave fold on" in capfd.readouterr().err
-    assert main(["export", "everything.gir", "--to", "mermaid", "--no-fold"]) == 0
-    assert main(["export", "everything.gir", "--to", "tree", "--no-fold"]) == 2
-    assert "'tree' has no option 'fold'" in capfd.readouterr().err
+def test_all_draws_every_node_or_fails_where_the_format_has_a_limit(capfd: Read) -> None:
+    assert main(["export", "layers.gir", "--to", "dot", "--all"]) == 0
+    assert capfd.readouterr().out.count("tooltip=") > 1_002
+    assert main(["export", "layers.gir", "--to", "mermaid", "--all"]) == 2
+    assert "leave all out" in capfd.readouterr().err
+    assert main(["export", "everything.gir", "--to", "mermaid", "--all"]) == 0
+    assert main(["export", "everything.gir", "--to", "tree", "--all"]) == 2
+    assert "--all is for pictures: dot, mermaid, svg, png, pdf; tree leaves nothing out" in capfd.readouterr().err
 
 
 def test_fences(capfd: Read) -> None:
@@ -169,7 +174,7 @@ def test_a_picture_is_nothing_for_a_terminal(picture: str, capsys: Read, monkeyp
     assert main(["export", "everything.gir", "--to", picture]) == 2
     assert capsys.readouterr() == (
         "",
-        f"gradir: a {picture} is nothing for a terminal: give -o FILE, or use 'gradir view'\n",
+        f"gradir: cannot print a {picture} on a terminal: give -o FILE, or use 'gradir view'\n",
     )
 
 
@@ -234,7 +239,7 @@ def test_wrong_options_of_a_picture_are_said_to_be_its_own(capfd: Read) -> None:
     unknown, wrong, viewed = capfd.readouterr().err.splitlines()
     assert unknown.startswith("gradir: a picture (png) has no option 'colour': its options are show_attrs")
     assert wrong == "gradir: a picture (png): option theme is dark|light, not 'red'"
-    assert viewed == "gradir: the picture: option theme is dark|light, not 'red'"
+    assert viewed == "gradir: a picture (svg): option theme is dark|light, not 'red'"
     with pytest.raises(ExportError, match=r"a picture \(svg\) has no option 'colour'"):
         gradir.render(everything(), "svg", colour="red")
 
@@ -266,7 +271,7 @@ def test_view_opens_a_page_and_needs_no_graphviz(
     assert "<title>everything.gir</title>" in named.read_text()
     assert "<title>A &lt;chain&gt;</title>" in titled.read_text()
     assert main(["view", "everything.gir", "-O", "theme=dark"]) == 2
-    assert capfd.readouterr() == ("", "gradir: the page has no option 'theme': its options are title\n")
+    assert capfd.readouterr() == ("", "gradir: exporter 'html' has no option 'theme': its options are title\n")
 
 
 @pytest.mark.usefixtures("dot_program")
@@ -283,18 +288,27 @@ def test_view_opens_a_picture(form: str, head: bytes, opened: list[str], capfd: 
 @pytest.mark.usefixtures("dot_program")
 def test_view_folds_what_is_too_large_to_read(opened: list[str], capfd: Read) -> None:
     assert main(["view", "layers.gir", "--to", "svg"]) == 0
-    assert re.match(
-        r"gradir: 1,002 nodes as \d+ boxes: .*; --depth, --rollup, --drop and --focus say what to show\n",
-        capfd.readouterr().err,
-    )
+    assert "1,002 nodes as 12 boxes: equal layers once; --all" in capfd.readouterr().err
     assert main(["view", "chain.gir", "--to", "svg"]) == 0
-    assert re.match(r"gradir: 1,002 nodes as 3 boxes: repeated steps once;", capfd.readouterr().err)
+    assert "1,002 nodes as 3 boxes: repeated steps once; --all" in capfd.readouterr().err
     b = Builder()
     b.output(b.function("cat", [b.tensor(f"x{number}", TensorMeta()) for number in range(200)], [TensorMeta()]))
     gradir.save(b.build(), "wide.gir")
-    assert main(["view", "wide.gir", "--to", "svg"]) == 2
-    assert "too many to read" in capfd.readouterr().err
-    assert len(opened) == 2
+    assert main(["view", "wide.gir", "--to", "svg"]) == 0
+    assert capfd.readouterr().err == ""
+    *_, wide = (Path(unquote(urlparse(address).path)).read_text() for address in opened)
+    assert "202 nodes, all drawn: no step makes them fewer" in wide
+
+
+def test_view_writes_where_it_is_asked_to_and_opens_nothing(opened: list[str], capfd: Read) -> None:
+    assert main(["view", "everything.gir", "-o", "page.html"]) == 0
+    assert "<title>everything.gir</title>" in Path("page.html").read_text()
+    assert main(["view", "everything.gir", "-o", "-"]) == 0
+    assert capfd.readouterr().out == Path("page.html").read_text()
+    assert main(["view", "everything.gir", "-o", "tree.txt"]) == 2
+    assert main(["view", "everything.gir", "--to", "html", "-o", "page.svg"]) == 2
+    assert main(["view", "everything.gir", "-o", "everything.gir"]) == 2
+    assert opened == []
 
 
 def test_view_without_a_browser_says_where_the_page_is(

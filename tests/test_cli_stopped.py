@@ -235,9 +235,9 @@ def test_a_forward_that_raised_is_viewed_up_to_there(opened: list[Path], capfd: 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("net.py",), "net.py: is a program, not a graph"),
-        (("none.gir",), "none.gir: there is no such file"),
-        (("main:none.gir",), "main:none.gir: there is no such file"),
+        (("net.py",), "net.py is a script, not a graph"),
+        (("none.gir",), "none.gir: cannot be read: No such file"),
+        (("main:none.gir",), "main: git knows no such revision here"),
         (("f.gir", "--graph", "forward"), "--graph is for a program, and f.gir is a file"),
         (("f.gir", "--seed", "0"), "--seed is for a program, and f.gir is a file"),
         (("f.gir", "--sources"), "--sources is for a program, and f.gir is a file"),

@@ -123,7 +123,7 @@ def test_an_unknown_encoding_or_compression_is_one_line(option: str, capsys: pyt
         main(["convert", "a.gir", "b.gir", option, "nothing"])
     assert end.value.code == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"gradir: argument {option}: invalid choice: 'nothing' (choose from ")
+    assert said.startswith(f"gradir: unknown {option} 'nothing': choose from ")
     assert said.count("\n") == 1
 
 

@@ -60,7 +60,7 @@ def test_a_revision_is_compared_from_a_folder_below(run: Run, repository: Path, 
         (("HEAD~9", "model.gir"), "HEAD~9: neither a file nor a revision that git knows"),
         (("HEAD~9", "--", "model.gir"), "HEAD~9: git knows no such revision here"),
         (("--", "HEAD~1", "model.gir"), "HEAD~1: cannot be read"),
-        (("--ext-diff", "HEAD", "model.gir"), "unrecognized arguments"),
+        (("--ext-diff", "HEAD", "model.gir"), "unknown option"),
         (("HEAD", "--", "-x", "model.gir"), "-x: git knows no such revision here"),
         (("model.gir",), "two files, a revision and a file, or two revisions and a file"),
         (("a", "b", "c", "d"), "two files"),
@@ -231,7 +231,7 @@ def test_a_program_is_checked_against_a_revision(run: Run, repository: Path, tmp
     assert run("gradir", "check", "train.py:loss", "--against", "loss.gir") == "no difference\n"
     assert "op: exp -> sin" in run("gradir", "check", "train.py:loss", "--against", "HEAD:loss.gir", status=1)
     for words, message in (
-        (["HEAD:loss.gir", "--update"], "--update writes a file, and HEAD:loss.gir is one of a revision: name a file"),
+        (["HEAD:loss.gir", "--update"], "--update writes a file, and HEAD:loss.gir is none: name a .gir file"),
         (["HEAD~9:loss.gir"], "HEAD~9: git knows no such revision here"),
     ):
         said = run("gradir", "check", "train.py:loss", "--against", *words, status=2)

@@ -55,6 +55,7 @@ COMMANDS = [
     ["view", f"missing {NAME}"],
     ["exporters", NAME],
     ["completion", NAME],
+    ["help", NAME],
     ["git", "textconv", "hostile.gir"],
     ["git", "difftool", NAME, "hostile.gir", NAME],
     ["git", "diff", NAME],

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import msgspec
 import pytest
 from gradir_exporters._mermaid_picture import Picture, Style, fewest_arrows
 from gradir_exporters._mermaid_text import escaped, shown
@@ -163,7 +162,7 @@ def test_mermaid_reads_any_label_as_it_is_meant(parse: Parse) -> None:
 
 
 def test_the_largest_picture_is_accepted_and_one_arrow_more_is_not(parse: Parse) -> None:
-    largest = export(chain(499), fold=False)
+    largest = export(chain(499), all=True)
     one_more = largest + "n0 --> n1\n"
     accepted, refused = parse([largest, one_more])
     assert_drawn_as_meant(accepted, Picture(chain(499), PLAIN))
@@ -171,15 +170,15 @@ def test_the_largest_picture_is_accepted_and_one_arrow_more_is_not(parse: Parse)
     assert "limit is 500" in refused["error"]
 
 
-def test_a_graph_that_is_too_large_is_folded_to_the_deepest_depth_that_fits(parse: Parse) -> None:
+def test_what_mermaid_would_refuse_is_folded_to_the_deepest_depth_that_fits(parse: Parse) -> None:
     graph = layered(20, 30)
-    source = export(graph)
+    source = export(graph, depth=9)
     note = (
         "%% 642 nodes and 1,241 edges, more than Mermaid draws (500 arrows, 50,000 characters): "
         "folded by module to depth 3"
     )
     assert source.splitlines()[5] == note
-    assert source.replace(f"{note}\n", "") == export(graph, depth=3, fold=False)
+    assert source.replace(f"{note}\n", "") == export(graph, depth=3, all=True)
     (parsed,) = parse([source])
     assert_drawn_as_meant(parsed, Picture(fold(graph, 3), PLAIN))
     assert sum(vertex["classes"] == ["module"] for vertex in parsed["vertices"]) == 20
@@ -188,7 +187,7 @@ def test_a_graph_that_is_too_large_is_folded_to_the_deepest_depth_that_fits(pars
 def test_a_depth_that_does_not_fit_is_folded_further() -> None:
     graph = layered(400, 1)
     with pytest.raises(ExportError, match="1,201 arrows"):
-        export(graph, depth=3, fold=False)
+        export(graph, depth=3, all=True)
     source = export(graph, depth=3)
     assert "folded by module to depth 2\n" in source
     assert source.count(":::module") == 400
@@ -196,16 +195,18 @@ def test_a_depth_that_does_not_fit_is_folded_further() -> None:
 
 def test_folding_may_be_refused() -> None:
     with pytest.raises(ExportError) as caught:
-        export(layered(20, 30), fold=False)
+        export(layered(20, 30), all=True)
     assert str(caught.value) == (
         "a Mermaid picture has at most 500 arrows and 50,000 characters, and this one needs 1,241 arrows: "
-        "fold modules with a depth, or leave fold on"
+        "fold modules with a depth, or leave all out"
     )
 
 
 def test_a_graph_without_modules_that_is_too_large_is_refused() -> None:
-    with pytest.raises(ExportError, match=r"needs 501 arrows, and the graph has no modules to fold"):
-        export(chain(500))
+    b = Builder()
+    b.output(b.function("cat", [b.tensor(f"x{number}", META) for number in range(501)], [META]))
+    with pytest.raises(ExportError, match=r"needs 502 arrows, and the graph has no modules to fold"):
+        export(b.build())
     assert ":::module" in export(chain(500), depth=0)
 
 
@@ -222,13 +223,11 @@ def busy(inner: str) -> Graph:
 @pytest.mark.parametrize("inner", ["", "a"])
 def test_what_a_model_does_itself_is_folded_too_where_it_is_too_much(inner: str) -> None:
     graph = busy(inner)
-    with pytest.warns(GradirWarning, match="folded by module to depth 0"):
-        assert export(graph).count(":::module") == 1
+    with pytest.warns(GradirWarning, match="505 nodes as 5 boxes: repeated steps once"):
+        assert export(graph).count(":::function") == 3
     for depth in (1, 2):
         with pytest.warns(GradirWarning, match="folded by module to depth 0"):
             assert export(graph, depth=depth).count(":::module") == 1
-        with pytest.warns(GradirWarning, match="folded by module to depth 0"):
-            assert export(fold(graph, depth)).count(":::module") == 1
     assert export(fold(graph, 0)).count(":::module") == 1
 
 
@@ -262,25 +261,25 @@ def named_chain(names: list[str]) -> Graph:
 
 def test_50000_characters_are_accepted_and_one_more_is_not(parse: Parse) -> None:
     names = ["x" * 100] * 300
-    missing = 50_000 - len(export(named_chain(names), fold=False))
+    missing = 50_000 - len(export(named_chain(names), all=True))
     for number in range(300):
         added = min(missing, 19)
         names[number] += "x" * added
         missing -= added
-    source = export(named_chain(names))
+    source = export(named_chain(names), all=True)
     assert len(source) == 50_000
     (parsed,) = parse([source])
     assert parsed["ok"]
     names[0] += "x"
-    with pytest.raises(ExportError, match=r"and 50,001 characters, and the graph has no modules"):
-        export(named_chain(names))
+    with pytest.raises(ExportError, match=r"and 50,001 characters"):
+        export(named_chain(names), all=True)
 
 
 def test_characters_are_counted_as_javascript_does() -> None:
     graph = named_chain(["🔥" * 100] * 300)
     with pytest.raises(ExportError, match="characters"):
-        export(graph)
-    assert len(export(named_chain(["é" * 100] * 300))) < 50_000
+        export(graph, all=True)
+    assert len(export(named_chain(["é" * 100] * 300), all=True)) < 50_000
 
 
 @given(graphs(), st.integers(0, 3), st.booleans())
@@ -313,25 +312,25 @@ def test_modules_nested_very_deep_are_drawn(parse: Parse) -> None:
     for depth in (*range(1, 100), 5_000):
         value = b.function("f", [value], [META], scope=".".join("a" * depth))
     b.output(value)
-    (parsed,) = parse([export(b.build(), fold=False)])
+    (parsed,) = parse([export(b.build(), all=True)])
     assert_drawn_as_meant(parsed, Picture(b.build(), PLAIN))
 
 
-def test_a_graph_that_nobody_could_read_is_folded() -> None:
+def test_a_large_graph_is_drawn_readable_unless_all_of_it_is_asked_for() -> None:
     b = Builder()
     value = b.tensor("x", META)
-    for number in range(100):
-        value = b.function("f", [value], [META], scope=f"h.{number // 10}.{number}")
+    for number in range(200):
+        value = b.function(f"f{number}", [value], [META], scope=f"h.{number // 20}.{number}")
     b.output(value)
     graph = b.build()
-    with pytest.warns(GradirWarning, match=r"more than can be read at a glance \(60 boxes; .*: folded .* depth 2"):
+    with pytest.warns(GradirWarning, match=r"202 nodes as 12 boxes: folded to depth 2; --all, in Python all=True"):
         source = export(graph)
+    assert 'title: "202 nodes as 12 boxes: folded to depth 2"' in source
     assert source.count(":::module") == 10
-    assert export(graph, fold=False).count(":::function") == 100
-    # What was asked for is drawn, and never the whole model as one box instead.
-    assert export(graph, depth=3).count(":::module") == 100
-    flat = Graph.of(msgspec.structs.replace(node, scope=node.scope.replace(".", "")) for node in graph.nodes.values())
-    assert export(flat).count(":::function") == 100
+    assert export(graph, caption="GPT").splitlines()[1] == 'title: "GPT; 202 nodes as 12 boxes: folded to depth 2"'
+    assert export(graph, all=True).count(":::function") == 200
+    # What was asked for is drawn.
+    assert export(graph, depth=3).count(":::module") == 200
 
 
 def test_a_negative_depth_is_refused() -> None:
@@ -350,9 +349,9 @@ def test_the_option_depth_is_the_pass_where_it_does_not_fit() -> None:
         assert export(graph, depth=3) == export(fold(graph, 3))
     assert len({str(each.message) for each in told}) == 1
     refused = []
-    for make in (lambda: export(graph, depth=3, fold=False), lambda: export(fold(graph, 3), fold=False)):
+    for make in (lambda: export(graph, depth=3, all=True), lambda: export(fold(graph, 3), all=True)):
         with pytest.raises(ExportError) as caught:
             make()
         refused.append(str(caught.value))
     assert refused[0] == refused[1]
-    assert "fold modules with a smaller depth, or leave fold on" in refused[0]
+    assert "fold modules with a smaller depth, or leave all out" in refused[0]

@@ -202,7 +202,7 @@ def test_a_wrong_number_is_found_before_the_file_is_read(export: Run, tmp_path: 
 def test_help_lists_every_option_in_the_order_of_the_passes(export: Run) -> None:
     group = re.split(r"\n(?=\S)", export("--help").stdout.partition("what to show:\n")[2])[0]
     listed = re.findall(r"^  --([a-z-]+)", group, re.MULTILINE)
-    assert [name.replace("-", "_") for name in listed] == list(option_names())
+    assert [name.replace("-", "_") for name in listed] == ["overlay", "channel", *option_names()]
 
 
 def test_every_pass_is_public_and_documented() -> None:

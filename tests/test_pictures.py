@@ -265,7 +265,7 @@ def test_what_is_too_large_to_lay_out_is_refused_before_the_program_runs(
 ) -> None:
     fake(f"touch {tmp_path}/ran; exec sleep 60")
     with pytest.raises(ExportError, match=r"25,003 boxes and 25,002 arrows are too many .*smaller --depth.*--to html"):
-        gradir.render(chain(25_001), "svg")
+        gradir.render(chain(25_001), "svg", all=True)
     assert not (tmp_path / "ran").exists()
 
 
@@ -292,10 +292,10 @@ def test_a_layout_that_needs_too_much_memory_is_one_line(program: str, monkeypat
 
 def test_a_bitmap_too_large_to_look_at_is_warned_of(program: str) -> None:
     with pytest.warns(gradir.GradirWarning, match=r"2,001 boxes .* too large for a png.*draw an svg"):
-        gradir.render(chain(1999), "png")
+        gradir.render(chain(1999), "png", all=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        gradir.render(chain(1999), "svg")
+        gradir.render(chain(1999), "svg", all=True)
         gradir.render(chain(5), "png")
 
 

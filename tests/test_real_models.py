@@ -204,7 +204,7 @@ def test_built_and_captured_again_it_is_the_same(name: str) -> None:
 @pytest.mark.parametrize("exporter", EXPORTERS)
 def test_it_is_exported(name: str, exporter: str) -> None:
     graph = captured(name).graph
-    text = graph.to(exporter)
+    text = graph.to(exporter, **({"all": True} if exporter == "dot" else {}))
     assert text.endswith("\n")
     functions = [node for node in graph.nodes.values() if node.role == "function"]
     if exporter == "plain":

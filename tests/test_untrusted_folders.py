@@ -50,6 +50,7 @@ COMMANDS = [
     "merge a.gir b.gir a.gir",
     "merge HEAD~1:a.gir a.gir b.gir",
     "completion bash",
+    "help program",
     "debug",
     "exporters",
     "git status",

@@ -75,6 +75,9 @@ class DotOptions(Options, frozen=True, kw_only=True):
     legend: Annotated[bool, msgspec.Meta(description="say below the picture what its boxes and lines mean")] = False
     shapes: Annotated[bool, msgspec.Meta(description="show the dtype and shape of what each box gives")] = True
     native: Annotated[bool, msgspec.Meta(description="show the framework's own name of each operation")] = False
+    all: Annotated[
+        bool, msgspec.Meta(description="draw every node; by default a large graph is made small enough to read")
+    ] = False
     parameters: Annotated[
         Literal["boxes", "inline"],
         msgspec.Meta(description="draw each parameter, or write it into the box of the one function that takes it"),

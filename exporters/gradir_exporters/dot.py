@@ -16,6 +16,7 @@ from gradir_exporters._dot_labels import cell, shown
 from gradir_exporters._dot_picture import BESIDE, MANY, DotOptions, Picture
 from gradir_exporters._left_out import MORE
 from gradir_exporters._overlay_looks import FILLS
+from gradir_exporters._readable import drawn_by_default
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -224,10 +225,10 @@ def to_pydot(graph: Graph, **options: Any) -> pydot.Dot:
     import pydot
 
     filled = _filled(options)
-    picture = Picture(graph, filled)
+    picture, caption = _picture(graph, filled)
     theme = _THEMES[filled.theme]
     dot = pydot.Dot(_NAME, graph_type="digraph", rankdir=filled.direction, **_GRAPH_LOOK, **_written(theme.graph))
-    if label := _label(picture, filled.caption, theme):
+    if label := _label(picture, caption, theme):
         dot.set("label", label)
     dot.set_node_defaults(**_NODE_LOOK, **_written(theme.node))
     dot.set_edge_defaults(**_EDGE_LOOK, **_written(theme.edge))
@@ -264,13 +265,19 @@ def _digraph(graph: Graph, options: DotOptions) -> graphviz.Digraph:
         edge_attr={**_EDGE_LOOK, **theme.edge},
     )
     with paused_gc():
-        picture = Picture(graph, options)
+        picture, caption = _picture(graph, options)
         # Written here and not by its methods, which quote every value again and take longer than all the rest.
         digraph.body.extend(_box_statements(picture, theme))
         digraph.body.extend(_line_statements(picture.lines()))
-    if label := _label(picture, options.caption, theme):
+    if label := _label(picture, caption, theme):
         digraph.body.append(f"\tlabel={label}\n")
     return digraph
+
+
+def _picture(graph: Graph, options: DotOptions) -> tuple[Picture, str]:
+    """What is drawn: every node, or what is readable of a large graph, and the caption."""
+    graph, caption = (graph, options.caption) if options.all else drawn_by_default(graph, options.caption)
+    return Picture(graph, options), caption
 
 
 def _label(picture: Picture, caption: str, theme: _Theme) -> str:

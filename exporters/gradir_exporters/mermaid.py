@@ -1,8 +1,7 @@
 """The ``mermaid`` exporter: a flowchart that GitHub, GitLab, notebooks and documentation tools draw as they stand.
 
-Mermaid refuses a flowchart of more than 500 arrows or 50,000 characters, wherever it is drawn and whatever it says of
-itself. A picture that would be larger, or have more boxes than can be read, is folded by module, to the greatest depth
-at which it fits; a graph in which something is folded already, for being larger alone.
+Mermaid refuses a flowchart of more than 500 arrows or 50,000 characters. The exporter folds a picture that would be
+larger by module, to the greatest depth at which it fits.
 
 Gradient accumulators are not drawn unless asked for: there is one for every leaf and parameter, and it tells nothing
 that these do not.
@@ -16,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, NamedTupl
 import msgspec
 
 from gradir.errors import ExportError, warn
-from gradir.passes import MOST_BOXES, fold, scope_depth
+from gradir.passes import fold, scope_depth
 from gradir.protocols import Options
 from gradir_exporters._mermaid_picture import Picture, Style, fewest_arrows
+from gradir_exporters._readable import drawn_by_default, is_folded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,7 +46,9 @@ class MermaidOptions(Options, frozen=True, kw_only=True):
         Annotated[int, msgspec.Meta(ge=0)] | None,
         msgspec.Meta(description="fold every module below this depth into one box, as --depth does"),
     ] = None
-    fold: Annotated[bool, msgspec.Meta(description="fold what Mermaid would refuse, or nobody could read")] = True
+    all: Annotated[
+        bool, msgspec.Meta(description="draw every node; by default a large graph is made small enough to read")
+    ] = False
     shapes: Annotated[bool, msgspec.Meta(description="show the dtype and shape of what each box gives")] = True
     native: Annotated[bool, msgspec.Meta(description="show the framework's own name of each operation")] = False
     caption: Annotated[str, msgspec.Meta(description="a line of text above the picture")] = ""
@@ -98,46 +100,41 @@ class MermaidExporter:
             options.legend,
             options.parameters == "inline",
         )
+        caption = options.caption
         if options.depth is not None:
             graph = fold(graph, options.depth)
-        fitting = _fitting(graph, options, style)
-        chart = next(fitting, None)
+        elif not options.all:
+            graph, caption = drawn_by_default(graph, caption)
+        chart = next(_fitting(graph, options, style, caption), None)
         if chart is None:
             raise ExportError(_refusal(graph, options, style))
-        if chart.boxes > MOST_BOXES and not _is_folded(graph):
-            # One box for the whole model, as at depth 0, says less than what is hard to read.
-            chart = next((smaller for smaller in fitting if smaller.boxes <= MOST_BOXES and smaller.depth), chart)
-        for note in chart.notes:
-            warn(f"mermaid: {note}")
+        if chart.note:
+            warn(f"mermaid: {chart.note}")
         return chart.source
 
 
 class _Chart(NamedTuple):
-    """What Mermaid draws; ``depth`` and ``notes`` tell of a folding that nobody asked for."""
+    """What Mermaid draws; ``note`` tells of a folding that nobody asked for."""
 
     source: str
-    boxes: int
-    depth: int | None
-    notes: Sequence[str]
+    note: str
 
 
-def _fitting(graph: Graph, options: MermaidOptions, style: Style) -> Iterator[_Chart]:
+def _fitting(graph: Graph, options: MermaidOptions, style: Style, caption: str) -> Iterator[_Chart]:
     """The charts that Mermaid draws, each made when it is asked for, ever coarser."""
-    is_first = True
-    for depth in _depths(graph, options.fold):
+    for depth in _depths(graph, may_fold=not options.all):
         if not style.inline and fewest_arrows(graph, depth, style, _MAX_ARROWS + 1) > _MAX_ARROWS:
             continue
         picture = _picture(graph, depth, style)
         if len(picture.arrows) > _MAX_ARROWS:
             continue
-        notes = () if depth is None else (_note(graph, depth, is_first),)
-        source = _source(picture, options.direction, notes, options.caption)
+        note = "" if depth is None else _note(graph, depth)
+        source = _source(picture, options.direction, (note,) if note else (), caption)
         if _characters(source) <= _MAX_CHARACTERS:
-            is_first = False
-            yield _Chart(source, picture.boxes, depth, notes)
+            yield _Chart(source, note)
 
 
-def _depths(graph: Graph, may_fold: bool) -> Iterator[int | None]:
+def _depths(graph: Graph, *, may_fold: bool) -> Iterator[int | None]:
     """The depths to try: none, which folds nothing, then ever coarser ones."""
     yield None
     if may_fold and _has_modules(graph):
@@ -148,10 +145,6 @@ def _depths(graph: Graph, may_fold: bool) -> Iterator[int | None]:
 def _has_modules(graph: Graph) -> bool:
     """Whether there is anything to fold: at depth 1 all that is left of modules are folded ones, which lie in none."""
     return bool(graph.scopes) or any(node.scope or node.role == "module" for node in graph.nodes.values())
-
-
-def _is_folded(graph: Graph) -> bool:
-    return any(node.role == "module" for node in graph.nodes.values())
 
 
 def _picture(graph: Graph, depth: int | None, style: Style) -> Picture:
@@ -206,23 +199,21 @@ def _characters(source: str) -> int:
     return len(source.encode("utf-16-le")) // 2
 
 
-def _note(graph: Graph, depth: int | None, too_large: bool) -> str:
+def _note(graph: Graph, depth: int) -> str:
     than = f"Mermaid draws ({_MAX_ARROWS} arrows, {_MAX_CHARACTERS:,} characters)"
-    if not too_large:
-        than = f"can be read at a glance ({MOST_BOXES} boxes; fold=false draws all)"
     edges = len(graph.edges)
     return f"{len(graph.nodes):,} nodes and {edges:,} edges, more than {than}: folded by module to depth {depth}"
 
 
 def _refusal(graph: Graph, options: MermaidOptions, style: Style) -> str:
-    *_, depth = _depths(graph, options.fold)
+    *_, depth = _depths(graph, may_fold=not options.all)
     picture = _picture(graph, depth, style)
     needs = f"{len(picture.arrows):,} arrows"
     if len(picture.arrows) <= _MAX_ARROWS:
         needs += f" and {_characters(_source(picture, options.direction, ())):,} characters"
-    if not options.fold:
-        how = "a smaller depth" if _is_folded(graph) else "a depth"
-        what = f"needs {needs}: fold modules with {how}, or leave fold on"
+    if options.all:
+        how = "a smaller depth" if is_folded(graph) else "a depth"
+        what = f"needs {needs}: fold modules with {how}, or leave all out"
     elif depth is None:
         what = f"needs {needs}, and the graph has no modules to fold: record them while capturing, or export to dot"
     else:

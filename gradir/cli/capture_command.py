@@ -1,4 +1,4 @@
-"""``gradir capture``: from a SPEC to a ``.gir`` file."""
+"""``gradir capture``: from a program to a ``.gir`` file."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import argparse
 import sys
 
 from gradir.cli.capturing import (
-    RAISED,
-    SPEC_HELP,
     add_capture_options,
     add_exchange_options,
     add_graph_option,
@@ -20,35 +18,39 @@ from gradir.cli.parser import Parser, add_output
 from gradir.cli.rank_files import for_rank, of_rank
 from gradir.cli.rank_options import add_rank_options, check_ranks, standing_in
 from gradir.cli.report import one_line, report
+from gradir.cli.sources import RAISED, program_of
 from gradir.errors import CaptureError
 
-__all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
+__all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
 
-HELP = "capture a graph into a .gir file"
-DESCRIPTION = f"Run what SPEC names and capture the autograd graph of what comes out.\n\n{SPEC_HELP}"
+DESCRIPTION = "Run a program and write the autograd graph of what it computes to a .gir file."
 
-EPILOG = """\
-examples:
-  gradir capture examples/gpt.py:loss -o model.gir
-  gradir capture examples/resnet.py:ResNet --input 'float32[2,3,32,32]' -o resnet.gir
-  gradir capture examples/llama.py:loss --fake -o llama.gir
-  gradir capture examples/gpt.py:loss --graph forward -o forward.gir
-  gradir capture train.py:loss -o loss.gir -- --width 64
-  gradir capture my_package.train:step | gradir export - --to tree
-  gradir capture train.py:loss --rank 17 --world 1024 --collectives -o rank17.gir
-  torchrun --nproc-per-node 4 --no-python gradir capture train.py:loss -o 'run.{rank}.gir' --collectives
+EXAMPLES = (
+    "gradir capture train.py:loss -o loss.gir",
+    "gradir capture net.py:Net --input 'float32[2,3,32,32]' -o net.gir",
+    "gradir capture examples/llama.py:loss --fake -o llama.gir",
+    "gradir capture examples/gpt.py:loss --graph forward -o forward.gir",
+    "gradir capture train.py:loss -o loss.gir -- --width 64",
+    "gradir capture my_package.train:step | gradir export - --to tree",
+    "gradir capture train.py:loss --rank 17 --world 1024 --collectives -o rank17.gir",
+    "torchrun --nproc-per-node 4 --no-python gradir capture train.py:loss -o 'run.{rank}.gir' --collectives",
+)
 
-exit status: 0 done, 1 the program raised, and the graph of its forward is written up to there, 2 trouble
+DETAILS = """\
+'gradir help program' lists the forms of PROGRAM. In the name of -o, {rank} and {world} stand for the rank of this
+process and the number of ranks.
+
+Exit status: 0 done, 1 the program raised and the graph of its forward ends there, 2 trouble.
 """
 
 
 def add_options(parser: Parser) -> None:
     """Add what the command takes."""
     add_capture_options(parser)
-    add_graph_option(parser, "write")
+    add_graph_option(parser)
     add_exchange_options(parser)
     add_rank_options(parser)
-    add_output(parser, ", {rank} and {world} filled in")
+    add_output(parser, "; {rank} and {world} are filled in")
     add_encoding_options(parser)
 
 
@@ -57,6 +59,7 @@ def run(options: argparse.Namespace) -> int:
     from gradir import api, files
     from gradir.cli.suffixes import check_graph_name
 
+    program_of(options.spec)
     check_ranks(options)
     if options.graph == "forward" and options.verify:
         raise CaptureError("--verify checks an autograd graph, and --graph forward writes none: choose one of them")

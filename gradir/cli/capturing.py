@@ -1,11 +1,10 @@
-"""What the commands that capture have in common: the options, and running what a SPEC names."""
+"""What the commands that capture have in common: the options, and running what a program argument names."""
 
 from __future__ import annotations
 
 import argparse
 import atexit
 import gc
-import os
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -16,15 +15,13 @@ from gradir.cli.report import one_line
 from gradir.errors import CaptureError, SpecError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from gradir.cli.parser import Parser
     from gradir.ir import Graph
     from gradir.protocols import LiveCapture, Verification
 
 __all__ = [
-    "RAISED",
-    "SPEC_HELP",
     "add_capture_options",
     "add_exchange_options",
     "add_graph_option",
@@ -32,152 +29,90 @@ __all__ = [
     "add_run_options",
     "captured",
     "captured_so_far",
-    "check_is_graph_file",
-    "names_file",
     "running_program",
     "summary",
     "target_of",
 ]
 
-RAISED: Final = 1
-"""The exit status where a program raised, and what there is of its graph was written or shown."""
-
 _SEEDS: Final = 2**63
-_SUFFIXES: Final = (".gir", ".gir.gz", ".gir.zst")
-
-SPEC_HELP: Final = """\
-SPEC is path/to/file.py:attr or package.module:attr, where attr is
-  what a front-end takes, which is found by that, or by the framework that the program has imported,
-  a callable without arguments that returns it, or (model, what the model returned), for 'gradir explain'
-    also (model, what it returned, optimizer), or
-  a model, or a class or factory of one, to be run on --input.
-
-What stands behind '--' is handed over in sys.argv, while the program is imported and while it runs.
-The program is run, so a SPEC of a change that you do not trust runs its author's code.
-"""
 
 
-def add_run_options(parser: Parser, *, tell: bool = True) -> None:
-    """Add the options of how a SPEC is run; with ``tell`` the help lists the front-ends, which takes time to find."""
-    if tell:
-        parser.add_later(lambda: _tell_frontends(parser))
-    parser.add_argument(
+def add_run_options(parser: Parser) -> None:
+    """Add the options of how a program is run."""
+    group = parser.group("input")
+    group.add_argument(
         "--input",
         metavar="TENSOR",
         action="append",
         default=[],
-        help="an input of a module, dtype[sizes] or name=dtype[sizes]; repeat for more inputs",
+        help="an input of the module: dtype[sizes] or name=dtype[sizes]; repeatable",
     )
-    parser.add_argument("--seed", type=_seed, help="seed of the framework's random numbers (default: 0)")
-    parser.add_argument("--frontend", metavar="NAME", help="the front-end to use (default: the one that SPEC is for)")
+    group.add_argument("--seed", type=_seed, metavar="N", help="seed of the random numbers (default: 0)")
+    advanced = parser.group("advanced")
+    advanced.add_argument("--frontend", metavar="NAME", help="front-end to use (default: the one that claims it)")
     add_traceback(parser)
     parser.take_program_arguments()
 
 
 def add_capture_options(parser: Parser) -> None:
-    """Add SPEC and the options of how it is run and captured."""
-    parser.add_argument("spec", metavar="SPEC", help="what to capture")
+    """Add the program, and the options of how it is run and captured."""
+    parser.add_argument("spec", metavar="PROGRAM", help="what to capture, e.g. train.py:loss or my_package.train:loss")
     add_run_options(parser)
     add_noting_options(parser)
-    parser.add_argument(
-        "--verify",
-        action="store_true",
-        help="run a real backward too, and write nothing unless the engine agrees with the graph",
+    add_verify_option(parser)
+
+
+def add_verify_option(parser: Parser) -> None:
+    """Add the option that compares what is captured with a real backward."""
+    parser.group("advanced").add_argument(
+        "--verify", action="store_true", help="fail unless a real backward agrees with the graph"
     )
 
 
 def add_noting_options(parser: Parser) -> None:
-    """Add the options that say what is noted of a run."""
-    parser.add_argument(
-        "--fake", action="store_true", help="run on tensors without data: a model of any size takes seconds"
-    )
-    parser.add_argument(
-        "--sources",
-        action="store_true",
-        help="note the source line of each operation and the variable it is assigned to",
-    )
-    parser.add_argument(
-        "--flow",
-        action="store_true",
-        help="note every operation of the forward, for the places where gradient stops",
-    )
+    """Add the options that say what is recorded of a run."""
+    group = parser.group("input")
+    group.add_argument("--fake", action="store_true", help="run without data: a model of any size takes seconds")
+    group.add_argument("--sources", action="store_true", help="record source lines and variable names")
+    group.add_argument("--flow", action="store_true", help="record the places where gradient stops")
 
 
 def add_exchange_options(parser: Parser) -> None:
-    """Add the options of what one of several processes notes."""
-    parser.add_argument(
-        "--collectives",
-        action="store_true",
-        help="in one of several processes, note its rank and what it exchanges with the others, also in a backward, "
-        "which runs for that and sends nothing",
+    """Add the options of what one of several processes exchanges."""
+    group = parser.group("distributed")
+    group.add_argument(
+        "--collectives", action="store_true", help="record what this rank exchanges; a dry backward runs"
     )
-    parser.add_argument(
+    group.add_argument(
         "--step",
         metavar="K",
         type=_call,
         default=1,
-        help="with --collectives, capture the Kth call of SPEC; those before run with their backward",
+        help="with --collectives, capture the Kth call; earlier ones run their backward",
     )
 
 
-def add_graph_option(parser: Parser, verb: str) -> None:
+def add_graph_option(parser: Parser) -> None:
     """Add the option that chooses between the graphs of a program."""
-    parser.add_argument(
+    parser.group("input").add_argument(
         "--graph",
         choices=("autograd", "forward"),
-        help=f"what to {verb}: the autograd graph (default), or every operation of the forward, also of one that "
-        "raises",
+        help="autograd graph (default), or every operation of the forward, even one that raises",
     )
-
-
-def names_file(spec: str) -> bool:
-    """Whether what may be a file or a SPEC is a file, which need not be there."""
-    # Nobody who mistypes a name has a module imported.
-    if ":" not in spec or spec.endswith(_SUFFIXES):
-        return True
-    from pathlib import Path
-
-    return Path(spec).is_file()
-
-
-def check_is_graph_file(
-    spec: str, options: argparse.Namespace, names: Iterable[str], *, may_be_absent: bool = False
-) -> None:
-    """Refuse a file that cannot be one of a graph, and, of ``names``, options that are for programs.
-
-    One that ``may_be_absent`` is left to what reads it.
-
-    Raises:
-        SpecError: there is one of them, or the file is a program or not there.
-    """
-    for name in names:
-        if getattr(options, name) != options.parser.get_default(name):
-            raise SpecError(f"--{name} is for a program, and {spec} is a file: name path/to/file.py:attr")
-    if options.program_arguments:
-        raise SpecError(f"what stands behind '--' is for a program, and {spec} is a file: name path/to/file.py:attr")
-    # No path: a command on a file starts without what makes one.
-    if spec.endswith(".py") or not (spec == "-" or may_be_absent or os.path.exists(spec)):  # noqa: PTH110
-        what = "is a program, not a graph" if spec.endswith(".py") else "there is no such file"
-        raise SpecError(f"{spec}: {what}; what a program makes is named path/to/file.py:attr, or module:attr")
-
-
-def _tell_frontends(parser: Parser) -> None:
-    from gradir.abilities import Records
-    from gradir.choosing import ABILITIES, kinds
-
-    told = []
-    for name, kind in kinds().items():
-        can = ", ".join(
-            text for ability, text in ABILITIES.items() if ability is not Records and issubclass(kind, ability)
-        )
-        told.append(f"  {name} takes {kind.takes};\n    it can {can or 'do no more than capture'}")
-    parser.description = f"{parser.description}\n\nfront-ends:\n" + "\n".join(told)
 
 
 @contextmanager
 def running_program(options: argparse.Namespace, spec: str, *, for_good: bool = False) -> Iterator[OwnOutput]:
-    """Let a program print to standard error, see `program_output`, and find its arguments, if there are any."""
+    """Let a program print to standard error, see `program_output`, and find its arguments, if there are any.
+
+    Raises:
+        SpecError: the working directory was deleted, where frameworks end the process.
+    """
+    from gradir.files import working_folder
     from gradir.script import program_arguments
+
+    if not working_folder():
+        raise SpecError(f"cannot run {spec}: the working directory was deleted; change to another one")
 
     words = [spec.rpartition(":")[0], *options.program_arguments]
     with program_output(for_good=for_good) as own, program_arguments(words, for_good=for_good):
@@ -191,12 +126,12 @@ def captured(options: argparse.Namespace, *, forward: bool = False) -> Graph:
 
     Raises:
         StoppedError: a forward raised behind some operation.
-        CaptureError: the SPEC cannot be run or has no graph, or the engine disagrees with what was captured.
+        CaptureError: the program cannot be run or has no graph, or the engine disagrees with what was captured.
     """
     from gradir import choosing, registry
     from gradir.abilities import Flows, Seeds, StoppedError, Verifies
 
-    target = target_of(options)
+    target, name = target_of(options), ""
     try:
         name = choosing.running(target, options.frontend)
         if options.seed is not None:
@@ -212,10 +147,21 @@ def captured(options: argparse.Namespace, *, forward: bool = False) -> Graph:
     except StoppedError as error:
         raise StoppedError(f"{options.spec}: {error}", error.graph) from error
     except CaptureError as error:
-        raise CaptureError(f"{options.spec}: {error}") from error
+        advice = _forward_advice(error, name) if name and not forward and not options.fake else ""
+        raise CaptureError(f"{options.spec}: {error}{advice}") from error
     if checked is not None:
         _report(options.spec, checked)
     return live.graph
+
+
+def _forward_advice(error: CaptureError, name: str) -> str:
+    """What else to try where the program itself raised, and the front-end can record what ran before."""
+    from gradir import registry
+    from gradir.abilities import Flows
+
+    if not isinstance(error.__cause__, Exception) or not isinstance(registry.frontend(name), Flows):
+        return ""
+    return "; 'gradir explain' finds the cause, and --graph forward captures what ran before"
 
 
 def captured_so_far(options: argparse.Namespace) -> tuple[Graph, str]:
@@ -233,7 +179,7 @@ def captured_so_far(options: argparse.Namespace) -> tuple[Graph, str]:
 
 
 def target_of(options: argparse.Namespace) -> object:
-    """What the SPEC names; the program is run, to be called inside `running_program`.
+    """What the program names; the program is run, to be called inside `running_program`.
 
     Raises:
         SpecError: there is no such thing.
@@ -288,9 +234,9 @@ def _call(text: str) -> int:
 
 
 def _seed(text: str) -> int:
-    number = int(text)
+    number = int(text) if text.isdecimal() else -1
     if not 0 <= number < _SEEDS:
-        raise argparse.ArgumentTypeError(f"{text}: a seed is from 0 to {_SEEDS - 1}")
+        raise argparse.ArgumentTypeError(f"expected a seed from 0 to {_SEEDS - 1}, not {text!r}")
     return number
 
 

@@ -3,56 +3,52 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import TYPE_CHECKING
 
 from gradir.cli import comparing
-from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, running_program, summary
+from gradir.cli.capturing import add_verify_option, captured, running_program, summary
 from gradir.cli.parser import add_output
 from gradir.cli.report import one_line, report
+from gradir.cli.sources import Source, add_graph_argument, load, load_two, refuse_program_options, source_of
 from gradir.errors import GradirError
 
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
+    from gradir.ir import Graph
     from gradir.stored import Found
 
-__all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
+__all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
 
-HELP = "capture, and compare with a .gir file"
-DESCRIPTION = (
-    "Capture what SPEC names and compare it with a .gir file, as a test does. Source lines and the flow of the forward "
-    f"are noted where the file has them, and the graph of a forward is captured where the file is one.\n\n{SPEC_HELP}"
+DESCRIPTION = "Compare a graph with the one in a .gir file, and fail when it is another."
+
+EXAMPLES = (
+    "gradir check train.py:loss --against loss.gir",
+    "gradir check train.py:loss --against loss.gir --update  # accept the change",
+    "gradir check train.py:loss --against main:loss.gir",
+    "gradir check train.py:loss --against loss.gir -o loss.html",
+    'gradir check train.py:loss --against loss.gir --format markdown >> "$GITHUB_STEP_SUMMARY"',
 )
 
-EPILOG = """\
-examples:
-  gradir check train.py:loss --against loss.gir
-  gradir check train.py:loss --against loss.gir --format markdown >> "$GITHUB_STEP_SUMMARY"
-  gradir check train.py:loss --against loss.gir -o loss.html   the page of what changed
-  gradir check train.py:loss --against main:loss.gir           as another branch has it
-  gradir check train.py:loss --against loss.gir --update       accept what there is now
+DETAILS = """\
+gradir captures the program as the file was captured: with source lines, with the flow of the forward, or the graph of
+the forward.
 
-exit status: 0 the graph is that of the file, 1 it is another, 2 trouble
+Exit status: 0 the graphs are equal, or no condition of --fail-on holds, 1 they differ, 2 trouble.
 """
 
 
 def add_options(parser: Parser) -> None:
     """Add what the command takes."""
-    add_capture_options(parser)
-    parser.add_argument(
-        "--against",
-        metavar="FILE",
-        required=True,
-        help="the .gir file that the graph should be, or REVISION:PATH, as for gradir diff",
-    )
-    parser.add_argument(
-        "--update",
-        action="store_true",
-        help="write the file where it is missing, broken or differs, and exit with status 0",
-    )
+    add_graph_argument(parser)
+    add_verify_option(parser)
+    group = parser.group("input")
+    group.add_argument("--against", metavar="GRAPH", required=True, help="the graph that it should be")
+    group.add_argument("--update", action="store_true", help="write --against where it is missing or differs")
     comparing.add_options(parser)
-    add_output(parser, " what changed")
-    # What the name of the output ends in may say it.
+    add_output(parser)
+    # The suffix of the output may say it.
     parser.set_defaults(format=None)
 
 
@@ -60,37 +56,32 @@ def run(options: argparse.Namespace) -> int:
     """Capture, compare, print."""
     from gradir import files, stored
     from gradir.cli.suffixes import format_of_diff
-    from gradir.ir.cuts import FLOW
 
     options.format = format_of_diff(options.output, options.format, comparing.TEXT)
     comparing.check_options(options)
-    if options.update and options.against == "-":
-        raise GradirError("--update writes the file it compares with, and '-' is none: name a file")
-    # The file is read first: a capture may take long.
-    before = _before(options)
-    expected = before.graph
-    noted = {} if expected is None else expected.producer.options
-    for name in ("sources", FLOW):
-        if noted.get(name) is True:
-            setattr(options, name, True)
-    forward = noted.get("graph") == "forward"
-    if forward and options.verify:
-        raise GradirError(
-            f"--verify checks an autograd graph, and {options.against} has that of a forward: leave it out"
-        )
+    source, against = source_of(options.file), _against(options.against)
+    if options.update and (options.against == "-" or not against.path):
+        raise GradirError(f"--update writes a file, and {options.against} is none: name a .gir file")
+    if options.file == options.against == "-":
+        raise GradirError("standard input is one graph: give the other as a file")
     # The program may change the working directory.
-    path = files.Located(options.against)
+    path = files.Located(against.path) if against.path else None
     if options.output != "-":
-        files.check_apart(options.against, options.output)
+        if against.path:
+            files.check_apart(against.path, options.output)
         files.check_place(options.output)
         options.output = files.Located(options.output)
-    with running_program(options, options.spec):
-        graph = captured(options, forward=forward)
-    if expected is not None:
-        found = comparing.compared(expected, graph, options)
-        comparing.show(found, options)
-        if not found.diff or not options.update:
-            return comparing.status_of(found, options)
+    if against.is_program:
+        expected, graph = (each.graph for each in load_two(options, against, source))
+        return _compared(options, expected, graph)
+    # The file is read first: a capture may take long.
+    before = _before(options, against)
+    graph = _captured(options, source, before.graph)
+    if before.graph is not None:
+        status = _compared(options, before.graph, graph)
+        if not options.update or not status:
+            return status
+    assert path is not None  # noqa: S101 (what is updated is a file)
     stored.write(graph, path, before)
     if before.fault:
         report(f"{options.against}: {before.fault}; rewritten")
@@ -98,15 +89,50 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _before(options: argparse.Namespace) -> Found:
-    from gradir import stored
-    from gradir.git.sides import side
+def _compared(options: argparse.Namespace, expected: Graph, graph: Graph) -> int:
+    """Show what changed, and how to accept it; gives the exit status."""
+    found = comparing.compared(expected, graph, options)
+    comparing.show(found, options)
+    if options.update:
+        return int(bool(found.diff))
+    status = comparing.status_of(found, options)
+    if status and _against(options.against).path not in {"", "-"}:
+        report(f"the graph differs from {options.against}; if that is meant, run this with --update")
+    return status
 
-    against = side(options.against)
-    if against.revision:
-        if options.update:
-            raise GradirError(f"--update writes a file, and {options.against} is one of a revision: name a file")
-        return stored.Found(options.against, comparing.loaded(against))
+
+def _captured(options: argparse.Namespace, source: Source, expected: Graph | None) -> Graph:
+    """The graph of a file, or of a program, captured with what the expected graph records."""
+    from gradir.ir.cuts import FLOW
+
+    if not source.is_program:
+        refuse_program_options(options, source.word)
+        return load(options, source).graph
+    recorded = {} if expected is None else expected.producer.options
+    for name in ("sources", FLOW):
+        if recorded.get(name) is True:
+            setattr(options, name, True)
+    is_forward = options.graph == "forward" or (options.graph is None and recorded.get("graph") == "forward")
+    if is_forward and options.verify:
+        raise GradirError(
+            f"--verify checks an autograd graph, and {options.against} has that of a forward: leave it out"
+        )
+    options.spec = source.word
+    with running_program(options, source.word):
+        return captured(options, forward=is_forward)
+
+
+def _against(word: str) -> Source:
+    """What to compare with: a file that is not there yet may have any name."""
+    is_absent = ":" not in word and not os.path.exists(word)  # noqa: PTH110 (no pathlib before a program runs)
+    return Source(word) if is_absent else source_of(word)
+
+
+def _before(options: argparse.Namespace, against: Source) -> Found:
+    from gradir import stored
+
+    if not against.path:
+        return stored.Found(against.name, load(options, against).graph)
     if not options.update:
         return stored.Found(options.against, stored.read(options.against, "--update"))
     return stored.read_to_update(options.against)

@@ -12,12 +12,11 @@ from gradir.errors import GradirError
 
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
-    from gradir.git.sides import Side
     from gradir.ir import Graph
     from gradir.protocols import Options
     from gradir.review.comparison import Comparison
 
-__all__ = ["TEXT", "add_options", "check_options", "compared", "loaded", "show", "status_of"]
+__all__ = ["TEXT", "add_options", "check_options", "compared", "show", "status_of"]
 
 _NTH: Final = ("first", "second")
 TEXT: Final = "text"
@@ -26,26 +25,15 @@ TEXT: Final = "text"
 def add_options(parser: Parser) -> None:
     """Add the options that say how a diff is made and shown."""
     parser.tell_options(_options_of, "after --format NAME also that renderer's options")
-    form = parser.add_argument("--format", metavar="NAME", default=TEXT)
-    add_option(parser, "renderer")
-    parser.add_argument(
-        "--full",
-        action="store_true",
-        help="text form: every change by itself, equal ones too, and all that is in modules that came or went",
-    )
-    parser.add_argument("--color", choices=["auto", "always", "never"], default="auto", help="colour of the text form")
-    ignored = parser.add_argument("--ignore", metavar="FIELDS", action="append", default=[])
-    parser.add_argument(
-        "--normalize",
-        action="store_true",
-        help="ignore what another release of the framework changes by itself: its own names, lines, equal operations",
-    )
-    parser.add_argument(
-        "--vocabulary",
-        action="store_true",
-        help="compare in words that all frameworks share: a model and its port to another framework",
-    )
-    failing = parser.add_argument("--fail-on", metavar="CONDITIONS")
+    output, group = parser.group("output"), parser.group("comparison")
+    form = output.add_argument("--format", metavar="NAME", default=TEXT)
+    add_option(output, "renderer")
+    output.add_argument("--full", action="store_true", help="text form: list every change by itself")
+    output.add_argument("--color", choices=["auto", "always", "never"], default="auto", help="colour of the text form")
+    ignored = group.add_argument("--ignore", metavar="FIELDS", action="append", default=[])
+    group.add_argument("--normalize", action="store_true", help="ignore what another release of the framework changes")
+    group.add_argument("--vocabulary", action="store_true", help="compare a model with its port to another framework")
+    failing = group.add_argument("--fail-on", metavar="CONDITIONS")
     parser.add_later(lambda: _tell_names(form, ignored, failing))
     parser.set_defaults(output="-")
 
@@ -91,20 +79,6 @@ def compared(a: Graph, b: Graph, options: argparse.Namespace) -> Comparison:
     return found
 
 
-def loaded(side: Side, other: Side | None = None) -> Graph:
-    """The graph of one side; ``other`` is the side that a renamed file is looked for from.
-
-    Raises:
-        GradirError: it cannot be read.
-    """
-    from gradir import api, files
-
-    if not side.revision:
-        return api.load(side.path)
-    with files.naming(side.name):
-        return api.loads(side.blob(other))
-
-
 def show(comparison: Comparison, options: argparse.Namespace) -> None:
     """Write a diff where the options say."""
     from gradir import files
@@ -132,10 +106,12 @@ def _hint(options: argparse.Namespace, *, is_other_framework: bool) -> str:
     return "; --normalize leaves out what that changes"
 
 
-def _options_of(namespace: argparse.Namespace) -> tuple[str, type[Options]]:
+def _options_of(namespace: argparse.Namespace) -> tuple[str, type[Options]] | None:
+    name = namespace.format
+    if name is None:
+        return None
     from gradir import registry
 
-    name = namespace.format or TEXT
     return name, registry.renderer(_renderer(name)).options
 
 
@@ -187,11 +163,11 @@ def _tell_names(form: argparse.Action, ignored: argparse.Action, failing: argpar
     from gradir.review.conditions import METRICS
 
     names = ", ".join(sorted({*registry.renderer_names(), registry.DRAWN}, key=lambda name: (name != TEXT, name)))
-    default = f"what the name of -o ends in, or {TEXT}" if form.default is None else TEXT
-    form.help = f"how the diff is shown: {names} (default: {default})".replace("%", "%%")
-    ignored.help = f"fields that do not count, such as source,attrs.eps,saved; also {', '.join(WHOLE)}"
+    default = f"by the suffix of -o, or {TEXT}" if form.default is None else TEXT
+    form.help = f"{names} (default: {default})".replace("%", "%%")
+    ignored.help = f"fields to ignore, e.g. source,attrs.eps,saved; also {', '.join(WHOLE)}"
     metrics = ", ".join(METRICS)
-    failing.help = f"exit with status 1 only where one changes, or grows by more, as in params,nodes>5%%: {metrics}"
+    failing.help = f"exit with 1 only if one changes, or grows by more, e.g. params,nodes>5%%: {metrics}"
 
 
 def _columns(options: argparse.Namespace) -> int | None:

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final, TypeAlias
 
-__all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "complete", "run"]
+from gradir.cli.parser import Parser
 
-HELP = "complete command lines in bash, zsh or fish"
-DESCRIPTION = (
-    "Print the script by which a shell completes commands, options, formats, options of formats and files. It asks "
-    "gradir on each TAB, so what other packages add is completed too."
+__all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "complete", "run"]
+
+DESCRIPTION = "Print the script with which a shell completes commands, options, formats and files."
+
+EXAMPLES = (
+    'eval "$(gradir completion bash)"  # this shell only; in zsh after compinit',
+    "gradir completion fish > ~/.config/fish/completions/gradir.fish",
+    "gradir completion bash > ~/.local/share/bash-completion/completions/gradir",
+    "gradir completion zsh > ~/.zfunc/_gradir",
 )
-
-EPILOG = """\
-for good:
-  gradir completion bash > ~/.local/share/bash-completion/completions/gradir
-  gradir completion zsh > ~/.zfunc/_gradir       with 'fpath+=~/.zfunc' before compinit in ~/.zshrc
-  gradir completion fish > ~/.config/fish/completions/gradir.fish
-
-for this shell alone:
-  eval "$(gradir completion bash)"               in zsh too, after compinit
+DETAILS = """\
+The script asks gradir on each TAB, so it completes the formats and options of
+other packages too. In zsh, put 'fpath+=~/.zfunc' before compinit in ~/.zshrc.
 """
 
 _SHELLS: Final = ("bash", "zsh", "fish")
@@ -44,15 +44,29 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def complete(parser: argparse.ArgumentParser) -> None:
-    """Tell the shell that asks what may come next, and end the process."""
+def complete(words: Sequence[str]) -> None:
+    """Tell the shell that asks what may come next on a line that has these words so far, and end the process."""
     import argcomplete
 
+    parser = _parser(words)
     for action in _actions(parser):
         completer = _COMPLETERS.get((action.dest, action.metavar))
         if completer is not None:
             setattr(action, "completer", completer)  # noqa: B010 (argparse declares no such attribute)
     argcomplete.autocomplete(parser)
+
+
+def _parser(words: Sequence[str]) -> Parser:
+    """The parser of all commands; where one is named, of that one alone, since each takes a module to import."""
+    from gradir.cli.main import COMMANDS, command_parser
+
+    whole = Parser(prog="gradir")
+    whole.add_argument("--version", action="store_true")
+    commands = whole.add_subparsers(metavar="COMMAND")
+    named = words[0] if words else ""
+    for name in (named,) if named in COMMANDS else COMMANDS:
+        command_parser(name, partial(commands.add_parser, name, help=COMMANDS[name]))
+    return whole
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:

@@ -5,26 +5,21 @@ from __future__ import annotations
 import argparse
 
 from gradir.cli.encoding import add_encoding_options, add_lossy_option, load_to_rewrite
-from gradir.cli.parser import add_input
+from gradir.cli.parser import Parser, add_input
 
-__all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
+__all__ = ["DESCRIPTION", "EXAMPLES", "add_options", "run"]
 
-HELP = "write a .gir file in another encoding, or in canonical form"
-DESCRIPTION = (
-    "Write the graph of a .gir file again: in JSON or MessagePack, compressed or not, in canonical "
-    "form. The encoding of the source is detected from its content."
+DESCRIPTION = "Write a .gir file again, in JSON or MessagePack, compressed or not, in canonical form."
+
+EXAMPLES = (
+    "gradir convert model.gir small.gir --format msgpack",
+    "gradir convert model.gir model.gir.gz",
+    "gradir convert small.gir model.gir",
+    "gunzip -c old.gir.gz | gradir convert - - --format msgpack > small.gir",
 )
 
-EPILOG = """\
-examples:
-  gradir convert model.gir small.gir --format msgpack
-  gradir convert small.gir model.gir
-  gradir convert model.gir model.gir.gz
-  gunzip -c old.gir.gz | gradir convert - - --format msgpack > small.gir
-"""
 
-
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: Parser) -> None:
     """Add what the command takes."""
     add_input(parser, "source")
     parser.add_argument("target", metavar="TARGET", help="where to write; '-' is standard output")

@@ -10,20 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from gradir.cli.parser import Parser
     from gradir.registry import Finder
 
-__all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
+__all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
 
-HELP = "say what is installed, for a report of a problem"
-DESCRIPTION = (
-    "Print the versions of gradir, of Python and of the packages that gradir works with, the front-ends, exporters, "
-    "passes and renderers that are found, and the programs that draw and compare. There are no paths in it, no names "
-    "of users or machines, and no values of the environment: it may be published as it is."
-)
-EPILOG = """\
-examples:
-  gradir debug
-  gradir debug --json > debug.json
+DESCRIPTION = "Print the versions of gradir, Python, packages, plug-ins and programs."
+EXAMPLES = ("gradir debug", "gradir debug --json > debug.json")
+DETAILS = """\
+The output has no paths, no names of users or machines, and no values of the environment: you can publish it.
 """
 
 _BESIDE: Final = ("ipython", "pytest")
@@ -35,9 +30,9 @@ _ABSENT: Final = "not installed"
 _NAMELESS: Final = "a distribution without a name"
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: Parser) -> None:
     """Add what the command takes."""
-    parser.add_argument("--json", action="store_true", help="print it as JSON")
+    parser.group("output").add_argument("--json", action="store_true", help="print it as JSON")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gradir.errors import NewerFormatError
 
 if TYPE_CHECKING:
+    from gradir.cli.parser import Parser
     from gradir.ir import Graph
 
 __all__ = ["add_encoding_options", "add_lossy_option", "load_to_rewrite"]
@@ -26,30 +26,30 @@ class _Choices:
         return iter((*getattr(codecs, self._declared), *self._more))
 
 
-def add_encoding_options(parser: argparse.ArgumentParser) -> None:
+def add_encoding_options(parser: Parser) -> None:
     """Add ``--format`` and ``--compress``."""
-    parser.add_argument(
+    group = parser.group("output")
+    group.add_argument(
         "--format",
         metavar="NAME",
         choices=_Choices("ENCODINGS"),
         default="json",
-        help="%(choices)s (default: json): json has one node a line, to be read and compared, msgpack a third of its "
-        "size or less from some hundred nodes on",
+        help="%(choices)s (default: json); msgpack is a third of the size or less",
     )
-    parser.add_argument(
+    group.add_argument(
         "--compress",
         metavar="NAME",
         choices=_Choices("COMPRESSIONS", "none"),
-        help="%(choices)s: compress the file; without this option a name that ends in .gz or .zst asks for it",
+        help="%(choices)s (default: by the suffix of the file)",
     )
 
 
-def add_lossy_option(parser: argparse.ArgumentParser) -> None:
+def add_lossy_option(parser: Parser) -> None:
     """Add ``--lossy``."""
-    parser.add_argument(
+    parser.group("advanced").add_argument(
         "--lossy",
         action="store_true",
-        help="write without what this gradir does not know in the file: keys that are misspelt, or of a newer version",
+        help="drop what this gradir does not know in the file",
     )
 
 

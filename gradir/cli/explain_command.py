@@ -5,40 +5,42 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from gradir.cli.capturing import SPEC_HELP, add_run_options, check_is_graph_file, names_file, running_program, target_of
+from gradir.cli.capturing import add_run_options, running_program, target_of
 from gradir.cli.parser import add_output
+from gradir.cli.sources import GRAPH_HELP, load, refuse_program_options, source_of
 from gradir.errors import CaptureError, GraphError, SpecError
 
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
+    from gradir.cli.sources import Source
     from gradir.explanations.model import Explanation
     from gradir.ir import Graph
     from gradir.overlays import Overlay
 
-__all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
+__all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
 
-HELP = "tell which parameters get no gradient, and why"
-DESCRIPTION = (
-    "Run what SPEC names, and tell which parameters get a gradient from what comes out, at which line the others lose "
-    f"it, and what to do. Of a .gir file, tell what its cuts say, without running anything.\n\n{SPEC_HELP}"
+DESCRIPTION = "Find parameters that get no gradient, the line that loses it, and what to change."
+
+EXAMPLES = (
+    "gradir explain train.py:loss",
+    "gradir explain net.py:Net --input 'float32[8,3,32,32]'",
+    "gradir explain train.py:loss --allow 'teacher.*' --allow sample",
+    'gradir explain train.py:loss --format markdown >> "$GITHUB_STEP_SUMMARY"',
+    "gradir explain train.py:loss --overlay gradients.json",
+    "gradir explain loss.gir",
 )
 
-EPILOG = """\
-examples:
-  gradir explain train.py:loss
-  gradir explain net.py:Net --input 'float32[8,3,32,32]'
-  gradir explain train.py:loss --allow 'teacher.*' --allow sample
-  gradir explain train.py:loss --format markdown >> "$GITHUB_STEP_SUMMARY"
-  gradir explain train.py:loss --overlay gradients.json
-  gradir explain loss.gir
+DETAILS = """\
+A .gir file knows the cuts of its graph, but no values: nothing runs.
 
-what is meant may also stand in pyproject.toml, here or in a folder above:
+Causes that are meant can also stand in pyproject.toml, here or in a folder above:
   [tool.gradir]
   allow = ["teacher.*", "sample"]
 
-in tests, the pytest fixture gradient_flow fails with what this prints: gradient_flow.check(loss, model=model)
+In tests, the pytest fixture gradient_flow fails with the same text:
+  gradient_flow.check(loss, model=model)
 
-exit status: 0 no parameter that should learn lacks its gradient, 1 one does, 2 trouble
+Exit status: 0 no parameter that should learn lacks its gradient, 1 one does, 2 trouble.
 """
 
 # Spelled out here: the forms are not imported to print a help text.
@@ -47,50 +49,46 @@ _FORMATS: Final = ("text", "markdown", "json")
 
 def add_options(parser: Parser) -> None:
     """Add what the command takes."""
-    parser.add_argument("spec", metavar="SPEC|FILE", help="what to explain, or a .gir file; '-' is standard input")
+    parser.add_argument("spec", metavar="GRAPH", help=GRAPH_HELP)
     add_run_options(parser)
-    parser.add_argument(
+    parser.set_defaults(parser=parser)
+    group = parser.group("input")
+    group.add_argument(
         "--values",
         action=argparse.BooleanOptionalAction,
-        help="run a backward, to find gradients that are zero or not finite (default: where the graph is small)",
+        help="run a backward to find zero and non-finite gradients (default: if the graph is small)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--allow",
         metavar="PATTERN",
         action="append",
         type=_pattern,
         default=[],
-        help="parameters by name, or a kind of cause, that are meant to be so, beside those of pyproject.toml; '*' is "
-        "any text; repeat for more",
+        help="parameters, or a kind of cause, that are meant; '*' is any text; repeatable",
     )
     add_output(parser)
-    parser.add_argument("--format", choices=_FORMATS, default="text", help="text (default), markdown or json")
-    parser.add_argument(
-        "--overlay", metavar="FILE", help="write the gradients and statuses for 'gradir export --overlay' too"
-    )
-    parser.add_argument(
-        "--graph",
-        choices=("autograd", "forward"),
-        help="of a program: which graph the overlay is for, as in 'gradir capture --graph' (default: autograd)",
+    output = parser.group("output")
+    output.add_argument("--format", choices=_FORMATS, default="text", help="format of the output (default: text)")
+    output.add_argument("--overlay", metavar="FILE", help="also write gradients for 'gradir export --overlay'")
+    output.add_argument(
+        "--graph", choices=("autograd", "forward"), help="graph that the overlay is for (default: autograd)"
     )
 
 
 def run(options: argparse.Namespace) -> int:
     """Run or load, explain, print."""
-    from pathlib import Path
-
     from gradir import files
     from gradir.project import project
 
     if options.graph and options.overlay is None:
         raise SpecError("--graph belongs to --overlay FILE")
     # Before the program runs, which may change the working directory.
-    own, path = project(Path.cwd()), files.Located(options.output)
-    is_file = names_file(options.spec)
-    if is_file and options.overlay is not None:
-        files.check_apart(options.spec, options.overlay)
+    own, path = project(), files.Located(options.output)
+    source = source_of(options.spec)
+    if source.path and options.overlay is not None:
+        files.check_apart(source.path, options.overlay)
     overlay = None if options.overlay is None else files.Located(options.overlay)
-    found, graph = _of_file(options) if is_file else (_of_program(options), None)
+    found, graph = (_of_program(options), None) if source.is_program else _of_file(options, source)
     found = found.allowing(own.allow, own.where).allowing(options.allow, "--allow")
     if overlay is not None:
         files.write_bytes(overlay, _overlay(found, graph, options.spec).to_json().encode())
@@ -104,16 +102,15 @@ def _pattern(text: str) -> str:
     return text
 
 
-def _of_file(options: argparse.Namespace) -> tuple[Explanation, Graph]:
-    from gradir import api, files
+def _of_file(options: argparse.Namespace, source: Source) -> tuple[Explanation, Graph]:
     from gradir.explanations.stored import explained
 
-    check_is_graph_file(options.spec, options, ("input", "seed", "values", "frontend", "graph"))
-    graph = api.load(options.spec)
+    refuse_program_options(options, source.word)
+    graph = load(options, source).graph
     try:
         return explained(graph), graph
     except GraphError as error:
-        raise GraphError(f"{files.name_of(options.spec)}: {error}") from error
+        raise GraphError(f"{source.name}: {error}") from error
 
 
 def _overlay(found: Explanation, graph: Graph | None, spec: str) -> Overlay:

@@ -1,4 +1,4 @@
-"""``gradir export``: from a ``.gir`` file to any format."""
+"""``gradir export``: a graph in any format."""
 
 from __future__ import annotations
 
@@ -6,68 +6,52 @@ import argparse
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from gradir.cli.capturing import (
-    RAISED,
-    add_graph_option,
-    add_noting_options,
-    add_run_options,
-    captured_so_far,
-    check_is_graph_file,
-    names_file,
-    running_program,
-)
 from gradir.cli.parser import Parser, add_output
 from gradir.cli.plugin_options import add_option, add_pass_options, chosen_passes, given_options
-from gradir.cli.report import is_terminal, one_line, report
+from gradir.cli.report import is_terminal, one_line
+from gradir.cli.sources import add_graph_argument, load, refuse_program_options, source_of, status_of
 from gradir.cli.suffixes import check_suffix, format_of
 from gradir.errors import ExportError
 from gradir.pictures import PICTURES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
+    from gradir.cli.sources import Loaded, Source
     from gradir.files import Located
-    from gradir.ir import Graph
     from gradir.overlays import Overlay
     from gradir.protocols import Options
 
-__all__ = [
-    "DESCRIPTION",
-    "EPILOG",
-    "HELP",
-    "add_exporter_options",
-    "add_options",
-    "exporter_values",
-    "graph_to_draw",
-    "run",
-]
+__all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_drawing_options", "add_options", "run", "written"]
 
-HELP = "export a graph to DOT, Mermaid, a tree, text, ..."
-DESCRIPTION = (
-    "Write a graph in another format: that of a .gir file, or of a program, path/to/file.py:attr or "
-    "package.module:attr, which is run as by 'gradir capture'. The format is that of --to, or the one that the name "
-    "of -o FILE ends in."
+DESCRIPTION = "Write a graph in another format: that of --to, or the one that the name of -o ends in."
+
+EXAMPLES = (
+    "gradir export train.py:loss -o loss.html",
+    "gradir export model.gir --to mermaid --depth 2",
+    "gradir export model.gir --to svg -O theme=dark -O legend=true -o model.svg",
+    "gradir export model.gir --all -o model.svg  # every node, however many",
+    "gradir export model.gir --to tree --drop accumulate_grad --hide-shape-ops --rollup",
+    "gradir export model.gir --to mermaid --focus h.3.attn --hops 2",
+    "gradir export model.gir --to mermaid --into README.md --marker model",
+    "gradir export model.gir --to svg --overlay gradients.json -o model.svg",
 )
 
-EPILOG = f"""\
-examples:
-  gradir export model.gir --to mermaid --depth 2 -o model.mmd
-  gradir export model.gir -o model.svg
-  gradir export train.py:loss --sources -o loss.html
-  gradir export model.gir --to svg -O theme=dark -O legend=true -o model.svg
-  gradir export model.gir --to tree --drop accumulate_grad --hide-shape-ops --rollup
-  gradir export model.gir --to mermaid --focus 'h.3.attn' --hops 2
-  gradir export model.gir --to mermaid --depth 1 --into README.md --marker model
-  gradir export model.gir --to svg --overlay gradients.json -o model.svg
+DETAILS = f"""\
+A static picture (dot, mermaid, {", ".join(PICTURES)}) of more than 150 nodes is made small enough to read: gradir
+leaves out gradient accumulators, draws equal layers and repeated steps once, and folds modules as little as it must.
+The picture says so. --all draws every node, and --depth, --rollup, --drop and --focus choose by hand.
 
-With --into, the block between the lines
+With --into, gradir replaces the block between these lines of a Markdown file:
   <!-- gradir: model -->
   <!-- /gradir: model -->
-of a Markdown file is replaced; with --check it is compared, and exit status 1 says that it is out of date. The two
-lines do not count inside a code block or other HTML. What is Markdown itself goes in as it is, all else fenced.
+With --check it compares the block instead; exit status 1 means that it is out of date. Lines inside a code block or
+other HTML do not count.
 
-'gradir exporters' lists the formats, 'gradir export --to NAME --help' the options of one.
-{", ".join(PICTURES)} are pictures and take the options of dot; pdf needs Graphviz.
+'gradir exporters' lists the formats, and 'gradir export --to NAME --help' the options of one.
+{", ".join(PICTURES)} take the options of dot; pdf needs Graphviz.
+
+Exit status: 0 done, 1 the program raised and the graph ends there, 2 trouble.
 """
 
 _LONGEST_NAME: Final = 80
@@ -82,50 +66,38 @@ _LANGUAGES: Final = {".mmd": "mermaid", ".txt": "text", ".graphml": "xml", _MARK
 def add_options(parser: Parser) -> None:
     """Add what the command takes."""
     parser.tell_options(_options_of, "after --to NAME also that exporter's options")
-    parser.add_argument(
-        "file", metavar="FILE|SPEC", help="a .gir file ('-' is standard input), or what to capture and write"
-    )
-    parser.add_argument(
-        "--to", metavar="NAME", help=f"the exporter, or {', '.join(PICTURES)} (default: what the name of -o ends in)"
+    add_graph_argument(parser)
+    output = parser.group("output")
+    output.add_argument(
+        "--to", metavar="NAME", help=f"exporter, or {', '.join(PICTURES)} (default: by the suffix of -o)"
     )
     add_output(parser)
-    add_exporter_options(parser)
-    parser.add_argument(
-        "--no-fold", action="store_true", help="mermaid: fail where Mermaid would refuse the size, and fold nothing"
+    add_drawing_options(parser)
+    block = parser.group("Markdown")
+    block.add_argument("--fence", action="store_true", help="write a fenced code block")
+    block.add_argument("--into", metavar="FILE", help="replace the block between two markers of FILE")
+    block.add_argument("--marker", metavar="NAME", help="name in the markers")
+    block.add_argument("--check", action="store_true", help="write nothing; exit with 1 if --into is out of date")
+
+
+def add_drawing_options(parser: Parser) -> None:
+    """Add the options of what is drawn: those of the exporter, the passes, the overlay and pictures."""
+    output = parser.group("output")
+    add_option(output, "exporter")
+    output.add_argument("--all", action="store_true", help="draw every node of a picture, however many")
+    output.add_argument(
+        "--seconds", metavar="S", type=_seconds, default=60.0, help="time limit of a picture's layout (default: 60)"
     )
     add_pass_options(parser)
-    block = parser.add_argument_group("into Markdown")
-    block.add_argument("--fence", action="store_true", help="write a fenced code block")
-    block.add_argument("--into", metavar="FILE", help="put the block between two markers in this file")
-    block.add_argument("--marker", metavar="NAME", help="the name in the markers")
-    block.add_argument("--check", action="store_true", help="write nothing; exit status 1 when --into is out of date")
-    add_run_options(parser, tell=False)
-    add_noting_options(parser)
-    add_graph_option(parser, "write of a program")
-    parser.set_defaults(verify=False, raised="")
-
-
-def add_exporter_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that reach the exporter, the overlay, and the time limit of pictures."""
-    add_option(parser, "exporter")
-    parser.add_argument(
+    shown = parser.group("what to show")
+    shown.add_argument(
         "--overlay",
         metavar="FILE",
         action="append",
         default=[],
-        help="show beside each node what 'gradir explain --overlay' wrote of this graph; pictures are coloured by it; "
-        "may be repeated: a page has every channel to choose from, anything else shows one",
+        help="show what 'gradir explain --overlay' wrote of this graph; repeatable",
     )
-    parser.add_argument(
-        "--channel", metavar="NAME", help="what of the overlay is shown, or comes first (default: its first channel)"
-    )
-    parser.add_argument(
-        "--seconds",
-        metavar="S",
-        type=_seconds,
-        default=60.0,
-        help="pictures: how many seconds the layout may take (default: 60)",
-    )
+    shown.add_argument("--channel", metavar="NAME", help="channel of the overlay (default: its first)")
 
 
 def _options_of(namespace: argparse.Namespace) -> tuple[str, type[Options]] | None:
@@ -147,59 +119,33 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def exporter_values(options: argparse.Namespace) -> dict[str, object]:
-    """The values of ``-O`` and what stands for one.
+def _load(options: argparse.Namespace, source: Source, exporter: str) -> Loaded:
+    """Load the graph, with the overlays that were asked for as the exporter shows them.
 
     Raises:
-        ExportError: one is no KEY=VALUE.
-    """
-    values = given_options(options)
-    return {**values, "fold": "false"} if getattr(options, "no_fold", False) else values
-
-
-def graph_to_draw(options: argparse.Namespace, exporter: str, *, may_be_absent: bool = False) -> Graph:
-    """The graph of a file or a program, with the overlays asked for, as an exporter shows them.
-
-    Of a program ``options.raised`` is what ended it before its time.
-
-    Raises:
-        CaptureError: there is no such file or program, or it cannot be run or captured.
+        CaptureError: there is no such program, or it cannot be run or captured.
         ExportError: the overlay is of another graph or has no such channel, or there is a channel alone.
         FormatError: a file is not what it should be.
     """
-    from gradir import api
-
-    if names_file(options.file):
-        names = ("input", "seed", "frontend", "fake", "sources", "flow", "graph")
-        check_is_graph_file(options.file, options, names, may_be_absent=may_be_absent)
-        return _with_overlays(options, exporter, api.load)
-
-    def run_program(spec: str) -> Graph:
-        options.spec = spec
-        with running_program(options, spec):
-            graph, options.raised = captured_so_far(options)
-        return graph
-
-    return _with_overlays(options, exporter, run_program)
-
-
-def _with_overlays(options: argparse.Namespace, exporter: str, load: Callable[[str], Graph]) -> Graph:
     from gradir import files, registry
 
+    if not source.is_program:
+        refuse_program_options(options, source.word)
     if not options.overlay:
         if options.channel is not None:
             raise ExportError("--channel belongs to --overlay FILE")
-        return load(options.file)
-    if [options.file, *options.overlay].count("-") > 1:
+        return load(options, source)
+    if [source.word, *options.overlay].count("-") > 1:
         raise ExportError("standard input is the graph or the overlay: give one of them as a file")
     from gradir.overlays import overlaid
 
     overlay = _overlay(options.overlay)
-    graph = load(options.file)
+    loaded = load(options, source)
     try:
-        return overlaid(graph, overlay, options.channel or "", with_others=registry.shows_channels(exporter))
+        shown = overlaid(loaded.graph, overlay, options.channel or "", with_others=registry.shows_channels(exporter))
     except ExportError as error:
         raise ExportError(f"{' and '.join(map(files.name_of, options.overlay))}: {error}") from error
+    return loaded._replace(graph=shown)
 
 
 def _overlay(paths: Sequence[str]) -> Overlay:
@@ -224,7 +170,8 @@ def _overlay(paths: Sequence[str]) -> Overlay:
 
 def run(options: argparse.Namespace) -> int:
     """Load or capture, apply passes, export, write."""
-    from gradir import api, files, registry
+    from gradir import files, registry
+    from gradir.cli.suffixes import own_suffix
 
     _check_combination(options)
     # A program may change the working directory.
@@ -232,47 +179,63 @@ def run(options: argparse.Namespace) -> int:
     into = files.Located(options.into) if options.into else None
     if options.to is None:
         options.to = format_of(options.output)
-    for source in filter(None, (options.file, *options.overlay)):
-        files.check_apart(source, options.output)
-    is_picture = options.to in PICTURES and options.to not in registry.exporter_names()
-    exporter = "dot" if is_picture else options.to
-    # The names are checked first: loading a large file only to learn of a typing error takes a while.
-    values = exporter_values(options)
-    registry.exporter_options(exporter, values, f"a picture ({options.to})" if is_picture else "")
-    own = f".{options.to}" if is_picture else registry.suffix(exporter, values)
+    source = source_of(options.file)
+    for read in filter(None, (source.path, *options.overlay)):
+        files.check_apart(read, options.output)
+    own = own_suffix(options.to, given_options(options))
     check_suffix(options.output, options.to, own, fenced=options.fence)
-    if options.overlay:
-        registry.expect_nodes(exporter)
-    passes = chosen_passes(options)
-    # An svg is text.
-    if is_picture and options.to != "svg" and options.output == "-" and is_terminal():
-        raise ExportError(f"a {options.to} is nothing for a terminal: give -o FILE, or use 'gradir view'")
-    if is_picture and (options.fence or options.into):
-        raise ExportError(f"{options.to} is no text to fence: write a file and link to it")
-    graph = passes(graph_to_draw(options, exporter, may_be_absent=True))
-    if is_picture:
-        files.write_bytes(path, api.render(graph, options.to, seconds=options.seconds, **values))
-        return _status(options)
-    text = registry.export(exporter, graph, values)
+    if _is_picture(options.to):
+        # An svg is text.
+        if options.to != "svg" and options.output == "-" and is_terminal():
+            raise ExportError(f"cannot print a {options.to} on a terminal: give -o FILE, or use 'gradir view'")
+        if options.fence or options.into:
+            raise ExportError(f"cannot fence a {options.to}, which is no text: write a file and link to it")
+    elif options.overlay:
+        registry.expect_nodes(options.to)
+    data, loaded = written(options, source)
     if into is not None and not options.fence and own == _MARKDOWN:
         # Some readers of Markdown want an empty line around a table.
-        text = f"\n{text}\n"
+        data = b"\n%b\n" % data
     elif into is not None or options.fence:
         from gradir.markdown import fenced
 
-        text = fenced(text, _LANGUAGES.get(own, own.lstrip(".")))
+        data = fenced(data.decode(), _LANGUAGES.get(own, own.lstrip("."))).encode()
     if into is not None:
-        return _embed(options, into, text) or _status(options)
-    files.write_bytes(path, text.encode())
-    return _status(options)
+        return _embed(options, into, data.decode()) or status_of(loaded)
+    files.write_bytes(path, data)
+    return status_of(loaded)
 
 
-def _status(options: argparse.Namespace) -> int:
-    """The exit status where it is written; it is said what ended a program before its time."""
-    if not options.raised:
-        return 0
-    report(f"{options.raised}; the graph ends there")
-    return RAISED
+def written(options: argparse.Namespace, source: Source, **more: object) -> tuple[bytes, Loaded]:
+    """Return what the exporter ``options.to`` writes of a graph, and the graph; ``more`` are options by default.
+
+    Raises:
+        GradirError: the graph cannot be loaded, or there is no such option, or the format cannot hold the graph.
+    """
+    from gradir import api, registry
+
+    is_picture = _is_picture(options.to)
+    exporter = "dot" if is_picture else options.to
+    # Options are checked first: loading a large file only to learn of a typing error takes a while.
+    values: dict[str, object] = {**more, **given_options(options)}
+    passes = chosen_passes(options)
+    if "all" in registry.exporter(exporter).options.__struct_fields__:
+        if options.all or passes.asked:
+            values.setdefault("all", "true")
+    elif options.all:
+        raise ExportError(f"--all is for pictures: dot, mermaid, {', '.join(PICTURES)}; {exporter} leaves nothing out")
+    registry.exporter_options(exporter, values, f"a picture ({options.to})" if is_picture else "")
+    loaded = _load(options, source, exporter)
+    graph = passes(loaded.graph)
+    if is_picture:
+        return api.render(graph, options.to, seconds=options.seconds, **values), loaded
+    return registry.export(exporter, graph, values).encode(), loaded
+
+
+def _is_picture(name: str) -> bool:
+    from gradir import registry
+
+    return name in PICTURES and name not in registry.exporter_names()
 
 
 def _check_combination(options: argparse.Namespace) -> None:

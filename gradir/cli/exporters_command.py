@@ -8,14 +8,10 @@ from gradir.cli.plugin_options import option_lines
 from gradir.cli.report import report
 from gradir.errors import ExportError
 
-__all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
+__all__ = ["DESCRIPTION", "EXAMPLES", "add_options", "run"]
 
-HELP = "list the exporters and their options"
 DESCRIPTION = "List every installed exporter with the options that 'gradir export -O KEY=VALUE' takes."
-
-EPILOG = """\
-'gradir export --to NAME --help' lists the options of one.
-"""
+EXAMPLES = ("gradir exporters", "gradir exporters mermaid")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -15,36 +15,33 @@ if TYPE_CHECKING:
     from gradir.git.driver import Where
     from gradir.ir import Graph
 
-__all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options"]
+__all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options"]
 
-HELP = "show graphs in git diff, and merge them in git merge"
+DESCRIPTION = "Show .gir files as text in git diff and git log, and merge them in git merge."
 
-DESCRIPTION = """\
-Make 'git diff', 'git log -p', 'git show' and 'git add -p' show .gir files as plain text, a line for each node, whatever
-their encoding, and 'git difftool -t gradir' as a diff of graphs, and make 'git merge', 'git rebase' and the like merge
-them, see 'gradir merge --help'. Without gradir git shows JSON files as they are, one line for any other, and merges
-none.
-"""
+EXAMPLES = (
+    "gradir git install  # for this repository and its worktrees",
+    "gradir git install --global  # for all your repositories",
+    "gradir git status",
+    "gradir git uninstall",
+)
 
-EPILOG = """\
-examples:
-  gradir git install              for this repository and its worktrees
-  gradir git install --global     for all your repositories
-  gradir git status
-  gradir git uninstall
+DETAILS = """\
+After 'install', git diff, git log -p, git show and git add -p show a line for each node, whatever the encoding of the
+file. 'git difftool -t gradir' shows a diff of graphs, and git merge and git rebase merge graphs: see
+'gradir help merge'. Without gradir on PATH, git shows JSON files as they are and merges none.
 
-Without --local or --global, status reports both.
+'status' without --local or --global reports both.
 
-To set the attributes for everybody who works on a repository, put this line into its .gitattributes instead; who has
-not installed the drivers then sees and merges the files as they are:
+For everybody who works on a repository, put this line into its .gitattributes:
   *.gir -text diff=gradir merge=gradir
 
-To see diffs of graphs in a log, in place of lines:
+To see diffs of graphs in a log:
   git -c diff.gradir.command='gradir git diff' log -p --ext-diff
 
-What is installed is to be read with 'git config --get-regexp gradir'.
+'git config --get-regexp gradir' prints what is installed.
 
-exit status: 0 done, 2 trouble, such as install or --local outside a repository
+Exit status: 0 done, 2 trouble, such as install or --local outside a repository.
 """
 
 
@@ -52,9 +49,9 @@ def add_options(parser: Parser) -> None:
     """Add the actions."""
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     for name, run, help_text in (
-        ("install", _install, "set the drivers and their attributes; again, after an upgrade of gradir"),
+        ("install", _install, "set the drivers and their attributes"),
         ("uninstall", _uninstall, "remove them without a trace"),
-        ("status", _status, "say what is installed"),
+        ("status", _status, "print what is installed"),
     ):
         action = actions.add_parser(name, help=help_text, description=f"{help_text[0].upper()}{help_text[1:]}.")
         place = action.add_mutually_exclusive_group()

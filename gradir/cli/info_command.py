@@ -6,39 +6,48 @@ import argparse
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from gradir.cli.parser import add_input
+from gradir.cli.sources import add_graph_argument, load, refuse_program_options, source_of, status_of
 
 if TYPE_CHECKING:
+    from gradir.cli.parser import Parser
     from gradir.codecs.surveyor import Survey
     from gradir.ir import Cut, Producer
 
-__all__ = ["DESCRIPTION", "HELP", "add_options", "run"]
+__all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
 
-HELP = "say what a .gir file holds"
-DESCRIPTION = (
-    "Print how a .gir file is encoded, what made it, its counts, and the parameters that gradient does "
-    "not reach. The graph is counted, not loaded: 'gradir validate' checks it."
-)
+DESCRIPTION = "Print the format and producer of a graph, its counts, and the parameters that get no gradient."
+EXAMPLES = ("gradir info model.gir", "gradir info train.py:loss --json")
+DETAILS = """\
+gradir counts what is in a file without loading its graph: 'gradir validate' checks it.
+
+Exit status: 0 done, 1 the program raised and the graph ends there, 2 trouble.
+"""
 
 _MOST_CUTS: Final = 20
 _MOST_OPS: Final = 8
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: Parser) -> None:
     """Add what the command takes."""
-    add_input(parser)
-    parser.add_argument("--json", action="store_true", help="print all of it as JSON")
+    add_graph_argument(parser)
+    parser.group("output").add_argument("--json", action="store_true", help="print all of it as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
     """Count and describe."""
     from gradir import codecs, files
 
-    data = files.read_bytes(options.file)
-    with files.naming(options.file):
+    source, status = source_of(options.file), 0
+    if source.is_program:
+        loaded = load(options, source)
+        data, status = codecs.encode(loaded.graph), status_of(loaded)
+    else:
+        refuse_program_options(options, source.word)
+        data = source.read()
+    with files.naming(source.name):
         found = codecs.survey(data)
     files.write_bytes("-", _as_json(found) if options.json else describe(found).encode())
-    return 0
+    return status
 
 
 def _as_json(survey: Survey) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import atexit
 import errno
 import gc
@@ -10,40 +9,46 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from gradir.cli.parser import COMPLETING, TROUBLE, Parser
-from gradir.cli.progress import is_wanted, progress_shown
-from gradir.cli.report import report
+from gradir.cli.report import COMPLETING, TROUBLE, report
 from gradir.errors import GradirError, GradirWarning
 from gradir.files import flush_stdout, silence_stdout
+from gradir.hints import did_you_mean
 from gradir.version import __version__
 
-__all__ = ["COMMANDS", "main"]
+if TYPE_CHECKING:
+    from gradir.cli.parser import Parser
 
-COMMANDS: Final = (
-    "capture",
-    "run",
-    "export",
-    "view",
-    "summary",
-    "diff",
-    "patch",
-    "merge",
-    "check",
-    "explain",
-    "ranks",
-    "info",
-    "validate",
-    "convert",
-    "exporters",
-    "debug",
-    "git",
-    "completion",
-)
+__all__ = ["COMMANDS", "command_parser", "main", "overview"]
+
+
+COMMANDS: Final[Mapping[str, str]] = {
+    "capture": "capture the autograd graph of a program",
+    "run": "run a training script and capture the graph of one backward",
+    "export": "write a graph as DOT, Mermaid, a page, a picture or text",
+    "view": "open a graph as a page in a browser",
+    "summary": "print layers with shapes, parameters and saved bytes",
+    "diff": "compare two graphs",
+    "patch": "apply a diff to a .gir file",
+    "merge": "merge two edits of a .gir file",
+    "check": "fail when a graph is no longer the expected one",
+    "explain": "find parameters without a gradient, and the line that loses it",
+    "ranks": "compare the ranks of a distributed run",
+    "info": "describe a graph: format, counts, operations, cuts",
+    "validate": "check that files are valid GIR",
+    "convert": "write a .gir file in another encoding",
+    "exporters": "list the exporters and their options",
+    "debug": "print version information for bug reports",
+    "git": "show graphs in git diff, merge them in git merge",
+    "completion": "print the completion script of a shell",
+    "help": "explain a command or a topic in full",
+}
+"""Every command, in the order of the help: the module ``gradir.cli.NAME_command``, and what it does."""
+
+_HELP: Final = ("-h", "--help")
 _VERSION: Final = "--version"
 _INTERRUPTED: Final = 130
 _UNREAD: Final = 141
@@ -51,14 +56,25 @@ _UNREAD: Final = 141
 _FULL: Final = (errno.ENOSPC, errno.EFBIG, errno.EIO)
 _DEBUG: Final = "GRADIR_DEBUG"
 
-_EPILOG: Final = """\
-examples:
-  gradir capture examples/gpt.py:loss -o model.gir
-  gradir export model.gir --to mermaid --depth 2
-  gradir diff main.gir branch.gir
+_OVERVIEW: Final = """\
+usage: gradir COMMAND [OPTIONS] ...
 
-exit status: 0 done, 1 diff found a difference, merge a conflict, explain an error, or a forward ends where it raised,
-2 trouble, 130 interrupted
+See, keep, compare and explain the graph behind a gradient.
+
+commands:
+{commands}
+
+options:
+  -h, --help  show this help message and exit
+  --version   show the version and exit
+
+examples:
+  gradir export examples/gpt.py:loss -o model.html
+  gradir explain train.py:loss
+  gradir diff main:model.gir train.py:loss
+
+'gradir COMMAND --help' lists the options of a command, 'gradir help COMMAND'
+has all of its examples, and 'gradir help program' says what to capture.
 """
 
 
@@ -100,14 +116,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str], *, is_process: bool) -> int:
+    if COMPLETING in os.environ:
+        from gradir.cli.completion_command import complete
+
+        complete(os.environ.get("COMP_LINE", "").split()[1:])
+    if not arguments:
+        raise GradirError("expected a command; see gradir --help")
+    first = arguments[0]
+    if first in COMMANDS:
+        return _run_command(arguments, is_process=is_process)
+    if first in _HELP or first == _VERSION:
+        print(overview() if first in _HELP else f"gradir {__version__}\n", end="")
+        flush_stdout()
+        return 0
+    what = "option" if first.startswith("-") else "command"
+    near = did_you_mean(first, [*COMMANDS, *_HELP, _VERSION])
+    raise GradirError(f"unknown {what} {first!r}{near}; see gradir --help")
+
+
+def overview() -> str:
+    """Return what ``gradir --help`` prints, for which no command is loaded."""
+    width = max(map(len, COMMANDS))
+    return _OVERVIEW.format(commands="\n".join(f"  {name:<{width}}  {does}" for name, does in COMMANDS.items()))
+
+
+def _run_command(arguments: Sequence[str], *, is_process: bool) -> int:
+    import argparse
+    from contextlib import nullcontext
+
+    from gradir.cli.progress import is_wanted, progress_shown
+
     known = argparse.Namespace(arguments=arguments, is_process=is_process)
     try:
-        if COMPLETING in os.environ:
-            from gradir.cli.completion_command import complete
-
-            # The words are there; the arguments are not.
-            complete(_parser(os.environ.get("COMP_LINE", "").split()[1:]))
-        options = _parser(arguments).parse_args(arguments, known)
+        options = command_parser(arguments[0]).parse_args(arguments[1:], known)
         with progress_shown() if is_wanted() else nullcontext():
             status: int = options.run(options)
     except GradirError as error:
@@ -123,36 +164,26 @@ def _run(arguments: Sequence[str], *, is_process: bool) -> int:
     return status
 
 
+def command_parser(name: str, make: Callable[..., Parser] | None = None) -> Parser:
+    """Return the parser of one command, whose module is loaded; ``make`` takes the arguments of `Parser`."""
+    from gradir.cli.parser import Parser
+
+    command = import_module(f"gradir.cli.{name}_command")
+    parser = (make or Parser)(
+        prog=f"gradir {name}",
+        description=command.DESCRIPTION,
+        examples=getattr(command, "EXAMPLES", ()),
+        details=getattr(command, "DETAILS", ""),
+    )
+    parser.set_defaults(run=getattr(command, "run", None))
+    command.add_options(parser)
+    return parser
+
+
 def _print_anything() -> None:
     """Escape what the encoding of standard output lacks, as standard error does, and do not fail."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
-
-
-def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
-    whole = Parser(
-        prog="gradir",
-        description="See, keep, compare and explain the autograd graph behind a gradient.",
-        epilog=_EPILOG,
-    )
-    whole.add_argument(_VERSION, action="version", version=f"gradir {__version__}")
-    commands = whole.add_subparsers(prog=whole.prog, metavar="COMMAND", required=True)
-    for name in _needed(given):
-        command = import_module(f"gradir.cli.{name}_command")
-        epilog = getattr(command, "EPILOG", None)
-        parser = commands.add_parser(name, help=command.HELP, description=command.DESCRIPTION, epilog=epilog)
-        parser.set_defaults(run=getattr(command, "run", None))
-        command.add_options(parser)
-    return whole
-
-
-def _needed(given: Sequence[str]) -> Sequence[str]:
-    """The commands whose options have to be known; each takes a module to import."""
-    first = given[0] if given else ""
-    if first == _VERSION:
-        # Its action is the first to run, and ends the program.
-        return ()
-    return (first,) if first in COMMANDS else COMMANDS
 
 
 def _show_warning_with(default: object) -> object:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Final, NamedTuple
 
+from gradir.cli.apart import command_line
 from gradir.cli.rank_files import for_rank
 from gradir.cli.report import one_line, report
 from gradir.errors import SpecError
@@ -29,11 +29,6 @@ _EVERY: Final = 0.02
 """Seconds between two looks at who has ended."""
 
 _WHICH: Final = "--ranks"
-
-_START: Final = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from gradir.cli.main import main; sys.exit(main())"
-)
-"""Runs the command with the same path to import from, whatever lies in the working directory."""
 
 
 class _Ended(NamedTuple):
@@ -99,7 +94,7 @@ class _Ranks:
         own = ["--rank", str(rank), "--world", str(options.world), "-o", self.file(rank)]
         told = (Path(self._folder) / f"{rank}.told").open("w+b")
         process = subprocess.Popen(  # noqa: S603 (gradir itself)
-            [sys.executable, "-c", _START, json.dumps(sys.path), *words, *more, *own, "--", *rest],
+            command_line([*words, *more, *own, "--", *rest]),
             stdin=subprocess.DEVNULL,
             stdout=told,
             stderr=subprocess.STDOUT,

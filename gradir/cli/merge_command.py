@@ -6,48 +6,46 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from gradir.cli.parser import add_output
+from gradir.cli.parser import Parser, add_output
 from gradir.cli.report import one_line, report
 
 if TYPE_CHECKING:
     from gradir.git.sides import Side
     from gradir.ir import Graph
 
-__all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
+__all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
 
-HELP = "merge two edits of a .gir file"
+DESCRIPTION = "Merge what two sides made of one graph, node by node and field by field."
 
-DESCRIPTION = """\
-Merge what two sides made of one graph. What one side left as it was is as the other made it, node by node and field by
-field. The result has the encoding of OURS.
+EXAMPLES = (
+    "gradir merge base.gir ours.gir theirs.gir -o merged.gir",
+    "gradir merge :1:model.gir :2:model.gir :3:model.gir  # in a conflict of git",
+)
 
-A merged graph is a proposal: it says what the merged program should give. Capture the program again once its code is
-merged, or ask 'gradir check' whether it gives that.
-"""
+DETAILS = """\
+The result has the encoding of OURS. A merged graph is a proposal: it says what the merged program should give. Capture
+the program again once its code is merged, or let 'gradir check' compare.
 
-EPILOG = """\
-examples:
-  gradir merge base.gir ours.gir theirs.gir -o merged.gir
-  gradir merge :1:model.gir :2:model.gir :3:model.gir      in a conflict of git: what is in conflict, and why
-
-'gradir git install' makes git merge .gir files so. What both sides changed, and not in the same way, is a conflict:
-nothing is written, so that the file is as OURS has it, and what each side changed is told by module. Merge the code,
-then capture it again:
+'gradir git install' makes git merge .gir files in this way. Where both sides changed the same thing in different ways,
+there is a conflict: gradir reports each side's changes by module and writes nothing, so the file stays as OURS has it.
+Merge the code, then capture it again:
   gradir capture train.py:loss -o model.gir && git add model.gir
-or take the graph of one side:
+
+Or take the graph of one side:
   git checkout --theirs model.gir && git add model.gir
 
-exit status: 0 merged, 1 a conflict, 2 trouble
+Exit status: 0 merged, 1 a conflict, 2 trouble.
 """
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: Parser) -> None:
     """Add what the command takes."""
-    about = "a path, '-' for standard input, REVISION:PATH, or :PATH in the index"
-    parser.add_argument("base", metavar="BASE", help=f"the .gir file before both edits: {about}; empty for none")
+    parser.add_argument(
+        "base", metavar="BASE", help="the .gir file before both edits, '-' (standard input) or REVISION:FILE"
+    )
     parser.add_argument("ours", metavar="OURS", help="the file with our edit")
     parser.add_argument("theirs", metavar="THEIRS", help="the file with their edit")
-    parser.add_argument("name", metavar="NAME", nargs="?", help="what to call the file in messages (default: OURS)")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="name of the file in messages (default: OURS)")
     add_output(parser)
 
 

@@ -1,46 +1,40 @@
-"""The parser of the command line: errors in one line, help as wide as the terminal, options that are loaded late."""
+"""The parser of the command line: errors in one line, help in groups, options that load late."""
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
-from gradir.cli.report import one_line
+from gradir.cli.report import COMPLETING, TROUBLE, one_line
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
     from gradir.protocols import Options
 
-__all__ = ["COMPLETING", "TROUBLE", "Parser", "add_input", "add_output", "add_traceback"]
+__all__ = ["Parser", "add_input", "add_output", "add_traceback", "filled"]
 
 _OptionsOf: TypeAlias = "Callable[[argparse.Namespace], tuple[str, type[Options]] | None]"
 """Finds the plug-in that was named, and its options."""
 
-TROUBLE: Final = 2
-"""The exit status where something is wrong."""
-
-COMPLETING: Final = "_ARGCOMPLETE"
-"""The variable by which a shell asks for what may come next: the name is argcomplete's."""
-
 _ANY_WIDTH: Final = 80
+_MOST_EXAMPLES: Final = 2
+"""So many examples are in the help of an option; `gradir help COMMAND` has all."""
+
+_GROUPS: Final = ("arguments", "input", "output", "what to show", "comparison", "Markdown", "distributed", "advanced")
+"""The groups of options in the order of the help; one that is not named here comes before the last."""
+
+_REPEATED: Final = {"?": "[{0}]", "*": "[{0} ...]", "+": "{0} [{0} ...]"}
 
 
 class _Wrapped(argparse.RawDescriptionHelpFormatter):
-    """Wraps the paragraphs that are one line, and keeps the lines of the others: of lists and examples."""
+    """Fills paragraphs to the width of the terminal; an indented line stays one, or goes on as a shell continues it."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        import textwrap
-
-        def wrapped(paragraph: str) -> str:
-            if "\n" in paragraph or paragraph.startswith(" "):
-                return textwrap.indent(paragraph, indent)
-            return textwrap.fill(paragraph, width, initial_indent=indent, subsequent_indent=indent)
-
-        return "\n\n".join(map(wrapped, text.rstrip().split("\n\n"))) + "\n"
+        return filled(text, width, indent).removesuffix("\n")
 
 
 class _Help(argparse.Action):
@@ -59,16 +53,33 @@ class _Help(argparse.Action):
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports a wrong command line in one line, as every other error."""
+    """Reports a wrong command line in one line, as every other error.
 
-    def __init__(self, **more: Any) -> None:
+    Args:
+        examples: command lines, each perhaps with a ``# comment``; the help shows the first two.
+        details: what `gradir help COMMAND` says behind all examples.
+        more: the arguments of `argparse.ArgumentParser`.
+    """
+
+    def __init__(self, *, examples: Sequence[str] = (), details: str = "", **more: Any) -> None:
         # argparse makes a formatter for every option that is added. Without a width each asks the terminal for one,
         # for which it imports shutil, and that all of the compressions.
         super().__init__(formatter_class=partial(argparse.HelpFormatter, width=_ANY_WIDTH), add_help=False, **more)
-        self._help = self.add_argument("-h", "--help", action=_Help, nargs=0, help="show this help message and exit")
+        self._positionals.title = "arguments"
+        self._examples, self._details = tuple(examples), details
+        self._groups: dict[str, argparse._ArgumentGroup] = {}
+        self._help = self.group("advanced").add_argument(
+            "-h", "--help", action=_Help, nargs=0, help="show this help message and exit"
+        )
         self._later: list[Callable[[], None]] = []
         self.options_of: _OptionsOf = lambda _: None
         self._takes_arguments = False
+
+    def group(self, title: str, description: str | None = None) -> argparse._ArgumentGroup:
+        """Return the group of options with a title, made where it is not there yet."""
+        if title not in self._groups:
+            self._groups[title] = self.add_argument_group(title, description)
+        return self._groups[title]
 
     def tell_options(self, options_of: _OptionsOf, when: str) -> None:
         """Have the help end with the options of the plug-in that was named, and say when it does."""
@@ -106,7 +117,10 @@ class Parser(argparse.ArgumentParser):
         return not self._later
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """As argparse does it, with the later options where an option is not among the others."""
+        """As argparse does it, with the later options where an option is not among the others.
+
+        A word that is left is an error here, where the command is known, and not in the parser of all commands.
+        """
         place = args.index("--") if self._takes_arguments and "--" in (args or ()) else 0
         # Where no word stands before it, one may be to come whose name looks like an option.
         if any(not word.startswith("-") for word in (args or ())[:place]):
@@ -115,13 +129,28 @@ class Parser(argparse.ArgumentParser):
             namespace.program_arguments = tuple(rest)
         if COMPLETING in os.environ or any(self._is_unknown(argument) for argument in args or ()):
             self._complete()
-        return super().parse_known_args(args, namespace)
+        found, left = super().parse_known_args(args, namespace)
+        if left and COMPLETING not in os.environ:
+            self.error(self._unknown(left[0]))
+        return found, left
 
-    def format_help(self) -> str:
-        """The help, as wide as the terminal."""
+    def format_usage(self) -> str:
+        """The usage, in which options are one word."""
+        return f"usage: {self._short_usage()}\n"
+
+    def format_help(self, *, whole: bool = False) -> str:
+        """The help, as wide as the terminal; with ``whole``, with all examples and what else there is to say."""
         self._complete()
         self.formatter_class = _Wrapped
-        return super().format_help()
+        usage, epilog, groups = self.usage, self.epilog, self._action_groups
+        # argparse orders and words its help by these attributes alone.
+        self.usage = usage or self._short_usage()
+        self.epilog = self.ending(whole=whole)
+        self._action_groups = self.ordered_groups()
+        try:
+            return super().format_help()
+        finally:
+            self.usage, self.epilog, self._action_groups = usage, epilog, groups
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:
         """Print the help, and fail where it cannot be written, which argparse hides."""
@@ -130,6 +159,49 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """End with one line on standard error."""
         self.exit(TROUBLE, f"gradir: {one_line(message)}; see {self.prog} --help\n")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse what is none of the choices, with the one that was meant."""
+        if action.choices is None or value in action.choices:
+            return
+        from gradir.hints import did_you_mean
+
+        known = [str(choice) for choice in action.choices]
+        what = "command" if isinstance(action, argparse._SubParsersAction) else argparse._get_action_name(action)  # noqa: SLF001
+        near = did_you_mean(str(value), known) or f": choose from {', '.join(known)}"
+        raise argparse.ArgumentError(None, f"unknown {what} {value!r}{near}")
+
+    def _unknown(self, word: str) -> str:
+        if not word.startswith("-"):
+            return f"unexpected argument {word!r}"
+        from gradir.hints import did_you_mean
+
+        name = word.partition("=")[0]
+        return f"unknown option {name!r}{did_you_mean(name, self._option_string_actions)}"
+
+    def _short_usage(self) -> str:
+        """The usage without the names of options; a percent sign is doubled, as argparse wants it."""
+        words = [
+            _REPEATED.get(str(action.nargs), "{0}").format(action.metavar or action.dest)
+            for action in self._actions
+            if not action.option_strings
+        ]
+        more = ["[-- ARGS]"] if self._takes_arguments else []
+        return " ".join([self.prog, "[OPTIONS]", *words, *more]).replace("%", "%%")
+
+    def ordered_groups(self) -> list[argparse._ArgumentGroup]:
+        """Return the groups of options in the order of the help."""
+        return sorted(self._action_groups, key=_place)
+
+    def ending(self, *, whole: bool) -> str:
+        """Return what follows the options: examples, and with ``whole`` all of them and the details."""
+        shown = self._examples if whole else self._examples[:_MOST_EXAMPLES]
+        parts = ["\n".join(["examples:", *(f"  {line}" for line in shown)])] if shown else []
+        if whole and self._details:
+            parts.append(self._details.rstrip())
+        elif not whole and (self._details or len(shown) < len(self._examples)):
+            parts.append(f"Run 'gradir help {self.prog.removeprefix('gradir ')}' for more.")
+        return "\n\n".join([*parts, *([self.epilog] if self.epilog else [])])
 
     def _is_unknown(self, argument: str) -> bool:
         return argument.startswith("--") and argument.partition("=")[0] not in self._option_string_actions
@@ -145,13 +217,70 @@ def add_input(parser: argparse.ArgumentParser, name: str = "file", *, nargs: str
     parser.add_argument(name, metavar=metavar, nargs=nargs, help="a .gir file; '-' is standard input")
 
 
-def add_output(parser: argparse.ArgumentParser, more: str = "") -> None:
+def add_output(parser: Parser, more: str = "") -> None:
     """Add the option that names a file to write; ``more`` is what else its help says of the name."""
-    about = f"where to write{more}; '-' (default) is standard output"
-    parser.add_argument("-o", "--output", metavar="FILE", default="-", help=about)
+    about = f"write to FILE{more} (default: '-', standard output)"
+    parser.group("output").add_argument("-o", "--output", metavar="FILE", default="-", help=about)
 
 
-def add_traceback(parser: argparse.ArgumentParser) -> None:
+def add_traceback(parser: Parser) -> None:
     """Add the option of commands that run a user's program."""
-    about = "where the program or a plug-in raises, show all of the traceback, with gradir's part"
-    parser.add_argument("--traceback", action="store_true", help=about)
+    about = "show the whole traceback of a program or plug-in that raises"
+    parser.group("advanced").add_argument("--traceback", action="store_true", help=about)
+
+
+def filled(text: str, width: int = 0, indent: str = "") -> str:
+    """Return a text with its paragraphs as wide as the terminal, or ``width``; an indented line is one by itself."""
+    import shutil
+
+    width = width or shutil.get_terminal_size().columns - 2
+    lines = _unwrapped(text.strip("\n").splitlines())
+    return "".join(f"{line}\n" for each in lines for line in _wrapped(f"{indent}{each}", width)).lstrip("\n")
+
+
+def _place(group: argparse._ArgumentGroup) -> int:
+    title = group.title or ""
+    return _GROUPS.index(title) if title in _GROUPS else len(_GROUPS) - 2
+
+
+def _unwrapped(lines: Iterable[str]) -> Iterator[str]:
+    """Lines of which those of a paragraph are joined; one that is indented, or ends in a colon, is not."""
+    paragraph: list[str] = []
+    for line in (*lines, ""):
+        is_text = bool(line) and not line.startswith(" ")
+        if is_text:
+            paragraph.append(line)
+        if paragraph and (not is_text or line.endswith(":")):
+            yield " ".join(paragraph)
+            paragraph = []
+        if not is_text:
+            yield line
+
+
+def _wrapped(line: str, width: int) -> Iterator[str]:
+    """The lines that one line becomes where it is wider than the terminal."""
+    if len(line) <= width:
+        yield line
+        return
+    import textwrap
+
+    indent = line[: len(line) - len(line.lstrip())]
+    command, comment = line.strip(), ""
+    is_command = bool(indent) and command.startswith(("gradir ", "torchrun ", "git "))
+    if is_command:
+        command, _, comment = command.partition("  # ")
+        if comment:
+            yield from _wrapped(f"{indent}# {comment}", width)
+        if len(indent) + len(command.rstrip()) <= width:
+            yield f"{indent}{command.rstrip()}"
+            return
+    end = " \\" if is_command else ""
+    lines = textwrap.wrap(
+        command.rstrip(),
+        max(width - len(indent) - len(end) - 2, 10),
+        break_long_words=False,
+        break_on_hyphens=not is_command,
+    )
+    hanging = indent + "  " * is_command
+    for number, each in enumerate(lines):
+        yield f"{hanging if number else indent}{each}{end if number < len(lines) - 1 else ''}"

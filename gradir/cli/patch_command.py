@@ -5,27 +5,25 @@ from __future__ import annotations
 import argparse
 
 from gradir.cli.encoding import add_encoding_options, add_lossy_option, load_to_rewrite
-from gradir.cli.parser import add_input, add_output
+from gradir.cli.parser import Parser, add_input, add_output
 from gradir.errors import GraphError, PatchError
 
-__all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
+__all__ = ["DESCRIPTION", "EXAMPLES", "add_options", "run"]
 
-HELP = "apply a diff to a .gir file"
-DESCRIPTION = "Apply a diff to the graph that it starts from; with --reverse, undo it."
+DESCRIPTION = "Apply a diff to the graph that it starts from, or undo it with --reverse."
 
-EPILOG = """\
-examples:
-  gradir diff old.gir new.gir --format json > change.json
-  gradir patch old.gir change.json -o same-as-new.gir
-  gradir patch new.gir change.json --reverse -o same-as-old.gir
-"""
+EXAMPLES = (
+    "gradir patch old.gir change.json -o same-as-new.gir",
+    "gradir patch new.gir change.json --reverse -o same-as-old.gir",
+    "gradir diff old.gir new.gir --format json > change.json",
+)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: Parser) -> None:
     """Add what the command takes."""
     add_input(parser)
     parser.add_argument("diff", metavar="DIFF", help="what 'gradir diff --format json' wrote")
-    parser.add_argument("-R", "--reverse", action="store_true", help="from the second graph to the first")
+    parser.group("input").add_argument("-R", "--reverse", action="store_true", help="undo the diff")
     add_output(parser)
     add_encoding_options(parser)
     add_lossy_option(parser)

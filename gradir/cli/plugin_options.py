@@ -8,14 +8,16 @@ from gradir.errors import ExportError, PassError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping, Sequence
 
     from gradir.cli.parser import Parser
     from gradir.ir import Graph
     from gradir.options import OptionInfo
+    from gradir.plan import Step
     from gradir.protocols import Options
 
 __all__ = [
+    "Passes",
     "add_option",
     "add_pass_options",
     "chosen_passes",
@@ -25,17 +27,15 @@ __all__ = [
     "spelled",
 ]
 
-_ABOUT: Final = """\
-Run in the order listed. A PATTERN is a node's id or name, the path of a module, or a glob over these.
-"""
+_ABOUT: Final = "in this order; a PATTERN is a node id or name, a module path, or a glob over these"
 
 _NUMBERS: Final = {"integer": int, "number": float}
 
 
-def add_option(parser: argparse.ArgumentParser, noun: str) -> None:
+def add_option(group: argparse._ActionsContainer, noun: str) -> None:
     """Add ``-O``, by which a kind of plug-in is given its options."""
-    parser.add_argument(
-        "-O", "--option", metavar="KEY=VALUE", action="append", default=[], help=f"an option of the {noun}"
+    group.add_argument(
+        "-O", "--option", metavar="KEY=VALUE", action="append", default=[], help=f"option of the {noun}; repeatable"
     )
 
 
@@ -78,7 +78,7 @@ def _key_value(text: str) -> tuple[str, str]:
 
 def add_pass_options(parser: Parser) -> None:
     """Let a parser know the options of the installed passes, once it meets an option that it does not know."""
-    group = parser.add_argument_group("what to show", _ABOUT)
+    group = parser.group("what to show", _ABOUT)
     parser.add_later(lambda: _add_options(group))
 
 
@@ -109,24 +109,40 @@ def _metavar(schema: Mapping[str, Any]) -> str:
     return str(schema.get("title", "VALUE"))
 
 
-def chosen_passes(options: argparse.Namespace) -> Callable[[Graph], Graph]:
-    """What runs the passes that the options ask for, once they are known to make sense.
+class Passes:
+    """The passes that the options ask for; ``asked`` says whether there are any."""
+
+    def __init__(self, steps: Sequence[Step] = (), name: str = "") -> None:
+        """``name`` is what messages call the graph."""
+        self.asked = bool(steps)
+        self._steps, self._name = steps, name
+
+    def __call__(self, graph: Graph) -> Graph:
+        """Return the graph after the passes.
+
+        Raises:
+            PassError: a pass cannot do what was asked.
+        """
+        if not self._steps:
+            return graph
+        from gradir.plan import applied
+
+        try:
+            return applied(self._steps, graph, spelled)
+        except PassError as error:
+            raise PassError(f"{self._name}: {error}") from error
+
+
+def chosen_passes(options: argparse.Namespace) -> Passes:
+    """Return the passes that the options ask for, once they are known to make sense.
 
     Raises:
         PassError: an option has a value that it does not take.
     """
     if not options.parser.is_complete:
         # No option of a pass was given. Imported when there is something to do: a plain export should start fast.
-        return lambda graph: graph
+        return Passes()
     from gradir.files import name_of
-    from gradir.plan import applied, option_names, planned
+    from gradir.plan import option_names, planned
 
-    steps = planned({name: getattr(options, name) for name in option_names()})
-
-    def run(graph: Graph) -> Graph:
-        try:
-            return applied(steps, graph, spelled)
-        except PassError as error:
-            raise PassError(f"{name_of(options.file)}: {error}") from error
-
-    return run
+    return Passes(planned({name: getattr(options, name) for name in option_names()}), name_of(options.file))

@@ -21,22 +21,22 @@ _MOST: Final = 10_000_000
 
 def add_rank_options(parser: Parser) -> None:
     """Add the options that say which ranks, of how many."""
-    which = parser.add_mutually_exclusive_group()
+    group = parser.group("distributed")
+    which = group.add_mutually_exclusive_group()
     which.add_argument(
         "--rank",
         metavar="R",
         dest="ranks",
         type=_rank,
-        help="with --world, capture as rank R of so many: in one process, without data, and nothing is sent",
+        help="with --world, capture as rank R, in one process and without data",
     )
     which.add_argument(
         "--ranks",
         dest="ranks",
         choices=("sample", "all"),
-        help="with --world, capture so, each rank in a process of its own, all of them, or those at the corners of "
-        "the mesh and where shards are uneven",
+        help="with --world, capture all ranks, or a sample that covers the mesh",
     )
-    parser.add_argument("--world", metavar="W", type=_world, help="with --rank or --ranks, how many ranks there are")
+    group.add_argument("--world", metavar="W", type=_world, help="number of ranks, with --rank or --ranks")
 
 
 def check_ranks(options: argparse.Namespace) -> None:

@@ -10,22 +10,23 @@ from gradir.cli.parser import add_output
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
 
-__all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
+__all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
 
-HELP = "compare the ranks of a distributed training, and prove their collectives"
-DESCRIPTION = """\
-Group the ranks whose graphs are the same, say in what the others differ, and run the collectives of all ranks as \
-programs that wait in each until all of its group are there. The files are those of 'gradir capture --collectives'."""
+DESCRIPTION = "Compare the ranks of a distributed run, and prove that their collectives fit together."
 
-EPILOG = """\
-examples:
-  torchrun --nproc-per-node 4 --no-python gradir capture train.py:loss -o 'run.{rank}.gir' --collectives
-  gradir ranks run.*.gir
-  gradir ranks run.*.gir --fail-on hang --format markdown
-  gradir ranks run.*.gir -o ranks.html
-  gradir ranks run.*.gir --link pipeline.gir && gradir view pipeline.gir
+EXAMPLES = (
+    "gradir ranks run.*.gir",
+    "gradir ranks run.*.gir --fail-on hang --format markdown",
+    "gradir ranks run.*.gir -o ranks.html",
+    "gradir ranks run.*.gir --link pipeline.gir && gradir view pipeline.gir",
+    "torchrun --nproc-per-node 4 --no-python gradir capture train.py:loss -o 'run.{rank}.gir' --collectives",
+)
 
-exit status: 0 nothing of --fail-on was found, 1 something was, 2 trouble
+DETAILS = """\
+The files are those of 'gradir capture --collectives'. gradir groups the ranks whose graphs are equal, reports how the
+others differ, and runs the collectives of all ranks as programs that wait in each until all of its group are there.
+
+Exit status: 0 nothing of --fail-on was found, 1 something was, 2 trouble.
 """
 
 _DEFAULT: Final = "hang,graphs,cuts"
@@ -35,22 +36,23 @@ _BY_SUFFIX: Final = {".html": "html", ".json": "json", ".md": "markdown"}
 def add_options(parser: Parser) -> None:
     """Add what the command takes."""
     parser.add_argument("files", metavar="FILE", nargs="+", help="the .gir files of the ranks of one run")
-    parser.add_argument(
+    output = parser.group("output")
+    parser.group("comparison").add_argument(
         "--fail-on",
         metavar="WHAT",
         type=_kinds,
         default=_kinds(_DEFAULT),
-        help=f"what gives exit status 1, of hang, may-hang, graphs and cuts (default: {_DEFAULT})",
+        help=f"exit with 1 on these of hang, may-hang, graphs, cuts (default: {_DEFAULT})",
     )
-    parser.add_argument(
+    output.add_argument(
         "--format",
         choices=("text", "markdown", "json", "html"),
-        help="how to say it; html is a page with a graph for each group (default: by the suffix of -o, else text)",
+        help="format of the report (default: by the suffix of -o, or text)",
     )
-    parser.add_argument(
+    output.add_argument(
         "--link",
         metavar="GIR",
-        help="also write one graph of all stages of a pipeline, linked where one sends what another receives",
+        help="also write one graph of all stages of a pipeline",
     )
     add_output(parser)
 

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import sys
+from typing import Final
 
-__all__ = ["is_terminal", "one_line", "report"]
+__all__ = ["COMPLETING", "TROUBLE", "is_terminal", "one_line", "report"]
+
+TROUBLE: Final = 2
+"""The exit status where something is wrong."""
+
+COMPLETING: Final = "_ARGCOMPLETE"
+"""The variable by which a shell asks for what may come next: the name is argcomplete's."""
 
 
 def is_terminal() -> bool:

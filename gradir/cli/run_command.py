@@ -12,38 +12,35 @@ from typing import TYPE_CHECKING, Final
 
 from gradir.cli.capturing import summary
 from gradir.cli.encoding import add_encoding_options
-from gradir.cli.parser import TROUBLE, Parser, add_traceback
+from gradir.cli.parser import Parser, add_traceback
 from gradir.cli.program_output import OwnOutput, program_output
 from gradir.cli.rank_files import for_rank
-from gradir.cli.report import one_line, report
+from gradir.cli.report import TROUBLE, one_line, report
 from gradir.errors import SpecError
 
 if TYPE_CHECKING:
     from gradir.ir import Graph
 
-__all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
+__all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
 
-HELP = "run a training script as it is, and capture at its backward"
-DESCRIPTION = """\
-Run a script as 'python SCRIPT ARGS' would, note its modules and lines, and write the autograd graph of its first \
-backward, or its Nth. There the script ends, unless --go-on lets it run to its own end.
+DESCRIPTION = "Run a training script and write the autograd graph of its first backward, where the script then ends."
 
-The options of gradir stand before SCRIPT, and then all behind it is the script's own; or they are the last words of \
-the line, where -o has to be among them; or ARGS stand behind '--'.
+EXAMPLES = (
+    "gradir run train.py --lr 0.1 -o loss.gir",
+    "gradir run -o loss.gir --step 3 train.py --lr 0.1 --step 50",
+    "gradir run -o loss.gir --go-on -m my_package.train --config small.yaml",
+    "torchrun --nproc-per-node 4 --no-python gradir run -o 'run.{rank}.gir' train.py",
+)
 
-A step is a call of backward of this process, whatever it is given: with gradients that are accumulated, or several \
-losses, there are several before the optimizer's step. Calls inside another do not count, and neither does what \
-computes gradients in another way, such as autograd.grad.
-"""
+DETAILS = """\
+gradir runs the script as 'python SCRIPT ARGS' would, and records its modules and lines. Options of gradir stand before
+SCRIPT, and everything after it belongs to the script. They may also be the last words of the line, with -o among them,
+or ARGS may follow '--'.
 
-EPILOG = """\
-examples:
-  gradir run train.py --lr 0.1 -o loss.gir
-  gradir run -o loss.gir --step 3 train.py --lr 0.1 --step 50
-  gradir run -o loss.gir --go-on -m my_package.train --config small.yaml
-  torchrun --nproc-per-node 4 --no-python gradir run -o 'run.{rank}.gir' train.py
+A step is a call of backward in this process. With gradient accumulation or several losses there are several before the
+optimizer's step. A call inside another does not count, and neither does autograd.grad.
 
-exit status: 0 done, 2 trouble: no backward was called; of a script that fails, or leaves with another, its own
+Exit status: 0 done, 2 trouble, such as no backward; where the script fails or exits otherwise, its own status.
 """
 
 _FAILED: Final = 1
@@ -53,17 +50,15 @@ _FAILED: Final = 1
 def add_options(parser: Parser) -> None:
     """Add what the command takes."""
     parser.usage = "%(prog)s [OPTIONS] SCRIPT [ARGS ...]\n       %(prog)s SCRIPT [ARGS ...] -o FILE [--step N]"
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="where to write, {rank} and {world} filled in; '-' is standard output; has to be given",
+    group = parser.group("input")
+    group.add_argument("--step", metavar="N", type=_step, default=1, help="capture the Nth backward (default: 1)")
+    group.add_argument("--go-on", action="store_true", help="let the script run to its end")
+    group.add_argument("-m", dest="is_module", action="store_true", help="SCRIPT is a module, as in python -m")
+    parser.group("output").add_argument(
+        "-o", "--output", metavar="FILE", help="write to FILE (required); {rank} and {world} are filled in"
     )
-    parser.add_argument("--step", metavar="N", type=_step, default=1, help="which call of backward (default: 1)")
-    parser.add_argument("--go-on", action="store_true", help="let the script run on, to its end")
-    parser.add_argument("-m", dest="is_module", action="store_true", help="SCRIPT is a module, as in python -m")
     parser.add_argument(
-        "program", metavar="SCRIPT ...", nargs=argparse.REMAINDER, help="a script, folder or archive, and its arguments"
+        "program", metavar="SCRIPT ...", nargs=argparse.REMAINDER, help="script, folder or archive, and its arguments"
     )
     add_traceback(parser)
     add_encoding_options(parser)
@@ -77,6 +72,8 @@ def run(options: argparse.Namespace) -> int:
     from gradir.cli.suffixes import check_graph_name
 
     name, arguments = _divided(options)
+    if not files.working_folder():
+        raise SpecError(f"cannot run {name}: the working directory was deleted; change to another one")
     options.output = for_rank(options.output)
     check_graph_name(options.output)
     # A training may take long before there is anything to write.

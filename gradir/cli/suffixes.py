@@ -13,7 +13,7 @@ from gradir.pictures import PICTURES
 if TYPE_CHECKING:
     from gradir.registry import Writers
 
-__all__ = ["check_graph_name", "check_suffix", "format_of", "format_of_diff"]
+__all__ = ["check_graph_name", "check_suffix", "format_of", "format_of_diff", "own_suffix"]
 
 _ALSO: Final[Mapping[str, str]] = {".gv": ".dot", ".htm": ".html", ".mermaid": ".mmd"}
 """Further names of formats."""
@@ -41,6 +41,18 @@ def format_of(output: str) -> str:
         raise ExportError(f"{output} may be {_either(names)}: choose one with --to NAME")
     offers = "-o with a name such as x.svg says the format, or --to NAME; see gradir export --help"
     raise ExportError(f"{output}: no exporter writes {end}; {offers}" if end else f"which format? {offers}")
+
+
+def own_suffix(name: str, values: Mapping[str, object]) -> str:
+    """The suffix of an exporter with these options, or of a picture.
+
+    Raises:
+        ExportError: there is no such exporter or option.
+    """
+    from gradir import registry
+
+    is_picture = name in PICTURES and name not in registry.exporter_names()
+    return f".{name}" if is_picture else registry.suffix(name, values)
 
 
 def check_suffix(output: str, name: str, own: str, *, fenced: bool = False) -> None:

@@ -5,37 +5,39 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from gradir.cli.parser import add_input, add_output
+from gradir.cli.parser import add_output
 from gradir.cli.plugin_options import add_option, given_options, help_of, spelled
 from gradir.cli.report import is_terminal
+from gradir.cli.sources import add_graph_argument, load, refuse_program_options, source_of, status_of
 
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
 
-__all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
+__all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
 
-HELP = "print the layers with their shapes, parameters and saved bytes"
-DESCRIPTION = (
-    "Print a row for each module: class, calls, output shape, parameters, and the bytes that its "
-    "operations save for backward, every storage counted once."
-)
+DESCRIPTION = "Print a row for each module: class, calls, output shape, parameters and saved bytes."
 
 _EXPORTER = "summary"
 
-EPILOG = """\
-examples:
-  gradir summary model.gir --depth 2
-  gradir summary model.gir --style markdown >> REVIEW.md
+EXAMPLES = (
+    "gradir summary train.py:loss",
+    "gradir summary model.gir --depth 2",
+    "gradir summary model.gir --style markdown >> REVIEW.md",
+)
 
-The same as 'gradir export FILE --to summary -O style=STYLE -O depth=N'.
+DETAILS = """\
+Saved bytes are what the operations of a module keep for backward, every storage counted once. This command is short
+for 'gradir export GRAPH --to summary -O style=STYLE -O depth=N'.
+
+Exit status: 0 done, 1 the program raised and the graph ends there, 2 trouble.
 """
 
 
 def add_options(parser: Parser) -> None:
     """Add what the command takes."""
-    add_input(parser)
+    add_graph_argument(parser)
     parser.add_later(lambda: _add_declared(parser))
-    add_option(parser, "exporter 'summary'")
+    add_option(parser.group("advanced"), "exporter 'summary'")
     add_output(parser)
 
 
@@ -44,23 +46,27 @@ def _add_declared(parser: Parser) -> None:
     from gradir import registry
     from gradir.options import option_infos
 
+    group = parser.group("what to show")
     for info in option_infos(registry.exporter(_EXPORTER).options):
-        parser.add_argument(spelled(info.name), metavar=info.takes, default=argparse.SUPPRESS, help=help_of(info))
+        group.add_argument(spelled(info.name), metavar=info.takes, default=argparse.SUPPRESS, help=help_of(info))
 
 
 def run(options: argparse.Namespace) -> int:
-    """Load, export, write."""
-    from gradir import api, files, registry
+    """Load or capture, export, write."""
+    from gradir import files, registry
 
-    files.check_apart(options.file, options.output)
+    source, path = source_of(options.file), files.Located(options.output)
+    files.check_apart(source.path or "-", options.output)
     declared = registry.exporter(_EXPORTER).options.__struct_fields__
     words = {name: getattr(options, name) for name in declared if hasattr(options, name)}
     values = {**_as_wide_as_the_terminal(options), **given_options(options), **words}
     # The values are checked first: loading a large file only to learn of a typing error takes a while.
     registry.exporter_options(_EXPORTER, values)
-    graph = api.load(options.file)
-    files.write_bytes(options.output, registry.export(_EXPORTER, graph, values).encode())
-    return 0
+    if not source.is_program:
+        refuse_program_options(options, source.word)
+    loaded = load(options, source)
+    files.write_bytes(path, registry.export(_EXPORTER, loaded.graph, values).encode())
+    return status_of(loaded)
 
 
 def _as_wide_as_the_terminal(options: argparse.Namespace) -> dict[str, str]:

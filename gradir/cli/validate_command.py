@@ -5,25 +5,24 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from gradir.cli.parser import add_input
+from gradir.cli.parser import Parser, add_input
 from gradir.cli.report import one_line, report
 from gradir.errors import GradirError
 
-__all__ = ["DESCRIPTION", "HELP", "add_options", "run"]
+__all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
 
-HELP = "check that files are valid GIR"
-DESCRIPTION = (
-    "Check that each file is a GIR document: fields and types as in the schema and no others, no key "
-    "twice, ids unique, and edges, in topological order, between nodes that exist. Exit status 2 when one is not."
-)
+DESCRIPTION = "Check that each file is a valid GIR document, and exit with 2 if one is not."
+EXAMPLES = ("gradir validate model.gir", "gradir validate --strict *.gir")
+DETAILS = """\
+Fields and types are those of the schema and no others, no key occurs twice, ids are unique, and edges run in
+topological order between nodes that exist.
+"""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: Parser) -> None:
     """Add what the command takes."""
     add_input(parser, "files", nargs="+")
-    parser.add_argument(
-        "--strict", action="store_true", help="also demand the canonical bytes, as gradir itself writes them"
-    )
+    parser.group("input").add_argument("--strict", action="store_true", help="also require the canonical bytes")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -1,50 +1,37 @@
-"""``gradir view``: open the graph of a file or of a program as a page, or its picture."""
+"""``gradir view``: open a graph as a page in a browser, or as a picture."""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from gradir.cli.capturing import (
-    RAISED,
-    SPEC_HELP,
-    add_graph_option,
-    add_noting_options,
-    add_run_options,
-)
-from gradir.cli.export_command import add_exporter_options, exporter_values, graph_to_draw
-from gradir.cli.parser import Parser
-from gradir.cli.plugin_options import add_pass_options, chosen_passes
-from gradir.cli.report import report
+from gradir.cli.export_command import add_drawing_options, written
+from gradir.cli.sources import add_graph_argument, source_of, status_of
+from gradir.cli.suffixes import check_suffix, format_of, own_suffix
 from gradir.errors import ExportError
 from gradir.pictures import PICTURES
 
 if TYPE_CHECKING:
-    from gradir.ir import Graph
+    from gradir.cli.parser import Parser
 
-__all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
+__all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
 
-HELP = "open a graph as a page in a browser"
-DESCRIPTION = (
-    "Open a graph as a page in a browser, which opens and closes modules, searches, and tells all of a node: the graph "
-    "of a .gir file, or of a program, which is run as by 'gradir capture'. "
-    "With --to svg, png or pdf it is a static picture; there a graph too large to read is rolled up "
-    f"and folded by module, unless an option says what to show.\n\n{SPEC_HELP}"
+DESCRIPTION = "Open a graph in a browser, as a page to click through and search or as a picture."
+
+EXAMPLES = (
+    "gradir view train.py:loss",
+    "gradir view model.gir --overlay gradients.json",
+    "gradir view net.py:Net --input 'float32[8,3,32,32]' --graph forward",
+    "gradir view model.gir -o model.html  # write the page, open nothing",
+    "gradir view model.gir --to svg --depth 2 -O direction=LR -O theme=dark",
+    "gradir view model.gir --to svg --focus h.3.attn --hops 2",
 )
 
-EPILOG = """\
-examples:
-  gradir view model.gir
-  gradir view train.py:loss
-  gradir view net.py:Net --input 'float32[8,3,32,32]' --graph forward
-  gradir view model.gir --overlay gradients.json
-  gradir view model.gir --to svg --depth 2 -O direction=LR -O theme=dark
-  gradir view model.gir --to svg --focus h.3.attn --hops 2
+DETAILS = """\
+A picture of more than 150 nodes is made small enough to read, and says so: see 'gradir help export'. Where there is no
+browser, gradir prints the path of the file. 'gradir export --to html --help' lists what -O takes.
 
-'gradir export --to html -o FILE' writes the page and opens nothing; 'gradir export --to NAME --help' lists what -O
-takes. Where there is no browser, the path of the file is printed.
-
-exit status: 0 done, 1 a program raised, and the graph of its forward is shown up to there, 2 trouble
+Exit status: 0 done, 1 the program raised and the graph ends there, 2 trouble.
 """
 
 _PAGE: Final = "html"
@@ -52,25 +39,43 @@ _PAGE: Final = "html"
 
 def add_options(parser: Parser) -> None:
     """Add what the command takes."""
-    parser.add_argument(
-        "file", metavar="FILE|SPEC", help="a .gir file ('-' is standard input), or what to capture and show"
-    )
-    parser.add_argument(
-        "--to",
-        choices=(_PAGE, *PICTURES),
-        default=_PAGE,
-        help="write a page or a static picture; pdf needs Graphviz (default: html)",
-    )
-    add_exporter_options(parser)
-    add_pass_options(parser)
-    add_run_options(parser)
-    add_noting_options(parser)
-    add_graph_option(parser, "show of a program")
-    parser.set_defaults(verify=False, raised="")
+    add_graph_argument(parser)
+    output = parser.group("output")
+    output.add_argument("--to", choices=(_PAGE, *PICTURES), help="page or picture (default: by the suffix of -o)")
+    output.add_argument("-o", "--output", metavar="FILE", help="write to FILE ('-': standard output), open nothing")
+    add_drawing_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Load or capture, write into a temporary file and open it."""
+    """Load or capture, write into a file and open it."""
+    from gradir import files
+
+    source = source_of(options.file)
+    path = None if options.output is None else files.Located(options.output)
+    if options.output not in {None, "-"}:
+        options.to = options.to or format_of(options.output)
+        if options.to not in {_PAGE, *PICTURES}:
+            raise ExportError(f"cannot view {options.to}: use 'gradir export {options.file} -o {options.output}'")
+        check_suffix(options.output, options.to, own_suffix(options.to, {}))
+        files.check_apart(source.path or "-", options.output)
+    options.to = options.to or _PAGE
+    data, loaded = written(options, source, **_title(source.name, options.to))
+    if path is not None:
+        files.write_bytes(path, data)
+    else:
+        _open(data, options.to)
+    return status_of(loaded)
+
+
+def _title(name: str, to: str) -> dict[str, object]:
+    """The name of the file for a title of the page, where none is given."""
+    from pathlib import Path
+
+    base = Path(name).name
+    return {"title": base} if to == _PAGE and base not in {"", "standard input"} else {}
+
+
+def _open(data: bytes, suffix: str) -> None:
     import os
     import tempfile
     import webbrowser
@@ -78,58 +83,9 @@ def run(options: argparse.Namespace) -> int:
 
     from gradir import files
 
-    data = _page(options) if options.to == _PAGE else _picture(options)
     # Not removed: the browser reads it after this program has ended.
-    handle, path = tempfile.mkstemp(prefix="gradir-", suffix=f".{options.to}")
+    handle, path = tempfile.mkstemp(prefix="gradir-", suffix=f".{suffix}")
     os.close(handle)
     files.write_bytes(path, data)
     if not webbrowser.open(Path(path).as_uri()):
         print(path)
-    if options.raised:
-        report(f"{options.raised}; the graph ends there")
-        return RAISED
-    return 0
-
-
-def _page(options: argparse.Namespace) -> bytes:
-    """The graph as a page, with the name of its file for a title where none is given."""
-    from pathlib import Path
-
-    from gradir import registry
-
-    values = exporter_values(options)
-    registry.exporter_options(_PAGE, values, "the page")
-    passes = chosen_passes(options)
-    graph = passes(graph_to_draw(options, _PAGE))
-    name = Path(options.file).name
-    return registry.export(_PAGE, graph, {"title": name, **values} if name not in {"", "-"} else values).encode()
-
-
-def _picture(options: argparse.Namespace) -> bytes:
-    """Return the graph as a picture, folded where it is too large to read."""
-    from gradir import api, registry
-
-    values = exporter_values(options)
-    registry.exporter_options("dot", values, "the picture")
-    passes = chosen_passes(options)
-    whole = graph_to_draw(options, "dot")
-    graph = passes(whole)
-    if graph is whole:
-        graph, values = _readable(graph, values)
-    return api.render(graph, options.to, seconds=options.seconds, **values)
-
-
-def _readable(graph: Graph, values: dict[str, object]) -> tuple[Graph, dict[str, object]]:
-    """A large graph made small, and the options of the picture, which says so."""
-    from gradir.passes import readable
-
-    small = readable(graph)
-    if small is None:
-        raise ExportError(
-            f"{len(graph.nodes):,} nodes are too many to read, and no depth makes them few: choose some with --focus, "
-            "or give a --depth"
-        )
-    if not small.note:
-        return graph, values
-    report(f"{small.note}; --depth, --rollup, --drop and --focus say what to show")
-    return small.graph, {"caption": small.note, **values}

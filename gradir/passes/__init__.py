@@ -7,7 +7,7 @@ from gradir.passes.drop import drop
 from gradir.passes.focus import around, between, focus
 from gradir.passes.fold import destinations, fold
 from gradir.passes.hide import hide_shape_ops
-from gradir.passes.ladder import MOST_BOXES, Readable, readable
+from gradir.passes.ladder import MOST_BOXES, Readable, readable, smallest
 from gradir.passes.lineage import ancestors, descendants
 from gradir.passes.patterns import matching
 from gradir.passes.rollup import rollup
@@ -31,6 +31,7 @@ __all__ = [
     "readable",
     "rollup",
     "scope_depth",
+    "smallest",
     "within",
     "without",
 ]

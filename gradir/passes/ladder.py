@@ -9,16 +9,14 @@ from gradir.passes.drop import drop
 from gradir.passes.fold import destinations, fold
 from gradir.passes.rollup import rollup
 from gradir.passes.rounds import once
+from gradir.pictures import LARGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from gradir.ir import Graph
 
-__all__ = ["MOST_BOXES", "Readable", "readable"]
-
-_LARGE: Final = 150
-"""More boxes than these are a large picture."""
+__all__ = ["MOST_BOXES", "Readable", "readable", "smallest"]
 
 MOST_BOXES: Final = 60
 """As many boxes are left of a large one, where some depth makes them so few."""
@@ -33,7 +31,7 @@ class Readable(NamedTuple):
     note: str = ""
 
 
-def readable(graph: Graph, boxes: int = MOST_BOXES, large: int = _LARGE) -> Readable | None:
+def readable(graph: Graph, boxes: int = MOST_BOXES, large: int = LARGE) -> Readable | None:
     """The graph itself where it is not larger than either limit, else one of at most ``boxes`` nodes, or of ``large``.
 
     Each step is taken only where those before it leave too many: accumulators go, one of equal layers stands for all,
@@ -54,6 +52,27 @@ def readable(graph: Graph, boxes: int = MOST_BOXES, large: int = _LARGE) -> Read
                 note = f"{len(graph.nodes):,} nodes as {len(small.nodes):,} boxes: {', '.join([*done, *why])}"
                 return Readable(small, note)
     return None
+
+
+def smallest(graph: Graph) -> Readable:
+    """Return what `readable` makes of a graph; where that is nothing, the smallest graph that any of its steps makes.
+
+    >>> from gradir.ir import Graph, Node
+    >>> wide = Graph.of([Node(f"x:{number}") for number in range(151)])
+    >>> smallest(wide).note
+    '151 nodes, all drawn: no step makes them fewer'
+    """
+    small = readable(graph)
+    if small is not None:
+        return small
+    least, done = min(((made, [*how]) for made, how in _rungs(graph, 0)), default=(graph, []), key=_boxes)
+    if len(least.nodes) >= len(graph.nodes):
+        return Readable(graph, f"{len(graph.nodes):,} nodes, all drawn: no step makes them fewer")
+    return Readable(least, f"{len(graph.nodes):,} nodes as {len(least.nodes):,} boxes: {', '.join(done)}")
+
+
+def _boxes(rung: tuple[Graph, list[str]]) -> int:
+    return len(rung[0].nodes)
 
 
 def _rungs(graph: Graph, most: int) -> Iterator[tuple[Graph, list[str]]]:

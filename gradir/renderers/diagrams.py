@@ -53,7 +53,7 @@ class DotRenderer:
         Raises:
             ExportError: the graphs are not known.
         """
-        return drawn(comparison, "dot", options, legend=options.legend)
+        return drawn(comparison, "dot", options, legend=options.legend, all=True)
 
 
 class MermaidRenderer:

@@ -77,7 +77,7 @@ def _picture(comparison: Comparison) -> tuple[str, str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", GradirWarning)
-            return registry.export("mermaid", part, {"fold": False, "parameters": "inline"}), left_out
+            return registry.export("mermaid", part, {"all": True, "parameters": "inline"}), left_out
     except ExportError:
         return "", "No picture: it is larger than Mermaid draws; gradir diff --format html shows it."
 

@@ -106,7 +106,7 @@ class JaxFrontend:
         seed: int = 0,
         sources: bool = False,  # noqa: ARG002
     ) -> LiveGraph:
-        """Trace what a SPEC named; the lines of its equations are always there."""
+        """Trace what a PROGRAM named; the lines of its equations are always there."""
         from gradir.frontends.jax.live import LiveGraph
         from gradir.frontends.jax.target import traced_target
 
@@ -122,7 +122,7 @@ class JaxFrontend:
         values: bool | None = None,
         graph: str = "autograd",
     ) -> Explanation:
-        """Trace what a SPEC named and explain what comes out."""
+        """Trace what a PROGRAM named and explain what comes out."""
         from gradir.frontends.jax.explaining import explain
         from gradir.frontends.jax.target import traced_target
 

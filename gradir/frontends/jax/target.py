@@ -1,4 +1,4 @@
-"""Trace what a SPEC named: a function of described inputs, what a factory returns, or a module."""
+"""Trace what a PROGRAM named: a function of described inputs, what a factory returns, or a module."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def traced_target(target: object, inputs: Sequence[str], seed: int) -> Trace:
     if module is not None:
         return _of_module(module, given, seed)
     if not callable(target):
-        raise SpecError(f"the SPEC names an object of type {type(target).__name__}; JAX traces functions and modules")
+        raise SpecError(f"PROGRAM names an object of type {type(target).__name__}; JAX traces functions and modules")
     if _needs_arguments(target):
         if not given:
             raise SpecError(

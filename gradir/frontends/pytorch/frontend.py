@@ -27,6 +27,15 @@ class TorchFrontend:
         "tensors with a graph in any nesting of tuples, lists and dicts, or a torch.nn.Module and its inputs"
     )
     install: ClassVar[str] = "pip install 'gradir[torch]'"
+    files: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(
+            (".pt", ".pth", ".ckpt", ".bin"),
+            "a PyTorch checkpoint, which holds weights and no graph; capture the model, "
+            "e.g. gradir capture net.py:Net --input 'float32[1,3]' -o net.gir",
+        ),
+        ".pt2": "a torch.export program; return torch.export.load('...').module() from a function, and capture that, "
+        "e.g. gradir capture load.py:model --input 'float32[1,3]' -o net.gir",
+    }
 
     def __init__(self) -> None:
         try:
@@ -100,7 +109,7 @@ class TorchFrontend:
     def capture_target(
         self, target: object, inputs: Sequence[str], *, seed: int = 0, sources: bool = False
     ) -> LiveGraph:
-        """Run what a SPEC named and capture what comes out."""
+        """Run what a PROGRAM named and capture what comes out."""
         from gradir.frontends.pytorch.target import capture_target
 
         return capture_target(target, inputs, seed, sources)
@@ -130,7 +139,7 @@ class TorchFrontend:
         return capture_exchange_target(target, inputs, seed, sources, flow=flow, fake=fake, step=step)
 
     def forward_target(self, target: object, inputs: Sequence[str], *, seed: int = 0, fake: bool = False) -> Graph:
-        """Run what a SPEC named and give the graph of its forward."""
+        """Run what a PROGRAM named and give the graph of its forward."""
         from gradir.frontends.pytorch.target import forward_of_target
 
         return forward_of_target(target, inputs, seed, fake=fake)
@@ -144,7 +153,7 @@ class TorchFrontend:
         values: bool | None = None,
         graph: str = "autograd",
     ) -> Explanation:
-        """Run what a SPEC named and explain what comes out."""
+        """Run what a PROGRAM named and explain what comes out."""
         from gradir.frontends.pytorch.target import explain_target
 
         return explain_target(target, inputs, seed, values, graph)

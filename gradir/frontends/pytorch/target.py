@@ -1,4 +1,4 @@
-"""Run what a SPEC named, recorded, and capture what comes out."""
+"""Run what a PROGRAM named, recorded, and capture what comes out."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def forward_of_target(target: object, inputs: Sequence[str], seed: int, *, fake:
         SpecError: it cannot be run on what was given, raises at once, or is a tensor, whose forward has run.
     """
     if isinstance(target, torch.Tensor):
-        raise SpecError("the forward of a tensor has run already: the SPEC must name what computes it")
+        raise SpecError("the forward of a tensor has run already: PROGRAM must name what computes it")
     recorders: list[Recorder] = []
 
     def recorder(model: nn.Module | None = None) -> Recorder:
@@ -205,9 +205,9 @@ def _made_by(target: object, recorder: Recorder) -> object:
 
 
 def _parts(result: object, inputs: Sequence[str]) -> tuple[nn.Module | None, object, torch.optim.Optimizer | None]:
-    """The model, the outputs and the optimizer of what a SPEC names or returns, which has to have the outputs."""
+    """The model, the outputs and the optimizer of what a PROGRAM names or returns, which has to have the outputs."""
     if inputs:
-        raise SpecError("--input is for a module; the SPEC names a tensor or a callable that returns tensors")
+        raise SpecError("--input is for a module; PROGRAM names a tensor or a callable that returns tensors")
     if isinstance(result, (tuple, list)) and isinstance(next(iter(result), None), nn.Module):
         if len(result) == 2:
             return result[0], result[1], None
@@ -231,7 +231,7 @@ def capture_fake_target(
 @contextmanager
 def _fake(target: object) -> Iterator[None]:
     if isinstance(target, (torch.Tensor, nn.Module)) or not callable(target):
-        raise SpecError("--fake runs what has no data yet: the SPEC must name a callable, or a class of modules")
+        raise SpecError("--fake runs what has no data yet: PROGRAM must name a callable, or a class of modules")
     with without_data():
         try:
             yield

@@ -188,6 +188,9 @@ class _Search:
             behind = self._flowing.members(leaves)
             names = list(self._words.names_of(behind))
             level = self._level_of(names)
+            if self._subject.live is None and behind and not is_own:
+                # No backward starts from what was captured, whether the tensor that is lost has a name or not.
+                level = "error"
             if level == "error" or kind in EXPLICIT:
                 shown = names or [self._flow.variables[leaf] for leaf in behind if leaf in self._flow.variables]
                 is_nameless = bool(self._subject.owned) and not shown
@@ -259,10 +262,16 @@ class _Search:
                 self._tell(kind, "info", "", kinds, None)
 
     def _moves_nothing(self) -> bool:
-        """Whether an optimizer was made of tensors none of which what was captured is computed of."""
-        trained = [name for name in self._statuses if self._given is not None and self._is_trained(name)]
-        is_all = {id(self._subject.tensors[name]) for name in trained} == self._given
-        return is_all and all(self._statuses[name] in {"frozen", "unused"} for name in trained)
+        """Whether what was captured depends on no tensor that is to learn: none of the optimizer, or of the model."""
+        trained = [name for name in self._statuses if self._is_trained(name)]
+        if self._given is None:
+            if self._subject.live is None:
+                # Then the loss itself has no graph, which is another cause.
+                return False
+            trained = [name for name in trained if name in self._subject.owned]
+        elif {id(self._subject.tensors[name]) for name in trained} != self._given:
+            return False
+        return bool(trained) and all(self._statuses[name] in {"frozen", "unused"} for name in trained)
 
     def _joined(self) -> Iterator[str]:
         """What only a function that joins all outputs of a model has in the graph: nothing is computed of it."""
@@ -284,10 +293,9 @@ class _Search:
     def _tell_no_graph(self) -> None:
         """Tell where something that no backward starts from was made, if nothing else has told why."""
         is_told = any(cause.level == "error" for cause in self._causes)
-        learns = any(tensor.requires_grad for tensor in self._subject.tensors.values())
-        if self._subject.live is None and self._is_whole and learns and not is_told:
-            value = self._flow.value_of(self._subject.captured[0])
-            self._tell("no_graph", "error", "", [], self._flow.steps[value.maker].place)
+        if self._subject.live is None and not is_told:
+            maker = self._flow.value_of(self._subject.captured[0]).maker
+            self._tell("no_graph", "error", "", [], None if maker == FROM_OUTSIDE else self._flow.steps[maker].place)
 
     def _tell_optimizer(self) -> None:
         stale = [name for name in self._replaced if self._statuses[name] in {"reached", "zero", "nonfinite"}]

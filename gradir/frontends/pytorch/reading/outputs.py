@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch.autograd.graph import get_gradient_edge
@@ -12,6 +12,8 @@ from gradir.frontends.pytorch.private import base_of, flattened_with_paths, outp
 from gradir.frontends.texts import text_of
 
 __all__ = ["Captured", "flatten", "flatten_differentiable", "why_no_graph", "without_graph"]
+
+_ADVICE: Final = "'gradir explain' finds the line, and --graph forward captures the forward all the same"
 
 
 class Captured(NamedTuple):
@@ -75,7 +77,7 @@ def _nothing() -> CaptureError:
 def _no_graph(path: str, leaf: object) -> CaptureError:
     if not isinstance(leaf, torch.Tensor):
         return CaptureError(f"{_called(path)} is not a tensor but {type(leaf).__name__}")
-    return CaptureError(f"{_called(path)} has no graph: {why_no_graph(leaf)}; gradir explain finds the line")
+    return CaptureError(f"{_called(path)} has no graph: {why_no_graph(leaf)}; {_ADVICE}")
 
 
 def _has_graph(leaf: object) -> bool:

@@ -1,0 +1,96 @@
+"""``gradir help``: a command in full, or what a kind of argument may be."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Final
+
+from gradir.errors import GradirError
+from gradir.hints import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gradir.cli.parser import Parser
+
+__all__ = ["DESCRIPTION", "EXAMPLES", "add_options", "run"]
+
+DESCRIPTION = "Explain a command with all of its examples, or a topic."
+EXAMPLES = ("gradir help program", "gradir help capture")
+
+_PROGRAM: Final = """\
+A PROGRAM is path/to/file.py:name or package.module:name. gradir imports the file
+or module and captures what the name stands for:
+
+  a function without arguments that returns a loss, or (model, loss), or
+    (model, loss, optimizer), which 'gradir explain' uses
+  a loss: a tensor with a graph, or any nesting of tensors
+  a module, or a class or function that makes one, run on --input
+  what a front-end takes, as listed below
+
+Examples:
+  gradir capture train.py:loss -o loss.gir
+  gradir capture net.py:Net --input 'float32[8,3,32,32]' -o net.gir
+  gradir capture train.py:loss -o loss.gir -- --width 64
+
+The arguments after '--' are passed to the program in sys.argv. gradir runs the
+program: do not name code that you do not trust.
+
+A script that calls backward by itself needs no function:
+  gradir run train.py -o loss.gir
+"""
+
+_GRAPH: Final = """\
+A GRAPH is one of these:
+
+  model.gir          a file that gradir wrote; also .gir.gz and .gir.zst
+  -                  the same on standard input
+  main:model.gir     the file in a git revision; :model.gir is the index
+  train.py:loss      a program, run and captured: see 'gradir help program'
+
+Examples:
+  gradir diff main:model.gir train.py:loss
+  gradir summary train.py:loss
+"""
+
+_TOPICS: Final = {"program": _PROGRAM, "graph": _GRAPH}
+_ALSO: Final = {"spec": "program"}
+"""Further names of topics."""
+
+
+def add_options(parser: Parser) -> None:
+    """Add what the command takes."""
+    parser.add_argument("topic", metavar="TOPIC", help=f"a command, or {', '.join(_TOPICS)}", nargs="?")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the help."""
+    from gradir.cli.main import COMMANDS, command_parser, overview
+    from gradir.cli.parser import filled
+
+    topic = _ALSO.get(options.topic, options.topic)
+    if topic is None:
+        print(overview(), end="")
+        return 0
+    if topic in COMMANDS:
+        print(command_parser(topic).format_help(whole=True), end="")
+        return 0
+    if topic not in _TOPICS:
+        near = did_you_mean(topic, [*COMMANDS, *_TOPICS]) or f": choose a command, or {', '.join(_TOPICS)}"
+        raise GradirError(f"unknown help topic {topic!r}{near}; see gradir --help")
+    text = _TOPICS[topic]
+    print(filled("\n".join([text.rstrip(), *_frontends()]) if topic == "program" else text), end="")
+    return 0
+
+
+def _frontends() -> Iterator[str]:
+    """The installed front-ends, what each takes, and what it can do."""
+    from gradir.abilities import Records
+    from gradir.choosing import ABILITIES, kinds
+
+    yield "\nFront-ends:"
+    for name, kind in kinds().items():
+        yield f"  {name} takes {kind.takes}"
+        yield from (
+            f"    {text}" for ability, text in ABILITIES.items() if ability is not Records and issubclass(kind, ability)
+        )

@@ -1,0 +1,292 @@
+"""The graph that an argument of a command names: a ``.gir`` file, ``-``, a file in git, or a program to run."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gradir.cli.capturing import add_graph_option, add_noting_options, add_run_options, captured_so_far, running_program
+from gradir.cli.report import report
+from gradir.errors import FileError, GradirError, SpecError
+
+if TYPE_CHECKING:
+    from gradir.cli.parser import Parser
+    from gradir.git.sides import Side
+    from gradir.ir import Graph
+
+__all__ = [
+    "GRAPH_HELP",
+    "RAISED",
+    "Loaded",
+    "Source",
+    "add_graph_argument",
+    "add_program_options",
+    "load",
+    "load_two",
+    "program_of",
+    "refuse_program_options",
+    "source_of",
+    "sources_of",
+    "status_of",
+]
+
+GRAPH_HELP: Final = "a .gir file, '-' (standard input), REVISION:FILE, or a program such as train.py:loss"
+
+RAISED: Final = 1
+"""The exit status where a program raised, and there is a graph of what ran before."""
+
+_GRAPHS: Final = (".gir", ".gir.gz", ".gir.zst")
+_ALSO_GRAPHS: Final = (".json", ".msgpack", ".txt")
+_OF_PROGRAMS: Final = ("input", "seed", "frontend", "fake", "sources", "flow", "graph", "values")
+"""The options that a command may have for programs alone."""
+
+_MOST_NAMES: Final = 8
+_LARGEST_SCRIPT: Final = 1_000_000
+"""Bytes of a script in which names are looked for."""
+
+
+class Source(NamedTuple):
+    """What one argument names: a program, or a file, which may be that of a revision in git."""
+
+    word: str
+    side: Side | None = None
+    is_program: bool = False
+
+    def read(self, other: Source | None = None) -> bytes:
+        """Return the bytes of the file; a renamed one is looked for from the ``other`` source.
+
+        Raises:
+            FileError: the file cannot be read.
+            GitError: git has no such revision or file.
+        """
+        from gradir import files
+
+        if self.side is None:
+            return files.read_bytes(self.word)
+        if not self.side.revision:
+            return files.read_bytes(self.side.path)
+        return self.side.blob(other.side if other is not None else None)
+
+    @property
+    def name(self) -> str:
+        """How messages call it."""
+        from gradir import files
+
+        return files.name_of(self.word if self.side is None else self.side.name)
+
+    @property
+    def path(self) -> str:
+        """The file in the working directory; empty for a program or a revision."""
+        if self.is_program or (self.side is not None and self.side.revision):
+            return ""
+        return self.word if self.side is None else self.side.path
+
+
+class Loaded(NamedTuple):
+    """A graph, and the error that ended the program's forward before its time."""
+
+    graph: Graph
+    raised: str = ""
+
+
+def add_graph_argument(parser: Parser, name: str = "file") -> None:
+    """Add the argument that names a graph, and the options of a program that it may be."""
+    parser.add_argument(name, metavar="GRAPH", help=GRAPH_HELP)
+    add_program_options(parser)
+
+
+def add_program_options(parser: Parser) -> None:
+    """Add the options that say how a program is run and captured."""
+    add_run_options(parser)
+    add_noting_options(parser)
+    add_graph_option(parser)
+    parser.set_defaults(parser=parser, verify=False)
+
+
+def source_of(word: str) -> Source:
+    """Tell what a word names, without running or reading it.
+
+    Raises:
+        SpecError: it names a script, a file of another format, or nothing that there is.
+    """
+    # No path: a command on a file starts without what makes one.
+    if word == "-" or os.path.isfile(word):  # noqa: PTH113
+        _refuse_other_format(word)
+        return Source(word)
+    if _is_program(word):
+        return Source(word, is_program=True)
+    if ":" in word and not os.path.exists(word):  # noqa: PTH110
+        from gradir.git.sides import side
+
+        return _of_side(side(word))
+    if not word or word.endswith(_GRAPHS) or os.path.exists(word):  # noqa: PTH110
+        # Reading it says what is wrong.
+        return Source(word)
+    if other := _other_format(word):
+        raise SpecError(f"{word}: no such file; it would be {other}")
+    raise SpecError(f"{word}: no such file; name a .gir file, or a program such as train.py:loss")
+
+
+def sources_of(options: argparse.Namespace) -> tuple[Source, Source]:
+    """The two graphs that the words of a comparison name; see `gradir.git.sides.sides` for those of git.
+
+    What follows ``--`` are arguments of a program where one is named, and else files.
+
+    Raises:
+        GradirError: the words name no two graphs.
+    """
+    from gradir.git.sides import sides
+
+    words, given = list(options.sides), options.arguments
+    if any(map(_is_program, words)):
+        if len(words) != 2:
+            raise GradirError(f"expected two graphs, got {len(words)}: {' '.join(words)}; see gradir diff --help")
+        first, second = map(source_of, words)
+        return first, second
+    words += options.program_arguments
+    options.program_arguments = ()
+    before, after = sides(words, len(given) - 1 - given.index("--") if "--" in given else 0)
+    return _of_side(before), _of_side(after)
+
+
+def program_of(word: str) -> None:
+    """Refuse a word that names no program.
+
+    Raises:
+        SpecError: it names a file, or has no colon.
+    """
+    if os.path.isfile(word):  # noqa: PTH113
+        _refuse_other_format(word)
+        raise SpecError(f"{word} is a file, not a program; open a graph with 'gradir view {word}'")
+    if ":" not in word:
+        raise SpecError(f"expected path/to/file.py:name or package.module:name, not {word!r}; see gradir help program")
+
+
+def _refuse_other_format(word: str) -> None:
+    if word.endswith(".py"):
+        raise SpecError(_script_error(word))
+    if other := _other_format(word):
+        raise SpecError(f"{word} is {other}")
+
+
+def _other_format(word: str) -> str:
+    if word.endswith((*_GRAPHS, *_ALSO_GRAPHS)) or "." not in word:
+        # To know the files of front-ends takes time.
+        return ""
+    from gradir.choosing import other_format
+
+    return other_format(word)
+
+
+def _script_error(word: str) -> str:
+    """Say that a script is no graph, and name what it defines that a program argument may name."""
+    names = _defined_in(word)
+    example = f"{word}:{names[0] if names else 'loss'}"
+    defines = f" ({word} defines {', '.join(names[:_MOST_NAMES])})" if names else ""
+    advice = f"name what to capture, e.g. {example}{defines}, or 'gradir run {word} -o FILE'"
+    return f"{word} is a script, not a graph; {advice}"
+
+
+def refuse_program_options(options: argparse.Namespace, *words: str) -> None:
+    """Refuse options that are for programs where no word names one.
+
+    Raises:
+        SpecError: there is one.
+    """
+    files = " and ".join(words)
+    advice = f"is for a program, and {files} {'is a file' if len(words) == 1 else 'are files'}; name a program such as "
+    for name in _OF_PROGRAMS:
+        if hasattr(options, name) and getattr(options, name) != options.parser.get_default(name):
+            raise SpecError(f"--{name} {advice}train.py:loss")
+    if options.program_arguments:
+        raise SpecError(f"what follows '--' {advice}train.py:loss")
+
+
+def load(options: argparse.Namespace, source: Source, other: Source | None = None) -> Loaded:
+    """Read the file, or run and capture the program; ``other`` is the second graph of a comparison.
+
+    Raises:
+        GradirError: the file cannot be read, or the program cannot be run or captured.
+    """
+    from gradir import api, files
+
+    if source.is_program:
+        options.spec = source.word
+        with running_program(options, source.word):
+            return Loaded(*captured_so_far(options))
+    if source.path:
+        return Loaded(api.load(source.path))
+    with files.naming(source.name):
+        return Loaded(api.loads(source.read(other)))
+
+
+def load_two(options: argparse.Namespace, a: Source, b: Source) -> tuple[Loaded, Loaded]:
+    """Load both graphs of a comparison; of two programs the first runs in a process of its own.
+
+    Two programs in one process would share what they import, and an edited model would be compared with itself.
+
+    Raises:
+        GradirError: see `load`.
+    """
+    if not a.is_program and not b.is_program:
+        refuse_program_options(options, a.word, b.word)
+    if a.is_program and b.is_program:
+        from gradir.cli.apart import capturing_apart
+
+        with capturing_apart(options, a.word) as first:
+            second = load(options, b)
+            return Loaded(*first()), second
+    # A file is read first, since a program may take long, and may change the working directory.
+    if a.is_program:
+        second = load(options, b, a)
+        return load(options, a, b), second
+    return load(options, a, b), load(options, b, a)
+
+
+def status_of(loaded: Loaded) -> int:
+    """The exit status of a command that shows a graph; says what ended a program before its time."""
+    if not loaded.raised:
+        return 0
+    report(f"{loaded.raised}; the graph ends there")
+    return RAISED
+
+
+def _is_program(word: str) -> bool:
+    """Whether a word is ``path.py:attr`` or ``module:attr``, and no file; where git has such a file, it is the file."""
+    location, _, attribute = word.rpartition(":")
+    if not location or word.endswith(_GRAPHS) or os.path.exists(word):  # noqa: PTH110
+        return False
+    if location.endswith(".py"):
+        return True
+    if not all(map(str.isidentifier, [*location.split("."), *attribute.split(".")])):
+        return False
+    from gradir.git.repository import has_git, succeeds
+
+    return not (has_git() and succeeds(["cat-file", "-e", f"{location}:{attribute}"]))
+
+
+def _of_side(side: Side) -> Source:
+    if not side.revision:
+        _refuse_other_format(side.path)
+    elif side.path.endswith(".py"):
+        raise SpecError(
+            f"{side.name} is Python source in git; check the revision out, "
+            "e.g. 'git worktree add ../before', and name the program there"
+        )
+    return Source(side.name, side)
+
+
+def _defined_in(script: str) -> list[str]:
+    """The functions that need no argument and the classes at the top of a script, which is not run."""
+    import ast
+
+    from gradir import files
+
+    try:
+        tree = ast.parse(files.read_bytes(script)[:_LARGEST_SCRIPT])
+    except (FileError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    functions = [each for each in tree.body if isinstance(each, ast.FunctionDef) and not each.name.startswith("_")]
+    callable_as_is = [each.name for each in functions if len(each.args.args) == len(each.args.defaults)]
+    return callable_as_is + [each.name for each in tree.body if isinstance(each, ast.ClassDef)]
