@@ -144,6 +144,15 @@ def test_two_programs_take_the_same_options(capfd: Read) -> None:
     assert main(["diff", "net.py:loss", "net.py:loss", "--", "41"]) == 0
 
 
+@pytest.mark.parametrize("option", [["--sources"], ["--flow"], ["--graph", "forward"]])
+def test_a_program_is_captured_as_the_file_was(option: list[str], capfd: Read) -> None:
+    assert main(["capture", "net.py:loss", *option, "-o", "as.gir"]) == 0
+    for line in (["diff", "as.gir", "net.py:loss"], ["diff", "net.py:loss", "as.gir"]):
+        capfd.readouterr()
+        assert main(line) == 0
+        assert capfd.readouterr().err == ""
+
+
 def test_a_module_that_is_called_as_a_branch_is_the_module(folder: Path, capfd: Read) -> None:
     (folder / "main.py").write_text(NET)
     sys.modules.pop("main", None)

@@ -11,7 +11,7 @@ from gradir.cli import comparing
 from gradir.cli.capturing import add_verify_option, captured, running_program, summary
 from gradir.cli.parser import add_output
 from gradir.cli.report import one_line, report
-from gradir.cli.sources import Source, add_graph_argument, load, load_two, refuse_program_options, source_of
+from gradir.cli.sources import Source, add_graph_argument, capture_as, load, load_two, refuse_program_options, source_of
 from gradir.errors import GradirError
 
 if TYPE_CHECKING:
@@ -103,16 +103,12 @@ def _compared(options: argparse.Namespace, expected: Graph, graph: Graph) -> int
 
 def _captured(options: argparse.Namespace, source: Source, expected: Graph | None) -> Graph:
     """The graph of a file, or of a program, captured with what the expected graph records."""
-    from gradir.ir.cuts import FLOW
-
     if not source.is_program:
         refuse_program_options(options, source.word)
         return load(options, source).graph
-    recorded = {} if expected is None else expected.producer.options
-    for name in ("sources", FLOW):
-        if recorded.get(name) is True:
-            setattr(options, name, True)
-    is_forward = options.graph == "forward" or (options.graph is None and recorded.get("graph") == "forward")
+    if expected is not None:
+        capture_as(options, expected)
+    is_forward = options.graph == "forward"
     if is_forward and options.verify:
         raise GradirError(
             f"--verify checks an autograd graph, and {options.against} has that of a forward: leave it out"

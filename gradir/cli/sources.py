@@ -22,6 +22,7 @@ __all__ = [
     "Source",
     "add_graph_argument",
     "add_program_options",
+    "capture_as",
     "load",
     "load_two",
     "program_of",
@@ -234,14 +235,30 @@ def load_two(options: argparse.Namespace, a: Source, b: Source) -> tuple[Loaded,
     if a.is_program and b.is_program:
         from gradir.cli.apart import capturing_apart
 
-        with capturing_apart(options, a.word) as first:
+        with capturing_apart(options, a.word) as captured:
             second = load(options, b)
-            return Loaded(*first()), second
+            return Loaded(*captured()), second
     # A file is read first, since a program may take long, and may change the working directory.
     if a.is_program:
         second = load(options, b, a)
+        capture_as(options, second.graph)
         return load(options, a, b), second
-    return load(options, a, b), load(options, b, a)
+    first = load(options, a, b)
+    if b.is_program:
+        capture_as(options, first.graph)
+    return first, load(options, b, a)
+
+
+def capture_as(options: argparse.Namespace, expected: Graph) -> None:
+    """Have a program captured with what a graph records: source lines, the flow, or the graph of the forward."""
+    from gradir.ir.cuts import FLOW
+
+    recorded = expected.producer.options
+    for name in ("sources", FLOW):
+        if recorded.get(name) is True:
+            setattr(options, name, True)
+    if options.graph is None and recorded.get("graph") == "forward":
+        options.graph = "forward"
 
 
 def status_of(loaded: Loaded) -> int:

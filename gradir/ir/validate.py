@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from operator import eq
+from operator import attrgetter, eq
 from typing import Final
 
 from gradir.errors import GraphError
@@ -120,18 +120,21 @@ class Gathered:
     def add(self, nodes: Sequence[Node]) -> bool:
         """Whether further nodes break no rule that shows already; without what comes later, not all do."""
         seen, later = self.nodes, self._later
+        # Few nodes have such an edge, so one look at all of them is faster than one at each.
+        beside = [field for field in _BESIDE_INPUTS if list(map(attrgetter(field), nodes)).count(None) < len(nodes)]
         for node in nodes:
             for ref in node.inputs:
-                if ref is None:
-                    continue
-                if ref.id not in seen or (ref.output_nr and not _has_output(seen[ref.id], ref.output_nr)):
+                if ref is not None and (
+                    ref.id not in seen or (ref.output_nr and not _has_output(seen[ref.id], ref.output_nr))
+                ):
                     return False
-            for field in _BESIDE_INPUTS:
+            for field in beside:
                 if getattr(node, field) is not None and any(_wrong_edges(node, seen, seen)):
                     return False
             for saved in node.saved:
-                if saved.origin is not None and saved.origin.id not in seen:
-                    later.append(saved.origin.id)
+                origin = saved.origin
+                if origin is not None and origin.id not in seen:
+                    later.append(origin.id)
             seen[node.id] = node
         self._count += len(nodes)
         ids = [node.id for node in nodes]
