@@ -38,6 +38,12 @@ def refused(call: Callable[[], object]) -> str:
     return text
 
 
+def test_a_function_that_depends_on_none_of_its_leaves_is_a_finding() -> None:
+    found = gradir.explain(lambda w, x: jnp.ones(3).sum(), W, W, argnums=(0, 1))
+    assert (found.level, set(found.statuses.values())) == ("error", {"unused"})
+    assert gradir.explain(lambda w, x: w.sum(), W, W, argnums=(0, 1)).level == "info"
+
+
 def test_arrays_shapes_and_both_give_the_same_graph() -> None:
     graph = gradir.capture(loss, P, ARRAY)
     assert gradir.capture(loss, {"w": W}, X) == gradir.capture(loss, P, X) == graph

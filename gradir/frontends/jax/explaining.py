@@ -20,8 +20,6 @@ __all__ = ["explain"]
 _SMALL: Final = 20_000
 """A function of so many equations is differentiated once to look at its gradients, where nobody says whether to."""
 
-_LEVELS: Final[Mapping[str, Level]] = {"unused": "info", "integer": "info"}
-
 
 def explain(trace: Trace, *, values: bool | None = None) -> Explanation:
     """Explain a function that was traced; see `gradir.explain`.
@@ -41,13 +39,15 @@ def explain(trace: Trace, *, values: bool | None = None) -> Explanation:
         names = tuple(leaf.name for leaf in behind)
         if record is None:
             statuses.update(dict.fromkeys(names, "unused"))
-            causes.append(Cause("unused", _LEVELS["unused"], names=names))
+            # A function that depends on none of its leaves moves nothing.
+            level: Level = "error" if len(names) == len(statuses) else "info"
+            causes.append(Cause("unused", level, names=names))
         else:
             causes.append(Cause(kind_of(record), "error", plain_text(record.op), names, record.context.source))
     integers = tuple(value.name for value in trace.integers)
     if integers:
         statuses.update(dict.fromkeys(integers, "frozen"))
-        causes.append(Cause("integer", _LEVELS["integer"], names=integers))
+        causes.append(Cause("integer", "info", names=integers))
     norms: dict[str, float | str] = {}
     if values and trace.is_connected:
         norms = _norms(trace)

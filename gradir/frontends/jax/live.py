@@ -113,7 +113,8 @@ class Trace:
         """
         if not self.is_connected:
             raise CaptureError(
-                f"no gradient of what {self._name} returns comes to any of the differentiated arguments{self._why()}"
+                f"no gradient of what {self._name} returns comes to any of the differentiated arguments{self._why()}; "
+                "'gradir explain' finds the line"
             )
         live = [record.context for record in self.flat.records if any(value.is_live for value in record.outputs)]
         assembly = Assembly(self.flat, Scopes(self._watch, self.differentiated, live), self.differentiated)
