@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -11,9 +13,10 @@ from samples import chain, everything
 from strategies import graphs
 
 import gradir
+from gradir.diffs.diff_json import decode
 from gradir.diffs.hunks import Script, apply, inverse, script
 from gradir.errors import GradirError
-from gradir.ir import Graph, Node, Producer, Ref
+from gradir.ir import Collective, Cut, Graph, Node, Producer, Rank, Ref, Scope
 
 
 def same(one: Graph, other: Graph) -> bool:
@@ -46,6 +49,35 @@ def pairs(draw: st.DrawFn) -> tuple[Graph, Graph]:
     scopes = draw(st.permutations(list(a.scopes.values())))
     cuts = draw(st.permutations(list(a.cuts)))
     return a, Graph.of(changed, scopes, cuts, draw(st.sampled_from([a.producer, Producer("x")])))
+
+
+HEADS = {
+    "rank": (Rank(0, 2), Rank(1, 2, groups={"world": (0, 1)}), None),
+    "collectives": ((), (Collective("forward", "all_reduce", "world"),), (Collective("backward", "all_gather", ""),)),
+    "producer": (Producer("x"), Producer("y", options={"flow": True})),
+    "scopes": ({}, {"fc": Scope("fc")}),
+    "cuts": ((), (Cut("unreached", ("w",)),)),
+    "nodes": ({"x": Node("x")}, {"y": Node("y")}),
+}
+"""Some values of each field of a graph that a file holds."""
+
+
+@pytest.mark.parametrize("field", HEADS)
+def test_a_script_has_every_field_of_a_graph(field: str) -> None:
+    own = {each for each in Graph.__struct_fields__ if each not in {"read_from", "unknown"}}
+    assert own == HEADS.keys()
+    first = Graph.of([Node("x")])
+    values = HEADS[field]
+    for one, other in itertools.permutations(values, 2):
+        a, b = replace(first, **{field: one}), replace(first, **{field: other})
+        assert not same(a, b)
+        found = gradir.diff(a, b)
+        assert same(gradir.patch(a, found), b)
+        assert same(gradir.unpatch(b, found), a)
+        assert same(gradir.patch(a, decode(found.to("json").encode())), b)
+        if one:
+            with pytest.raises(GradirError):
+                gradir.patch(b, found)
 
 
 @given(pairs())

@@ -16,7 +16,7 @@ import gradir
 from gradir.diffs.merging import merged
 from gradir.diffs.merging.three_way import _Merge
 from gradir.errors import GraphError
-from gradir.ir import Builder, Cut, Graph, Node, Ref, Scope, Source, TensorMeta
+from gradir.ir import Builder, Collective, Cut, Graph, Node, Rank, Ref, Scope, Source, TensorMeta
 from gradir.ir.validate import check_all
 
 PLAIN = TensorMeta("float32", (3,))
@@ -146,6 +146,17 @@ def test_cuts_are_merged() -> None:
         return replace(chain("exp"), cuts=tuple(Cut("unreached", (f"h.{name}",), "h") for name in names))
 
     assert merged(graph("a", "b"), graph("b"), graph("a", "b", "c")).graph == graph("b", "c")
+
+
+def test_ranks_are_kept_where_no_side_changed_them_and_else_in_conflict() -> None:
+    rank, sent = Rank(0, 2), Collective("forward", "all_reduce", "world", node="h/f:1")
+    base, ours = (replace(chain("f", *more), rank=rank, collectives=(sent,)) for more in ((), ("g",)))
+    edited = replace(base, nodes={**base.nodes, "h/f:1": replace(base.nodes["h/f:1"], attrs={"v": 1})})
+    found = merged(base, ours, edited).graph
+    assert found is not None
+    assert (found.rank, found.collectives) == (rank, (sent,))
+    conflicts = merged(base, ours, replace(edited, rank=Rank(1, 2))).conflicts
+    assert ["changed its rank" in conflict.reason for conflict in conflicts] == [True]
 
 
 def test_a_cycle_that_neither_side_has_is_a_conflict() -> None:

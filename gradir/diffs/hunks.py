@@ -13,7 +13,7 @@ import msgspec
 
 from gradir.diffs.sequences import equal_ends, increasing
 from gradir.errors import PatchError
-from gradir.ir import Cut, Graph, Node, Producer, Scope
+from gradir.ir import Collective, Cut, Graph, Node, Producer, Rank, Scope
 from gradir.ir.validate import check
 
 __all__ = ["Hunk", "Script", "apply", "inverse", "script"]
@@ -39,16 +39,18 @@ class Hunk(msgspec.Struct, Generic[T], frozen=True, omit_defaults=True, forbid_u
 class Script(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What leads from one graph to another; false when that is nothing at all.
 
-    ``producer`` holds both producers where they differ.
+    ``producer`` holds both producers where they differ, and ``rank`` both ranks.
     """
 
     nodes: tuple[Hunk[Node], ...] = ()
     scopes: tuple[Hunk[Scope], ...] = ()
     cuts: tuple[Hunk[Cut], ...] = ()
     producer: tuple[Producer, Producer] | None = None
+    rank: tuple[Rank | None, Rank | None] | None = None
+    collectives: tuple[Hunk[Collective], ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.nodes or self.scopes or self.cuts or self.producer)
+        return bool(self.nodes or self.scopes or self.cuts or self.producer or self.rank or self.collectives)
 
 
 def script(a: Graph, b: Graph) -> Script:
@@ -66,7 +68,9 @@ def script(a: Graph, b: Graph) -> Script:
         tuple(_hunks(a.nodes, b.nodes)),
         tuple(_hunks(a.scopes, b.scopes)),
         tuple(_trimmed(a.cuts, b.cuts)),
-        None if _identical(a.producer, b.producer) else (a.producer, b.producer),
+        _both(a.producer, b.producer),
+        _both(a.rank, b.rank),
+        tuple(_trimmed(a.collectives, b.collectives)),
     )
 
 
@@ -77,18 +81,15 @@ def apply(script: Script, graph: Graph) -> Graph:
         PatchError: the script was not made for this graph.
         GraphError: the result breaks a rule of the IR.
     """
-    producer = graph.producer
-    if script.producer is not None:
-        if not _identical(script.producer[0], producer):
-            raise PatchError("the diff was not made for this graph: it was made by another producer")
-        producer = script.producer[1]
     result = Graph.of(
         _replaced(list(graph.nodes.values()), script.nodes, "node"),
         _replaced(list(graph.scopes.values()), script.scopes, "scope"),
         _replaced(list(graph.cuts), script.cuts, "cut"),
-        producer,
+        _exchanged(graph.producer, script.producer, "it was made by another producer"),
         read_from=graph.read_from,
         unknown=graph.unknown,
+        rank=_exchanged(graph.rank, script.rank, "it is of another rank"),
+        collectives=_replaced(graph.collectives, script.collectives, "collective"),
     )
     check(result)
     return result
@@ -106,7 +107,26 @@ def inverse(script: Script) -> Script:
         tuple(map(_turned, script.scopes)),
         tuple(map(_turned, script.cuts)),
         None if script.producer is None else (script.producer[1], script.producer[0]),
+        None if script.rank is None else (script.rank[1], script.rank[0]),
+        tuple(map(_turned, script.collectives)),
     )
+
+
+def _both(before: T, after: T) -> tuple[T, T] | None:
+    return None if _identical(before, after) else (before, after)
+
+
+def _exchanged(value: T, both: tuple[T, T] | None, otherwise: str) -> T:
+    """What stands in place of a value that the script may exchange.
+
+    Raises:
+        PatchError: the script expects another value.
+    """
+    if both is None:
+        return value
+    if not _identical(both[0], value):
+        raise PatchError(f"the diff was not made for this graph: {otherwise}")
+    return both[1]
 
 
 def _turned(hunk: Hunk[T]) -> Hunk[T]:

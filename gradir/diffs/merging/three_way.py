@@ -17,6 +17,7 @@ from gradir.diffs.merging.values import Combiner, pick, same, woven
 from gradir.errors import GraphError
 from gradir.gcpause import paused_gc
 from gradir.ir import Cut, Graph, Node, Scope
+from gradir.ir.cuts import renamed_collectives
 from gradir.ir.edges import edges_into
 from gradir.ir.model import MOST
 from gradir.ir.module_tree import OUTSIDE, ModuleTree
@@ -34,6 +35,7 @@ _REMOVED: Final = "one side changed what the other removed"
 _USED: Final = "one side uses what the other removed"
 _UNUSED: Final = "no output depends on it after both edits"
 _ADDED: Final = "both sides added the graph, and not the same"
+_RANKS: Final = "a side changed its rank or what it exchanges: capture the merged program again"
 
 
 class Conflict(NamedTuple):
@@ -116,8 +118,19 @@ class _Merge:
         producer = Combiner().of(*(graph.producer for graph in self._graphs))
         lost = [[getattr(graph, word) for graph in self._graphs] for word in ("read_from", "unknown")]
         read_from, unknown = (next(filter(None, words), "") for words in lost)
-        records = written(nodes, order, ids)
-        graph = Graph.of(records, scopes, named, producer, read_from=read_from, unknown=unknown)
+        base = self._graphs[0]
+        if any((graph.rank, graph.collectives) != (base.rank, base.collectives) for graph in self._graphs):
+            return Merged(None, (Conflict("graph", "", _RANKS),))
+        graph = Graph.of(
+            written(nodes, order, ids),
+            scopes,
+            named,
+            producer,
+            read_from=read_from,
+            unknown=unknown,
+            rank=base.rank,
+            collectives=renamed_collectives(base.collectives, lambda node_id: ids.get(BASE + node_id, "")),
+        )
         try:
             check_all(graph)
         except GraphError as error:
