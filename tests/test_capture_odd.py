@@ -151,19 +151,6 @@ def test_a_module_with_a_named_parameters_of_its_own_is_captured() -> None:
     assert {node.names for node in graph.nodes.values() if node.role == "parameter"} == {("weight",), ("bias",)}
 
 
-def test_a_module_with_a_named_modules_of_its_own_is_asked_for_its_modules() -> None:
-    class Own(nn.Sequential):
-        def named_modules(self, memo=None, prefix="", remove_duplicate=True):
-            for path, module in super().named_modules(memo, prefix, remove_duplicate):
-                yield path.removeprefix("wrapped."), module
-
-    model = Own()
-    model.add_module("wrapped", nn.Sequential(nn.Linear(2, 2)))
-    graph = gradir.capture(model, torch.ones(1, 2))
-    assert list(graph.scopes) == ["", "wrapped", "0"]
-    assert {node.names for node in graph.nodes.values() if node.role == "parameter"} == {("0.weight",), ("0.bias",)}
-
-
 def test_sources_are_noted_without_a_working_directory(tmp_path, monkeypatch) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()

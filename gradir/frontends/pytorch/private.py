@@ -123,15 +123,46 @@ def _forward_of(code: CodeType) -> str:
 
 
 # Modules and tensors.
-own_parameters: Final = _reader("module._parameters", "to name the parameters of a module while it runs")
-own_modules: Final = _reader("module._modules", "to find the modules of a model")
-own_buffers: Final = _reader("module._buffers", "to name the buffers of a module")
-_ANY_CLASS: Final = "to ask a tensor for its output number, whatever its class says"
-output_nr_of: Final[Callable[[Any], int]] = vars(_found("torch._C.TensorBase", _ANY_CLASS))["output_nr"].__get__
+_TRACED: Final = _word(
+    "torch.jit._script:_actual_script_module", "to find what a traced module is made of", "it seems to be empty"
+)
+
+
+def fields_of(thing: object) -> dict[str, Any]:
+    """The attributes that an object has of its own; asked in the usual way, it may answer with anything."""
+    try:
+        fields = object.__getattribute__(thing, "__dict__")
+    except AttributeError:
+        return {}
+    return fields if type(fields) is dict else {}
+
+
+def _members(name: str, use: str) -> Callable[[object], dict[str, Any]]:
+    """Note where a module keeps its members; returns what reads them by name, none of what is not initialised."""
+    word = _word(name, use)
+
+    def members_of(module: object) -> dict[str, Any]:
+        fields = fields_of(module)
+        found = fields.get(word)
+        if found is None and _TRACED in fields:
+            found = fields_of(fields[_TRACED]).get(word)
+        # A scripted module has them in C++, behind something that is no dict.
+        return found if isinstance(found, dict) else {} if found is None else dict(found.items())
+
+    return members_of
+
+
+own_parameters: Final = _members("module._parameters", "to name the parameters of a module while it runs")
+own_modules: Final = _members("module._modules", "to find the modules of a model")
+own_buffers: Final = _members("module._buffers", "to name the buffers of a module")
+hooks_of_module: Final = _members("module._backward_hooks", "to name the hook that changes a gradient")
+_of_any_class: Final = vars(_found("torch._C.TensorBase", "to ask a tensor whatever its class says"))
+output_nr_of: Final[Callable[[Any], int]] = _of_any_class["output_nr"].__get__
+name_of: Final[Callable[[Any], str | None]] = _of_any_class["name"].__get__
 base_of: Final = _reader("tensor._base", "to show what an output is a view of")
 version_of: Final = _reader("tensor._version", "to tell what changed after it was saved")
 hooks_of: Final = _reader("tensor._backward_hooks", "to refuse what communicates in every backward")
-backward_pre_hooks_of: Final = _reader("module._backward_pre_hooks", "to name the hook that changes a gradient")
+backward_pre_hooks_of: Final = _members("module._backward_pre_hooks", "to name the hook that changes a gradient")
 storage_handle: Final[Callable[[Any], int]] = _reader("storage._cdata", "to tell which tensors share their memory")
 StorageWeakRef: Final = _found("torch.multiprocessing.reductions.StorageWeakRef", "to keep the places of memory apart")
 FLAT_PARAMETER: Final = _word(

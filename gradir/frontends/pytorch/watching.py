@@ -16,6 +16,7 @@ from torch import nn
 from torch.autograd.graph import GradientEdge
 
 from gradir.frontends.pytorch import private
+from gradir.frontends.pytorch.reading.members import has_parameters, modules_in
 from gradir.frontends.pytorch.recorder import Recorder
 from gradir.frontends.pytorch.recording.compiled import set_modes
 from gradir.ir import Graph
@@ -102,9 +103,9 @@ class Watch:
 
     def _captured(self, tensors: object, frame: FrameType) -> Graph:
         recorder = self._recorder or Recorder()
-        parts = [part for part in recorder.forget_others(tensors) if next(part.parameters(), None) is not None]
+        parts = [part for part in recorder.forget_others(tensors) if has_parameters(part)]
         # A program may call the parts of its model, as a step of Lightning does: then whose they are is to be found.
-        owners = (each for each in _modules_around(frame) if parts and {*parts} <= {*each.modules()})
+        owners = (each for each in _modules_around(frame) if parts and {*parts} <= {*modules_in(each)})
         return recorder.capture(tensors, model=next(owners, None))
 
     def _record_in_time(self) -> None:
@@ -147,7 +148,7 @@ def _modules_around(frame: FrameType | None) -> Iterator[nn.Module]:
         known = frame.f_locals
         arguments = frame.f_code.co_varnames[: frame.f_code.co_argcount]
         owner = known.get(arguments[0]) if arguments else None
-        for value in (*known.values(), *getattr(owner, "__dict__", {}).values()):
+        for value in (*known.values(), *private.fields_of(owner).values()):
             # By its type: to be asked what it is, an object may load what it stands for.
             if issubclass(type(value), nn.Module):
                 yield value

@@ -303,7 +303,7 @@ def brought(
         hooks = list(register())
         try:
             seeds = [torch.ones_like(tensor) for tensor in tensors]
-            with torch.random.fork_rng(), torch.autograd.set_multithreading_enabled(False):
+            with torch.autograd.set_multithreading_enabled(False):
                 found = (_added if adds else _asked)(tensors, leaves, seeds)
         finally:
             for hook in hooks:

@@ -7,7 +7,13 @@ from collections.abc import Mapping, Sequence, Set
 import torch
 from torch import nn
 
-from gradir.frontends.pytorch.private import AFTER_FORWARD, backward_pre_hooks_of, hooks_of, sequence_number
+from gradir.frontends.pytorch.private import (
+    AFTER_FORWARD,
+    backward_pre_hooks_of,
+    hooks_of,
+    hooks_of_module,
+    sequence_number,
+)
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import Flow
@@ -21,7 +27,7 @@ def hooked_modules(paths: Mapping[nn.Module, str]) -> dict[str, list[object]]:
     return {
         path: hooks
         for module, path in paths.items()
-        if (hooks := [*hooks_of(module).values(), *backward_pre_hooks_of(module).values()])
+        if (hooks := [*hooks_of_module(module).values(), *backward_pre_hooks_of(module).values()])
     }
 
 

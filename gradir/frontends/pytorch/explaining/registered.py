@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping, Sequence, Set
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Final
 
 import torch
 from torch import nn
 
-from gradir.frontends.pytorch.private import own_parameters
+from gradir.frontends.pytorch.private import fields_of, own_buffers, own_parameters
+from gradir.frontends.pytorch.reading.members import named_parameters_in
 from gradir.frontends.pytorch.reading.tensors import held_by
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Value
@@ -24,7 +24,7 @@ def kept_aside(paths: Mapping[nn.Module, str]) -> dict[str, torch.Tensor]:
     """The leaves that modules keep in lists, dicts, plain attributes and as buffers, by where they are."""
     found: dict[str, torch.Tensor] = {}
     for module, path in paths.items():
-        for name, value in (*vars(module).items(), *module.named_buffers(recurse=False)):
+        for name, value in (*fields_of(module).items(), *own_buffers(module).items()):
             if name not in _OF_TORCH:
                 _collect(f"{path}.{name}" if path else name, value, found)
     return found
@@ -34,11 +34,14 @@ def broken_ties(paths: Mapping[nn.Module, str]) -> list[tuple[str, str]]:
     """The weights of embeddings and linear modules that are two tensors of equal numbers, as loading may leave them."""
     embeddings, linears = dict[str, torch.Tensor](), dict[str, torch.Tensor]()
     for module, path in paths.items():
+        weight = own_parameters(module).get("weight")
+        if weight is None:
+            continue
         where = f"{path}.weight" if path else "weight"
         if isinstance(module, nn.Embedding):
-            embeddings[where] = module.weight
+            embeddings[where] = weight
         elif isinstance(module, nn.Linear):
-            linears[where] = module.weight
+            linears[where] = weight
     return [
         (one, other)
         for one, embedding in embeddings.items()
@@ -98,11 +101,10 @@ def _owner(flow: Flow, value: Value) -> Value:
 def _has_a_module(tensors: Mapping[int, torch.Tensor]) -> bool:
     """Whether a living module has one of some tensors."""
     for entry in gc.get_objects():
-        if issubclass(type(entry), nn.Module):
-            # One that is not initialised has no parameters yet.
-            with suppress(AttributeError):
-                if any(id(tensor) in tensors for tensor in own_parameters(entry).values()):
-                    return True
+        if issubclass(type(entry), nn.Module) and not tensors.keys().isdisjoint(
+            map(id, own_parameters(entry).values())
+        ):
+            return True
     return False
 
 
@@ -126,10 +128,17 @@ def _collect(name: str, value: object, found: dict[str, torch.Tensor]) -> None:
         if value.is_leaf and value.requires_grad:
             found[name] = value
     elif isinstance(value, (list, tuple, dict)):
-        entries = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, entry in entries:
+        for key, entry in _entries_of(value):
+            shown = f"{name}[{key!r}]" if type(key) in (int, str) else f"{name}[{type(key).__name__}]"
             if isinstance(entry, torch.Tensor):
-                _collect(f"{name}[{key!r}]", entry, found)
+                _collect(shown, entry, found)
             elif isinstance(entry, nn.Module):
-                for own, parameter in entry.named_parameters():
-                    _collect(f"{name}[{key!r}].{own}", parameter, found)
+                for own, parameter in named_parameters_in(entry):
+                    _collect(f"{shown}.{own}", parameter, found)
+
+
+def _entries_of(container: list[object] | tuple[object, ...] | dict[object, object]) -> Iterable[tuple[object, object]]:
+    """The entries of a container as it has them: a class that is made from these may iterate otherwise."""
+    if isinstance(container, dict):
+        return dict.items(container)
+    return enumerate(list.__iter__(container) if isinstance(container, list) else tuple.__iter__(container))

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from gradir.frontends.pytorch.reading.members import details_of, is_training
 from gradir.frontends.pytorch.reading.metadata import MetadataReader
 from gradir.frontends.pytorch.reading.tensors import Owned
 from gradir.frontends.texts import plain_text
@@ -35,12 +36,12 @@ def scope_table(
             Scope(
                 path,
                 class_names[type(module)],
-                "" if type(module).extra_repr is nn.Module.extra_repr else details[_detail(module)],
+                details[detail] if (detail := details_of(module)) else "",
                 calls.get(module, 0),
                 own[path],
                 total[path],
                 trainable[path],
-                bool(module.training),
+                is_training(module),
             )
             for module, path in paths.items()
         ]
@@ -110,13 +111,6 @@ def _with_ancestors(path: str) -> list[str]:
         path = path.rpartition(".")[0]
         paths.append(path)
     return paths
-
-
-def _detail(module: nn.Module) -> str:
-    try:
-        return str(module.extra_repr())
-    except Exception:  # noqa: BLE001 (a user's extra_repr must not break a capture)
-        return ""
 
 
 def _plain_detail(text: str) -> str:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from operator import attrgetter, methodcaller
-from typing import Any, Final, NamedTuple, TypeVar
+from operator import methodcaller
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import nn
 
 from gradir.errors import CaptureError
-from gradir.frontends.pytorch.private import own_buffers, own_modules, own_parameters, storage_handle
+from gradir.frontends.pytorch.private import name_of, storage_handle
+from gradir.frontends.pytorch.reading.members import modules_at, named_tensors_at
 from gradir.frontends.texts import plain_text, plain_texts, text_of
 from gradir.protocols import Names
 
@@ -28,11 +29,6 @@ __all__ = [
     "named_tensors",
     "storage_of",
 ]
-
-T = TypeVar("T")
-
-_DEEPEST: Final = 900
-"""Fewer levels than Python's usual limit lets torch's own walk over modules descend."""
 
 _made: Final = tuple.__new__
 """Makes a named tuple in half the time that its own constructor takes."""
@@ -86,12 +82,11 @@ def modules_below(roots: Mapping[str, nn.Module]) -> Modules:
     found: dict[int, Owned] = {}
     others: defaultdict[int, list[str]] = defaultdict(list)
     for prefix, root in roots.items():
-        every = _every_path(root)
-        modules = _finite(root.named_modules()) if every is None else every
+        modules = modules_at(root)
         shown = [f"{prefix}.{path}" if prefix and path else prefix or path for path, _ in modules]
         for path, (_, module) in zip(plain_texts(shown), modules, strict=True):
             paths.setdefault(module, path)
-        tensors = list(_named_tensors(root, every))
+        tensors = list(named_tensors_at(modules))
         names = plain_texts([f"{prefix}.{name}" if prefix else name for name, _ in tensors])
         for full, (_, tensor) in zip(names, tensors, strict=True):
             if id(tensor) in found:
@@ -104,61 +99,6 @@ def modules_below(roots: Mapping[str, nn.Module]) -> Modules:
     for key, more in others.items():
         found[key] = found[key]._replace(names=(*found[key].names, *more))
     return Modules(roots, paths, list(found.values()))
-
-
-def _named_tensors(root: nn.Module, modules: list[tuple[str, nn.Module]] | None) -> Iterator[tuple[str, torch.Tensor]]:
-    if modules is None:
-        yield from _every_name(root.named_parameters)
-        yield from _every_name(root.named_buffers)
-        return
-    # Of the walk over the modules that was made already: torch's own methods would walk once for each.
-    for members_of in (own_parameters, own_buffers):
-        for path, module in modules:
-            # Most modules have none, or no buffers.
-            if tensors := members_of(module):
-                start = f"{path}." if path else ""
-                yield from [(start + name, tensor) for name, tensor in tensors.items() if tensor is not None]
-
-
-def _every_path(root: nn.Module) -> list[tuple[str, nn.Module]] | None:
-    """Every module at every path; ``None`` if these do not tell the names, or modules contain each other."""
-    for method in ("named_parameters", "named_buffers"):
-        if getattr(getattr(root, method), "__func__", None) is not getattr(nn.Module, method):
-            return None
-    found: list[tuple[str, nn.Module]] = []
-    above = [("", root, 0)]
-    while above:
-        path, module, depth = above.pop()
-        found.append((path, module))
-        if children := own_modules(module):
-            if depth > _DEEPEST:
-                # Modules that contain each other have no end; what torch does of such a model decides.
-                found.clear()
-                break
-            start = f"{path}." if path else ""
-            below = [(start + name, child, depth + 1) for name, child in children.items() if child is not None]
-            above += below[::-1]
-    if {kind.named_modules for kind in {type(module) for _, module in found}} == {nn.Module.named_modules}:
-        return found
-    try:
-        return list(root.named_modules(remove_duplicate=False))
-    except (RecursionError, TypeError):
-        return None
-
-
-def _every_name(named: Callable[..., Iterable[tuple[str, torch.Tensor]]]) -> list[tuple[str, torch.Tensor]]:
-    try:
-        return list(named(remove_duplicate=False))
-    except (RecursionError, TypeError):
-        # Modules that contain each other have names without end; a user's own method may not know the argument.
-        return _finite(named())
-
-
-def _finite(members: Iterable[tuple[str, T]]) -> list[tuple[str, T]]:
-    try:
-        return list(members)
-    except RecursionError as error:
-        raise CaptureError("the modules are nested too deeply") from error
 
 
 class TensorNodes:
@@ -221,7 +161,6 @@ def held_by(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-_name_of: Final = attrgetter("name")
 _untyped_storage: Final = methodcaller("untyped_storage")
 _PAIR: Final = 2
 PLAIN: Final = frozenset({torch.Tensor, nn.Parameter})
@@ -252,7 +191,7 @@ class NamedTensors:
         key = id(tensor)
         entry = self._owned.get(key) or Owned(tensor, (), "")
         given = self._given.get(key, ()) if self._given else ()
-        own = _name_of(tensor) if type(tensor) in PLAIN else _own_name(tensor)
+        own = name_of(tensor)
         if not given and not own:
             return entry
         names = [*entry.names, *given]
@@ -286,10 +225,3 @@ def _pairs(params: Names | None) -> Iterator[tuple[str, Any]]:
                 "give dict(model.named_parameters())"
             )
         yield pair[0], pair[1]
-
-
-def _own_name(tensor: torch.Tensor) -> object:
-    try:
-        return getattr(tensor, "name", None)
-    except Exception:  # noqa: BLE001 (a user's property must not break a capture)
-        return None

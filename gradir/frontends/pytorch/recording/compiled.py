@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from gradir.frontends.pytorch import private
+from gradir.frontends.pytorch.reading import members
 from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import Flow
@@ -190,8 +191,7 @@ def _taken_by(function: Any, arguments: Iterable[object]) -> Iterator[torch.Tens
                 found.append(cell.cell_contents)
     for entry in found:
         if isinstance(entry, nn.Module):
-            yield from entry.parameters()
-            yield from entry.buffers()
+            yield from members.tensors_in(entry)
         else:
             yield from tensors_in(entry)
 

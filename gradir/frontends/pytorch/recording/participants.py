@@ -10,6 +10,7 @@ from typing import NamedTuple
 from torch import nn
 
 from gradir.frontends.pytorch.private import ACCUMULATOR, own_parameters, sequence_number
+from gradir.frontends.pytorch.reading.members import has_parameters, modules_in
 from gradir.frontends.pytorch.reading.tensors import Modules, modules_below
 from gradir.frontends.pytorch.reading.walk import Walk
 from gradir.frontends.pytorch.recording.timelines import Frame, ScopeLookup, Timeline
@@ -35,14 +36,14 @@ def strays_among(outermost: Iterable[nn.Module], known: Mapping[nn.Module, str])
 
     What wraps a known model, such as its compiled or its distributed form, gives nothing a second name.
     """
-    return [module for module in outermost if known.keys().isdisjoint(module.modules())]
+    return [module for module in outermost if known.keys().isdisjoint(modules_in(module))]
 
 
 def with_strays(modules: Modules, strays: Sequence[nn.Module]) -> Modules:
     """With every stray as a root under the name of its class; without any root a lone stray model is the root."""
     if strays and not modules.roots:
         # Beside a lone model there may be modules without parameters, such as its criterion.
-        models = [module for module in strays if next(module.parameters(), None) is not None] or strays
+        models = [module for module in strays if has_parameters(module)] or strays
         if len(models) == 1:
             modules = modules_below({"": models[0]})
             strays = [module for module in strays if module is not models[0]]
@@ -75,7 +76,7 @@ def taking_part(ran: Ran, known: Mapping[nn.Module, str], walked: Walk, with_tem
     idle: dict[nn.Module, None] = {}
     owning: dict[nn.Module, None] = {}
     for place, stray in enumerate(ran.strays):
-        members = list(stray.modules())
+        members = list(modules_in(stray))
         owns = any(member in holding or _has_any(member, leaves) for member in members)
         (owning if owns else idle).update(dict.fromkeys(members))
         for member in members:

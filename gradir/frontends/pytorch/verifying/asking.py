@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.distributed import sharding_groups
+from gradir.frontends.pytorch.reading.members import modules_in
 from gradir.frontends.pytorch.reading.reach import is_reentrant_checkpoint
 from gradir.frontends.pytorch.reading.walk import GradFn
 
@@ -98,4 +99,4 @@ def _sharded_groups(grad_fns: Iterable[GradFn], roots: Iterable[nn.Module]) -> I
         if type(fn).__name__ == private.FSDP_FUNCTION:
             yield fn.param_group
     for root in roots:
-        yield from sharding_groups(root.modules())
+        yield from sharding_groups(modules_in(root))

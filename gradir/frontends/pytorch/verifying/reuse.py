@@ -162,7 +162,7 @@ class _State:
             elif issubclass(kind, torch.Tensor):
                 self._tensors.append((thing, _fingerprint(thing)))
             elif not issubclass(kind, type) and not is_torchs_own(kind.__module__):
-                attributes = _attributes(thing)
+                attributes = private.fields_of(thing)
                 self._objects.append((attributes, dict(attributes)))
 
     def put_back(self) -> None:
@@ -177,15 +177,6 @@ class _State:
     def has_changed_tensors(self) -> bool:
         """Whether a tensor was changed in place, or lost its storage."""
         return any(_fingerprint(tensor) != before for tensor, before in self._tensors)
-
-
-def _attributes(thing: object) -> dict[str, Any]:
-    # Asked in the usual way, an object of the user's may answer with anything.
-    try:
-        attributes = object.__getattribute__(thing, "__dict__")
-    except AttributeError:
-        return {}
-    return attributes if type(attributes) is dict else {}
 
 
 def _saved(fn: GradFn) -> list[Any]:

@@ -25,6 +25,7 @@ from gradir.frontends.pytorch.verifying.asking import (
     undisturbed,
 )
 from gradir.frontends.pytorch.verifying.reuse import refuse_what_runs_once, state_kept
+from gradir.frontends.pytorch.verifying.untouched import buffers_and_random_numbers_kept
 from gradir.gcpause import paused_gc
 from gradir.ir import TensorMeta
 from gradir.ir.edges import number_into
@@ -174,6 +175,7 @@ def left_alone(live: LiveGraph, *, keep_graph: bool = True) -> Iterator[None]:
         with (
             _grads_put_aside([*tensors, *_retaining(live), *_reached_aside(live)]),
             state_kept(live) if keep_graph else nullcontext(),
+            buffers_and_random_numbers_kept(live),
             undisturbed(live.grad_fns, live.roots.values()) if asks else nullcontext(),
         ):
             yield

@@ -1,0 +1,212 @@
+"""The submodules, parameters and buffers of a module, read from where torch keeps them.
+
+A model may override every method of `torch.nn.Module`, or keep an attribute of the same name, so none is called. A
+class of the user's may make an attribute such as ``weight`` a property, so none is asked for by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from inspect import getattr_static
+from types import FunctionType
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import nn
+
+from gradir.errors import CaptureError
+from gradir.frontends.pytorch.private import fields_of, own_buffers, own_modules, own_parameters
+
+__all__ = [
+    "Placed",
+    "details_of",
+    "has_parameters",
+    "is_training",
+    "modules_at",
+    "modules_in",
+    "named_parameters_in",
+    "named_tensors_at",
+    "tensors_in",
+]
+
+_DEEPEST: Final = 900
+"""A module below so many others is taken for one of a cycle at first: the names of all paths would have no end."""
+
+_MOST_PATHS: Final = 200_000
+"""More paths than any model of its own has: modules that share modules, level by level, double them each time."""
+
+
+class Placed(NamedTuple):
+    """A module at one of its paths."""
+
+    path: str
+    module: nn.Module
+
+
+def modules_in(root: nn.Module) -> Iterator[nn.Module]:
+    """Yield a module and every module below it, each once, in registration order."""
+    seen: set[int] = set()
+    pending = [root]
+    while pending:
+        module = pending.pop()
+        if id(module) in seen:
+            continue
+        seen.add(id(module))
+        yield module
+        pending += [child for child in own_modules(module).values() if child is not None][::-1]
+
+
+def tensors_in(root: nn.Module) -> Iterator[torch.Tensor]:
+    """Yield the parameters and then the buffers of a module and of every module below it."""
+    modules = list(modules_in(root))
+    for members_of in (own_parameters, own_buffers):
+        for module in modules:
+            yield from (tensor for tensor in members_of(module).values() if tensor is not None)
+
+
+def has_parameters(root: nn.Module) -> bool:
+    """Return whether a module or one below it has a parameter."""
+    return any(tensor is not None for module in modules_in(root) for tensor in own_parameters(module).values())
+
+
+def named_parameters_in(root: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the parameters of a module and of every module below it, with every name that each has.
+
+    Raises:
+        CaptureError: the modules are nested too deeply.
+    """
+    return _named(own_parameters, modules_at(root))
+
+
+def modules_at(root: nn.Module) -> list[Placed]:
+    """Return every module at every path, or at its first path alone where the paths have no end.
+
+    Raises:
+        CaptureError: the modules are nested too deeply.
+    """
+    return _at_every_path(root) or _at_first_path(root)
+
+
+def named_tensors_at(modules: list[Placed]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the parameters and then the buffers of some modules, by the name at each path."""
+    yield from _named(own_parameters, modules)
+    yield from _named(own_buffers, modules)
+
+
+def is_training(module: nn.Module) -> bool:
+    """Return whether a module is in training mode."""
+    fields = fields_of(module)
+    if "training" in fields:
+        return fields["training"] is not False
+    # A scripted module keeps it in C++, and no class of the user's is in the way there.
+    return bool(module.training) if isinstance(module, torch.jit.ScriptModule) else True
+
+
+def details_of(module: nn.Module) -> str:
+    """Return what the `extra_repr` of a module's class says, asked of a stand-in; empty where it says nothing.
+
+    The stand-in has the fields of the module and no properties, so no parametrization runs.
+    """
+    owner: Any = next(kind for kind in type(module).__mro__ if "extra_repr" in vars(kind))
+    show = vars(owner)["extra_repr"]
+    if owner is nn.Module or type(show) is not FunctionType:
+        return ""
+    if owner.__module__.startswith("torch."):
+        # It may need what only an object of the class has, such as an iterator.
+        stand_in = object.__new__(owner)
+    else:
+        stand_in = _StandIn()
+        stand_in.class_stood_for = type(module)
+    object.__setattr__(stand_in, "__dict__", _fields_with_originals(module))
+    try:
+        return str(show(stand_in))
+    except Exception:  # noqa: BLE001 (a user's extra_repr must not break a capture)
+        return ""
+
+
+class _StandIn:
+    """Has the fields of a module, and the methods and constants of its class."""
+
+    __slots__ = ("__dict__", "class_stood_for")
+    class_stood_for: type
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        # `super` asks for it.
+        return self.class_stood_for
+
+    def __getattr__(self, name: str) -> Any:
+        for members_of in (own_parameters, own_buffers, own_modules):
+            if name in (members := members_of(self)):
+                return members[name]
+        found = getattr_static(self.class_stood_for, name)
+        if isinstance(found, (FunctionType, classmethod, staticmethod)):
+            return found.__get__(self, self.class_stood_for)
+        if hasattr(type(found), "__get__"):
+            raise AttributeError(name)
+        return found
+
+
+def _fields_with_originals(module: nn.Module) -> dict[str, Any]:
+    """The fields of a module, with the tensor behind each parametrization under the name of its result."""
+    fields, parametrized = fields_of(module), own_modules(module).get("parametrizations")
+    if parametrized is None:
+        return fields
+    originals = {
+        name: next(iter([*own_parameters(each).values(), *own_buffers(each).values()]), None)
+        for name, each in own_modules(parametrized).items()
+    }
+    return {**fields, **originals}
+
+
+def _at_every_path(root: nn.Module) -> list[Placed]:
+    """Every module at every path; none if these have no end, as where modules contain each other."""
+    found: list[Placed] = []
+    pending = [("", root, 0)]
+    while pending:
+        path, module, depth = pending.pop()
+        if depth > _DEEPEST or len(found) > _MOST_PATHS:
+            return []
+        found.append(Placed(path, module))
+        pending += _children(path, module, depth)
+    return found
+
+
+def _at_first_path(root: nn.Module) -> list[Placed]:
+    """Every module once.
+
+    Raises:
+        CaptureError: the modules are nested too deeply.
+    """
+    found: list[Placed] = []
+    seen: set[int] = set()
+    pending = [("", root, 0)]
+    while pending:
+        path, module, depth = pending.pop()
+        if id(module) in seen:
+            continue
+        if depth > _DEEPEST:
+            raise CaptureError("the modules are nested too deeply")
+        seen.add(id(module))
+        found.append(Placed(path, module))
+        pending += _children(path, module, depth)
+    return found
+
+
+def _children(path: str, module: nn.Module, depth: int) -> list[tuple[str, nn.Module, int]]:
+    """The modules right below one, the last first."""
+    children = own_modules(module)
+    if not children:
+        return []
+    start = f"{path}." if path else ""
+    return [(start + name, child, depth + 1) for name, child in children.items() if child is not None][::-1]
+
+
+def _named(
+    members_of: Callable[[object], Mapping[str, torch.Tensor | None]], modules: Iterable[Placed]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    for path, module in modules:
+        # Most modules have none, or no buffers.
+        if tensors := members_of(module):
+            start = f"{path}." if path else ""
+            yield from [(start + name, tensor) for name, tensor in tensors.items() if tensor is not None]

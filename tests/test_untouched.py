@@ -1,0 +1,296 @@
+"""No public call runs what a model overrides, or changes what a training has."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn.utils import parametrizations, parametrize  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+import gradir  # noqa: E402
+
+PUBLIC = [name for name in dir(nn.Module) if not name.startswith("_") and name != "forward"]
+
+
+class Net(nn.Module):
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.first = layers[0]
+        self.rest = nn.Sequential(*layers[1:])
+
+    def forward(self, x):
+        return self.rest(self.first(x))
+
+
+def shadowed(*, by_class: bool) -> nn.Module:
+    """A model that has something else under every public name of a module, in its class or as an attribute."""
+
+    def refused(*args, **kwargs):
+        raise AssertionError("called what the model overrides")
+
+    class Odd(Net):
+        pass
+
+    model = Odd(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    # A model that cannot register a hook cannot be used at all.
+    for name in PUBLIC:
+        setattr(Odd, name, refused) if by_class else vars(model).__setitem__(name, [1, 2])
+    return model
+
+
+def every_call(model: nn.Module, run: Callable[[], Any]) -> Iterator[Callable[[], object]]:
+    """Every public call on a forward that was recorded, or was not."""
+    with gradir.record(model, flow=True, sources=True) as rec:
+        loss = run()
+    yield partial(gradir.capture, loss)
+    yield partial(gradir.capture, loss, model=model)
+    yield partial(rec.capture, loss)
+    yield rec.forward
+    yield partial(rec.explain, loss, values=False)
+    yield partial(rec.explain, loss, values=True)
+    yield partial(rec.verify, loss, keep_graph=True)
+    yield partial(gradir.verify, loss, model=model, keep_graph=True)
+    yield partial(gradir.verify, loss, keep_graph=True)
+    yield loss.backward
+
+
+@pytest.mark.parametrize("by_class", [False, True])
+def test_a_module_may_shadow_every_public_name(by_class: bool) -> None:
+    model = shadowed(by_class=by_class)
+    x = torch.ones(2, 3)
+    for call in every_call(model, lambda: model(x).sum()):
+        call()
+    with gradir.record(model) as rec:
+        loss = model(x).sum()
+    graph = rec.capture(loss)
+    assert list(graph.scopes) == ["", "first", "rest", "rest.0"]
+    assert {name for node in graph.nodes.values() if node.role == "parameter" for name in node.names} == {
+        "first.weight",
+        "first.bias",
+        "rest.0.weight",
+        "rest.0.bias",
+    }
+    with gradir.record() as rec:
+        loss = model(x).sum()
+    assert rec.capture(loss).scopes.keys() == graph.scopes.keys()
+
+
+def test_a_model_may_keep_its_layers_in_a_list_called_modules() -> None:
+    class Listed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.modules = [nn.Linear(3, 4), nn.Linear(4, 1)]
+
+        def forward(self, x):
+            for module in self.modules:
+                x = module(x)
+            return x
+
+    model = Listed()
+    for call in every_call(model, lambda: model(torch.ones(2, 3)).sum()):
+        call()
+    with gradir.record(model, flow=True) as rec:
+        loss = model(torch.ones(2, 3)).sum()
+    (cause,) = rec.explain(loss).causes
+    assert cause.kind == "not_registered"
+
+
+def test_the_names_of_a_model_are_those_of_its_structure() -> None:
+    class Own(nn.Sequential):
+        def named_modules(self, memo=None, prefix="", remove_duplicate=True):
+            raise AssertionError
+
+        named_parameters = named_buffers = named_modules
+
+    model = Own()
+    model.add_module("wrapped", nn.Sequential(nn.Linear(2, 2)))
+    graph = gradir.capture(model, torch.ones(1, 2))
+    assert list(graph.scopes) == ["", "wrapped", "wrapped.0"]
+
+
+def test_a_property_or_a_parametrization_is_not_asked_for_the_details_of_a_module() -> None:
+    class Sharded(nn.Linear):
+        def __init__(self) -> None:
+            nn.Module.__init__(self)
+            self.in_features = self.out_features = 2
+            self.part, self.bias = nn.Parameter(torch.ones(2, 2)), nn.Parameter(torch.ones(2))
+
+        @property
+        def weight(self):
+            raise RuntimeError("gather first")
+
+        def extra_repr(self):
+            return f"{super().extra_repr()}, of {self.name_of()}"
+
+        def name_of(self):
+            return "two parts"
+
+        def forward(self, x):
+            return nn.functional.linear(x, self.part, self.bias)
+
+    class Asking(Sharded):
+        def extra_repr(self):
+            return f"{self.weight}"
+
+    model = nn.Sequential(Sharded(), Asking(), noisy_of(nn.Linear(2, 2)))
+    with gradir.record(model) as rec:
+        loss = model(torch.ones(1, 2)).sum()
+    random = torch.get_rng_state()
+    scopes = rec.capture(loss).scopes
+    assert torch.equal(random, torch.get_rng_state())
+    linear = "in_features=2, out_features=2, bias=True"
+    assert [scopes[path].detail for path in "012"] == [f"{linear}, of two parts", "", linear]
+
+
+def test_modules_that_share_modules_level_by_level_are_named_once() -> None:
+    model: nn.Module = nn.Linear(1, 1)
+    for _ in range(40):
+        model = nn.Sequential(model, model)
+    graph = gradir.capture(torch.ones(1, requires_grad=True).exp(), model=model)
+    assert len(graph.scopes) == 41
+
+
+class Noise(nn.Module):
+    def forward(self, weight):
+        return weight + 0.1 * torch.randn_like(weight)
+
+
+class Fading(torch.autograd.Function):
+    """Draws random numbers in its backward."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * torch.rand(())
+
+
+class Faded(nn.Module):
+    def forward(self, x):
+        return Fading.apply(x)
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, inner: nn.Module, **options: Any) -> None:
+        super().__init__()
+        self.inner, self.options = inner, options
+
+    def forward(self, x):
+        return checkpoint(self.inner, x, **self.options)
+
+
+def noisy_of(layer: nn.Linear) -> nn.Linear:
+    for name in ("weight", "bias"):
+        parametrize.register_parametrization(layer, name, Noise())
+    return layer
+
+
+def inner() -> nn.Module:
+    return nn.Sequential(parametrizations.spectral_norm(nn.Linear(3, 4)), nn.BatchNorm1d(4), nn.Dropout(0.5))
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "noise": lambda: noisy_of(nn.Linear(3, 4)),
+    "spectral norm": lambda: parametrizations.spectral_norm(nn.Linear(3, 4)),
+    "old spectral norm": lambda: nn.utils.spectral_norm(nn.Linear(3, 4)),
+    "weight norm": lambda: parametrizations.weight_norm(nn.Linear(3, 4)),
+    "old weight norm": lambda: nn.utils.weight_norm(nn.Linear(3, 4)),
+    "orthogonal": lambda: parametrizations.orthogonal(nn.Linear(3, 4)),
+    "lazy": lambda: nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d()),
+    "checkpoint": lambda: Checkpointed(inner(), use_reentrant=False),
+    "checkpoint of new random numbers": lambda: Checkpointed(
+        inner(), use_reentrant=False, preserve_rng_state=False, determinism_check="none"
+    ),
+    "reentrant checkpoint": lambda: Checkpointed(inner(), use_reentrant=True),
+    "custom function": lambda: nn.Sequential(nn.Linear(3, 4), Faded()),
+    "compiled": lambda: torch.compile(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)), backend="eager"),
+    "compiled ahead": lambda: torch.compile(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)), backend="aot_eager"),
+    "dropout": lambda: nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5)),
+}
+
+
+@pytest.fixture
+def process_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    # torch puts the rank in front of every error from then on.
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+CALLS: dict[str, Callable[[nn.Module, Any, Any, Any], object]] = {
+    "capture": lambda model, loss, rec, optimizer: gradir.capture(loss, model=model),
+    "verify": lambda model, loss, rec, optimizer: gradir.verify(loss, model=model),
+    "verify alone": lambda model, loss, rec, optimizer: gradir.verify(loss),
+    "record capture": lambda model, loss, rec, optimizer: rec.capture(loss),
+    "record flow capture": lambda model, loss, rec, optimizer: rec.capture(loss),
+    "record flow explain": lambda model, loss, rec, optimizer: rec.explain(loss, values=False, optimizer=optimizer),
+    "record flow values": lambda model, loss, rec, optimizer: rec.explain(loss, values=True, optimizer=optimizer),
+    "record flow forward": lambda model, loss, rec, optimizer: rec.forward(),
+    "record verify": lambda model, loss, rec, optimizer: rec.verify(loss),
+}
+
+
+def trained(make: Callable[[], nn.Module], call: str, *, distributed: bool) -> dict[str, Any]:
+    """All that two steps of training leave, with a call of gradir's between each forward and its backward."""
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    model = make()
+    x = torch.randn(6, 3, requires_grad=True)
+    model(x)
+    if distributed:
+        model = nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.Adam(model.parameters())
+    for _ in range(2):
+        optimizer.zero_grad()
+        recorder = gradir.record(model, flow="flow" in call) if call.startswith("record") else None
+        with recorder or nullcontext():
+            loss = model(x).square().mean()
+        if call:
+            CALLS[call](model, loss, recorder, optimizer)
+        loss.backward()
+        optimizer.step()
+    return {
+        "model": dict(model.state_dict()),
+        "gradients": {name: parameter.grad for name, parameter in model.named_parameters()},
+        "optimizer": optimizer.state_dict(),
+        "random": torch.get_rng_state(),
+    }
+
+
+def differing(one: Any, other: Any, path: str = "") -> list[str]:
+    if isinstance(one, dict):
+        assert one.keys() == other.keys(), path
+        return [found for key in one for found in differing(one[key], other[key], f"{path}.{key}")]
+    if isinstance(one, list):
+        return [
+            found for at, pair in enumerate(zip(one, other, strict=True)) for found in differing(*pair, f"{path}.{at}")
+        ]
+    same = torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+    return [] if same else [path]
+
+
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+@pytest.mark.filterwarnings("ignore")
+def test_a_training_is_the_same_bit_by_bit_with_every_public_call(make: Callable[[], nn.Module]) -> None:
+    alone = trained(make, "", distributed=False)
+    assert {call: found for call in CALLS if (found := differing(alone, trained(make, call, distributed=False)))} == {}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("process_group")
+def test_a_distributed_training_is_the_same_bit_by_bit_with_every_public_call() -> None:
+    alone = trained(inner, "", distributed=True)
+    assert {call: found for call in CALLS if (found := differing(alone, trained(inner, call, distributed=True)))} == {}
