@@ -173,7 +173,7 @@ class Assembly:
                     tuple(inputs),
                     outputs,
                     anatomy.attributes(key) if anatomy.attributes else NOTHING,
-                    reader.read(key, anatomy, node_id, outputs) if anatomy.slots else (),
+                    reader.read(key, anatomy, node_id) if anatomy.slots else (),
                     None,
                     anatomy.opaque,
                     None if sources is None else sources.source(sequence_number(key)),

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from itertools import compress
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import torch
 
-from gradir.frontends.pytorch.private import PACKED, SAVED, SHOWS_SAVED, output_nr_of, storage_handle, version_of
+from gradir.frontends.pytorch.private import (
+    PACKED,
+    SAVED,
+    SHOWS_SAVED,
+    output_nr_of,
+    storage_handle,
+    version_of,
+    without_dispatch_modes,
+)
 from gradir.frontends.pytorch.reading.anatomy import Anatomy, Slot
 from gradir.frontends.pytorch.reading.metadata import dtype_name, layout_name, shape_of
 from gradir.frontends.pytorch.reading.scalars import PROBES, number_of
 from gradir.frontends.pytorch.reading.tensors import PLAIN, Owned, TensorNodes, held_by
-from gradir.frontends.pytorch.reading.unpacked import as_shown
+from gradir.frontends.pytorch.reading.unpacked import as_shown, clears_what_is_read
 from gradir.frontends.pytorch.reading.walk import GradFn
-from gradir.ir import AttrValue, Ref, Saved, TensorMeta
+from gradir.ir import AttrValue, Ref, Saved
 from gradir.ir.ids import storage_key
 from gradir.ir.model import Shape
 
@@ -73,7 +82,7 @@ class SavedReader:
         self.layouts: dict[Ref, str] = {}
         self.numbers: dict[str, dict[str, AttrValue]] = {}
 
-    def read(self, fn: GradFn, anatomy: Anatomy, node_id: str, outputs: tuple[TensorMeta, ...]) -> tuple[Saved, ...]:
+    def read(self, fn: GradFn, anatomy: Anatomy, node_id: str) -> tuple[Saved, ...]:
         """Every saved slot of a grad_fn."""
         try:
             packed = anatomy.packed(fn)
@@ -84,12 +93,13 @@ class SavedReader:
         read: list[Saved | None] = []
         for slot, raw in zip(anatomy.slots, packed, strict=False):
             if raw.__class__ is tuple:
-                read += [self._read(fn, node_id, outputs, *entry) for entry in _numbered(slot, raw)]
+                read += [self._read(fn, node_id, *entry, raw) for entry in _numbered(slot, raw)]
             else:
-                read.append(self._read(fn, node_id, outputs, slot, raw))
+                read.append(self._read(fn, node_id, slot, raw, None))
         return tuple(filter(None, read))
 
-    def _read(self, fn: GradFn, node_id: str, outputs: tuple[TensorMeta, ...], slot: Slot, raw: Any) -> Saved | None:
+    def _read(self, fn: GradFn, node_id: str, slot: Slot, raw: Any, siblings: tuple[Any, ...] | None) -> Saved | None:
+        """Read what is saved in a slot, or in one of the ``siblings`` in it."""
         name, _, unpacked = slot
         try:
             if raw.unpack_hook is not None:
@@ -119,7 +129,7 @@ class SavedReader:
             if probe is not None:
                 self._note_number(tensor, probe, node_id, name)
             known = self._placed.get(id(tensor))
-            origin = Ref(known, 0) if known is not None else _own_output(name, shape, node_id, outputs)
+            origin = Ref(known, 0) if known is not None else _own_output(fn, node_id, unpacked, raw, siblings)
         else:
             producer = self._ids.get(grad_fn)
             origin = None if producer is None else Ref(producer, output_nr_of(tensor))
@@ -164,13 +174,17 @@ class SavedReader:
         return size, owner
 
 
-def _own_output(name: str, shape: Shape | None, node_id: str, outputs: tuple[TensorMeta, ...]) -> Ref | None:
-    # torch saves an output without its grad_fn, in a slot named after the output's number.
-    digits = name.removeprefix("result") or "0"
-    if digits == name or not digits.isdecimal():
+def _own_output(fn: GradFn, node_id: str, name: str, raw: Any, siblings: tuple[Any, ...] | None) -> Ref | None:
+    """The output of a function itself that it saved, which torch saves without its grad_fn and unpacks with it."""
+    entries = (raw,) if siblings is None else siblings
+    if clears_what_is_read(fn) or any(getattr(entry, "unpack_hook", raw) is not None for entry in entries):
         return None
-    number = int(digits)
-    return Ref(node_id, number) if number < len(outputs) and outputs[number].shape == shape else None
+    # What was freed or changed raises. A class of tensors is not told.
+    with suppress(RuntimeError), without_dispatch_modes():
+        unpacked: Any = getattr(fn, name)
+        tensor = unpacked if siblings is None else next(compress(unpacked, (entry is raw for entry in siblings)))
+        return Ref(node_id, output_nr_of(tensor)) if tensor.grad_fn is fn else None
+    return None
 
 
 def _numbered(slot: Slot, entries: tuple[object, ...]) -> Iterator[tuple[Slot, object]]:

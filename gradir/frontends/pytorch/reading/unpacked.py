@@ -16,7 +16,7 @@ from gradir.frontends.pytorch.reading.reach import class_of
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.ir import Saved
 
-__all__ = ["Shown", "as_shown"]
+__all__ = ["Shown", "as_shown", "clears_what_is_read"]
 
 _DISPATCH: Final = "__torch_dispatch__"
 """What a subclass of tensors runs when it is unpacked, be there a hook or not."""
@@ -62,6 +62,11 @@ def as_shown(fn: GradFn, name: str, raw: Any) -> Any:
     return tuple(shown) if entries is raw else shown[0]
 
 
+def clears_what_is_read(fn: GradFn) -> bool:
+    """Whether a custom Function frees what it saved when that is read."""
+    return getattr(class_of(fn), "clear_saved_tensors_on_access", False) is True
+
+
 def _refused(fn: GradFn, name: str, raw: Any, error: BaseException) -> Shown | Saved:
     """What is known of what cannot be unpacked."""
     told = str(error)
@@ -83,7 +88,7 @@ def _unpacked(fn: GradFn, name: str) -> Any:
         _Stopped: something was.
         RuntimeError: it cannot be unpacked.
     """
-    if getattr(class_of(fn), "clear_saved_tensors_on_access", False) is True:
+    if clears_what_is_read(fn):
         raise _Stopped(_DISPATCH)
     # A profiler or a debugger of the program's is left alone.
     for current, watch in ((sys.getprofile, sys.setprofile), (sys.gettrace, sys.settrace)):

@@ -14,6 +14,7 @@ from torch.autograd.function import FunctionCtx
 from gradir.errors import CaptureError, warn
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.reach import backward_code, class_of, hiding_functions, is_torchs_own, names_in
+from gradir.frontends.pytorch.reading.unpacked import clears_what_is_read
 from gradir.frontends.pytorch.reading.walk import GradFn
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def refuse_what_runs_once(live: LiveGraph) -> None:
 
 def _why_once(fn: GradFn) -> tuple[str, str]:
     cls: Any = class_of(fn)
-    if getattr(cls, "clear_saved_tensors_on_access", False) is True:
+    if clears_what_is_read(fn):
         return "has clear_saved_tensors_on_access, and can read what it saved once", ""
     if _donates(cls):
         return (
