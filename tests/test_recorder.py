@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -10,6 +13,7 @@ from tensors import leaf  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
+from gradir.ir.totals import totals  # noqa: E402
 
 nn = torch.nn
 
@@ -182,3 +186,55 @@ def test_the_parameters_of_a_module_that_ran_inside_a_custom_function_are_hidden
 
     graph = gradir.capture(Outer(), leaf(1, 2))
     assert {(cut.scope, cut.kind) for cut in graph.cuts} == {("inner", "hidden"), ("outside", "unreached")}
+
+
+def storages(graph: gradir.Graph) -> tuple[int, list[str]]:
+    """The bytes that are saved, and the buffers beside them."""
+    return totals(graph).saved_bytes, [node.id for node in graph.nodes.values() if node.role == "buffer"]
+
+
+def weights_computed(model: nn.Module) -> dict[str, Any]:
+    return {name: parameter - 0.1 for name, parameter in model.named_parameters()}
+
+
+def weights_averaged(model: nn.Module) -> dict[str, Any]:
+    return {name: parameter.detach() * 0.9 for name, parameter in model.named_parameters()}
+
+
+def weights_made(model: nn.Module) -> dict[str, Any]:
+    code = torch.ones(2, requires_grad=True)
+    return {name: code.sum().expand(parameter.shape) for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("weights", [weights_computed, weights_averaged, weights_made])
+@pytest.mark.parametrize("inside", [True, False])
+def test_what_takes_the_place_of_a_parameter_is_not_one_of_the_module(
+    weights: Callable[..., Any], inside: bool
+) -> None:
+    model = nn.Sequential(nn.Linear(32, 64), nn.Tanh(), nn.Linear(64, 1))
+    x = torch.ones(2, 32, requires_grad=True)
+    with gradir.record(model) as rec:
+        loss = torch.func.functional_call(model, weights(model), (x,)).sum()
+        recorded = rec.capture(loss) if inside else None
+    recorded, plain = recorded or rec.capture(loss), gradir.capture(loss, model=model)
+    assert storages(recorded) == storages(plain)
+    assert storages(plain)[1] == []
+    assert [cut.names for cut in recorded.cuts] == [cut.names for cut in plain.cuts]
+
+
+def test_a_step_of_meta_learning_saves_the_same_recorded_or_not() -> None:
+    model = nn.Linear(64, 64)
+    x = torch.ones(4, 64)
+    with gradir.record(model) as rec:
+        loss = model(x).square().mean()
+        gradients = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
+        fast = {name: p - 0.1 * g for (name, p), g in zip(model.named_parameters(), gradients, strict=True)}
+        outer = torch.func.functional_call(model, fast, (x,)).square().mean()
+    assert storages(rec.capture(outer)) == storages(gradir.capture(outer, model=model))
+
+
+def test_a_computed_tensor_in_the_place_of_a_buffer_is_not_the_modules() -> None:
+    model = nn.Module()
+    model.register_buffer("hidden", torch.ones(8, requires_grad=True).exp())
+    (slot,) = gradir.capture(model.hidden.sin(), model=model).nodes["sin:1"].saved
+    assert (slot.origin, slot.storage) == (gradir.ir.Ref("exp:1", 0), "exp:1.result")

@@ -28,6 +28,7 @@ from gradir.frontends.pytorch.reading.scopes import scope_table
 from gradir.frontends.pytorch.reading.tensors import (
     NamedTensors,
     Owned,
+    is_own,
     modules_below,
     modules_of,
 )
@@ -322,7 +323,7 @@ class Recorder:
             if frame is not None and frame.parameters:
                 now = own_parameters(frame.module)
                 for name, tensor in frame.parameters:
-                    if tensor is not None and now.get(name) is not tensor:
+                    if tensor is not None and now.get(name) is not tensor and is_own(tensor):
                         found.setdefault(id(tensor), _Temporary(tensor, frame.module, name))
         return found
 
@@ -362,7 +363,7 @@ class Recorder:
             return
         usual = dict(frame.parameters)
         for name, tensor in own_parameters(module).items():
-            if tensor is not None and usual.get(name) is not tensor:
+            if tensor is not None and usual.get(name) is not tensor and is_own(tensor):
                 # It has this one only while it runs, as when each process keeps a part of each parameter.
                 self._temporary[id(tensor)] = _Temporary(tensor, module, name)
 

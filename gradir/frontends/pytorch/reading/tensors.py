@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from gradir.errors import CaptureError
-from gradir.frontends.pytorch.private import name_of, storage_handle
+from gradir.frontends.pytorch.private import name_of, storage_handle, without_overrides
 from gradir.frontends.pytorch.reading.members import modules_at, named_tensors_at
 from gradir.frontends.texts import plain_text, plain_texts, text_of
 from gradir.protocols import Names
@@ -24,6 +24,7 @@ __all__ = [
     "Owned",
     "TensorNodes",
     "held_by",
+    "is_own",
     "modules_below",
     "modules_of",
     "named_tensors",
@@ -86,7 +87,8 @@ def modules_below(roots: Mapping[str, nn.Module]) -> Modules:
         shown = [f"{prefix}.{path}" if prefix and path else prefix or path for path, _ in modules]
         for path, (_, module) in zip(plain_texts(shown), modules, strict=True):
             paths.setdefault(module, path)
-        tensors = list(named_tensors_at(modules))
+        with without_overrides():
+            tensors = [(name, tensor) for name, tensor in named_tensors_at(modules) if tensor.is_leaf]
         names = plain_texts([f"{prefix}.{name}" if prefix else name for name, _ in tensors])
         for full, (_, tensor) in zip(names, tensors, strict=True):
             if id(tensor) in found:
@@ -99,6 +101,11 @@ def modules_below(roots: Mapping[str, nn.Module]) -> Modules:
     for key, more in others.items():
         found[key] = found[key]._replace(names=(*found[key].names, *more))
     return Modules(roots, paths, list(found.values()))
+
+
+def is_own(tensor: torch.Tensor) -> bool:
+    """Whether a tensor in the place of a parameter is one, and not computed: as a hypernetwork does, or an average."""
+    return tensor.is_leaf and (tensor.requires_grad or isinstance(tensor, nn.Parameter))
 
 
 class TensorNodes:
