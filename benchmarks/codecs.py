@@ -48,7 +48,12 @@ def layers(count: int) -> Graph:
 def document(graph: Graph) -> Document:
     """The records of a graph, as the raw codec takes them."""
     return Document(
-        "gir", "1.0", tuple(graph.nodes.values()), (), graph.producer, tuple(graph.scopes.values()), graph.cuts
+        format="gir",
+        version="1.0",
+        producer=graph.producer,
+        scopes=tuple(graph.scopes.values()),
+        cuts=graph.cuts,
+        nodes=tuple(graph.nodes.values()),
     )
 
 

@@ -29,7 +29,6 @@ EPOCH: Final = "1735689600"
 IN_WHEEL: Final = (
     "gradir/py.typed",
     "gradir/schemas/gir-1.0.schema.json",
-    "gradir/schemas/gir-compact-1.0.schema.json",
     "gradir_exporters/py.typed",
     "gradir_exporters/_page/page.js",
     "gradir_exporters/_page/style.css",

@@ -17,72 +17,37 @@ import msgspec
 from definitions import components
 from schema_change import breaking_changes
 
-from gradir.codecs.compact.layout import KEYS, KIND, KINDS, RANKS, TABLES, columns_of
 from gradir.codecs.document import FORMAT, Document
 from gradir.codecs.versions import NEWEST, RELEASED, Version
 from gradir.ir import Collective, Cut, Node, Producer, Rank, Saved, Scope, Source, TensorMeta
 from gradir.ir.fields import fields_of
 from gradir.ir.model import ROLES
 
-__all__ = ["COMPACT", "PUBLISHED", "compact_schema", "json_schema", "schema_text", "trouble"]
+__all__ = ["PUBLISHED", "json_schema", "schema_text", "trouble"]
 
 _FOLDER: Final = "schemas"
 _SUMS: Final = "SHA256SUMS"
 """The digests of the schemas that are never to change, in the form that sha256sum reads."""
 
 PUBLISHED: Final = f"{_FOLDER}/gir-{NEWEST}.schema.json"
-"""Where the schema of the JSON form is published, from the project's root."""
-
-COMPACT: Final = f"{_FOLDER}/gir-compact-{NEWEST}.schema.json"
-"""Where the schema of the compact form is published."""
-
-_UNSIGNED: Final = {"type": "array", "items": {"type": "integer", "minimum": 0}}
-_COLUMN: Final = {"type": "array", "items": {"type": "integer"}, "default": []}
+"""Where the schema of the document is published, from the project's root. It is that of both encodings."""
 
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of a document of the newest version."""
-    document, definitions = _generated(Document)
+    schemas, definitions = components(Document)
+    document = definitions.pop("Document", schemas[0])
     definitions["Node"]["properties"]["role"]["examples"] = list(ROLES)
-    return _published(PUBLISHED, f"GIR {NEWEST}, the gradir graph format", document, definitions)
-
-
-def compact_schema() -> dict[str, Any]:
-    """The JSON Schema of a compact document, with each packed column as the array of its integers."""
-    document, definitions = _generated(Document)
-    definitions["Node"]["properties"]["role"]["examples"] = list(ROLES)
-    parts: dict[str, Any] = dict.fromkeys(KEYS)
-    parts |= {key: document["properties"][key] for key in ("format", "version", "requires", "producer", *RANKS)}
-    for key in ("requires", "producer"):
-        # Only what JSON leaves out has a default.
-        parts[key] = {name: entry for name, entry in parts[key].items() if name != "default"}
-    parts["strings"] = {"type": "array", "items": {"type": "string"}, "minItems": 1, "prefixItems": [{"const": ""}]}
-    for name, record in TABLES.items():
-        kinds = {KINDS: {"type": "array", "items": {"$ref": f"#/$defs/{record.__name__}"}}}
-        columns = {column: _UNSIGNED if column == KIND else _COLUMN for column in columns_of(record)}
-        table = f"{record.__name__}Table"
-        parts[name] = {"$ref": f"#/$defs/{table}"}
-        definitions[table] = {"type": "object", "properties": kinds | columns, "required": [KINDS, KIND]}
-    document = {"type": "object", "properties": parts, "required": [key for key in parts if key not in RANKS]}
-    return _published(COMPACT, f"GIR {NEWEST}, the compact form with its columns unpacked", document, definitions)
-
-
-def _generated(*records: type) -> tuple[dict[str, Any], dict[str, Any]]:
-    schemas, definitions = components(*records)
-    return definitions.pop("Document", schemas[0]), definitions
-
-
-def _published(path: str, title: str, document: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
     head = {
         "format": {"const": FORMAT},
         "version": {"type": "string", "pattern": f"^{NEWEST.major}\\.(0|[1-9][0-9]*)$"},
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": path.removeprefix(f"{_FOLDER}/"),
+        "$id": PUBLISHED.removeprefix(f"{_FOLDER}/"),
         **document,
         "properties": {**document["properties"], **head},
-        "title": title,
+        "title": f"GIR {NEWEST}, the gradir graph format",
         "$defs": dict(sorted(definitions.items())),
     }
 
@@ -98,10 +63,10 @@ def trouble(root: Path) -> Iterator[str]:
         digest, _, name = line.partition("  ")
         if hashlib.sha256((root / _FOLDER / name).read_bytes()).hexdigest() != digest:
             yield f"{_FOLDER}/{name} is published and must not change; a change needs a new version"
-    for path, schema in ((PUBLISHED, json_schema()), (COMPACT, compact_schema())):
-        if not (root / path).exists() or (root / path).read_text(encoding="utf-8") != schema_text(schema):
-            yield f"{path} is not what the model says: run 'make schema' and review the change"
-        yield from _breaking(root, path, json.loads(schema_text(schema)))
+    text = schema_text(json_schema())
+    if not (root / PUBLISHED).exists() or (root / PUBLISHED).read_text(encoding="utf-8") != text:
+        yield f"{PUBLISHED} is not what the model says: run 'make schema' and review the change"
+    yield from _breaking(root, json.loads(text))
     yield from _undated(root)
 
 
@@ -117,19 +82,19 @@ def _undated(root: Path) -> Iterator[str]:
                 yield f"{record.__name__}: {field.key} is new after {NEWEST}: declare since which version it is there"
 
 
-def _breaking(root: Path, path: str, schema: Mapping[str, Any]) -> Iterator[str]:
-    previous = _previous(root, path)
+def _breaking(root: Path, schema: Mapping[str, Any]) -> Iterator[str]:
+    previous = _previous(root)
     if previous is None:
         return
     version, published = previous
     for change in breaking_changes(published, schema):
-        yield f"{path}: {change} since {version}, which needs version {NEWEST.major + 1}.0"
+        yield f"{PUBLISHED}: {change} since {version}, which needs version {NEWEST.major + 1}.0"
 
 
-def _previous(root: Path, path: str) -> tuple[Version, dict[str, Any]] | None:
+def _previous(root: Path) -> tuple[Version, dict[str, Any]] | None:
     """The schema of the version before, where it is one of the same major version."""
     for version in reversed(RELEASED[:-1]):
-        older = root / path.replace(str(NEWEST), str(version))
+        older = root / PUBLISHED.replace(str(NEWEST), str(version))
         if version.major == NEWEST.major and older.exists():
             return version, json.loads(older.read_text(encoding="utf-8"))
     return None
@@ -138,8 +103,7 @@ def _previous(root: Path, path: str) -> tuple[Version, dict[str, Any]] | None:
 def main(arguments: list[str]) -> int:
     """Write or check the published schemas below the current directory."""
     if arguments == ["--write"]:
-        for path, schema in ((PUBLISHED, json_schema()), (COMPACT, compact_schema())):
-            Path(path).write_text(schema_text(schema), encoding="utf-8")
+        Path(PUBLISHED).write_text(schema_text(json_schema()), encoding="utf-8")
         return 0
     if arguments != ["--check"]:
         sys.stderr.write("usage: python schemas/gir_schemas.py --write|--check\n")

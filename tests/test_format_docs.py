@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 from documented_writer import compact, text
+from gradir.codecs.compact.layout import KEYS, columns_of
 from hypothesis import given
 from samples import chain, everything, hostile
 from strategies import graphs
 
 import gradir
 from gradir.codecs import codec
-from gradir.codecs.compact.layout import KEYS, columns_of
 from gradir.codecs.compression import compression_of
 from gradir.codecs.document import MAGIC
 from gradir.codecs.versions import RELEASED

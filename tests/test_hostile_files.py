@@ -10,24 +10,22 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 from pathlib import Path
 
 import msgpack
 import pytest
 from bombs import bombs
-from hostile_forms import FORMS, MEMORY_PER_BYTE, PROMISED_PER_BYTE, encoded, peak_of, read, result_of
+from hostile_forms import FORMS, MEMORY_PER_BYTE, encoded, peak_of, read, result_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from samples import chain, everything, hostile
 from strategies import graphs
 
 import gradir
 from gradir import codecs
 from gradir.cli import main
-from gradir.codecs.compact.layout import columns_of
-from gradir.codecs.document import MAGIC
-from gradir.errors import FormatError
+from gradir.codecs.strict import check_canonical
 from gradir.ir import Graph, Node
 
 
@@ -53,35 +51,36 @@ def edited(draw: st.DrawFn, data: bytes) -> bytes:
     return bytes(edited)
 
 
+def check_law(graph: Graph) -> None:
+    """Whatever is loaded can be saved in every encoding and compression, and loads as an equal graph."""
+    known = replace(graph, read_from="", unknown="")
+    for encoding, compression in FORMS:
+        data = codecs.encode(graph, encoding, compression, lossy=True)
+        again = gradir.loads(data)
+        assert again == known
+        assert codecs.encode(again, encoding, compression) == data
+        assert check_canonical(data) == known
+
+
+@given(graphs(), st.sampled_from(FORMS))
+def test_a_loaded_graph_can_be_saved_in_every_form(graph: Graph, form: tuple[str, str | None]) -> None:
+    check_law(gradir.loads(encoded(graph, form)))
+
+
+@pytest.mark.parametrize("name", bombs(10))
+def test_a_bomb_that_loads_can_be_saved_in_every_form(name: str) -> None:
+    found = read(bombs(300)[name])
+    if found is not None:
+        check_law(found)
+
+
 @settings(max_examples=300)
 @given(st.data(), st.sampled_from([everything(), hostile(), chain(30)]), st.sampled_from(FORMS))
 def test_damaged_files(data: st.DataObject, graph: Graph, form: tuple[str, str | None]) -> None:
     found = read(data.draw(edited(encoded(graph, form))))
     if found is None:
         return
-    # What can be read can be written and read again, in both encodings.
-    for encoding in ("json", "msgpack"):
-        assert gradir.loads(codecs.encode(found, encoding, lossy=True)).nodes == found.nodes
-
-
-@settings(max_examples=300)
-@given(st.data(), st.sampled_from([everything(), hostile(), chain(30)]), st.sampled_from(["json", "msgpack"]))
-def test_the_fast_readers_and_the_careful_ones_agree(data: st.DataObject, graph: Graph, encoding: str) -> None:
-    damaged = data.draw(edited(codecs.encode(graph, encoding)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gradir.codecs.json._PIECE", 100)
-        fast = graph_or_error(damaged)
-        patch.setattr("gradir.codecs.json._decode_by_lines", lambda _: None)
-        assert graph_or_error(damaged) == fast
-
-
-def graph_or_error(data: bytes) -> Graph | str:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return codecs.decode(data)
-        except FormatError as error:
-            return str(error)
+    check_law(found)
 
 
 @settings(max_examples=200)
@@ -97,12 +96,17 @@ def test_wrong_values_in_any_place(graph: Graph, data: st.DataObject) -> None:
         holder = inner
     wrong = [None, True, -1, 2**63, 2**65, 1e400, 0.5, "", "\x1b[2J", "\u202e", "a" * 10_000, [], [[]], {}, {"a": [{}]}]
     holder[key] = data.draw(st.sampled_from(wrong))
-    read(json.dumps(document).encode())
+    outcomes = [read(json.dumps(document).encode())]
+    if not isinstance(holder[key], int) or holder[key] < 2**64:
+        outcomes.append(read(msgpack.packb(document)))
+        assert outcomes[0] == outcomes[1]
+    if outcomes[0] is not None:
+        check_law(outcomes[0])
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes(data: bytes) -> None:
-    for start in (b"", b"{", MAGIC, b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd"):
+    for start in (b"", b"{", b"\x87\xa6format", b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd"):
         read(start + data)
 
 
@@ -123,20 +127,6 @@ def test_every_flipped_bit_of_a_compressed_file_is_noticed_or_harmless(form: tup
         data[at // 8] ^= 1 << at % 8
 
 
-@pytest.mark.parametrize(
-    ("column", "packed"),
-    [("id", b"\x01\xff"), ("scope", b"\x01\xff"), ("kind", b"\x01\xff")],
-)
-def test_a_compact_file_whose_columns_name_what_is_not_there(column: str, packed: bytes) -> None:
-    document = msgpack.unpackb(gradir.dumps(everything(), format="msgpack")[len(MAGIC) :])
-    columns = document["nodes"]
-    columns[column] = packed[:1] + packed[1:] * (len(columns[column]) - 1)
-    data = MAGIC + msgpack.packb(document)
-    for function in (codecs.decode, codecs.survey):
-        with pytest.raises(FormatError, match=rf"column nodes\.{column} names entry"):
-            function(data)
-
-
 @pytest.mark.parametrize("encoding", ["json", "msgpack"])
 def test_every_damaged_byte(encoding: str) -> None:
     data = bytearray(codecs.encode(everything(), encoding))
@@ -147,31 +137,11 @@ def test_every_damaged_byte(encoding: str) -> None:
         data[at] = was
 
 
-@pytest.mark.parametrize("column", columns_of(Node))
-@pytest.mark.parametrize("packed", [b"\x00", b"\x00\x01", b"\x03\x01\x01\x01", b"\x02\x01"])
-def test_a_column_of_no_width_is_refused_or_not_looked_at(column: str, packed: bytes) -> None:
-    document = msgpack.unpackb(gradir.dumps(everything(), format="msgpack")[len(MAGIC) :])
-    document["nodes"][column] = packed
-    assert read(MAGIC + msgpack.packb(document)) is None
-
-
-@pytest.mark.parametrize("key", ["in", "names"])
-@pytest.mark.parametrize("count", [50, 50_000])
-def test_a_kind_that_asks_for_more_than_there_is(key: str, count: int) -> None:
-    document = msgpack.unpackb(gradir.dumps(everything(), format="msgpack")[len(MAGIC) :])
-    kind = next(kind for kind in document["nodes"]["kinds"] if kind.get(key))
-    kind[key] += [hole for hole in kind[key] if hole is not None] * count
-    data = MAGIC + msgpack.packb(document)
-    for function in (codecs.decode, codecs.survey):
-        with pytest.raises(FormatError, match=rf"column nodes\.{key} has \d+ entries, not one per"):
-            function(data)
-
-
 def test_lone_surrogates_in_a_file() -> None:
     assert read(b'{"format":"gir","version":"1.0","nodes":[{"id":"a","op":"\\ud800"}]}') is None
-    packed = msgpack.unpackb(gradir.dumps(Graph.of([Node("a", op="b")]), format="msgpack")[len(MAGIC) :])
-    packed["nodes"]["kinds"][0]["op"] = "\ud800"
-    assert read(MAGIC + msgpack.packb(packed, unicode_errors="surrogatepass")) is None
+    packed = msgpack.unpackb(gradir.dumps(Graph.of([Node("a", op="b")]), format="msgpack"))
+    packed["nodes"][0]["op"] = "\ud800"
+    assert read(msgpack.packb(packed, unicode_errors="surrogatepass")) is None
 
 
 @pytest.mark.parametrize(
@@ -184,24 +154,7 @@ def test_deep_nesting_in_json(opening: bytes) -> None:
 
 @pytest.mark.parametrize("opening", [b"\x91", b"\x81\xa1a", b"\x81\xa6format\xa3gir\xa7version\xa31.0"])
 def test_deep_nesting_in_messagepack(opening: bytes) -> None:
-    assert read(MAGIC + opening * 100_000) is None
-
-
-@pytest.mark.parametrize(
-    "code", ["dc ffff", "dd ffffffff", "de ffff", "df ffffffff", "db ffffffff", "c6 ffffffff", "c9 ffffffff 01"]
-)
-def test_huge_declared_lengths(code: str) -> None:
-    part = bytes.fromhex(code)
-    whole = gradir.dumps(everything(), format="msgpack")
-    for data in (MAGIC + part, MAGIC + b"\x88\xa6format" + part, whole.replace(b"\xa5kinds\x9a", b"\xa5kinds" + part)):
-        assert peak_of(data) < 1 << 20
-    assert b"\xa5kinds\x9a" in whole
-
-
-def test_a_magic_number_alone_reserves_nothing() -> None:
-    with pytest.raises(gradir.FormatError):
-        gradir.loads(MAGIC)
-    assert peak_of(MAGIC) < 1 << 18
+    assert read(opening * 100_000) is None
 
 
 @pytest.mark.parametrize(
@@ -219,12 +172,6 @@ def test_memory_is_in_proportion_to_the_file(name: str, data: bytes) -> None:
 def test_memory_is_in_proportion_to_a_file_with_a_key_that_nobody_knows(name: str, data: bytes) -> None:
     data = data[:-1] + b',"later":0}'
     assert peak_of(data) < MEMORY_PER_BYTE * len(data) + (1 << 20), name
-
-
-def test_the_worst_document_found_keeps_the_promise() -> None:
-    # So many nodes that their dict has just grown, in the fewest bytes, with ids as long as they may be.
-    data = bombs(88_000)["compact wide ids"]
-    assert 80 * len(data) < peak_of(data) < PROMISED_PER_BYTE * len(data) + (1 << 20)
 
 
 @pytest.mark.parametrize("encoding", ["json", "msgpack"])

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from document_trees import compact_bytes, json_bytes, parsed_compact, parsed_json
+from document_trees import json_bytes, msgpack_bytes, parsed_json, parsed_msgpack
 from mutant_checks import checked, quietly
 from mutant_sources import good_document, graphs
 from mutants import KINDS, mutant, mutated
@@ -39,7 +39,7 @@ def test_a_seed_gives_one_mutant(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("encoding", "parsed", "spelled"), [("json", parsed_json, json_bytes), ("msgpack", parsed_compact, compact_bytes)]
+    ("encoding", "parsed", "spelled"), [("json", parsed_json, json_bytes), ("msgpack", parsed_msgpack, msgpack_bytes)]
 )
 def test_a_tree_is_its_document(encoding: str, parsed: Callable[..., object], spelled: Callable[..., bytes]) -> None:
     for number in range(len(graphs())):

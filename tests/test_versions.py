@@ -13,7 +13,7 @@ from typing import Any
 import jsonschema
 import msgpack
 import pytest
-from gir_schemas import COMPACT, PUBLISHED, compact_schema, json_schema, schema_text, trouble
+from gir_schemas import PUBLISHED, json_schema, schema_text, trouble
 from hypothesis import given
 from samples import everything, hostile
 from schema_change import breaking_changes
@@ -22,9 +22,6 @@ from strategies import graphs
 import gradir
 from gradir import codecs
 from gradir.codecs import document, versions
-from gradir.codecs.compact.columns import unpack
-from gradir.codecs.compact.layout import KINDS, TABLES
-from gradir.codecs.document import MAGIC
 from gradir.codecs.versions import NEWEST, RELEASED, Version
 from gradir.errors import FormatError, GradirWarning
 from gradir.ir import Graph, Node, Scope
@@ -32,7 +29,6 @@ from gradir.ir import Graph, Node, Scope
 ROOT = Path(__file__).parents[1]
 OLD_FILES = Path(__file__).parent / "versions"
 EVERY_FILE = sorted(OLD_FILES.glob("*/*.gir"))
-COMPACT_VALIDATOR = jsonschema.Draft202012Validator(json.loads((ROOT / COMPACT).read_text()))
 
 
 def version_of(path: Path) -> Version:
@@ -41,13 +37,9 @@ def version_of(path: Path) -> Version:
     return version
 
 
-def unpacked(data: bytes) -> Any:
-    """A compact document as its schema describes it."""
-    document = msgpack.unpackb(data[len(MAGIC) :])
-    for table in TABLES:
-        columns = {name: column for name, column in document[table].items() if name != KINDS}
-        document[table] |= {name: list(unpack(column)) for name, column in columns.items()}
-    return document
+def plain(data: bytes) -> Any:
+    """A document as plain data."""
+    return json.loads(data) if data.startswith(b"{") else msgpack.unpackb(data)
 
 
 def test_there_are_files_of_every_version_in_both_encodings() -> None:
@@ -74,17 +66,14 @@ def test_every_version_is_read_and_rewritten_byte_for_byte(path: Path) -> None:
 
 @pytest.mark.parametrize("path", EVERY_FILE, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_every_version_fits_its_schema_and_the_newest(path: Path) -> None:
-    data = path.read_bytes()
-    if ".msgpack." in path.name:
-        COMPACT_VALIDATOR.validate(unpacked(data))
-        return
+    document = plain(path.read_bytes())
     # Nothing in a document of a version is newer than the version says.
     for version in RELEASED:
         schema = json.loads((ROOT / f"schemas/gir-{version}.schema.json").read_text())
-        jsonschema.validate(json.loads(data), schema)
+        jsonschema.validate(document, schema)
         if version == version_of(path):
             closed = _closed(schema)
-            jsonschema.validate(json.loads(data), closed)
+            jsonschema.validate(document, closed)
 
 
 def _closed(schema: Any) -> Any:
@@ -99,30 +88,8 @@ def _closed(schema: Any) -> Any:
 @given(graphs())
 def test_the_lowest_version_that_can_express_a_graph_is_stamped(graph: Graph) -> None:
     stamped = json.loads(gradir.dumps(graph))["version"]
-    assert stamped == unpacked(gradir.dumps(graph, format="msgpack"))["version"]
     schema = _closed(json.loads((ROOT / f"schemas/gir-{stamped}.schema.json").read_text()))
     jsonschema.validate(json.loads(gradir.dumps(graph)), schema)
-
-
-@given(graphs())
-def test_the_compact_schema_accepts_what_is_written(graph: Graph) -> None:
-    COMPACT_VALIDATOR.validate(unpacked(gradir.dumps(graph, format="msgpack")))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"strings": []},
-        {"strings": ["x"]},
-        {"nodes": {}},
-        {"nodes": {"kinds": [{"id": "", "out": 1}], "kind": []}},
-        {"nodes": {"kinds": [], "kind": [-1]}},
-        {"requires": [1]},
-    ],
-)
-def test_the_compact_schema_refuses_what_cannot_be_read(change: dict[str, object]) -> None:
-    document = unpacked(gradir.dumps(everything(), format="msgpack"))
-    assert not COMPACT_VALIDATOR.is_valid(document | change)
 
 
 def future(version: str) -> dict[str, bytes]:
@@ -131,11 +98,7 @@ def future(version: str) -> dict[str, bytes]:
     text = json.loads(gradir.dumps(Graph.of([Node("a")], [Scope("m")]))) | new | {"version": version}
     text["nodes"][0] |= new
     text["scopes"][0] |= new
-    packed = msgpack.unpackb(gradir.dumps(Graph.of([Node("a")], [Scope("m")]), format="msgpack")[len(MAGIC) :])
-    packed |= new | {"version": version}
-    packed["nodes"]["kinds"][0] |= new
-    packed["nodes"]["new"] = packed["scopes"]["new"] = b"\x01\x00"
-    return {"json": json.dumps(text).encode(), "msgpack": MAGIC + msgpack.packb(packed)}
+    return {"json": json.dumps(text).encode(), "msgpack": msgpack.packb(text)}
 
 
 @pytest.mark.parametrize("encoding", ["json", "msgpack"])
@@ -176,43 +139,36 @@ def test_what_is_no_version_is_refused(version: object) -> None:
 
 @pytest.fixture
 def version_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A version 0.9 in which an id is called title, and in which the column of kinds is called otherwise."""
+    """A version 0.9 in which an id is called title."""
 
     def rename(document: dict[str, Any]) -> dict[str, Any]:
         nodes = [{"id" if key == "title" else key: value for key, value in n.items()} for n in document["nodes"]]
         return {**document, "nodes": nodes}
 
-    def rename_column(document: dict[str, Any]) -> dict[str, Any]:
-        columns = {"kind" if name == "sort" else name: column for name, column in document["nodes"].items()}
-        return {**document, "nodes": columns}
-
     older = Version(0, 9)
     for module in (versions, document):
         monkeypatch.setattr(module, "RELEASED", (older, *RELEASED))
-    monkeypatch.setattr(versions, "STEPS", {"json": {older: rename}, "msgpack": {older: rename_column}})
+    monkeypatch.setattr(versions, "STEPS", {older: rename})
 
 
 OLD_TEXT = {"format": "gir", "version": "0.9", "nodes": [{"title": "a"}, {"title": "b", "in": [["a", 0]]}]}
 
 
-def old_compact() -> bytes:
-    packed = msgpack.unpackb(gradir.dumps(everything(), format="msgpack")[len(MAGIC) :])
-    packed["nodes"] = {"sort" if name == "kind" else name: column for name, column in packed["nodes"].items()}
-    data: bytes = MAGIC + msgpack.packb(packed | {"version": "0.9"})
-    return data
+OLD = [json.dumps(OLD_TEXT).encode(), msgpack.packb(OLD_TEXT)]
 
 
 @pytest.mark.usefixtures("version_before")
-def test_documents_of_an_older_version_are_upgraded_and_written_as_new_ones() -> None:
-    graph = gradir.loads(json.dumps(OLD_TEXT).encode())
+@pytest.mark.parametrize("data", OLD, ids=["json", "msgpack"])
+def test_documents_of_an_older_version_are_upgraded_and_written_as_new_ones(data: bytes) -> None:
+    graph = gradir.loads(data)
     assert list(graph.nodes) == ["a", "b"]
-    assert gradir.loads(old_compact()) == everything()
-    assert codecs.survey(old_compact()).totals == codecs.survey(gradir.dumps(everything())).totals
+    assert codecs.survey(data).version == "0.9"
+    assert codecs.survey(data).totals == codecs.survey(gradir.dumps(graph)).totals
     for form in ("json", "msgpack"):
         assert codecs.survey(gradir.dumps(graph, format=form)).version == "1.0"
 
 
-@pytest.mark.parametrize("data", [json.dumps(OLD_TEXT).encode(), old_compact()])
+@pytest.mark.parametrize("data", OLD, ids=["json", "msgpack"])
 def test_what_no_version_registers_is_not_upgraded(data: bytes) -> None:
     with pytest.raises(FormatError, match=r"there is no GIR version 0\.9; there are 1\.0"):
         gradir.loads(data)
@@ -238,13 +194,12 @@ def published(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("path", [PUBLISHED, COMPACT])
-def test_an_edit_of_a_published_schema_is_trouble(path: str, published: Path) -> None:
-    edited = published / path
+def test_an_edit_of_a_published_schema_is_trouble(published: Path) -> None:
+    edited = published / PUBLISHED
     edited.write_text(edited.read_text().replace("One vertex", "A vertex"))
     assert list(trouble(published)) == [
-        f"{path} is published and must not change; a change needs a new version",
-        f"{path} is not what the model says: run 'make schema' and review the change",
+        f"{PUBLISHED} is published and must not change; a change needs a new version",
+        f"{PUBLISHED} is not what the model says: run 'make schema' and review the change",
     ]
 
 
@@ -257,22 +212,13 @@ def test_a_changed_model_is_trouble(published: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("path", "old", "new", "change"),
-    [
-        (PUBLISHED, '"native": {', '"own": {', "Node: property own was removed"),
-        (COMPACT, '"native": {', '"own": {', "Node: property own was removed"),
-        (COMPACT, '"ordinal": {', '"number": {', "NodeTable: property number was removed"),
-    ],
-)
-def test_a_change_that_the_version_does_not_allow_is_trouble(
-    path: str, old: str, new: str, change: str, published: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    older = published / path.replace(str(NEWEST), "1.0-before")
-    older.write_text((published / path).read_text().replace(old, new))
+def test_a_change_that_the_version_does_not_allow_is_trouble(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    older = published / PUBLISHED.replace(str(NEWEST), "1.0-before")
+    older.write_text((published / PUBLISHED).read_text().replace('"native": {', '"own": {'))
     before = type("Before", (Version,), {"__str__": lambda _: "1.0-before"})(1, 0)
     monkeypatch.setattr("gir_schemas.RELEASED", (before, NEWEST))
-    assert list(trouble(published)) == [f"{path}: {change} since 1.0-before, which needs version 2.0"]
+    change = "Node: property own was removed since 1.0-before, which needs version 2.0"
+    assert list(trouble(published)) == [f"{PUBLISHED}: {change}"]
 
 
 def node(schema: dict[str, Any]) -> dict[str, Any]:
@@ -303,9 +249,8 @@ def test_what_a_minor_version_may_change(edit: Any, found: list[str]) -> None:
     assert breaking_changes(old, new) == found
 
 
-def test_the_schemas_are_valid_schemas() -> None:
-    for schema in (json_schema(), compact_schema()):
-        jsonschema.Draft202012Validator.check_schema(json.loads(schema_text(schema)))
+def test_the_schema_is_a_valid_schema() -> None:
+    jsonschema.Draft202012Validator.check_schema(json.loads(schema_text(json_schema())))
 
 
 def test_the_newest_version_is_the_last_one() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from gradir.codecs.compression import compress, compression_of, opened
 from gradir.codecs.document import encoding_of
+from gradir.codecs.forms import recognize
+from gradir.codecs.reading import read_graph, read_survey
 from gradir.codecs.versions import NEWEST
 from gradir.errors import FormatError
 from gradir.ir import Graph
@@ -19,8 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ENCODINGS", "decode", "encode", "encoding_of", "survey"]
 
-ENCODINGS: Final = {"json": "gradir.codecs.json", "msgpack": "gradir.codecs.compact"}
-"""The home of each encoding: a module with ``encode``, ``decode`` and ``survey``."""
+ENCODINGS: Final = {"json": "gradir.codecs.json", "msgpack": "gradir.codecs.msgpack"}
+"""The module with ``encode`` of each encoding."""
 
 
 def encode(graph: Graph, encoding: str = "json", compression: str | None = None, *, lossy: bool = False) -> bytes:
@@ -48,7 +50,7 @@ def encode(graph: Graph, encoding: str = "json", compression: str | None = None,
             f"{graph.unknown}; correct the file, or ask for a lossy copy"
         )
     with stage("writing the graph"):
-        data: bytes = _home(encoding).encode(graph)
+        data: bytes = import_module(ENCODINGS[encoding]).encode(graph)
         return data if compression is None else compress(data, compression)
 
 
@@ -59,9 +61,8 @@ def decode(data: bytes) -> Graph:
         FormatError: the bytes are not a GIR document, or one of a version that this release cannot read.
         GradirError: the library of the compression is not installed.
     """
-    with stage("reading the graph"):
-        graph: Graph = _opened(data, "decode")
-    return graph
+    with stage("reading the graph"), opened(data) as document:
+        return read_graph(*recognize(document))
 
 
 def survey(data: bytes) -> Survey:
@@ -72,16 +73,6 @@ def survey(data: bytes) -> Survey:
         GradirError: the library of the compression is not installed.
     """
     compression = compression_of(data)
-    found: Survey = _opened(data, "survey")
-    return found if compression is None else replace(found, compression=compression)
-
-
-def _opened(data: bytes, name: str) -> Any:
-    """What the function of that name makes of a document that may be compressed."""
     with opened(data) as document:
-        return getattr(_home(encoding_of(document)), name)(document)
-
-
-def _home(encoding: str) -> Any:
-    # Imported when needed: a command that reads one encoding should not wait for the other.
-    return import_module(ENCODINGS[encoding])
+        found = read_survey(*recognize(document))
+    return found if compression is None else replace(found, compression=compression)

@@ -3,97 +3,58 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
-from gradir.codecs.faults import broken, byte, conflict, damaged, foreign, too_new
-from gradir.codecs.versions import NEWEST, RELEASED, Version
-from gradir.errors import GraphError, warn
+from gradir.codecs.faults import broken, conflict, damaged, foreign, too_new
+from gradir.codecs.versions import NEWEST, RELEASED, Version, lowest_for
+from gradir.errors import FormatError, GraphError, warn
 from gradir.ir import Collective, Cut, Graph, Node, Producer, Rank, Scope
 from gradir.ir.excerpt import excerpt, shortened
-from gradir.ir.validate import check, vouch
+from gradir.ir.validate import by_id, check, check_all, vouch
 
 __all__ = [
     "BOM",
     "FEATURES",
     "FORMAT",
-    "MAGIC",
     "WHITESPACE",
-    "Beside",
     "Document",
     "check_head",
     "encoding_of",
-    "graph_of",
+    "sections_of",
     "to_graph",
 ]
 
 FORMAT: Final = "gir"
 
-MAGIC: Final = b"\x89GIR\r\n\x1a\n"
-"""What a compact document starts with. The first byte is in no UTF-8 text, and the line ends show a file that was
-transferred as text (as in PNG's)."""
-
 BOM: Final = b"\xef\xbb\xbf"
 WHITESPACE: Final = b" \t\r\n"
 """What may stand before a JSON document."""
 
-_SIGN: Final = 4
-"""How many bytes of the magic number survive a transfer as text."""
-
 _JSON: Final = re.compile(rb"(?:%b)?[%b]*\{" % (BOM, WHITESPACE))
+_MSGPACK: Final = re.compile(rb"(?:[\x81-\x8f]|\xde..|\xdf....)[\xa0-\xbf\xd9-\xdb]", re.DOTALL)
+"""A map whose first key is text. No text and no JSON starts with the byte of a map."""
+
+_COLUMNS: Final = b"\x89GIR"
 
 FEATURES: Final[frozenset[str]] = frozenset()
 """The names that ``requires`` may hold for this release to read the document."""
 
 
-class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A whole document in the order of its keys."""
 
     format: str
     version: str
-    nodes: tuple[Node, ...]
     requires: tuple[str, ...] = ()
     producer: Producer = Producer()
+    rank: Rank | None = None
     scopes: tuple[Scope, ...] = ()
     cuts: tuple[Cut, ...] = ()
-    rank: Rank | None = None
     collectives: tuple[Collective, ...] = ()
-
-    def beside(self) -> Beside:
-        """What it has beside the nodes."""
-        return Beside(self.scopes, self.cuts, self.producer, self.rank, self.collectives)
-
-
-class Beside(NamedTuple):
-    """What a document has beside its nodes."""
-
-    scopes: Sequence[Scope]
-    cuts: Sequence[Cut]
-    producer: Producer
-    rank: Rank | None = None
-    collectives: Sequence[Collective] = ()
-
-    def graph(self, nodes: Iterable[Node], version: Version, unknown: str) -> Graph:
-        """The graph of these nodes.
-
-        Raises:
-            GraphError: two nodes share an id, or two scopes a path.
-        """
-        # That a newer document has more than is known goes without saying.
-        read_from, unknown = (str(version), "") if version > NEWEST else ("", unknown)
-        return Graph.of(
-            nodes,
-            self.scopes,
-            self.cuts,
-            self.producer,
-            read_from=read_from,
-            unknown=unknown,
-            rank=self.rank,
-            collectives=self.collectives,
-        )
+    nodes: tuple[Node, ...]
 
 
 def encoding_of(data: bytes) -> str:
@@ -104,13 +65,39 @@ def encoding_of(data: bytes) -> str:
     """
     if not data:
         raise damaged("the file is empty")
-    if data.startswith(MAGIC):
-        return "msgpack"
     if _JSON.match(data):
         return "json"
-    if data.startswith(MAGIC[:_SIGN]):
-        raise damaged("its first bytes were changed, as by a transfer as text", byte(_SIGN))
-    raise conflict(data) or foreign("not a GIR document: it starts with neither '{' nor a known magic number")
+    if data.startswith(_COLUMNS):
+        raise FormatError("MessagePack in columns, which no release of gradir wrote", advice="capture the graph again")
+    if _MSGPACK.match(data):
+        return "msgpack"
+    raise conflict(data) or foreign("not a GIR document: it starts with neither '{' nor a map of MessagePack")
+
+
+def sections_of(graph: Graph) -> dict[str, Any]:
+    """Return the values of a document by key, in the order in which every encoding writes them.
+
+    Raises:
+        FormatError: the graph breaks a rule of the IR, or a field has a value that would not be read back as it is.
+
+    >>> list(sections_of(Graph.of([])))
+    ['format', 'version', 'requires', 'producer', 'scopes', 'cuts', 'nodes']
+    """
+    try:
+        check_all(graph)
+    except GraphError as error:
+        raise FormatError(str(error)) from error
+    return {
+        "format": FORMAT,
+        "version": str(lowest_for(graph)),
+        "requires": [],
+        "producer": graph.producer,
+        **({} if graph.rank is None else {"rank": graph.rank}),
+        "scopes": list(graph.scopes.values()),
+        "cuts": graph.cuts,
+        **({"collectives": graph.collectives} if graph.collectives else {}),
+        "nodes": list(graph.nodes.values()),
+    }
 
 
 def check_head(head: object) -> Version:
@@ -144,31 +131,29 @@ def check_head(head: object) -> Version:
     return version
 
 
-def to_graph(nodes: Sequence[Node], beside: Beside, version: Version, *, unknown: str) -> Graph:
-    """The graph that a decoded document describes.
+def to_graph(document: Document, version: Version, *, unknown: str) -> Graph:
+    """Return the graph that a document describes, of a known version with its first unknown key.
 
     Raises:
-        FormatError: the nodes break a rule of the IR.
+        FormatError: the nodes break a rule of the IR, or two scopes share a path.
     """
+    nodes = by_id(document.nodes)
     try:
-        graph = beside.graph(nodes, version, unknown)
-        check(graph)
+        graph = Graph.of(
+            document.nodes if nodes is None else (),
+            document.scopes,
+            document.cuts,
+            document.producer,
+            # That a newer document has more than is known goes without saying.
+            read_from=str(version) if version > NEWEST else "",
+            unknown="" if version > NEWEST else unknown,
+            rank=document.rank,
+            collectives=document.collectives,
+        )
+        if nodes is None:
+            check(graph)
     except GraphError as error:
         raise broken(shortened(str(error))) from error
-    vouch(graph)
-    return graph
-
-
-def graph_of(nodes: Mapping[str, Node], beside: Beside, version: Version, *, unknown: str) -> Graph:
-    """The graph of nodes that were checked as they were read.
-
-    Raises:
-        FormatError: two scopes share a path.
-    """
-    try:
-        graph = beside.graph((), version, unknown)
-    except GraphError as error:
-        raise broken(shortened(str(error))) from error
-    graph = replace(graph, nodes=nodes)
+    graph = graph if nodes is None else replace(graph, nodes=nodes)
     vouch(graph)
     return graph

@@ -1,23 +1,57 @@
-"""What is wrong with a text that is no JSON, and at which byte."""
+"""What is wrong with a text that is not the JSON of a document, and at which byte."""
 
 from __future__ import annotations
 
-import json
 import re
+from codecs import utf_8_decode
 from typing import Final
 
 from gradir.codecs.document import BOM
 from gradir.codecs.faults import broken, byte, conflict, damaged, lowered
 from gradir.errors import FormatError
 from gradir.ir.excerpt import shortened
+from gradir.ir.nesting import TOO_DEEP, is_too_deep
 from gradir.ir.text import printable
 
-__all__ = ["fault_of"]
+__all__ = ["fault_of", "guard", "inspect"]
 
 # msgspec takes the end of the data for the missing half of a surrogate pair when no 6 bytes follow the first half.
 _TAIL: Final = 64
 _HALF_PAIR: Final = re.compile(rb"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})[^\\]")
+_PIECE: Final = 1 << 13
+"""How many bytes are decoded at a time, so that no copy of a whole document is made."""
+
 _PLACE: Final = re.compile(r"(.*) \(byte ([0-9]+)\)")
+
+
+def guard(data: bytes) -> None:
+    """Refuse a document that is nested too deeply for a reader that calls itself.
+
+    Raises:
+        FormatError: it is.
+
+    >>> guard(b"[" * 1000)
+    """
+    if is_too_deep(data):
+        raise broken(TOO_DEEP)
+
+
+def inspect(data: bytes) -> None:
+    """Refuse text that is not UTF-8, wherever it is.
+
+    Raises:
+        FormatError: the document has such text.
+
+    >>> inspect('{"é":1}'.encode())
+    """
+    if data.isascii():
+        return
+    view, at = memoryview(data), 0
+    try:
+        while at < len(data):
+            at += utf_8_decode(view[at : at + _PIECE], "strict", at + _PIECE >= len(data))[1]
+    except UnicodeDecodeError as error:
+        raise fault_of(data, error) from error
 
 
 def fault_of(data: bytes, error: Exception) -> FormatError:
@@ -53,6 +87,9 @@ def _cut_short(data: bytes, error: Exception) -> FormatError | None:
 
 
 def _no_json(data: bytes, error: Exception) -> FormatError:
+    # It takes milliseconds to load, and a good document does not need it.
+    import json
+
     if isinstance(error, json.JSONDecodeError):
         start = len(BOM) if data.startswith(BOM) else 0
         return broken(f"broken JSON: {lowered(error.msg)}", _at(data, start + len(error.doc[: error.pos].encode())))

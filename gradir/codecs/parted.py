@@ -6,19 +6,18 @@ A thousand ranks leave a thousand documents, of which few differ. So no graph is
 from __future__ import annotations
 
 import hashlib
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from gradir.codecs.codec import encoding_of
+from gradir.codecs.codec import decode
 from gradir.codecs.compression import opened
-from gradir.codecs.document import BOM, MAGIC, check_head
-from gradir.codecs.faults import broken, mismatched
+from gradir.codecs.document import check_head
+from gradir.codecs.forms import JSON, MSGPACK, read, recognize
+from gradir.errors import FormatError
 from gradir.ir import Collective, Rank
 
 __all__ = ["Parted", "collectives_in", "parted"]
-
-_BROKEN: Final = (msgspec.DecodeError, RecursionError)
 
 
 class Parted(NamedTuple):
@@ -47,38 +46,33 @@ def parted(data: bytes) -> Parted:
     Raises:
         FormatError: it is no GIR document, of a version that cannot be read, or broken where it was looked at.
     """
-    with opened(data) as document:
-        encoding = encoding_of(document)
-        library = msgspec.json if encoding == "json" else msgspec.msgpack
-        body = document.removeprefix(BOM).removeprefix(MAGIC)
-        try:
-            found = library.decode(body, type=_Spelled)
-            rank = library.decode(found.rank, type=Rank) if found.rank else None
-        except _BROKEN as error:
-            problem, place = mismatched(error)
-            raise broken(problem, place) from error
+    with opened(data) as inner:
+        form, document = recognize(inner)
+        found = read(form, document, _Spelled)
         check_head({"format": found.format, "version": found.version, "requires": found.requires})
+        try:
+            rank = read(form, bytes(found.rank), Rank) if found.rank else None
+        except FormatError:
+            # A newer version may have more in it. If it is broken, this names its place in the document.
+            rank = decode(document).rank
         digest, start = hashlib.sha256(), 0
-        for part in sorted(filter(None, (bytes(found.rank), bytes(found.collectives))), key=body.index):
-            end = body.index(part, start)
-            digest.update(memoryview(body)[start:end])
+        for part in sorted(filter(None, (bytes(found.rank), bytes(found.collectives))), key=document.index):
+            end = document.index(part, start)
+            digest.update(memoryview(document)[start:end])
             start = end + len(part)
-        digest.update(memoryview(body)[start:])
-        return Parted(rank, bytes(found.collectives), digest.digest(), encoding)
+        digest.update(memoryview(document)[start:])
+        return Parted(rank, bytes(found.collectives), digest.digest(), form.name)
 
 
-def collectives_in(spelled: bytes, encoding: str) -> tuple[Collective, ...]:
-    """The collectives of a document, as `Parted` has them.
+def collectives_in(data: bytes, parts: Parted) -> tuple[Collective, ...]:
+    """Return the collectives of a document, of which these are the parts.
 
     Raises:
         FormatError: they are broken.
     """
-    if not spelled:
+    if not parts.collectives:
         return ()
-    library = msgspec.json if encoding == "json" else msgspec.msgpack
     try:
-        found: tuple[Collective, ...] = library.decode(spelled, type=tuple[Collective, ...])
-    except _BROKEN as error:
-        problem, place = mismatched(error, ".collectives")
-        raise broken(problem, place) from error
-    return found
+        return read(JSON if parts.encoding == JSON.name else MSGPACK, parts.collectives, tuple[Collective, ...])
+    except FormatError:
+        return decode(data).collectives

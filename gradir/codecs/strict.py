@@ -8,24 +8,23 @@ from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from typing import Any
 
+from gradir.codecs import msgpack_syntax
 from gradir.codecs.codec import decode, encode, encoding_of
 from gradir.codecs.compression import opened
-from gradir.codecs.document import MAGIC
-from gradir.codecs.faults import broken, byte, damaged, too_new
+from gradir.codecs.faults import byte, too_new
+from gradir.codecs.forms import JSON, recognize
 from gradir.codecs.json_syntax import fault_of
 from gradir.codecs.unknown import version_in
 from gradir.codecs.versions import lowest_for
 from gradir.errors import FormatError
 from gradir.ir import Graph
 from gradir.ir.excerpt import excerpt, shortened
-from gradir.ir.nesting import TOO_DEEP, is_too_deep
 
 __all__ = ["check_canonical", "check_keys"]
 
 _SHOWN = 60
 
 _Hook = Callable[[list[tuple[str, Any]]], object]
-_Parser = Callable[[bytes, _Hook], object]
 
 
 def check_keys(data: bytes) -> None:
@@ -34,24 +33,16 @@ def check_keys(data: bytes) -> None:
     Raises:
         FormatError: a key occurs twice.
     """
-    with opened(data) as document:
-        is_json = encoding_of(document) == "json"
-        if is_json and is_too_deep(document):
-            raise broken(TOO_DEEP)
-        parsed, fault = (_json, fault_of) if is_json else (_compact, _compact_fault)
+    with opened(data) as inner:
+        form, document = recognize(inner)
+        form.guard(document)
+        unpack = _unpack_json if form == JSON else msgpack_syntax.unpack
         try:
-            _check_keys(document, parsed)
-        except (ValueError, RecursionError) as error:
-            raise fault(document, error) from error
-
-
-def _check_keys(data: bytes, parsed: _Parser) -> None:
-    try:
-        parsed(data, _unique)
-    except _RepeatedError:
-        path, key = _repeated(parsed(data, _Members))
-        problem = f"the key {excerpt(key)} occurs twice in one object"
-        raise FormatError(problem, place=path, advice="leave one of them") from None
+            unpack(document, _unique)
+        except _RepeatedError:
+            path, key = _repeated(unpack(document, _Members))
+            problem = f"the key {excerpt(key)} occurs twice in one object"
+            raise FormatError(problem, place=path, advice="leave one of them") from None
 
 
 class _RepeatedError(Exception):
@@ -64,21 +55,12 @@ class _Members(tuple[tuple[str, Any], ...]):
     __slots__ = ()
 
 
-def _json(data: bytes, hook: _Hook) -> object:
-    # Numbers are left as they are spelled: no one needs their values, and a long one takes long to make.
-    return json.loads(data.decode("utf-8-sig"), object_pairs_hook=hook, parse_int=_nothing, parse_float=_nothing)
-
-
-def _compact(data: bytes, hook: _Hook) -> object:
-    import msgpack
-
-    return msgpack.unpackb(memoryview(data)[len(MAGIC) :], object_pairs_hook=hook)
-
-
-def _compact_fault(_: bytes, error: Exception) -> FormatError:
-    from gradir.codecs.compact.reader import trouble_of
-
-    return damaged(trouble_of(error))
+def _unpack_json(data: bytes, hook: _Hook) -> object:
+    try:
+        # Numbers are left as they are spelled: no one needs their values, and a long one takes long to make.
+        return json.loads(data.decode(), object_pairs_hook=hook, parse_int=_nothing, parse_float=_nothing)
+    except (ValueError, RecursionError) as error:
+        raise fault_of(data, error) from error
 
 
 def _nothing(_: str) -> None:

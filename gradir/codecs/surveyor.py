@@ -1,17 +1,18 @@
-"""What is in a document, found out without making its graph: a million nodes are counted, not kept."""
+"""What is in a document: its head and its counts, without the graph."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import msgspec
 
-from gradir.ir import Cut, Graph, Node, Producer, Rank, TensorMeta
-from gradir.ir.totals import Tally, Totals
+from gradir.codecs.document import Document
+from gradir.codecs.versions import Version
+from gradir.ir import Cut, Producer, Rank, TensorMeta
+from gradir.ir.totals import Totals, totals_of
 
-__all__ = ["Output", "Survey", "Surveyor", "survey_graph"]
+__all__ = ["Output", "Survey", "survey_of"]
 
 
 class Output(msgspec.Struct, frozen=True):
@@ -43,49 +44,29 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     compression: str | None = None
 
 
-class Surveyor:
-    """Counts nodes that come a few at a time."""
+def survey_of(encoding: str, version: Version, document: Document) -> Survey:
+    """Return the head and the counts of a document.
 
-    def __init__(self) -> None:
-        self._tally = Tally()
-        self._roles: Counter[str] = Counter()
-        self._ops: Counter[str] = Counter()
-        self._outputs: list[Output] = []
-
-    def add(self, nodes: Iterable[Node]) -> None:
-        """Count further nodes."""
-        nodes = list(nodes)
-        self._tally.add(nodes)
-        self._roles.update([node.role for node in nodes])
-        self._ops.update([node.op for node in nodes if node.role == "function"])
-        self._outputs += [Output(node.id, node.outputs) for node in nodes if node.role == "output"]
-
-    def survey(self, **head: Any) -> Survey:
-        """What there is so far; ``head`` gives the fields that are not counted."""
-        return Survey(
-            totals=self._tally.totals(),
-            roles=by_frequency(self._roles),
-            ops=by_frequency(self._ops),
-            outputs=tuple(self._outputs),
-            **head,
-        )
-
-
-def survey_graph(graph: Graph, encoding: str, version: str) -> Survey:
-    """The survey of a graph that is there already."""
-    surveyor = Surveyor()
-    surveyor.add(graph.nodes.values())
-    return surveyor.survey(
+    >>> from gradir.ir import Node
+    >>> survey_of("json", Version(1, 0), Document(format="gir", version="1.0", nodes=(Node("x", op="exp"),))).ops
+    {'exp': 1}
+    """
+    nodes = document.nodes
+    return Survey(
         encoding=encoding,
-        version=version,
-        producer=graph.producer,
-        scopes=len(graph.scopes),
-        cuts=graph.cuts,
-        rank=graph.rank,
-        collectives=len(graph.collectives),
+        version=str(version),
+        producer=document.producer,
+        totals=totals_of(nodes),
+        roles=_by_frequency(Counter([node.role for node in nodes])),
+        ops=_by_frequency(Counter([node.op for node in nodes if node.role == "function"])),
+        scopes=len(document.scopes),
+        cuts=document.cuts,
+        outputs=tuple(Output(node.id, node.outputs) for node in nodes if node.role == "output"),
+        rank=document.rank,
+        collectives=len(document.collectives),
     )
 
 
-def by_frequency(counts: Mapping[str, int]) -> dict[str, int]:
+def _by_frequency(counts: Mapping[str, int]) -> dict[str, int]:
     """Counts with the largest first, equal ones by name."""
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

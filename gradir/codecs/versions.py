@@ -49,8 +49,8 @@ RELEASED: Final = (Version(1, 0),)
 
 NEWEST: Final = RELEASED[-1]
 
-STEPS: Final[Mapping[str, Mapping[Version, Step]]] = {"json": {}, "msgpack": {}}
-"""By encoding and version: what makes a document of that version one of the next. Those not named need no change."""
+STEPS: Final[Mapping[Version, Step]] = {}
+"""By version: the function that makes a document of that version one of the next. The others need no change."""
 
 
 def lowest_for(graph: Graph) -> Version:
@@ -60,7 +60,7 @@ def lowest_for(graph: Graph) -> Version:
     '1.0'
     """
     # Documents of a version from which steps lead are read, and not written.
-    first = next(version for version in RELEASED if not any(needs_steps(encoding, version) for encoding in STEPS))
+    first = next(version for version in RELEASED if not needs_steps(version))
     held: tuple[tuple[type[Record], Iterable[Record]], ...] = (
         (Node, graph.nodes.values()),
         (Scope, graph.scopes.values()),
@@ -97,18 +97,18 @@ def _each(value: Record | tuple[Record, ...]) -> tuple[Record, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def needs_steps(encoding: str, version: Version) -> bool:
+def needs_steps(version: Version) -> bool:
     """Whether a document of this version has to be rewritten before the newest records can hold it."""
-    return any(version <= changed < NEWEST for changed in STEPS[encoding])
+    return any(version <= changed < NEWEST for changed in STEPS)
 
 
-def upgrade(encoding: str, document: dict[str, Any], version: Version) -> dict[str, Any]:
+def upgrade(document: dict[str, Any], version: Version) -> dict[str, Any]:
     """A document as plain data, taken from its version to the newest one version at a time.
 
-    >>> upgrade("json", {"format": "gir", "version": "1.0"}, Version(1, 0))["version"]
+    >>> upgrade({"format": "gir", "version": "1.0"}, Version(1, 0))["version"]
     '1.0'
     """
     for older, newer in pairwise(RELEASED):
         if older >= version:
-            document = {**STEPS[encoding].get(older, dict)(document), "version": str(newer)}
+            document = {**STEPS.get(older, dict)(document), "version": str(newer)}
     return document

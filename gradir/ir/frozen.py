@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NoReturn, TypeVar
 
-__all__ = ["NOTHING", "FrozenDict", "frozen", "grow"]
+__all__ = ["NOTHING", "FrozenDict", "frozen"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -33,11 +33,6 @@ class FrozenDict(dict[K, V]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return frozen, (dict(self),)
-
-
-def grow(mapping: FrozenDict[K, V], pairs: Iterable[tuple[K, V]]) -> None:
-    """Add entries to a mapping that is still being made, and that nobody else has: a copy of a large one takes time."""
-    dict.update(mapping, pairs)
 
 
 NOTHING: Final[FrozenDict[Any, Any]] = FrozenDict()

@@ -92,6 +92,9 @@ class About(NamedTuple):
 
 
 Int64 = Annotated[int, msgspec.Meta(ge=-MOST - 1, le=MOST)]
+Float64 = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+"""A float that JSON can spell. MessagePack could spell the others too, so that readers would differ."""
+
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 
 Size = Annotated[
@@ -130,7 +133,7 @@ class NonFinite(Record, frozen=True, gc=False):
     float: Annotated[Literal["nan", "inf", "-inf"], msgspec.Meta(extra={"expected": "'nan', 'inf' or '-inf'"})]
 
 
-AttrScalar = Union[None, bool, Int64, float, str, NonFinite]
+AttrScalar = Union[None, bool, Int64, Float64, str, NonFinite]
 AttrRow = tuple[Union[AttrScalar, tuple[AttrScalar, ...]], ...]
 AttrValue = Union[AttrScalar, tuple[Union[AttrScalar, AttrRow], ...]]
 """What an attribute can hold: a scalar, or a list of scalars and of lists, three deep. Integers fit in 64 bits."""

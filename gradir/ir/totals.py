@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -15,13 +15,13 @@ from gradir.ir.model import Node, TensorMeta, bounded
 from gradir.ir.saved import OWNERS, Storages, whole_number
 
 __all__ = [
-    "Tally",
     "Totals",
     "bounded",
     "elements",
     "parameter_elements",
     "tensor_elements",
     "totals",
+    "totals_of",
 ]
 _COUNTED: Final = OWNERS | {"module"}
 
@@ -39,40 +39,24 @@ class Totals(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     saved_bytes: int = 0
 
 
-class Tally:
-    """Totals of nodes that come a few at a time.
+def totals_of(nodes: Sequence[Node]) -> Totals:
+    """Count nodes; sums of sizes are `bounded`.
 
-    >>> tally = Tally()
-    >>> tally.add([Node("w", role="parameter", outputs=(TensorMeta("float32", (2, 3)),))])
-    >>> tally.totals()
+    >>> totals_of([Node("w", role="parameter", outputs=(TensorMeta("float32", (2, 3)),))])
     Totals(nodes=1, edges=0, parameters=6, saved_bytes=0)
     """
-
-    def __init__(self) -> None:
-        self._nodes = self._edges = self._parameters = self._saved = 0
-        self._storages = Storages()
-        self._owners: list[str] = []
-
-    def add(self, nodes: Iterable[Node]) -> None:
-        """Count further nodes."""
-        nodes = list(nodes)
-        self._nodes += len(nodes)
-        self._edges += sum(map(number_into, nodes))
-        for node in nodes:
-            if node.saved:
-                for _, size, _ in self._storages.add(node):
-                    self._saved += size
-            if node.role in _COUNTED:
-                if node.role in OWNERS:
-                    self._owners.append(node.id)
-                self._parameters += parameter_elements(node)
-            if node.ext or node.role == "module":
-                self._saved += bytes_told(node)
-
-    def totals(self) -> Totals:
-        """What there is so far, sums of sizes `bounded`."""
-        saved = self._saved - self._storages.bytes_of(self._owners)
-        return Totals(self._nodes, self._edges, bounded(self._parameters), bounded(saved))
+    parameters, saved, storages, owners = 0, 0, Storages(), []
+    for node in nodes:
+        if node.saved:
+            saved += sum(size for _, size, _ in storages.add(node))
+        if node.role in _COUNTED:
+            if node.role in OWNERS:
+                owners.append(node.id)
+            parameters += parameter_elements(node)
+        if node.ext or node.role == "module":
+            saved += bytes_told(node)
+    saved -= storages.bytes_of(owners)
+    return Totals(len(nodes), sum(map(number_into, nodes)), bounded(parameters), bounded(saved))
 
 
 def totals(graph: Graph) -> Totals:
@@ -81,9 +65,7 @@ def totals(graph: Graph) -> Totals:
     >>> totals(Graph.of([Node("w", role="parameter")]))
     Totals(nodes=1, edges=0, parameters=0, saved_bytes=0)
     """
-    tally = Tally()
-    tally.add(graph.nodes.values())
-    return tally.totals()
+    return totals_of(list(graph.nodes.values()))
 
 
 def elements(node: Node) -> int:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin, 
 import msgspec
 from msgspec.structs import fields
 
-__all__ = ["closed", "converted", "keys", "known", "tolerant"]
+__all__ = ["closed", "converted", "known", "tolerant"]
 
 T = TypeVar("T")
 
@@ -29,7 +29,10 @@ def tolerant(kind: Any) -> Any:
 
 
 def closed(kind: Any) -> Any:
-    """A type with records in which there need not be any key, but no other; a row is as long as it should be."""
+    """A type with records in which there need not be any key, but no other; a row is as long as it should be.
+
+    msgspec names the place of a row that is too long only where the row is no record.
+    """
     return _twin(kind, is_tolerant=False)
 
 
@@ -55,20 +58,6 @@ def converted(plain: object, kind: type[T]) -> tuple[T, Exception | None]:
         return known(msgspec.convert(plain, tolerant(kind)), kind), error
 
 
-def keys(name: str, types: Mapping[str, Any]) -> type[msgspec.Struct]:
-    """A record that has these keys, needs none and allows no other."""
-    return _record(name, {key: (kind, None) for key, kind in types.items()}, is_tolerant=False)
-
-
-def _record(
-    name: str, members: Mapping[str, tuple[Any, ...]], *, is_tolerant: bool, **more: Any
-) -> type[msgspec.Struct]:
-    # Keys of a file need not be names of Python's, and a record's fields must.
-    numbered = {f"field{number}": key for number, key in enumerate(members)}
-    rows = [(field, *members[key]) for field, key in numbered.items()]
-    return msgspec.defstruct(name, rows, rename=numbered, forbid_unknown_fields=not is_tolerant, **more)
-
-
 @cache
 def _twin(kind: Any, *, is_tolerant: bool) -> Any:
     origin, arguments = get_origin(kind), get_args(kind)
@@ -88,20 +77,25 @@ def _twin(kind: Any, *, is_tolerant: bool) -> Any:
 def _twin_record(record: type[msgspec.Struct], arguments: Sequence[Any], *, is_tolerant: bool) -> Any:
     hints = get_type_hints(record, include_extras=True)
     given = dict(zip(getattr(record, "__parameters__", ()), arguments, strict=False))
-    types = {
-        field.encode_name: _twin(_filled(hints[field.name], given), is_tolerant=is_tolerant) for field in fields(record)
-    }
-    if not is_tolerant:
-        if record.__struct_config__.array_like:
-            return tuple[tuple(types.values())]  # type: ignore[misc]
-        return keys(record.__name__, types)
-    members = {
-        field.encode_name: (types[field.encode_name],)
-        if field.required
-        else (Union[types[field.encode_name], msgspec.UnsetType], msgspec.UNSET)
-        for field in fields(record)
-    }
-    return _record(record.__name__, members, is_tolerant=True, array_like=record.__struct_config__.array_like)
+    types = [_twin(_filled(hints[field.name], given), is_tolerant=is_tolerant) for field in fields(record)]
+    is_row = record.__struct_config__.array_like
+    if is_row and not is_tolerant:
+        return tuple[tuple(types)]  # type: ignore[misc]
+    # Keys of a file need not be names of Python's, and a record's fields must.
+    numbered = {f"field{number}": field for number, field in enumerate(fields(record))}
+    return msgspec.defstruct(
+        record.__name__,
+        [
+            (name, inner) if field.required and is_tolerant else (name, Union[inner, msgspec.UnsetType], msgspec.UNSET)
+            for (name, field), inner in zip(numbered.items(), types, strict=True)
+        ],
+        rename={name: field.encode_name for name, field in numbered.items()},
+        forbid_unknown_fields=not is_tolerant,
+        array_like=is_row,
+        # A record may have a required field behind one that has a default. In a row, the order counts.
+        kw_only=not is_row,
+        gc=False,
+    )
 
 
 def _filled(hint: Any, given: Mapping[Any, Any]) -> Any:

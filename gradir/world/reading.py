@@ -61,18 +61,16 @@ def graph_in(one: RankFile) -> Graph:
 
 def _read(source: _Source, number: int, lists: dict[bytes, Sequence[Collective]]) -> RankFile:
     if isinstance(source, Graph):
-        name, parts = f"graph {number}", parted(encode(source, "msgpack"))
+        name, data = f"graph {number}", encode(source, "msgpack")
     else:
-        name = files.name_of(source)
-        data = files.read_bytes(source)
-        with files.naming(source):
-            parts = parted(data)
-    if parts.rank is None:
-        raise GradirError(f"{name} does not say which rank it is of: capture it with --collectives")
+        name, data = files.name_of(source), files.read_bytes(source)
     with files.naming(name):
+        parts = parted(data)
+        if parts.rank is None:
+            raise GradirError(f"{name} does not say which rank it is of: capture it with --collectives")
         collectives = lists.get(parts.collectives)
         if collectives is None:
-            collectives = lists[parts.collectives] = collectives_in(parts.collectives, parts.encoding)
+            collectives = lists[parts.collectives] = collectives_in(data, parts)
     return RankFile(name, source, parts.rank, parts.rest, collectives)
 
 

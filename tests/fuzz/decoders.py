@@ -25,8 +25,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 
 with atheris.instrument_imports(include=["gradir"]):
     # Each encoding is imported when first used, which would be too late to be instrumented.
-    import gradir.codecs.compact
-    import gradir.codecs.json  # noqa: F401
+    import gradir.codecs.json
+    import gradir.codecs.msgpack  # noqa: F401
     from gradir import codecs
     from gradir.errors import FormatError
     from gradir.ir.validate import check

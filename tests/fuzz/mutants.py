@@ -1,9 +1,9 @@
 """Reads many mutants of good documents, and does with each what there is to do with a file::
 
-    python tests/fuzz/mutants.py 100000 --kinds compact diff --start 0
+    python tests/fuzz/mutants.py 100000 --kinds msgpack diff --start 0
 
 It needs what the tests need, and no torch. For each kind it prints how many mutants were tried, refused and read, and
-every finding with the seed of its first mutant; ``--show compact:16`` writes that mutant to standard output. The exit
+every finding with the seed of its first mutant; ``--show msgpack:16`` writes that mutant to standard output. The exit
 status is 1 where there is a finding. A mutant is the same wherever the Python is.
 """
 

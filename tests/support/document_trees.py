@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, Union
 
 import msgpack
 
-from gradir.codecs.document import BOM, MAGIC
+from gradir.codecs.document import BOM
 
-__all__ = ["Members", "Odd", "Tree", "compact_bytes", "json_bytes", "parsed_compact", "parsed_json"]
+__all__ = ["Members", "Odd", "Tree", "json_bytes", "msgpack_bytes", "parsed_json", "parsed_msgpack"]
 
 
 class Members(list[tuple[Any, Any]]):
@@ -52,13 +52,13 @@ def parsed_json(data: bytes) -> Any:
     return tree
 
 
-def parsed_compact(data: bytes) -> Any:
-    """The tree of a compact document.
+def parsed_msgpack(data: bytes) -> Any:
+    """The tree of a MessagePack document.
 
     Raises:
         ValueError: it is none.
     """
-    tree = msgpack.unpackb(data[len(MAGIC) :], object_pairs_hook=Members, strict_map_key=False)
+    tree = msgpack.unpackb(data, object_pairs_hook=Members, strict_map_key=False)
     _keep(tree, _packed)
     return tree
 
@@ -101,9 +101,9 @@ def _json_bytes(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode(errors="surrogatepass")
 
 
-def compact_bytes(tree: Any) -> bytes:
-    """A compact document."""
-    return MAGIC + _packed(tree)
+def msgpack_bytes(tree: Any) -> bytes:
+    """A MessagePack document."""
+    return _packed(tree)
 
 
 def _packed(value: Any) -> bytes:

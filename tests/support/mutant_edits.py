@@ -9,8 +9,7 @@ import msgspec
 from document_trees import Members, Odd
 from mutant_sources import good_document, graphs
 
-from gradir.codecs.compact.columns import pack, unpack
-from gradir.codecs.compact.layout import KEYS, TABLES, columns_of
+from gradir.codecs.document import Document
 from gradir.diffs.changes import Change, Diff, FieldChange, Growth
 from gradir.diffs.hunks import Hunk, Script
 from gradir.ir import Cut, Node, Producer, Saved, Scope, Source, TensorMeta
@@ -18,6 +17,7 @@ from gradir.ir import Cut, Node, Producer, Saved, Scope, Source, TensorMeta
 __all__ = ["bytes_edited", "tree_edited"]
 
 _RECORDS: Final = (
+    Document,
     Node,
     Saved,
     Scope,
@@ -35,9 +35,6 @@ _RECORDS: Final = (
 
 
 _NAMES: Final[tuple[str, ...]] = (
-    *KEYS,
-    "kinds",
-    *(column for record in TABLES.values() for column in columns_of(record)),
     *(field.encode_name for record in _RECORDS for field in msgspec.structs.fields(record)),
     "float",
     "later",
@@ -226,7 +223,7 @@ def _touch(holder: list[Any], place: int, chance: Random, source: Any) -> None:
         added = chance.choice(["", "x", ".", "/", ":1", ":2", "~2", "%", "\n", "\x00", "é", "."])
         value = value[:at] + added + value[at + chance.choice([0, 1, 9]) :]
     elif isinstance(value, bytes):
-        value = _column_edited(value, chance)
+        value = bytes_edited(value, chance)
     elif isinstance(value, list):
         value = value[: chance.randrange(len(value) + 1)] if type(value) is list else Members()
     _put(holder, place, value)
@@ -239,35 +236,6 @@ _KEY_EDITS = (*_VALUE_EDITS, _repeat, _repeat, _rename, _rename, _add_key, _add_
 
 
 _ENTRY_EDITS = (*_VALUE_EDITS, _add_entry, _add_entry, _drop_many)
-
-
-def _column_edited(column: bytes, chance: Random) -> bytes:
-    try:
-        values = list(unpack(column))
-    except ValueError:
-        return bytes_edited(column, chance)
-    place = chance.randrange(len(values)) if values else 0
-    match chance.randrange(9):
-        case 0:
-            values.insert(place, chance.choice(_NUMBERS))
-        case 1:
-            values += values[place:] * chance.choice([1, 9])
-        case 2:
-            del values[place : place + chance.choice([1, 1, 9])]
-        case 3:
-            return b"".join([b"\x08", *((value % 2**64).to_bytes(8, "little") for value in values)])
-        case 4:
-            return bytes_edited(column, chance)
-        case 5:
-            values[place:] = reversed(values[place:])
-        case 6 if values:
-            values[place] = chance.choice(values)
-        case 7 if values:
-            values[place] += chance.choice([-1, 1])
-        case _:
-            values[place : place + 1] = [chance.choice(_NUMBERS)]
-    # No width holds both a number below zero and one of 64 bits.
-    return pack([min(value, 2**63 - 1) for value in values] if min(values, default=0) < 0 else values)
 
 
 def bytes_edited(data: bytes, chance: Random) -> bytes:

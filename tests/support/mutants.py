@@ -1,7 +1,7 @@
 """Mutants: good documents with a few edits, each made from a seed alone.
 
 Most edits know the structure of a document, so that what comes out is often still one, or nearly: a key is repeated or
-stands elsewhere, a value is of another type, a column is shorter than the others. Some are edits of bytes.
+stands elsewhere, a value is of another type. Some are edits of bytes.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 import zstandard
-from document_trees import compact_bytes, json_bytes, parsed_compact, parsed_json
+from document_trees import json_bytes, msgpack_bytes, parsed_json, parsed_msgpack
 from mutant_edits import bytes_edited, tree_edited
 from mutant_sources import good_document, graphs, pairs
 
 import gradir
 from gradir import codecs
 from gradir.codecs.compression import compress
-from gradir.codecs.document import BOM, MAGIC
+from gradir.codecs.document import BOM
 from gradir.diffs.diff_json import encode as encode_diff
 from gradir.ir import Graph
 
 __all__ = ["KINDS", "Mutant", "mutant", "mutated"]
 
-KINDS: Final = ("json", "compact", "compressed", "diff")
+KINDS: Final = ("json", "msgpack", "compressed", "diff")
 
 
 class Mutant(NamedTuple):
@@ -47,7 +47,7 @@ def mutant(kind: str, seed: int) -> Mutant:
         data = json_bytes(tree_edited(tree, chance), by_lines=False)
         return Mutant(kind, _sometimes(chance, 0.1, bytes_edited, data), pairs()[number])
     number = chance.randrange(len(graphs()))
-    encoding = {"json": "json", "compact": "msgpack"}.get(kind) or chance.choice(["json", "msgpack"])
+    encoding = {"json": "json", "msgpack": "msgpack"}.get(kind) or chance.choice(["json", "msgpack"])
     if kind == "compressed":
         data = _sometimes(chance, 0.5, _changed, good_document(number, encoding))
         data = _sometimes(chance, 0.5, bytes_edited, _compressed(data, chance))
@@ -71,9 +71,13 @@ def _diff_tree(number: int) -> Any:
     return parsed_json(encode_diff(gradir.diff(*pairs()[number])))
 
 
+def _is_msgpack(data: bytes) -> bool:
+    return b"\x80" <= data[:1] <= b"\xdf"
+
+
 @lru_cache(maxsize=1024)
 def _tree_of(data: bytes) -> Any:
-    return parsed_compact(data) if data.startswith(MAGIC) else parsed_json(data)
+    return parsed_msgpack(data) if _is_msgpack(data) else parsed_json(data)
 
 
 def _changed(data: bytes, chance: Random) -> bytes:
@@ -89,8 +93,8 @@ def _tree_changed(data: bytes, chance: Random) -> bytes:
     tree = _tree_of(data)
     if chance.random() < 0.95:
         tree = tree_edited(tree, chance)
-    if data.startswith(MAGIC):
-        return _sometimes(chance, 0.1, bytes_edited, compact_bytes(tree))
+    if _is_msgpack(data):
+        return _sometimes(chance, 0.1, bytes_edited, msgpack_bytes(tree))
     text = json_bytes(tree, by_lines=chance.random() < 0.8)
     text = chance.choice([BOM, b" ", b"\n", BOM * 2, b"\t" * 300]) + text if chance.random() < 0.03 else text
     return _sometimes(chance, 0.1, bytes_edited, text)

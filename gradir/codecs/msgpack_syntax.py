@@ -1,0 +1,122 @@
+"""What is wrong with bytes that are not the MessagePack of a document, and at which byte.
+
+msgspec reads the documents. It names no byte of what it refuses, and it skips the values of unknown keys. The package
+msgpack walks over all bytes with a stack of its own and says where it stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NoReturn
+
+from gradir.codecs.faults import byte, damaged
+from gradir.errors import FormatError
+from gradir.ir.excerpt import said
+
+__all__ = ["fault_of", "guard", "inspect", "unpack"]
+
+Pairs = list[tuple[Any, Any]]
+
+_PAST_THE_END: Final = "a length leads past the end of the file: it is damaged, or the file was truncated"
+_TRUNCATED: Final = "the file ends before its document does: it was truncated"
+_TOO_DEEP: Final = "nested too deeply"
+
+
+def guard(data: bytes) -> None:
+    r"""Refuse a document that is truncated, states a length that it does not have, or is nested too deeply.
+
+    No value is made, so this takes a twentieth of the time of reading.
+
+    Raises:
+        FormatError: the document is one of these.
+
+    >>> guard(b"\x81\xa1a\x90")
+    """
+    _walk(data, "skip")
+
+
+def inspect(data: bytes) -> None:
+    r"""Refuse text that is not UTF-8, keys that are not text, and extension types, wherever they are.
+
+    Raises:
+        FormatError: the document has one of these.
+
+    >>> inspect(b"\x81\xa1a\x90")
+    """
+    # Nothing is made of lists and maps, so that short bytes do not take much memory.
+    unpack(data, lambda _: None, lambda _: None)
+
+
+def unpack(data: bytes, maps: Callable[[Pairs], object], lists: Callable[[list[Any]], object] | None = None) -> object:
+    r"""Return what the hooks make of the maps and lists of a document, the innermost first.
+
+    Raises:
+        FormatError: the bytes are not MessagePack that a document may use; also what the hooks raise.
+
+    >>> unpack(b"\x82\xa1a\x01\xa1a\x02", tuple)
+    (('a', 1), ('a', 2))
+    """
+
+    def checked(pairs: Pairs) -> object:
+        if not all(isinstance(key, str) for key, _ in pairs):
+            raise TypeError("a map key is not text")
+        return maps(pairs)
+
+    return _walk(data, "unpack", object_pairs_hook=checked, list_hook=lists, ext_hook=_refuse_extension)
+
+
+def fault_of(data: bytes, error: Exception) -> FormatError:
+    r"""Return the error of a reader of MessagePack as one with its place.
+
+    >>> fault_of(b"\x81\xa1a\xa2b\xff", ValueError("somewhere")).place
+    'byte 5'
+    """
+    try:
+        inspect(data)
+    except FormatError as fault:
+        return fault
+    return damaged(f"broken MessagePack: {_TOO_DEEP if isinstance(error, RecursionError) else said(error)}")
+
+
+def _walk(data: bytes, name: str, **hooks: Any) -> object:
+    # It takes a millisecond to load, which no command on JSON should wait for.
+    import msgpack
+
+    # Without a size, msgpack reserves a megabyte.
+    unpacker = msgpack.Unpacker(max_buffer_size=max(len(data), 1), **hooks)
+    unpacker.feed(data)
+    try:
+        found: object = getattr(unpacker, name)()
+    except msgpack.OutOfData:
+        # The reader stops behind the length of a value that is not all there, or where the next value would start.
+        place, end = unpacker.tell(), len(data)
+        raise (damaged(_PAST_THE_END, byte(place - 1)) if place < end else damaged(_TRUNCATED, byte(end))) from None
+    except UnicodeDecodeError as error:
+        # The reader stops at the last byte of the text.
+        place = unpacker.tell() + 1 - len(error.object) + error.start
+        problem = f"broken MessagePack: a text is not UTF-8, {error.reason} {error.object[error.start]:#04x}"
+        raise damaged(problem, byte(place)) from error
+    except FormatError as error:
+        raise damaged(str(error), byte(unpacker.tell())) from error
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise damaged(f"broken MessagePack: {_trouble(error)}", byte(unpacker.tell())) from error
+    if unpacker.tell() != len(data):
+        raise damaged("there are more bytes after the document", byte(unpacker.tell()))
+    return found
+
+
+def _trouble(error: Exception) -> str:
+    """What an error of the package msgpack means."""
+    import msgpack
+
+    if "exceeds max_" in str(error):
+        return _PAST_THE_END
+    if isinstance(error, (msgpack.StackError, RecursionError)):
+        return _TOO_DEEP
+    if isinstance(error, msgpack.FormatError) or "type header" in str(error):
+        return "no value starts with this byte"
+    return "a key is not a text" if "map key" in str(error) else said(error) or "it makes no sense"
+
+
+def _refuse_extension(code: int, _: bytes) -> NoReturn:
+    raise FormatError(f"extension type {code} has no place in a GIR document")
