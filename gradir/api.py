@@ -124,7 +124,7 @@ def save(
     Args:
         graph: what to write.
         path: where to; a name that ends in ``.gz`` or ``.zst`` asks for compression.
-        format: ``json``, to be read and compared, or ``msgpack``, a third of its size or less for most models.
+        format: ``json``, to be read and compared, or ``msgpack``, the same document for readers of MessagePack.
         compress: ``gzip``, ``zstd`` or ``none``, whatever the name says.
         lossy: write a graph that was read from a newer version of the format, or with keys that no version has, without
             what this release ignored in it.

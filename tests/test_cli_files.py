@@ -228,9 +228,9 @@ def test_strict_means_the_canonical_bytes(
 
 def test_strict_compact_bytes(files: Path, capfd: pytest.CaptureFixture[str]) -> None:
     data = gradir.dumps(everything(), format="msgpack")
-    (files / "compact.gir").write_bytes(data.replace(b"\xa8requires\x90", b"\xa8requires\xdc\x00\x00"))
-    assert main(["validate", "compact.gir"]) == 0
-    assert main(["validate", "--strict", "compact.gir"]) == 2
+    (files / "packed.gir").write_bytes(data.replace(b"\xa8requires\x90", b"\xa8requires\xdc\x00\x00"))
+    assert main(["validate", "packed.gir"]) == 0
+    assert main(["validate", "--strict", "packed.gir"]) == 2
     assert ": valid, but not in canonical form;" in capfd.readouterr().err
 
 

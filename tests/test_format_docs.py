@@ -7,26 +7,24 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
-from documented_writer import compact, text
-from gradir.codecs.compact.layout import KEYS, columns_of
+from documented_writer import packed, text
 from hypothesis import given
 from samples import chain, everything, hostile
 from strategies import graphs
 
 import gradir
-from gradir.codecs import codec
+from gradir.codecs import encoding_of
 from gradir.codecs.compression import compression_of
-from gradir.codecs.document import MAGIC
+from gradir.codecs.document import Document
 from gradir.codecs.versions import RELEASED
 from gradir.ir import Collective, Cut, Graph, Node, Rank, Saved, Scope
 
 DOCS = (Path(__file__).parents[1] / "docs" / "format.md").read_text(encoding="utf-8")
 EXAMPLE = re.findall(r"^```json\n(.*?)^```$", DOCS, re.DOTALL | re.MULTILINE)[0]
-READER, COMPACT_READER = re.findall(r"^```python\n(.*?)^```$", DOCS, re.DOTALL | re.MULTILINE)
+READER, COMPARISON = re.findall(r"^```python\n(.*?)^```$", DOCS, re.DOTALL | re.MULTILINE)
 
 
 def section(heading: str) -> str:
@@ -61,14 +59,8 @@ def test_every_field_is_documented() -> None:
     assert re.findall(r"^\| `(\w+)` \|", collective, re.MULTILINE) == fields(Collective)
 
 
-def test_every_key_and_column_of_the_compact_form_is_documented() -> None:
-    found = keys("The compact form")
-    assert found[: len(KEYS)] == list(KEYS)
-    rows = re.findall(r"^\| `([a-z.]+)` \| one per", section("The compact form"), re.MULTILINE)
-    assert rows == list(columns_of(Node))
-    others = section("The compact form").partition("Those of `scopes` are ")[2].partition(".\n")[0]
-    scopes, cuts = (re.findall(r"`(\w+)`", part) for part in others.split(", and those of `cuts` are "))
-    assert (tuple(scopes), tuple(cuts)) == (columns_of(Scope), columns_of(Cut))
+def test_every_key_of_the_document_is_documented() -> None:
+    assert keys("The head") == fields(Document)
 
 
 def test_every_version_is_documented() -> None:
@@ -76,24 +68,13 @@ def test_every_version_is_documented() -> None:
 
 
 def test_the_first_bytes_are_those_of_the_table() -> None:
-    (magic, gzip, zstd) = (
-        bytes.fromhex(row) for row in re.findall(r"^\| `((?:[0-9a-f]{2} ?)+)` \|", DOCS, re.MULTILINE)[:3]
-    )
-    assert magic == MAGIC
+    gzip, zstd = (bytes.fromhex(row) for row in re.findall(r"^\| `((?:[0-9a-f]{2} ?)+)` \|", DOCS, re.MULTILINE)[:2])
     assert (compression_of(gzip), compression_of(zstd)) == ("gzip", "zstd")
-
-
-def test_the_bytes_of_the_compact_example() -> None:
-    import msgpack
-
-    graph = gradir.loads(EXAMPLE.encode())
-    document = msgpack.unpackb(codec.encode(graph, "msgpack")[len(MAGIC) :])
-    shown = dict(re.findall(r"^\| `(\w+)` \| `((?:[0-9a-f]{2} ?)+)` \|", section("The compact form"), re.MULTILINE))
-    assert len(shown) == 4
-    assert {name: bytes.fromhex(column) for name, column in shown.items()} == {
-        name: document["nodes"][name] for name in shown
-    }
-    assert json.dumps(document["strings"]) in " ".join(section("The compact form").split())
+    low, high, *lengths = re.findall(r"`([0-9a-f]{2})`", re.findall(r"^\| (`81` .*?) \|", DOCS, re.MULTILINE)[0])
+    for start in (low, high):
+        assert encoding_of(bytes.fromhex(start) + b"\xa6format") == "msgpack"
+    for start, size in zip(lengths, (2, 4), strict=True):
+        assert encoding_of(bytes.fromhex(start) + bytes(size) + b"\xa6format") == "msgpack"
 
 
 def test_the_reader_needs_nothing_but_the_standard_library(tmp_path: Path) -> None:
@@ -110,23 +91,9 @@ def test_the_reader_needs_nothing_but_the_standard_library(tmp_path: Path) -> No
     ]
 
 
-@pytest.fixture(scope="module")
-def read_compact() -> Any:
-    names: dict[str, Any] = {}
-    exec(COMPACT_READER, names)
-    return names["read_compact"]
-
-
-@given(graph=graphs())
-def test_the_compact_reader_reads_what_is_written(read_compact: Any, graph: Graph) -> None:
-    document = read_compact(codec.encode(graph, "msgpack"))
-    assert gradir.loads(json.dumps(document).encode()) == graph
-
-
-@pytest.mark.parametrize("make", [everything, hostile])
-def test_the_compact_reader_reads_the_samples(read_compact: Any, make: Any) -> None:
-    document = read_compact(codec.encode(make(), "msgpack"))
-    assert gradir.loads(json.dumps(document).encode()) == make()
+def test_the_comparison_of_the_encodings_holds(tmp_path: Path) -> None:
+    gradir.save(everything(), tmp_path / "model.gir")
+    subprocess.run([sys.executable, "-c", COMPARISON], cwd=tmp_path, check=True)
 
 
 @given(graph=graphs())
@@ -134,14 +101,14 @@ def test_a_writer_by_the_docs_alone_writes_the_same_bytes(graph: Graph) -> None:
     written = gradir.dumps(graph)
     document = json.loads(written)
     assert text(document) == written
-    assert compact(document) == gradir.dumps(graph, format="msgpack")
+    assert packed(document) == gradir.dumps(graph, format="msgpack")
 
 
 @pytest.mark.parametrize("graph", [everything(), hostile(), chain(300)])
 def test_a_writer_by_the_docs_alone_writes_the_samples(graph: Graph) -> None:
     document = json.loads(gradir.dumps(graph))
     assert text(document) == gradir.dumps(graph)
-    assert compact(document) == gradir.dumps(graph, format="msgpack")
+    assert packed(document) == gradir.dumps(graph, format="msgpack")
 
 
 def test_a_writer_by_the_docs_alone_spells_floats_alike() -> None:

@@ -18,6 +18,7 @@ import gradir
 from gradir import codecs
 from gradir.codecs.compression import room
 from gradir.errors import FormatError, GradirError
+from gradir.ir import Graph, Node
 
 
 def gzip_bomb(size: int) -> bytes:
@@ -147,3 +148,12 @@ def test_without_the_library_zstd_is_one_clear_error(monkeypatch: pytest.MonkeyP
     for use in (lambda: gradir.loads(data), lambda: gradir.dumps(everything(), compress="zstd")):
         with pytest.raises(GradirError, match=r"pip install 'gradir\[zstd\]'"):
             use()
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+@pytest.mark.parametrize("encoding", ["json", "msgpack"])
+def test_a_file_that_a_reader_takes_for_a_bomb_is_not_written(encoding: str, compression: str) -> None:
+    graph = Graph.of([Node("a", names=("x" * (4 << 20),))])
+    with pytest.raises(FormatError, match="which no reader takes for a graph; write it without compression"):
+        codecs.encode(graph, encoding, compression)
+    assert codecs.decode(codecs.encode(graph, encoding)) == graph

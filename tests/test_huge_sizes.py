@@ -76,7 +76,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     path = tmp_path_factory.mktemp("huge")
     gradir.save(huge(request.param), path / "a.gir")
     gradir.save(huge(request.param, extra=1), path / "b.gir")
-    gradir.save(huge(request.param), path / "compact.gir", format="msgpack")
+    gradir.save(huge(request.param), path / "packed.gir", format="msgpack")
     gradir.save(smaller(), path / "small.gir")
     return path
 
@@ -90,7 +90,7 @@ def said(line: list[str], capsys: pytest.CaptureFixture[str], status: int = 0) -
     return found
 
 
-@pytest.mark.parametrize("name", ["a.gir", "compact.gir"])
+@pytest.mark.parametrize("name", ["a.gir", "packed.gir"])
 def test_info_says_that_sizes_are_beyond_counting(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = said(["info", str(folder / name)], capsys)
     assert f"{BEYOND} elements" in found
@@ -124,12 +124,12 @@ def test_every_exporter_writes_huge_sizes(
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "json", "mermaid", "dot"])
-@pytest.mark.parametrize("pair", ["a b", "b a", "a small", "small a", "a compact"])
+@pytest.mark.parametrize("pair", ["a b", "b a", "a small", "small a", "a packed"])
 def test_every_form_of_a_diff_holds_huge_sizes(
     form: str, pair: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = ["diff", *(str(folder / f"{name}.gir") for name in pair.split()), "--format", form]
-    status = int("compact" not in pair)
+    status = int("packed" not in pair)
     conditions = ["--fail-on", "cuts,nodes,edges,params,params>5%,saved-bytes,saved-bytes>5%,saved-bytes>1GB"]
     assert said(line, capsys, status)
     if form == "text":
@@ -157,7 +157,7 @@ def test_what_is_beyond_counting_on_both_sides_may_have_grown(folder: Path, caps
 def test_files_of_huge_sizes_are_read_and_written(
     command: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("a.gir", "compact.gir"):
+    for name in ("a.gir", "packed.gir"):
         said([command, str(folder / name), *([str(tmp_path / name)] if command == "convert" else [])], capsys)
 
 

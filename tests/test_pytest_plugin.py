@@ -92,9 +92,9 @@ def test_a_change_fails_with_the_difference_until_it_is_accepted(project: pytest
 def test_an_update_rewrites_nothing_that_is_equal(project: pytest.Pytester) -> None:
     path = project.path / "__graphs__" / "test_model" / "test_one.gir"
     gradir.save(gradir.load(path), path, format="msgpack")
-    compact = path.read_bytes()
+    packed = path.read_bytes()
     run(project, "--gradir-update").assert_outcomes(passed=5)
-    assert path.read_bytes() == compact
+    assert path.read_bytes() == packed
 
 
 def test_files_that_no_test_asks_for_are_named(project: pytest.Pytester) -> None:

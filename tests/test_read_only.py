@@ -69,7 +69,7 @@ GRAPHS: dict[str, Callable[[], Graph]] = {
     "built": everything,
     "captured": captured,
     "json": lambda: gradir.loads(gradir.dumps(everything())),
-    "compact": lambda: gradir.loads(gradir.dumps(everything(), format="msgpack")),
+    "msgpack": lambda: gradir.loads(gradir.dumps(everything(), format="msgpack")),
     "of a newer version": lambda: gradir.loads(gradir.dumps(everything()).replace(b'"1.', b'"1.9', 1)),
     "replaced": replaced,
     "copied": lambda: copy.copy(everything()),

@@ -12,10 +12,10 @@ __all__ = ["DESCRIPTION", "EXAMPLES", "add_options", "run"]
 DESCRIPTION = "Write a .gir file again, in JSON or MessagePack, compressed or not, in canonical form."
 
 EXAMPLES = (
-    "gradir convert model.gir small.gir --format msgpack",
+    "gradir convert model.gir packed.gir --format msgpack",
     "gradir convert model.gir model.gir.gz",
-    "gradir convert small.gir model.gir",
-    "gunzip -c old.gir.gz | gradir convert - - --format msgpack > small.gir",
+    "gradir convert packed.gir model.gir",
+    "gunzip -c old.gir.gz | gradir convert - - --format msgpack > packed.gir",
 )
 
 

@@ -34,7 +34,7 @@ def add_encoding_options(parser: Parser) -> None:
         metavar="NAME",
         choices=_Choices("ENCODINGS"),
         default="json",
-        help="%(choices)s (default: json); msgpack is a third of the size or less",
+        help="encoding, one of %(choices)s (default: json)",
     )
     group.add_argument(
         "--compress",

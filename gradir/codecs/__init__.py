@@ -1,8 +1,8 @@
 """Bytes to Graph and back.
 
 One document, two encodings, compressed or not, told apart by content and never by a file's suffix. `document` is the
-head and the layout that they share, `versions` what changed in it; `json` is the reviewed form, `compact` the small
-one. `strict` checks more than reading does and `surveyor` counts; both are imported by who needs them.
+head and the layout that they share, `versions` what changed in it; `json` and `msgpack` write it, and `reading` reads
+either. `strict` checks more than reading does and `surveyor` counts; both are imported by who needs them.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from gradir.codecs.compression import compress, compression_of, opened
+from gradir.codecs.compression import compress, compression_of, opened, room
 from gradir.codecs.document import encoding_of
 from gradir.codecs.forms import recognize
 from gradir.codecs.reading import read_graph, read_survey
@@ -29,9 +29,9 @@ def encode(graph: Graph, encoding: str = "json", compression: str | None = None,
     """The bytes of a document in the named encoding, compressed when a compression is named.
 
     Raises:
-        FormatError: there is no such encoding or compression, the graph holds what it cannot spell, or it was read from
-            a newer version of the format, or has keys that no version knows, which would be lost; with ``lossy`` they
-            may.
+        FormatError: there is no such encoding or compression, the graph holds what it cannot spell, the compressed file
+            would be refused as a bomb, or the graph was read from a newer version of the format or has keys that no
+            version knows, which would be lost; with ``lossy`` they may.
         GradirError: the library of the compression is not installed.
         TypeError: ``graph`` is none.
     """
@@ -51,7 +51,15 @@ def encode(graph: Graph, encoding: str = "json", compression: str | None = None,
         )
     with stage("writing the graph"):
         data: bytes = import_module(ENCODINGS[encoding]).encode(graph)
-        return data if compression is None else compress(data, compression)
+        if compression is None:
+            return data
+        packed = compress(data, compression)
+    if len(data) > room(len(packed)):
+        raise FormatError(
+            f"{compression} makes {len(packed):,} bytes of {len(data):,}, which no reader takes for a graph",
+            advice="write it without compression",
+        )
+    return packed
 
 
 def decode(data: bytes) -> Graph:
