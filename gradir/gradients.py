@@ -31,8 +31,9 @@ def capture(
     be a ``jax.ShapeDtypeStruct``.
 
     Args:
-        target: a tensor, or any nesting of tuples, lists and dicts of tensors; or a module, which is then run on
-            ``inputs`` and ``kwargs``, so that each operation is known to its module; or a function of JAX.
+        target: a tensor, or any containers and objects with tensors in them, of which those with a graph are captured;
+            or a module, which is then run on ``inputs`` and ``kwargs``, so that each operation is known to its module;
+            or a function of JAX.
         inputs: the positional arguments of the module or the function.
         kwargs: its keyword arguments.
         model: the module (or a dict of modules) whose parameters and buffers name the tensors.
@@ -43,7 +44,7 @@ def capture(
         misplaced: refused; keyword arguments of the module or the function go into ``kwargs``.
 
     Raises:
-        CaptureError: an output is not a tensor, or has no graph; or no front-end claims the target, or several do. The
+        CaptureError: no tensor among the outputs has a graph; or no front-end claims the target, or several do. The
             message says why.
         GradirError: there is no such front-end.
         TypeError: ``frontend`` is no name, or there is a keyword that this function does not have.

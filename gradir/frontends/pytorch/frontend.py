@@ -23,9 +23,7 @@ class TorchFrontend:
     """Captures PyTorch autograd graphs."""
 
     framework: ClassVar[str] = "torch"
-    takes: ClassVar[str] = (
-        "tensors with a graph in any nesting of tuples, lists and dicts, or a torch.nn.Module and its inputs"
-    )
+    takes: ClassVar[str] = "tensors with a graph in any containers and objects, or a torch.nn.Module and its inputs"
     install: ClassVar[str] = "pip install 'gradir[torch]'"
     files: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(
@@ -47,19 +45,16 @@ class TorchFrontend:
 
     @classmethod
     def claims(cls, value: object) -> bool:
-        """Whether a value is a tensor, a module or a class of modules, or holds a tensor."""
+        """Whether a value is a tensor, a module or a class of modules, or has a tensor in it."""
         import torch
 
-        from gradir.frontends.pytorch.private import flattened_with_paths
+        from gradir.frontends.pytorch.reading.leaves import tensors_of
 
         if isinstance(value, type):
             return issubclass(value, torch.nn.Module)
         if isinstance(value, (torch.Tensor, torch.nn.Module)):
             return True
-        # A dataclass, say, may be registered as a node of such trees.
-        return not isinstance(value, (tuple, list, dict)) and any(
-            isinstance(leaf, torch.Tensor) for _, leaf in flattened_with_paths(value)[0]
-        )
+        return not isinstance(value, (tuple, list, dict)) and bool(tensors_of(value))
 
     def capture(
         self,

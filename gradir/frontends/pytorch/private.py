@@ -175,7 +175,6 @@ SPECTRAL_NORM: Final = _word(
     "to know a cut of torch's own",
     "it is told as one of the program's",
 )
-flattened_with_paths: Final = _found("torch.utils._pytree.tree_flatten_with_path", "to find the tensors to capture")
 without_overrides: Final = _found("torch._C.DisableTorchFunction", "to read tensors without running overrides")
 without_dispatch_modes: Final = _found("torch._C._DisableTorchDispatch", "to read tensors without telling modes")
 

@@ -20,9 +20,10 @@ from gradir.errors import CaptureError
 from gradir.explanations.model import Explanation
 from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.graph_cuts import cuts_of
-from gradir.frontends.pytorch.private import MODULE_CALL, flattened_with_paths, own_parameters, runs_a_function
+from gradir.frontends.pytorch.private import MODULE_CALL, own_parameters, runs_a_function
 from gradir.frontends.pytorch.reading.assemble import LiveGraph, assemble
 from gradir.frontends.pytorch.reading.distributed import Groups
+from gradir.frontends.pytorch.reading.leaves import tensors_of
 from gradir.frontends.pytorch.reading.outputs import Captured, flatten
 from gradir.frontends.pytorch.reading.scopes import scope_table
 from gradir.frontends.pytorch.reading.tensors import (
@@ -133,7 +134,7 @@ class Recorder:
         """Capture what was made inside the recorder, with scopes; ``model`` overrides the recorder's.
 
         Raises:
-            CaptureError: an output is not a tensor, or has no graph.
+            CaptureError: no tensor among the outputs has a graph.
         """
         return self.live_capture(outputs, model=model, params=params).graph
 
@@ -185,7 +186,7 @@ class Recorder:
         modules = modules_below(modules_of(self._model if model is None else model))
         if not modules.roots:
             modules = with_strays(modules, strays_among(list(self._outermost), modules.paths))
-        captured = [leaf for _, leaf in flattened_with_paths(subject)[0] if isinstance(leaf, torch.Tensor)]
+        captured = tensors_of(subject)
         if not captured and not isinstance(subject, BaseException):
             kind = type(subject).__name__
             raise CaptureError(
@@ -229,7 +230,7 @@ class Recorder:
         """Forget the calls of modules that did nothing for these outputs; gives what was called from outside for them.
 
         Raises:
-            CaptureError: an output is not a tensor, or has no graph.
+            CaptureError: no tensor among the outputs has a graph.
         """
         walked = walk(flatten(outputs))
         temporary = {key: module for key, (_, module, _) in self._all_temporary().items()}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import nn
 
 from gradir.abilities import StoppedError
-from gradir.errors import CaptureError, SpecError, warn
+from gradir.errors import CaptureError, SpecError
 from gradir.explanations.model import Explanation
 from gradir.frontends.inputs import described
 from gradir.frontends.paths import ShownPaths
@@ -19,7 +19,7 @@ from gradir.frontends.pytorch.alone import is_standing_in
 from gradir.frontends.pytorch.fake import without_data
 from gradir.frontends.pytorch.private import LOOKED_AT
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.reading.outputs import flatten_differentiable, without_graph
+from gradir.frontends.pytorch.reading.outputs import flatten, flatten_quietly
 from gradir.frontends.pytorch.recorder import Recorder
 from gradir.frontends.pytorch.recording.sources import is_internal
 from gradir.ir import Graph
@@ -38,8 +38,6 @@ __all__ = [
 
 T = TypeVar("T")
 
-_TOLD: Final = 5
-
 
 class _Ran(NamedTuple):
     """What running a target gave, which may return more than what has a graph."""
@@ -49,8 +47,7 @@ class _Ran(NamedTuple):
     model: nn.Module | None = None
 
     def captured(self, params: Names | None = None) -> LiveGraph:
-        captured = flatten_differentiable(self.outputs)
-        return self.recorder.assemble(captured, model=self.model, params=params)
+        return self.recorder.assemble(flatten(self.outputs), model=self.model, params=params)
 
 
 def capture_target(target: object, inputs: Sequence[str], seed: int, sources: bool, *, flow: bool = False) -> LiveGraph:
@@ -63,16 +60,7 @@ def capture_target(target: object, inputs: Sequence[str], seed: int, sources: bo
         SpecError: the target raises, or cannot be run on what was given.
         CaptureError: what comes out has no graph.
     """
-    return _captured(_ran(target, inputs, seed, partial(Recorder, sources=sources, flow=flow)))
-
-
-def _captured(ran: _Ran) -> LiveGraph:
-    """What comes out, with a word of what is left out."""
-    live, rest = ran.captured(), without_graph(ran.outputs)
-    if rest:
-        more = f" and {len(rest) - _TOLD} more" if len(rest) > _TOLD else ""
-        warn(f"left out, since there is no graph behind it: {', '.join(rest[:_TOLD])}{more}")
-    return live
+    return _ran(target, inputs, seed, partial(Recorder, sources=sources, flow=flow)).captured()
 
 
 def capture_exchange_target(
@@ -90,7 +78,7 @@ def capture_exchange_target(
     with _fake(target) if fake else nullcontext():
         recorder_of = partial(Recorder, sources=sources, flow=flow, collectives=True)
         ran = _ran(target, inputs, seed, recorder_of, before=step - 1)
-        live = ran.recorder.with_dry_backward(_captured(ran))
+        live = ran.recorder.with_dry_backward(ran.captured())
     if live.graph.rank is None:
         raise CaptureError(
             "--collectives notes what processes exchange, and there is no process group: the program has to call "
@@ -157,7 +145,7 @@ def _ran(
 
 def _step(outputs: object) -> None:
     """Run the backward of what came out of a call."""
-    tensors = [entry.tensor for entry in flatten_differentiable(outputs) if entry.role == "output"]
+    tensors = [entry.tensor for entry in flatten_quietly(outputs) if entry.role == "output"]
     torch.autograd.backward(tensors, [torch.ones_like(tensor) for tensor in tensors])
 
 

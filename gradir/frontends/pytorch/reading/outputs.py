@@ -1,4 +1,4 @@
-"""What the user asked to capture: tensors in any nesting."""
+"""What the user asked to capture: the tensors with a graph in any outputs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch.autograd.graph import get_gradient_edge
 
-from gradir.errors import CaptureError
-from gradir.frontends.pytorch.private import base_of, flattened_with_paths, output_nr_of
-from gradir.frontends.texts import text_of
+from gradir.errors import CaptureError, warn
+from gradir.frontends.pytorch.private import base_of, output_nr_of
+from gradir.frontends.pytorch.reading.leaves import Leaf, leaves_of
 
-__all__ = ["Captured", "flatten", "flatten_differentiable", "why_no_graph", "without_graph"]
+__all__ = ["Captured", "flatten", "flatten_quietly", "why_no_graph"]
+
+_NAMED: Final = 5
+"""So many outputs without a graph are named."""
 
 _ADVICE: Final = "'gradir explain' finds the line, and --graph forward captures the forward all the same"
 
@@ -31,57 +34,54 @@ class Captured(NamedTuple):
 
 
 def flatten(outputs: object) -> list[Captured]:
-    """Every tensor of a nesting, in order, and the bases of those that are views.
+    """Return the tensors with a graph in some outputs, in order, and the bases of those that are views.
+
+    A warning names what is beside them.
 
     Raises:
-        CaptureError: there is no tensor, something else is among them, or a tensor has no graph.
+        CaptureError: no tensor has a graph, or the outputs are nested too deeply.
     """
-    found = []
-    for path, leaf in _leaves(outputs):
-        if not _has_graph(leaf):
-            raise _no_graph(path, leaf)
-        found.append((path, leaf))
+    leaves = leaves_of(outputs)
+    captured = _captured(leaves)
+    rest = [leaf for leaf in leaves if not _has_graph(leaf)]
+    if rest:
+        more = f" and {len(rest) - _NAMED} more" if len(rest) > _NAMED else ""
+        warn(f"left out, since there is no graph behind it: {', '.join(map(_described, rest[:_NAMED]))}{more}")
+    return captured
+
+
+def flatten_quietly(outputs: object) -> list[Captured]:
+    """Return what `flatten` returns, without a warning.
+
+    Raises:
+        CaptureError: as for `flatten`.
+    """
+    return _captured(leaves_of(outputs))
+
+
+def _captured(leaves: list[Leaf]) -> list[Captured]:
+    found = [(leaf.path, leaf.value) for leaf in leaves if _has_graph(leaf)]
     if not found:
-        raise _nothing()
+        raise _no_graph(leaves)
     return _with_bases(found)
 
 
-def flatten_differentiable(outputs: object) -> list[Captured]:
-    """The tensors of a nesting that have a graph, whatever else is beside them.
-
-    Raises:
-        CaptureError: no tensor has a graph.
-    """
-    leaves = _leaves(outputs)
-    found = [(path, leaf) for path, leaf in leaves if _has_graph(leaf)]
-    if not found:
-        # A tensor is what was meant, whatever stands before it.
-        tensors = [(path, leaf) for path, leaf in leaves if isinstance(leaf, torch.Tensor)]
-        raise _no_graph(*(tensors or leaves)[0]) if leaves else _nothing()
-    return _with_bases(found)
+def _no_graph(leaves: list[Leaf]) -> CaptureError:
+    # A tensor is what was meant, whatever stands before it.
+    for leaf in leaves:
+        if isinstance(leaf.value, torch.Tensor):
+            return CaptureError(f"{_called(leaf)} has no graph: {why_no_graph(leaf.value)}; {_ADVICE}")
+    if not leaves:
+        return CaptureError("there is nothing to capture: no tensor among the outputs")
+    return CaptureError(f"{_called(leaves[0])} is not a tensor but {type(leaves[0].value).__name__}")
 
 
-def without_graph(outputs: object) -> list[str]:
-    """What `flatten_differentiable` leaves out, in words."""
-    return [
-        f"{_called(path)} ({'a tensor' if isinstance(leaf, torch.Tensor) else type(leaf).__name__})"
-        for path, leaf in _leaves(outputs)
-        if not _has_graph(leaf)
-    ]
+def _described(leaf: Leaf) -> str:
+    return f"{_called(leaf)} ({'a tensor' if isinstance(leaf.value, torch.Tensor) else type(leaf.value).__name__})"
 
 
-def _nothing() -> CaptureError:
-    return CaptureError("there is nothing to capture: no tensor among the outputs")
-
-
-def _no_graph(path: str, leaf: object) -> CaptureError:
-    if not isinstance(leaf, torch.Tensor):
-        return CaptureError(f"{_called(path)} is not a tensor but {type(leaf).__name__}")
-    return CaptureError(f"{_called(path)} has no graph: {why_no_graph(leaf)}; {_ADVICE}")
-
-
-def _has_graph(leaf: object) -> bool:
-    return isinstance(leaf, torch.Tensor) and leaf.requires_grad
+def _has_graph(leaf: Leaf) -> bool:
+    return isinstance(leaf.value, torch.Tensor) and leaf.value.requires_grad
 
 
 def _with_bases(tensors: list[tuple[str, torch.Tensor]]) -> list[Captured]:
@@ -120,20 +120,5 @@ def why_no_graph(tensor: torch.Tensor) -> str:
     return "nothing it was computed from requires grad, or it was detached or made under torch.no_grad()"
 
 
-def _leaves(outputs: object) -> list[tuple[str, Any]]:
-    try:
-        leaves, _ = flattened_with_paths(outputs)
-    except RecursionError as error:
-        raise CaptureError("the outputs are nested too deeply") from error
-    return [(".".join(_step(key) for key in path), leaf) for path, leaf in leaves]
-
-
-def _step(key: Any) -> str:
-    for attribute in ("key", "idx", "name"):
-        if hasattr(key, attribute):
-            return text_of(getattr(key, attribute))
-    return text_of(key)
-
-
-def _called(path: str) -> str:
-    return f"output {path!r}" if path else "the output"
+def _called(leaf: Leaf) -> str:
+    return f"output {leaf.path!r}" if leaf.steps else "the output"
