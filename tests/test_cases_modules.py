@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
@@ -310,3 +311,26 @@ def test_a_scripted_function_is_one_opaque_node() -> None:
         "output": ("sum:1",),
     }
     assert tensor_roles(graph) == {"w": "leaf", "x": "leaf"}
+
+
+def parameter_counts(graph: Graph) -> dict[str, tuple[int, int, int, bool]]:
+    return {path: (scope.own, scope.total, scope.trainable, scope.training) for path, scope in graph.scopes.items()}
+
+
+@pytest.mark.parametrize("how", ["scripted", "traced", "loaded"])
+def test_a_scripted_module_has_the_parameters_of_the_module(how: str) -> None:
+    model, x = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)).eval(), torch.ones(4, 2)
+    scripted = torch.jit.trace(model, x) if how == "traced" else torch.jit.script(model)
+    if how == "loaded":
+        file = io.BytesIO()
+        torch.jit.save(scripted, file)
+        file.seek(0)
+        scripted = torch.jit.load(file)
+    graph, plain = gradir.capture(scripted, x), gradir.capture(model, x)
+    assert parameter_counts(graph) == parameter_counts(plain)
+    roles = {node.names: node.role for node in graph.nodes.values() if node.names}
+    assert roles == {node.names: node.role for node in plain.nodes.values() if node.names}
+    with gradir.record(scripted, flow=True) as rec:
+        loss = scripted(x).square().sum()
+    assert rec.explain(loss).statuses.keys() == {name for name, _ in model.named_parameters()}
+    assert gradir.verify(loss, model=scripted).mismatches == ()

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
 
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch.explaining.hooks import hooked_modules
@@ -68,7 +67,7 @@ def subject_of(
         raise CaptureError(f"optimizer is no optimizer of torch.optim but {type(optimizer).__name__}")
     # Backward gives a gradient to the form that the forward ran with, and the optimizer has the other.
     whole = {id(form): forms[0] for forms in forms_of_sharded(modules.paths) for form in forms}
-    owned = [entry for entry in modules.owned if isinstance(entry.tensor, nn.Parameter)]
+    owned = [entry for entry in modules.owned if entry.is_parameter]
     named = {name: whole.get(id(entry.tensor), entry.tensor) for entry in owned for name in entry.names}
     held = None if groups is None else [tensor for group in groups for tensor in group["params"]]
     extra = dict(named_tensors(params))

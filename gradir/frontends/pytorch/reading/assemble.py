@@ -142,7 +142,7 @@ def _assemble(
     nodes = assembly.nodes()
     grad_fns, leaves = assembly.grad_fns(), assembly.leaves()
     reached = set(map(id, leaves.values()))
-    unreached = [entry for entry in owned if id(entry.tensor) not in reached and is_trainable(entry.tensor)]
+    unreached = [entry for entry in owned if id(entry.tensor) not in reached and is_trainable(entry)]
     if unreached:
         unreached = _without_replaced(unreached, [entry for entry in temporary if id(entry.tensor) in reached])
         known_ids = {id(entry.tensor) for entry in known}
@@ -184,7 +184,7 @@ def _with_every_name(temporary: Sequence[Owned], owned: Sequence[Owned]) -> Sequ
     own = {id(entry.tensor) for entry in owned}
     entries = {name: entry for entry in owned for name in entry.names}
     return [
-        entries.get(entry.names[0], entry)._replace(tensor=entry.tensor)
+        entries.get(entry.names[0], entry)._replace(tensor=entry.tensor, is_registered=False)
         for entry in temporary
         if id(entry.tensor) not in own
     ]

@@ -87,10 +87,10 @@ def modules_at(root: nn.Module) -> list[Placed]:
     return _at_every_path(root) or _at_first_path(root)
 
 
-def named_tensors_at(modules: list[Placed]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the parameters and then the buffers of some modules, by the name at each path."""
-    yield from _named(own_parameters, modules)
-    yield from _named(own_buffers, modules)
+def named_tensors_at(modules: list[Placed]) -> Iterator[tuple[str, torch.Tensor, bool]]:
+    """Yield the parameters and then the buffers of some modules, with the name at each path and which of both it is."""
+    yield from ((name, tensor, True) for name, tensor in _named(own_parameters, modules))
+    yield from ((name, tensor, False) for name, tensor in _named(own_buffers, modules))
 
 
 def is_training(module: nn.Module) -> bool:

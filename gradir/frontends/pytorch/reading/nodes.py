@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from msgspec.structs import replace
-from torch import nn
 
 from gradir.frontends.pytorch.private import output_metadata, sequence_number
 from gradir.frontends.pytorch.reading.anatomy import Anatomies, Anatomy
@@ -194,12 +193,13 @@ class Assembly:
         return names
 
     def _add_leaf(self, node_id: str, anatomy: Anatomy, tensor_id: str, written: set[str]) -> None:
-        tensor, names, scope = self._leaves[tensor_id]
+        leaf = self._leaves[tensor_id]
+        tensor, names, scope, _ = leaf
         outputs = (self._metadata.of_tensor(tensor),)
         add = self._nodes.append
         if tensor_id not in written:
             written.add(tensor_id)
-            role = "parameter" if isinstance(tensor, nn.Parameter) else "leaf"
+            role = "parameter" if leaf.is_parameter else "leaf"
             add(Node(tensor_id, role, "", "", scope, names, (), (self._metadata.of_owned(tensor),)))
         add(Node(node_id, "function", anatomy.op, anatomy.native, scope, (), (Ref(tensor_id, 0),), outputs))
 

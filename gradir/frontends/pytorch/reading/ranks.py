@@ -45,7 +45,7 @@ def rank_of(groups: Groups, modules: Modules, device: str) -> Rank | None:
 def _parts(modules: Modules) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors of modules that several processes hold together, by name, in the form between steps."""
     kept = {id(form): forms[-1] for forms in forms_of_sharded(modules.paths) for form in forms}
-    for tensor, names, _ in modules.owned:
+    for tensor, names, _, _ in modules.owned:
         part = kept.get(id(tensor), tensor)
         if mesh_of_tensor(part) is not None:
             yield names[0], part

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import TypeAlias
 
-import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
@@ -54,8 +53,9 @@ def _parameter_counts(owned: Iterable[Owned]) -> tuple[_Counts, _Counts, _Counts
     own_trainable: _Counts = defaultdict(int)
     tied: defaultdict[tuple[str, ...], int] = defaultdict(int)
     tied_trainable: defaultdict[tuple[str, ...], int] = defaultdict(int)
-    for tensor, names, scope in owned:
-        if type(tensor) is nn.Parameter or (isinstance(tensor, nn.Parameter) and not is_lazy(tensor)):
+    for entry in owned:
+        tensor, names, scope, _ = entry
+        if type(tensor) is nn.Parameter or (entry.is_parameter and not is_lazy(tensor)):
             count = tensor.numel()
             if type(count) is not int:
                 # It depends on a symbolic size.
@@ -86,9 +86,9 @@ def _parameter_counts(owned: Iterable[Owned]) -> tuple[_Counts, _Counts, _Counts
     return own, total, trainable
 
 
-def is_trainable(tensor: torch.Tensor) -> bool:
+def is_trainable(entry: Owned) -> bool:
     """Whether a module's tensor is a parameter that asks for a gradient."""
-    return isinstance(tensor, nn.Parameter) and tensor.requires_grad
+    return entry.is_parameter and entry.tensor.requires_grad
 
 
 def cuts(
@@ -101,7 +101,7 @@ def cuts(
     metadata = MetadataReader(placements=placements)
     return tuple(
         Cut("hidden" if id(tensor) in hidden else "unreached", names, scope, metadata.of_owned(tensor))
-        for tensor, names, scope in unreached
+        for tensor, names, scope, _ in unreached
     )
 
 

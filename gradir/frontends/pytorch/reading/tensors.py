@@ -36,11 +36,17 @@ _made: Final = tuple.__new__
 
 
 class Owned(NamedTuple):
-    """A parameter or buffer of a module, with every name it has."""
+    """A parameter or buffer of a module, with every name it has, and whether it is registered as a parameter."""
 
     tensor: torch.Tensor
     names: tuple[str, ...]
     scope: str
+    is_registered: bool = False
+
+    @property
+    def is_parameter(self) -> bool:
+        """Whether it is a parameter: one of a loaded script is registered as such, and no `torch.nn.Parameter`."""
+        return self.is_registered or isinstance(self.tensor, nn.Parameter)
 
 
 class Modules(NamedTuple):
@@ -88,13 +94,13 @@ def modules_below(roots: Mapping[str, nn.Module]) -> Modules:
         for path, (_, module) in zip(plain_texts(shown), modules, strict=True):
             paths.setdefault(module, path)
         with without_overrides():
-            tensors = [(name, tensor) for name, tensor in named_tensors_at(modules) if tensor.is_leaf]
-        names = plain_texts([f"{prefix}.{name}" if prefix else name for name, _ in tensors])
-        for full, (_, tensor) in zip(names, tensors, strict=True):
+            tensors = [entry for entry in named_tensors_at(modules) if entry[1].is_leaf]
+        names = plain_texts([f"{prefix}.{name}" if prefix else name for name, _, _ in tensors])
+        for full, (_, tensor, is_registered) in zip(names, tensors, strict=True):
             if id(tensor) in found:
                 others[id(tensor)].append(full)
             else:
-                found[id(tensor)] = _made(Owned, (tensor, (full,), full.rpartition(".")[0]))
+                found[id(tensor)] = _made(Owned, (tensor, (full,), full.rpartition(".")[0], is_registered))
     if len(set(paths.values())) < len(paths):
         twice = next(path for path, count in Counter(paths.values()).items() if count > 1)
         raise CaptureError(f"two modules are called {twice!r}")

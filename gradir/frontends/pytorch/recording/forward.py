@@ -219,9 +219,9 @@ class _Forward:
         return self._add_tensor(outside.tensor(), outside.role, outside.meta, outside.shared)
 
     def _add_tensor(self, tensor: torch.Tensor | None, role: str, meta: TensorMeta, shared: Value | None) -> str:
-        names, scope = ((), "") if tensor is None else self._named.of(tensor)[1:]
+        _, names, scope, is_registered = (None, (), "", False) if tensor is None else self._named.of(tensor)
         if role != "parameter" and (names or scope):
-            role = "buffer"
+            role = "parameter" if is_registered else "buffer"
         node_id = self._allocator.tensor(names[0]) if names else self._allocator.function("", role)
         inputs, kinds = ((self._ref(shared),), ("view",)) if shared is not None else ((), ())
         self._nodes.append(Node(node_id, role, scope=scope, names=names, inputs=inputs, outputs=(meta,), kinds=kinds))
