@@ -181,7 +181,7 @@ class Recorder(Protocol):
         """Capture tensors that were made inside the context; see `gradir.capture`.
 
         Raises:
-            CaptureError: an output is not a tensor, or has no graph.
+            CaptureError: no tensor among the outputs has a graph.
         """
         ...
 
@@ -281,9 +281,9 @@ class Frontend(Protocol):
         model: object = None,
         params: Names | None = None,
     ) -> LiveCapture:
-        """Capture tensors in any nesting of tuples, lists and dicts, or what a module returns for ``inputs``.
+        """Capture tensors in any containers and objects, or what a module returns for ``inputs``.
 
         Raises:
-            CaptureError: an output is not a tensor, or has no graph.
+            CaptureError: no tensor among the outputs has a graph.
         """
         ...

@@ -53,8 +53,9 @@ class _Ran(NamedTuple):
 def capture_target(target: object, inputs: Sequence[str], seed: int, sources: bool, *, flow: bool = False) -> LiveGraph:
     """The graph of a tensor, a callable or a module; what comes out beside it without a graph is told of.
 
-    A callable returns a tensor, any nesting of tensors, or ``(model, outputs)``. A class or factory of modules is
-    called without arguments first. A module runs on ``inputs``, each ``dtype[shape]`` or ``name=dtype[shape]``.
+    A callable returns a tensor, containers or objects with tensors, or ``(model, outputs)``. A class or factory of
+    modules is called without arguments first. A module runs on ``inputs``, each ``dtype[shape]`` or
+    ``name=dtype[shape]``.
 
     Raises:
         SpecError: the target raises, or cannot be run on what was given.
