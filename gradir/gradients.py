@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 __all__ = ["capture", "explain", "record", "release", "verify"]
 
+_KEYWORDS = ("argnums", "frontend", "has_aux", "keep_graph", "kwargs", "model", "params", "values")
+
 
 def capture(
     target: object,
@@ -136,7 +138,6 @@ def explain(
     from gradir.abilities import Differentiates, Flows
     from gradir.errors import CaptureError
 
-    _refuse("explain", misplaced)
     name = choosing.claiming(target, inputs, kwargs, chosen=frontend)
     found = registry.frontend(name)
     if isinstance(found, Flows) and not isinstance(found, Differentiates):
@@ -144,6 +145,7 @@ def explain(
             f"front-end {name!r} explains a forward that was recorded: "
             "`with gradir.record(model, flow=True) as rec: loss = ...`, then `rec.explain(loss)`"
         )
+    _refuse("explain", misplaced)
     explains = choosing.able(name, Differentiates)
     return explains.explain_gradient(target, inputs, kwargs or {}, argnums=argnums, has_aux=has_aux, values=values)
 
@@ -219,6 +221,11 @@ def _refuse(function: str, misplaced: Mapping[str, object]) -> None:
         TypeError: there are some.
     """
     if misplaced:
+        from gradir.hints import did_you_mean
+
+        first = next(iter(misplaced))
+        if near := did_you_mean(first, _KEYWORDS):
+            raise TypeError(f"{function}() has no keyword {first!r}{near}")
         names = ", ".join(f"{name!r}: ..." for name in misplaced)
         raise TypeError(f"{function}() passes keyword arguments of the model as kwargs={{{names}}}")
 

@@ -140,6 +140,12 @@ def test_a_forward_that_raises_is_explained_and_captured_up_to_there(capfd: Read
     assert "--graph forward" not in said("capture net.py:raises --graph forward -o y.gir", capfd, status=1)
 
 
+def test_nothing_is_advised_that_does_not_help(capfd: Read) -> None:
+    Path("net.py").write_text(f"{NET}\n\ndef needs(x):\n    return x\n\n\ndef odd():\n    raise ValueError\n")
+    for line in ("net.py:needs", "net.py:odd", "net.py:Net --input float32[99999999,99999999]"):
+        assert "--graph forward" not in said(f"capture {line} -o x.gir", capfd)
+
+
 def test_a_graph_that_changed_names_the_option_that_accepts_it(capfd: Read) -> None:
     assert main(["capture", "net.py:loss", "-o", "loss.gir"]) == 0
     Path("net.py").write_text(NET.replace("super().__init__(3, 1)", "super().__init__(3, 2)"))
@@ -157,10 +163,14 @@ def test_python_names_what_works() -> None:
     with gradir.record(model, flow=True) as rec:
         loss = model(x).sum()
     assert rec.explain(loss).level == "none"
-    for function in (gradir.capture, gradir.verify, gradir.explain):
+    for function in (gradir.capture, gradir.verify):
         with pytest.raises(TypeError, match=r"keyword arguments of the model as kwargs=\{'input': \.\.\.\}"):
             function(model, input=x)
     assert gradir.capture(model, kwargs={"input": x}).nodes
+    with pytest.raises(TypeError, match=r"capture\(\) has no keyword 'modle' \(did you mean 'model'\?\)"):
+        gradir.capture(loss, modle=model)
+    with pytest.raises(gradir.CaptureError, match=r"rec\.explain\(loss\)"):
+        gradir.explain(loss, model=model)
 
 
 DELETED = [

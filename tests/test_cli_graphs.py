@@ -180,6 +180,9 @@ def test_a_forward_that_raises_is_shown_up_to_there(capfd: Read) -> None:
     ("words", "said"),
     [
         (["main:net.py"], "main:net.py is Python source in git"),
+        (["main:net.py:loss"], "main:net.py:loss is Python source in git"),
+        (["net:no.such"], "net has no attribute 'no.such'"),
+        (["./net:loss"], "./net:loss: no such file; ./net.py:loss names a program"),
         (["nowhere:loss.gir"], "nowhere: git knows no such revision here"),
         (["none.gir"], "none.gir: cannot be read: No such file"),
         (["none"], "none: no such file; name a .gir file, or a program such as train.py:loss"),
@@ -195,6 +198,89 @@ def test_what_names_no_graph_is_one_line(words: list[str], said: str, capfd: Rea
     shown = capfd.readouterr().err
     assert said in shown
     assert shown.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "capture net.py:loss -o net.py",
+        "capture net.py:loss -o other.pyi",
+        "capture net.py:loss -o weights.pt",
+        "run net.py -o net.py",
+        "explain net.py:loss -o net.py",
+        "explain net.py:loss --overlay net.py",
+        "explain loss.gir -o loss.gir",
+        "export net.py:loss --to tree -o net.py",
+        "view net.py:loss --to html -o net.py",
+        "summary net.py:loss -o net.py",
+        "summary loss.gir -o loss.gir",
+        "diff net.py:loss loss.gir --format text -o net.py",
+        "check net.py:loss --against loss.gir -o net.py",
+        "convert loss.gir net.py",
+        "merge loss.gir loss.gir loss.gir -o net.py",
+    ],
+)
+def test_nothing_is_written_over_a_program_or_what_is_read(line: str, folder: Path, capfd: Read) -> None:
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    capfd.readouterr()
+    assert main(line.split()) == 2
+    assert re.search("is the suffix of a source|is the input file", capfd.readouterr().err)
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("loss.gir", "loss.gir is a graph, not a script; open it with 'gradir view loss.gir'"),
+        ("net.py:loss", "net.py:loss is a program argument, not a script; use 'gradir capture net.py:loss -o FILE'"),
+        ("weights.pt", "weights.pt is a PyTorch checkpoint"),
+    ],
+)
+def test_what_is_no_script_is_not_run(word: str, said: str, capfd: Read) -> None:
+    capfd.readouterr()
+    assert main(["run", word, "-o", "x.gir"]) == 2
+    assert said in capfd.readouterr().err
+
+
+AWKWARD = """\
+import atexit, os, sys
+import torch
+
+atexit.register(lambda: print("goodbye", file=sys.stderr))
+
+
+def fails():
+    raise ValueError("no")
+
+
+def leaves():
+    os._exit(0)
+
+
+def interrupts():
+    raise KeyboardInterrupt
+
+
+def loss():
+    return torch.ones(3, requires_grad=True).sum()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "said"),
+    [
+        ("fails", 2, "gradir: awkward.py:fails: fails raised ValueError: no"),
+        ("leaves", 2, "gradir: awkward.py:leaves: its process ended with status 0, and gave no graph"),
+        ("interrupts", 130, "gradir: interrupted"),
+    ],
+)
+def test_how_the_first_of_two_programs_ends_is_one_line(
+    name: str, status: int, said: str, folder: Path, clean_environment: dict[str, str]
+) -> None:
+    Path("awkward.py").write_text(AWKWARD)
+    done = runner(folder, clean_environment)("diff", f"awkward.py:{name}", "awkward.py:loss")
+    assert done.returncode == status
+    assert [line for line in done.stderr.splitlines() if line.startswith("gradir: ")] == [said]
 
 
 def test_a_comparison_takes_two_graphs(capfd: Read) -> None:

@@ -7,7 +7,7 @@ import pytest
 from gradir.ir import Builder, Graph, Scope, TensorMeta
 from gradir.ir.build import Value
 from gradir.ir.validate import check
-from gradir.passes import readable
+from gradir.passes import readable, smallest
 from gradir.passes.rounds import once
 
 META = TensorMeta("float32", (2, 3))
@@ -217,6 +217,15 @@ def test_what_is_still_much_says_that_no_step_makes_it_less() -> None:
     small = readable(b.build())
     assert small is not None
     assert small.note == "202 nodes as 102 boxes: folded to depth 1, no step makes them 60"
+
+
+def test_what_stays_large_is_drawn_as_small_as_it_can_be() -> None:
+    b = Builder()
+    flat = [b.function("mm", [b.tensor(f"w{n}", META, scope=f"l{n}")], [META], scope=f"l{n}") for n in range(200)]
+    b.output(b.function("cat", flat, [META]))
+    small = smallest(b.build())
+    assert len(small.graph.nodes) == 202
+    assert small.note == "402 nodes as 202 boxes: folded to depth 1"
 
 
 def test_what_no_step_makes_small_is_not_readable() -> None:

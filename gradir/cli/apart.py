@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["capturing_apart", "command_line"]
 
 _RAISED: Final = 1
+_INTERRUPTED: Final = 130
 _OWN: Final = "gradir: "
 
 _START: Final = (
@@ -56,12 +57,16 @@ def _captured(process: subprocess.Popen[bytes], spec: str) -> tuple[Graph, str]:
 
     with stage(f"capturing {spec}"):
         data, said = process.communicate()
+    if process.returncode == _INTERRUPTED:
+        raise KeyboardInterrupt
     lines = said.decode(errors="replace").splitlines()
-    last = lines.pop().removeprefix(_OWN) if process.returncode and lines else ""
+    # The program may print behind it, as from an exit handler.
+    own = [number for number, line in enumerate(lines) if line.startswith(_OWN)] if process.returncode else []
+    last = lines.pop(own[-1]).removeprefix(_OWN) if own else ""
     for line in lines:
         print(one_line(line), file=sys.stderr)
-    if process.returncode not in (0, _RAISED):
-        raise SpecError(last or f"{spec}: its process ended with status {process.returncode}")
+    if process.returncode not in (0, _RAISED) or not data:
+        raise SpecError(last or f"{spec}: its process ended with status {process.returncode}, and gave no graph")
     return api.loads(data), last.rpartition("; wrote ")[0]
 
 

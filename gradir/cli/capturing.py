@@ -159,9 +159,16 @@ def _forward_advice(error: CaptureError, name: str) -> str:
     from gradir import registry
     from gradir.abilities import Flows
 
-    if not isinstance(error.__cause__, Exception) or not isinstance(registry.frontend(name), Flows):
+    cause = error.__cause__
+    if not isinstance(error, SpecError) or cause is None or not isinstance(registry.frontend(name), Flows):
         return ""
-    return "; 'gradir explain' finds the cause, and --graph forward captures what ran before"
+    forward = "--graph forward captures what ran before"
+    if isinstance(cause, RuntimeError):
+        return f"; 'gradir explain' finds the cause, and {forward}"
+    trace = cause.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_name != "forward":
+        trace = trace.tb_next
+    return "" if trace is None else f"; {forward}"
 
 
 def captured_so_far(options: argparse.Namespace) -> tuple[Graph, str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from gradir.cli.capturing import add_run_options, running_program, target_of
 from gradir.cli.parser import add_output
 from gradir.cli.sources import GRAPH_HELP, load, refuse_program_options, source_of
+from gradir.cli.suffixes import check_no_source
 from gradir.errors import CaptureError, GraphError, SpecError
 
 if TYPE_CHECKING:
@@ -85,8 +86,9 @@ def run(options: argparse.Namespace) -> int:
     # Before the program runs, which may change the working directory.
     own, path = project(), files.Located(options.output)
     source = source_of(options.spec)
-    if source.path and options.overlay is not None:
-        files.check_apart(source.path, options.overlay)
+    for target in filter(None, (options.output, options.overlay)):
+        check_no_source(target)
+        files.check_apart(source.path or "-", target)
     overlay = None if options.overlay is None else files.Located(options.overlay)
     found, graph = (_of_program(options), None) if source.is_program else _of_file(options, source)
     found = found.allowing(own.allow, own.where).allowing(options.allow, "--allow")

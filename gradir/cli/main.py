@@ -27,22 +27,22 @@ __all__ = ["COMMANDS", "command_parser", "main", "overview"]
 
 COMMANDS: Final[Mapping[str, str]] = {
     "capture": "capture the autograd graph of a program",
-    "run": "run a training script and capture the graph of one backward",
-    "export": "write a graph as DOT, Mermaid, a page, a picture or text",
+    "run": "run a script, capture one backward",
+    "export": "write a graph as a picture, page or text",
     "view": "open a graph as a page in a browser",
-    "summary": "print layers with shapes, parameters and saved bytes",
+    "summary": "print layers, parameters and saved bytes",
     "diff": "compare two graphs",
     "patch": "apply a diff to a .gir file",
     "merge": "merge two edits of a .gir file",
-    "check": "fail when a graph is no longer the expected one",
-    "explain": "find parameters without a gradient, and the line that loses it",
+    "check": "fail when a graph has changed",
+    "explain": "find where a gradient is lost",
     "ranks": "compare the ranks of a distributed run",
-    "info": "describe a graph: format, counts, operations, cuts",
+    "info": "describe a graph: counts, operations, cuts",
     "validate": "check that files are valid GIR",
     "convert": "write a .gir file in another encoding",
     "exporters": "list the exporters and their options",
     "debug": "print version information for bug reports",
-    "git": "show graphs in git diff, merge them in git merge",
+    "git": "show graphs in git diff, merge them",
     "completion": "print the completion script of a shell",
     "help": "explain a command or a topic in full",
 }
@@ -73,8 +73,9 @@ examples:
   gradir explain train.py:loss
   gradir diff main:model.gir train.py:loss
 
-'gradir COMMAND --help' lists the options of a command, 'gradir help COMMAND'
-has all of its examples, and 'gradir help program' says what to capture.
+'gradir COMMAND --help' lists the options of a command,
+'gradir help COMMAND' has all of its examples, and
+'gradir help program' says what to capture.
 """
 
 

@@ -16,6 +16,7 @@ from gradir.cli.parser import Parser, add_traceback
 from gradir.cli.program_output import OwnOutput, program_output
 from gradir.cli.rank_files import for_rank
 from gradir.cli.report import TROUBLE, one_line, report
+from gradir.cli.sources import check_script
 from gradir.errors import SpecError
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ def run(options: argparse.Namespace) -> int:
     from gradir.cli.suffixes import check_graph_name
 
     name, arguments = _divided(options)
+    if not options.is_module:
+        check_script(name)
     if not files.working_folder():
         raise SpecError(f"cannot run {name}: the working directory was deleted; change to another one")
     options.output = for_rank(options.output)

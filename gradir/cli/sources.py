@@ -23,6 +23,7 @@ __all__ = [
     "add_graph_argument",
     "add_program_options",
     "capture_as",
+    "check_script",
     "load",
     "load_two",
     "program_of",
@@ -120,6 +121,9 @@ def source_of(word: str) -> Source:
     if ":" in word and not os.path.exists(word):  # noqa: PTH110
         from gradir.git.sides import side
 
+        location, _, attribute = word.rpartition(":")
+        if "/" in location and attribute.isidentifier() and os.path.isfile(f"{location}.py"):  # noqa: PTH113
+            raise SpecError(f"{word}: no such file; {location}.py:{attribute} names a program")
         return _of_side(side(word))
     if not word or word.endswith(_GRAPHS) or os.path.exists(word):  # noqa: PTH110
         # Reading it says what is wrong.
@@ -145,6 +149,8 @@ def sources_of(options: argparse.Namespace) -> tuple[Source, Source]:
             raise GradirError(f"expected two graphs, got {len(words)}: {' '.join(words)}; see gradir diff --help")
         first, second = map(source_of, words)
         return first, second
+    if words == ["-", "-"]:
+        raise GradirError("standard input is one graph: give the other as a file")
     words += options.program_arguments
     options.program_arguments = ()
     before, after = sides(words, len(given) - 1 - given.index("--") if "--" in given else 0)
@@ -162,6 +168,20 @@ def program_of(word: str) -> None:
         raise SpecError(f"{word} is a file, not a program; open a graph with 'gradir view {word}'")
     if ":" not in word:
         raise SpecError(f"expected path/to/file.py:name or package.module:name, not {word!r}; see gradir help program")
+
+
+def check_script(word: str) -> None:
+    """Refuse a word that names no script to run: a graph, a file of another format, or a program argument.
+
+    Raises:
+        SpecError: it does.
+    """
+    if word.endswith(_GRAPHS):
+        raise SpecError(f"{word} is a graph, not a script; open it with 'gradir view {word}'")
+    if other := _other_format(word):
+        raise SpecError(f"{word} is {other}")
+    if ".py:" in word and not os.path.exists(word):  # noqa: PTH110
+        raise SpecError(f"{word} is a program argument, not a script; use 'gradir capture {word} -o FILE'")
 
 
 def _refuse_other_format(word: str) -> None:
@@ -275,7 +295,8 @@ def _is_program(word: str) -> bool:
     if not location or word.endswith(_GRAPHS) or os.path.exists(word):  # noqa: PTH110
         return False
     if location.endswith(".py"):
-        return True
+        # Behind a revision it is a file in git, but for the drive of Windows.
+        return ":" not in location[2:] or os.path.isfile(location)  # noqa: PTH113
     if not all(map(str.isidentifier, [*location.split("."), *attribute.split(".")])):
         return False
     from gradir.git.repository import has_git, succeeds
@@ -286,7 +307,7 @@ def _is_program(word: str) -> bool:
 def _of_side(side: Side) -> Source:
     if not side.revision:
         _refuse_other_format(side.path)
-    elif side.path.endswith(".py"):
+    elif side.path.partition(":")[0].endswith(".py"):
         raise SpecError(
             f"{side.name} is Python source in git; check the revision out, "
             "e.g. 'git worktree add ../before', and name the program there"

@@ -13,7 +13,7 @@ from gradir.pictures import PICTURES
 if TYPE_CHECKING:
     from gradir.registry import Writers
 
-__all__ = ["check_graph_name", "check_suffix", "format_of", "format_of_diff", "own_suffix"]
+__all__ = ["check_graph_name", "check_no_source", "check_suffix", "format_of", "format_of_diff", "own_suffix"]
 
 _ALSO: Final[Mapping[str, str]] = {".gv": ".dot", ".htm": ".html", ".mermaid": ".mmd"}
 """Further names of formats."""
@@ -21,10 +21,27 @@ _TEXT: Final = ".txt"
 """What any text may be called."""
 _JSON: Final = {".cyjs": ".json"}
 """Formats that are another one too."""
+_PROGRAMS: Final = (".py", ".pyi", ".pyc")
+_OF_GRADIR: Final = ("", ".gir", ".gz", ".zst", ".json", _TEXT, ".html", ".svg", ".png", ".pdf", ".dot", ".mmd", ".md")
 _GRAPHS: Final = (".gir", ".gir.gz", ".gir.zst")
 _COMPRESSED: Final = (".gz", ".zst")
 _ALSO_GRAPHS: Final = {"", ".gir", ".json", _TEXT}
 """How a file may be called that holds a graph, which is text, and JSON."""
+
+
+def check_no_source(output: str) -> None:
+    """Refuse to write what gradir makes under the name of a program, a notebook or a checkpoint.
+
+    Raises:
+        ExportError: the name is one of these.
+    """
+    end = _suffix(output)
+    if end in _OF_GRADIR:
+        return
+    from gradir.choosing import other_format
+
+    if end in _PROGRAMS or other_format(output):
+        raise ExportError(f"cannot write {output}: {end} is the suffix of a source; choose another name")
 
 
 def format_of(output: str) -> str:
@@ -61,6 +78,7 @@ def check_suffix(output: str, name: str, own: str, *, fenced: bool = False) -> N
     Raises:
         ExportError: it does.
     """
+    check_no_source(output)
     end = _suffix(output)
     if end in {"", own, _JSON.get(own, own)} or (end == _TEXT and name not in PICTURES) or (fenced and end == ".md"):
         return
@@ -75,6 +93,7 @@ def check_graph_name(output: str) -> None:
     Raises:
         ExportError: it does.
     """
+    check_no_source(output)
     path = output.lower()
     end = _suffix(next((path.removesuffix(each) for each in _COMPRESSED if path.endswith(each)), path))
     if end in _ALSO_GRAPHS:
@@ -98,6 +117,7 @@ def format_of_diff(output: str, chosen: str | None, default: str) -> str:
     Raises:
         ExportError: the name asks for another format than the one that was chosen, or for one that no diff has.
     """
+    check_no_source(output)
     end = _suffix(output)
     if end in {"", _TEXT}:
         return chosen or default

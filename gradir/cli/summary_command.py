@@ -9,6 +9,7 @@ from gradir.cli.parser import add_output
 from gradir.cli.plugin_options import add_option, given_options, help_of, spelled
 from gradir.cli.report import is_terminal
 from gradir.cli.sources import add_graph_argument, load, refuse_program_options, source_of, status_of
+from gradir.cli.suffixes import check_no_source
 
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
@@ -56,6 +57,7 @@ def run(options: argparse.Namespace) -> int:
     from gradir import files, registry
 
     source, path = source_of(options.file), files.Located(options.output)
+    check_no_source(options.output)
     files.check_apart(source.path or "-", options.output)
     declared = registry.exporter(_EXPORTER).options.__struct_fields__
     words = {name: getattr(options, name) for name in declared if hasattr(options, name)}

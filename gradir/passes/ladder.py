@@ -65,7 +65,8 @@ def smallest(graph: Graph) -> Readable:
     small = readable(graph)
     if small is not None:
         return small
-    least, done = min(((made, [*how]) for made, how in _rungs(graph, 0)), default=(graph, []), key=_boxes)
+    rungs = ((made, [*how]) for made, how in _rungs(graph, len(graph.nodes) - 1))
+    least, done = min(rungs, default=(graph, []), key=_boxes)
     if len(least.nodes) >= len(graph.nodes):
         return Readable(graph, f"{len(graph.nodes):,} nodes, all drawn: no step makes them fewer")
     return Readable(least, f"{len(graph.nodes):,} nodes as {len(least.nodes):,} boxes: {', '.join(done)}")

@@ -6,6 +6,7 @@ Run as a program: ``python tests/support/bare_path.py COMMAND ...``.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -30,8 +31,10 @@ def _fill(folder: Path) -> None:
         found = shutil.which(name)
         if found is not None:
             (folder / name).symlink_to(found)
-    # The program itself: pyenv has a script of bash in its place.
-    (folder / "python3").symlink_to(Path(sys.executable).resolve())
+    # No link: an environment that is made here would have links to this folder, which goes.
+    script = folder / "python3"
+    script.write_text(f'#!/bin/sh\nexec {shlex.quote(str(Path(sys.executable).resolve()))} "$@"\n', encoding="utf-8")
+    script.chmod(0o755)
 
 
 def _main(command: list[str]) -> int:
