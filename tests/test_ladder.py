@@ -219,6 +219,24 @@ def test_what_is_still_much_says_that_no_step_makes_it_less() -> None:
     assert small.note == "202 nodes as 102 boxes: folded to depth 1, no step makes them 60"
 
 
+def test_a_loop_over_inputs_of_its_own_is_drawn_once() -> None:
+    b = Builder()
+    w, u = (b.tensor(name, META, role="parameter") for name in "wu")
+    state: Value = b.tensor("h", META)
+    # A capture lists what needs nothing of the loop before all of it.
+    inputs = [b.function("mm", [None, w], [META]) for _ in range(50)]
+    for own in inputs:
+        both = b.function("add", [own, b.function("mm", [state, u], [META])], [META])
+        state = b.function("tanh", [both], [META])
+    b.output(state)
+    graph = b.build()
+    assert len(graph.nodes) == 204
+    small = once(graph)
+    check(small)
+    assert len(small.nodes) == 8
+    assert [node.op for node in small.nodes.values() if "×50" in node.scope] == ["mm", "mm", "add", "tanh"]
+
+
 def test_what_stays_large_is_drawn_as_small_as_it_can_be() -> None:
     b = Builder()
     flat = [b.function("mm", [b.tensor(f"w{n}", META, scope=f"l{n}")], [META], scope=f"l{n}") for n in range(200)]

@@ -60,8 +60,10 @@ def once(graph: Graph, *, nearly: bool = False) -> Graph:
     Steps that stand side by side, as the experts of a mixture do, are made one too: those that take from the same nodes
     and from which the same nodes take.
 
-    A step is a run of operations in the order of the graph. The one that stays lies in a module ``×50`` within the
-    module that holds all of the step, whose ``detail`` says whether each feeds the next or they stand side by side.
+    A step is a run of operations in the order of the graph, or in that in which each comes just before what takes from
+    it, so that what a step computes from its own input alone stands beside the rest of the step. The one that stays lies
+    in a module ``×50`` within the module that holds all of the step, whose ``detail`` says whether each feeds the next or
+    they stand side by side.
     Steps are alike when their operations, shapes and wiring agree, and their modules but for numbers in the paths; with
     ``nearly``, attributes may differ, such as where a slice begins. Calls of folded modules are operations too. The
     modules of the steps stay in the table, and what is gone is counted in ``ext["merged"]``, as `gradir.ir.merged`
@@ -79,8 +81,18 @@ def once(graph: Graph, *, nearly: bool = False) -> Graph:
     with paused_gc():
         accumulators = vocabulary_of(graph).accumulators
         order = [node for node in graph.nodes.values() if node.role in _RUN and node.op not in accumulators]
-        found = _stacks(graph, order, nearly)
+        found = _stacks(graph, order, nearly) or _stacks(graph, _as_late_as_possible(order), nearly)
         return _rolled(graph, found) if found else graph
+
+
+def _as_late_as_possible(order: Sequence[Node]) -> list[Node]:
+    """Return operations in another topological order: by the longest path from each to the end, longest first."""
+    until: dict[str, int] = {}
+    for node in reversed(order):
+        length = until.setdefault(node.id, 0) + 1
+        for source in sources(node):
+            until[source] = max(until.get(source, 0), length)
+    return sorted(order, key=lambda node: -until[node.id])
 
 
 class Repeat(NamedTuple):
