@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -59,27 +60,29 @@ def document(graph: Graph) -> Document:
 
 def timed(count: int, repetitions: int) -> list[list[str]]:
     """Encoding and decoding one graph in milliseconds, and beside the raw codec with the collector paused."""
-    encoder, decoder = msgspec.json.Encoder(order="deterministic"), msgspec.json.Decoder(Document)
     graph = layers(count)
     records = document(graph)
-    text, packed = codecs.encode(graph), codecs.encode(graph, "msgpack")
-    runs = {
-        "raw encode": lambda _: encoder.encode(records),
-        "json encode": lambda _: codecs.encode(graph),
-        "msgpack encode": lambda _: codecs.encode(graph, "msgpack"),
-        "raw decode": lambda _: decoder.decode(text),
-        "json decode": lambda _: codecs.decode(text),
-        "msgpack decode": lambda _: codecs.decode(packed),
-        "json survey": lambda _: codecs.survey(text),
-        "msgpack survey": lambda _: codecs.survey(packed),
-    }
+    runs: dict[str, Callable[[object], object]] = {}
+    for name, library in (("json", msgspec.json), ("msgpack", msgspec.msgpack)):
+        data = codecs.encode(graph, name)
+        encode, decode = library.Encoder(order="deterministic").encode, library.Decoder(Document).decode
+        runs |= {
+            f"{name} raw encode": lambda _, encode=encode: encode(records),
+            f"{name} encode": lambda _, name=name: codecs.encode(graph, name),
+            f"{name} raw decode": lambda _, decode=decode, data=data: decode(data),
+            f"{name} decode": lambda _, data=data: codecs.decode(data),
+            f"{name} survey": lambda _, data=data: codecs.survey(data),
+        }
     gc.disable()
     seconds = interleaved(lambda: None, runs, repetitions)
     gc.enable()
     rows = []
-    for name in ("json", "msgpack"):
+    for name in codecs.ENCODINGS:
         encode, decode = seconds[f"{name} encode"], seconds[f"{name} decode"]
-        against = [f"{encode / seconds['raw encode']:.2f}", f"{decode / seconds['raw decode']:.2f}"]
+        against = [
+            f"{encode / seconds[f'{name} raw encode']:.2f}",
+            f"{decode / seconds[f'{name} raw decode']:.2f}",
+        ]
         times = [f"{encode * 1e3:.1f}", f"{decode * 1e3:.1f}", f"{seconds[f'{name} survey'] * 1e3:.1f}"]
         rows.append([f"{len(graph.nodes):,}", name, *times, *against])
     return rows

@@ -58,7 +58,7 @@ def _document(form: Form, data: bytes) -> tuple[Document, Version, Exception | N
     """The records of a document, the version that it states, and the error about its first unknown key, if any."""
     surplus = None
     try:
-        # The records are as deep as they are declared, and msgspec believes no length that the bytes do not have.
+        # The records are only as deep as declared, and msgspec refuses a length that the data does not have.
         document: Document = _decoder(form).decode(data)
     except UNREADABLE as error:
         form.guard(data)
