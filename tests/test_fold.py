@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from samples import chain, everything, hostile
 from strategies import graphs
 
-from gradir.codecs import json as json_codec
+from gradir import codecs
 from gradir.errors import PassError
 from gradir.ir import Builder, Graph, Node, Ref, Saved, Scope, TensorMeta
 from gradir.ir.totals import totals
@@ -70,7 +70,7 @@ def test_the_result_is_a_valid_graph_with_the_same_outputs(graph: Graph, depth: 
     check(folded)
     assert [(o.id, o.outputs, o.names) for o in folded.outputs] == [(o.id, o.outputs, o.names) for o in graph.outputs]
     assert (folded.cuts, folded.producer) == (graph.cuts, graph.producer)
-    assert json_codec.decode(json_codec.encode(folded)) == folded
+    assert codecs.decode(codecs.encode(folded)) == folded
 
 
 @given(graphs(), depths)

@@ -15,7 +15,7 @@ from mermaid_pictures import META, PLAIN, boxes_in, export, groups_in, parsed
 from samples import HOSTILE_LABELS, chain, everything, hostile
 from strategies import graphs
 
-from gradir.codecs import json as json_codec
+from gradir import codecs
 from gradir.errors import ExportError, GradirWarning, PassError
 from gradir.ir import Builder, Graph, Scope
 from gradir.passes import fold
@@ -301,7 +301,7 @@ def test_every_node_and_edge_is_drawn_once(graph: Graph) -> None:
 
 @given(graphs(), st.booleans(), st.booleans())
 def test_the_same_graph_read_back_gives_the_same_text(graph: Graph, shapes: bool, saved: bool) -> None:
-    read_back = json_codec.decode(json_codec.encode(graph))
+    read_back = codecs.decode(codecs.encode(graph))
     options = {"shapes": shapes, "show_saved": saved}
     assert export(read_back, **options) == export(graph, **options)
 

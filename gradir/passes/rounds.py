@@ -61,9 +61,10 @@ def once(graph: Graph, *, nearly: bool = False) -> Graph:
     and from which the same nodes take.
 
     A step is a run of operations in the order of the graph, or in that in which each comes just before what takes from
-    it, so that what a step computes from its own input alone stands beside the rest of the step. The one that stays lies
-    in a module ``×50`` within the module that holds all of the step, whose ``detail`` says whether each feeds the next or
-    they stand side by side.
+    it, so that what a step computes from its own input alone stands beside the rest of the step. The one that stays
+    lies in a module ``×50`` within the module that holds all of the step, whose ``detail`` says whether each feeds the
+    next or they stand side by side.
+
     Steps are alike when their operations, shapes and wiring agree, and their modules but for numbers in the paths; with
     ``nearly``, attributes may differ, such as where a slice begins. Calls of folded modules are operations too. The
     modules of the steps stay in the table, and what is gone is counted in ``ext["merged"]``, as `gradir.ir.merged`
