@@ -105,6 +105,8 @@ def test_an_example_that_is_too_long_goes_on_as_a_shell_reads_it(monkeypatch: py
         ("git install --glbal", "option '--glbal'", "--global", "git install "),
         ("explain a.gir --format markdwn", "--format 'markdwn'", "markdown", "explain "),
         ("help sumary", "help topic 'sumary'", "summary", ""),
+        ("check --agianst x a.gir", "option '--agianst'", "--against", "check "),
+        ("merge --ouput x", "option '--ouput'", "--output", "merge "),
     ],
 )
 def test_a_misspelt_word_is_one_line_with_what_was_meant(

@@ -129,10 +129,21 @@ class Parser(argparse.ArgumentParser):
             namespace.program_arguments = tuple(rest)
         if COMPLETING in os.environ or any(self._is_unknown(argument) for argument in args or ()):
             self._complete()
+            self._refuse_misspelt(args or ())
         found, left = super().parse_known_args(args, namespace)
         if left and COMPLETING not in os.environ:
             self.error(self._unknown(left[0]))
         return found, left
+
+    def _refuse_misspelt(self, args: Sequence[str]) -> None:
+        """End with an option that there is not, which argparse names after what is missing, if at all."""
+        # Where options cannot be cut short, words belong to a script, and behind an action to the parser of that.
+        if COMPLETING in os.environ or not self.allow_abbrev or self._subparsers is not None:
+            return
+        for word in args[: args.index("--")] if "--" in args else args:
+            name = word.partition("=")[0]
+            if self._is_unknown(word) and not any(known.startswith(name) for known in self._option_string_actions):
+                self.error(self._unknown(word))
 
     def format_usage(self) -> str:
         """The usage, in which options are one word."""
