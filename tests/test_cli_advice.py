@@ -114,6 +114,16 @@ def test_a_script_names_a_program_that_works(capfd: Read) -> None:
     assert main(["summary", named[1]]) == 0
 
 
+def test_a_function_that_returns_nothing_is_not_named_and_says_so(capfd: Read) -> None:
+    Path("train.py").write_text(f"{NET}\n\ndef main():\n    loss().backward()\n\n\nmain()\n")
+    assert "main" not in said("info train.py", capfd)
+    for command in ("capture", "explain"):
+        text = said(f"{command} train.py:main", capfd)
+        assert "train.py:main: it returned None; return the loss from it, or run the whole script" in text
+    assert main(["capture", "train.py:main", "--graph", "forward", "-o", "forward.gir"]) == 0
+    assert main(["run", "train.py", "-o", "train.gir"]) == 0
+
+
 @pytest.mark.parametrize("name", ["constant", "integer", "detached"])
 def test_what_has_no_graph_is_explained_and_its_forward_captured(name: str, capfd: Read) -> None:
     text = said(f"capture net.py:{name} -o x.gir", capfd)

@@ -316,7 +316,7 @@ def _of_side(side: Side) -> Source:
 
 
 def _defined_in(script: str) -> list[str]:
-    """The functions that need no argument and the classes at the top of a script, which is not run."""
+    """The functions that return something without an argument, and the classes, of a script, which is not run."""
     import ast
 
     from gradir import files
@@ -326,5 +326,10 @@ def _defined_in(script: str) -> list[str]:
     except (FileError, SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     functions = [each for each in tree.body if isinstance(each, ast.FunctionDef) and not each.name.startswith("_")]
-    callable_as_is = [each.name for each in functions if len(each.args.args) == len(each.args.defaults)]
+    callable_as_is = [
+        each.name
+        for each in functions
+        if len(each.args.args) == len(each.args.defaults)
+        and any(isinstance(inside, ast.Return) and inside.value is not None for inside in ast.walk(each))
+    ]
     return callable_as_is + [each.name for each in tree.body if isinstance(each, ast.ClassDef)]

@@ -61,7 +61,19 @@ def capture_target(target: object, inputs: Sequence[str], seed: int, sources: bo
         SpecError: the target raises, or cannot be run on what was given.
         CaptureError: what comes out has no graph.
     """
-    return _ran(target, inputs, seed, partial(Recorder, sources=sources, flow=flow)).captured()
+    ran = _ran(target, inputs, seed, partial(Recorder, sources=sources, flow=flow))
+    _expect_some(ran.outputs)
+    return ran.captured()
+
+
+def _expect_some(outputs: object) -> None:
+    """Refuse what a training function without a result returns; of its forward alone there is a graph.
+
+    Raises:
+        SpecError: it is None.
+    """
+    if outputs is None:
+        raise SpecError("it returned None; return the loss from it, or run the whole script with 'gradir run'")
 
 
 def capture_exchange_target(
@@ -177,6 +189,7 @@ def explain_target(
             raise
         found = recorder.explain(error.__cause__, model=model)
     else:
+        _expect_some(result)
         found = recorder.explain(result, model=model, optimizer=optimizer, values=values)
     return found.located_in(recorder.forward(model=model)) if graph == "forward" else found
 
