@@ -41,7 +41,6 @@ What [an exporter, a renderer, a pass or a front-end](plugins.md) is made with b
 """
 
 PARTS: Final = {
-    "gradir.gradients": "Functions of live objects",
     "gradir.api": "Functions",
     "gradir.ir": "The graph",
     "gradir.diffs": "What changed",
@@ -50,13 +49,14 @@ PARTS: Final = {
     "gradir.world": "Ranks",
     "gradir.protocols": "What plug-ins are",
     "gradir.options": "What plug-ins are",
+    "gradir.request": "What plug-ins are",
     "gradir.errors": "Errors",
 }
 """Where a name has its home, by the start of its path, and the part of the page that it stands in."""
 
 FOR_PLUG_INS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "protocols": ("What gradir asks of a plug-in, and what it hands to one.", ()),
-    "abilities": ("What a front-end can do beside capturing: each is a protocol whose methods it has, or lacks.", ()),
+    "request": ("The options of a capture, and what a front-end may be unable to do.", ()),
     "ir": ("Of what records hold, and what `Builder` takes and gives.", ()),
     "explanations.model": ("Of what an explanation holds.", ("Allowed", "Level", "OfGraph")),
     "passes": ("What most passes need.", ("matching", "within", "without")),

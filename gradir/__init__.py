@@ -13,8 +13,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from gradir.api import (
+    capture,
     diff,
     dumps,
+    explain,
     export,
     link,
     load,
@@ -22,9 +24,12 @@ from gradir.api import (
     make_dot,
     patch,
     ranks,
+    record,
+    release,
     render,
     save,
     unpatch,
+    verify,
 )
 from gradir.errors import (
     CaptureError,
@@ -39,7 +44,6 @@ from gradir.errors import (
     PatchError,
     SpecError,
 )
-from gradir.gradients import capture, explain, record, release, verify
 from gradir.version import __version__
 
 if TYPE_CHECKING:
@@ -61,12 +65,13 @@ if TYPE_CHECKING:
         TensorMeta,
     )
     from gradir.overlays import Overlay
-    from gradir.protocols import Exporter, Frontend, Options, Recorder, Renderer, Verification
+    from gradir.protocols import CaptureRequest, Exporter, Frontend, Options, Recorder, Renderer, Verification
     from gradir.world.model import Ranks
 
 __all__ = [
     "Builder",
     "CaptureError",
+    "CaptureRequest",
     "Cause",
     "Change",
     "Collective",
@@ -141,7 +146,7 @@ _HOMES = {
         "TensorMeta",
     ),
     "gradir.overlays": ("Overlay",),
-    "gradir.protocols": ("Exporter", "Frontend", "Options", "Recorder", "Renderer", "Verification"),
+    "gradir.protocols": ("CaptureRequest", "Exporter", "Frontend", "Options", "Recorder", "Renderer", "Verification"),
     "gradir.world.model": ("Ranks",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

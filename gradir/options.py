@@ -20,6 +20,8 @@ __all__ = [
     "filled",
     "option_infos",
     "option_schemas",
+    "read",
+    "schema_of",
 ]
 
 _Record = TypeVar("_Record", bound=msgspec.Struct)
@@ -81,7 +83,7 @@ def option_infos(kind: type[msgspec.Struct]) -> list[OptionInfo]:
     depth integer none
     """
     return [
-        OptionInfo(field.name, _takes(schema := _schema(field.type)), schema.get("description", ""), _default(field))
+        OptionInfo(field.name, _takes(schema := schema_of(field.type)), schema.get("description", ""), _default(field))
         for field in msgspec.structs.fields(kind)
     ]
 
@@ -94,7 +96,7 @@ def option_schemas(kind: type[msgspec.Struct]) -> Mapping[str, Mapping[str, Any]
     >>> option_schemas(Mine)
     {'shapes': {'type': 'boolean'}}
     """
-    return {field.name: _schema(field.type) for field in msgspec.structs.fields(kind)}
+    return {field.name: schema_of(field.type) for field in msgspec.structs.fields(kind)}
 
 
 def expect_sound(kind: type[msgspec.Struct], reserved: Collection[str]) -> None:
@@ -111,7 +113,7 @@ def expect_sound(kind: type[msgspec.Struct], reserved: Collection[str]) -> None:
     except Exception as error:
         raise TypeError(f"its options cannot be read: {type(error).__name__}: {error}") from error
     for name, field in fields.items():
-        schema = _schema(field.type)
+        schema = schema_of(field.type)
         if name in reserved:
             raise TypeError(f"its option {name} has the name of an argument of the function that takes the options")
         if _holds_objects(schema):
@@ -154,15 +156,31 @@ def filled(kind: type[_Record], values: Mapping[str, object], whose: str, *, str
             raise OptionError(f"{whose} has no option {name!r}{did_you_mean(name, fields)}: {choices}")
     for name, field in fields.items():
         if field.required and name not in values:
-            raise OptionError(f"{whose}: option {name} has to be given: it is {_takes(_schema(field.type))}")
+            raise OptionError(f"{whose}: option {name} has to be given: it is {_takes(schema_of(field.type))}")
     given = {
-        fields[name].encode_name: value if strict else _read(_schema(fields[name].type), value)
+        fields[name].encode_name: value if strict else _read(schema_of(fields[name].type), value)
         for name, value in values.items()
     }
     try:
         return msgspec.convert(given, kind, strict=strict)
     except msgspec.ValidationError as error:
         raise OptionError(f"{whose}: {_wrong_value(list(fields.values()), values, str(error))}") from error
+
+
+def read(type_: object, text: str) -> object:
+    """The value that a text is for an option of a type.
+
+    Raises:
+        OptionError: it is none.
+
+    >>> read(int | None, "7")
+    7
+    """
+    schema = schema_of(type_)
+    try:
+        return msgspec.convert(_read(schema, text), type_, strict=False)
+    except msgspec.ValidationError as error:
+        raise OptionError(f"expected {_bounded(schema)}, not {text!r}") from error
 
 
 def _read(schema: _Schema, value: object) -> object:
@@ -184,12 +202,13 @@ def _wrong_value(fields: Sequence[Any], values: Mapping[str, object], message: s
     found = re.search(r"\$\.([^.\[`]+)", message)
     for field in fields:
         if found is not None and found[1] == field.encode_name and field.name in values:
-            schema = _schema(field.type)
+            schema = schema_of(field.type)
             return f"option {field.name} is {_bounded(schema)}, not {values[field.name]!r}"
     return message.replace("`", "'")
 
 
-def _schema(type_: object) -> _Schema:
+def schema_of(type_: object) -> _Schema:
+    """The JSON Schema of an option's type; empty of one that JSON does not have."""
     try:
         schema = msgspec.json.schema(type_)
     except (TypeError, RuntimeError):

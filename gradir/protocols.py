@@ -8,12 +8,15 @@ All are found by entry point, the built-in ones too. An exporter is one class in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
+from gradir.errors import SpecError
 from gradir.ir import Graph
 from gradir.options import NoOptions, Options
+from gradir.request import CaptureRequest, Names
 
 if TYPE_CHECKING:
     from gradir.explanations.model import Explanation
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from gradir.review.comparison import Comparison
 
 __all__ = [
+    "CaptureRequest",
     "Exporter",
     "Frontend",
     "ListsChanges",
@@ -32,12 +36,10 @@ __all__ = [
     "Recorder",
     "Renderer",
     "Reports",
+    "StoppedError",
     "Verification",
+    "Watched",
 ]
-
-
-Names: TypeAlias = Mapping[str, Any] | Iterable[tuple[str, Any]]
-"""Names of tensors: a mapping, or pairs as a module's ``named_parameters()`` gives them."""
 
 
 OptionsT_contra = TypeVar("OptionsT_contra", bound=Options, contravariant=True)
@@ -242,12 +244,29 @@ class Recorder(Protocol):
         ...
 
 
+class StoppedError(SpecError):
+    """What a PROGRAM names raised when a part of its forward had run, of which ``graph`` is the graph."""
+
+    def __init__(self, message: str, graph: Graph) -> None:
+        super().__init__(message)
+        self.graph = graph
+
+
+class Watched(Protocol):
+    """A program whose backwards are counted."""
+
+    @property
+    def calls(self) -> int:
+        """How often the program has called backward."""
+        ...
+
+
 class Frontend(Protocol):
     """Makes a graph from live objects of one framework. Importing a front-end's module is cheap.
 
-    Its class is asked whether it claims an object, so that the one that does is made and no other. What a front-end can
-    do beside capturing is a protocol of its own, such as `gradir.abilities.Records`: it has the methods of that, or an
-    error says that it cannot.
+    Its class is asked whether it claims an object, so that the one that does is made and no other. Of the methods,
+    `claims` and `capture` have to be there. Each other one belongs to the feature of its name, and is called only where
+    ``features`` has that.
     """
 
     framework: ClassVar[str]
@@ -263,6 +282,12 @@ class Frontend(Protocol):
     is and the command that works instead.
     """
 
+    features: ClassVar[Set[str]]
+    """What it can do beside capturing: names of `gradir.request.FEATURES`, and of options of a `CaptureRequest`.
+
+    A request with an option that needs another feature is refused before the front-end gets it.
+    """
+
     @classmethod
     def claims(cls, value: object) -> bool:
         """Whether a value is the framework's, told by its type alone.
@@ -272,18 +297,67 @@ class Frontend(Protocol):
         """
         ...
 
-    def capture(
-        self,
-        target: object,
-        inputs: Sequence[object] = (),
-        *,
-        kwargs: Mapping[str, object] | None = None,
-        model: object = None,
-        params: Names | None = None,
-    ) -> LiveCapture:
-        """Capture tensors in any containers and objects, or what a module returns for ``inputs``.
+    def capture(self, request: CaptureRequest) -> LiveCapture:
+        """Capture tensors in any containers and objects, or what a module or function gives for its inputs.
+
+        With the feature ``program`` it runs the target of a program, which without it is called before.
 
         Raises:
-            CaptureError: no tensor among the outputs has a graph.
+            StoppedError: the graph of a forward was asked for, and the target raised behind some operation; ``ext`` of
+                the last function in its graph has the error under ``failed``.
+            CaptureError: the target cannot be run, or has no graph.
+        """
+        ...
+
+    def verify(self, live: Any, *, keep_graph: bool = True) -> Verification:
+        """Run a real backward and compare it with what was captured; another can run afterwards if the graph is kept.
+
+        Raises:
+            CaptureError: backward cannot run, or only once where the graph is to be kept.
+        """
+        ...
+
+    def explain(self, request: CaptureRequest) -> Explanation:
+        """Run a target and explain what comes out, or the error: which parameters or arguments get a gradient, and why.
+
+        ``graph`` is the one that the explanation's overlay is for.
+
+        Raises:
+            CaptureError: the target cannot be run, or returns no tensor.
+        """
+        ...
+
+    def record(self, request: CaptureRequest) -> Recorder:
+        """A recorder of the modules that run inside a context, and of what else is asked for; see `gradir.record`.
+
+        Raises:
+            CaptureError: the model is no module; raised when the context is entered.
+        """
+        ...
+
+    def seed(self, number: int) -> None:
+        """Set the seed of the framework's random numbers."""
+        ...
+
+    def release(self) -> int:
+        """Let go of what captures still hold of graphs that the program has dropped; returns how many functions."""
+        ...
+
+    def standing_in(self, rank: int, world: int) -> AbstractContextManager[None]:
+        """Let the program inside find itself as that rank of so many, of which the others do not exist.
+
+        Raises:
+            CaptureError: the framework cannot, or, as the context ends, the program wanted no other process.
+        """
+        ...
+
+    def watching(
+        self, request: CaptureRequest, reached: Callable[[Callable[[], Graph]], None]
+    ) -> AbstractContextManager[Watched]:
+        """Note the modules and lines of what runs inside the context, and count its calls of backward.
+
+        At the call number ``step``, before it runs, ``reached`` is called once, with what captures its graph, which
+        may raise a `CaptureError`. What ``reached`` raises goes through the program, from this call and any later one.
+        Whatever was put in the framework's place is undone with the context.
         """
         ...

@@ -184,9 +184,9 @@ class GradientFlow:
 def _without_a_forward(loss: object, model: object, params: object) -> Recorder:
     """A recorder that has seen nothing, so that it tells what the graph alone does."""
     import gradir
-    from gradir import choosing
+    from gradir import capturing
 
-    with gradir.record(model, flow=True, frontend=choosing.claiming(loss, model, params)) as recorder:
+    with gradir.record(model, flow=True, frontend=capturing.claiming(loss, model, params)) as recorder:
         return recorder
 
 

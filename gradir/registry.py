@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from functools import cache, cached_property
 from types import FunctionType
@@ -115,6 +115,8 @@ class Finder(Generic[P]):
             # Of gradir's own a test knows, and to look takes longer than some commands work.
             if Options in self._members.values() and not point.value.startswith(_OWN):
                 expect_sound(found.options, self._reserved)
+            if Set in self._members.values():
+                _expect_methods(found)
         return found
 
     def _expect_name(self, name: object) -> None:
@@ -210,6 +212,7 @@ frontend: Final = Finder[Frontend](
     framework=str,
     takes=str,
     install=str,
+    features=Set,
     claims=classmethod,
     capture=Callable,
 )
@@ -322,6 +325,13 @@ def _expect_member(found: object, member: str, kind: Any) -> None:
         raise TypeError(f"its {member!r} is no {kind.__name__}")
     if member == "suffix" and not str(value).startswith("."):
         raise TypeError(f"its 'suffix' is {value!r}, which has no dot in front")
+
+
+def _expect_methods(found: Any) -> None:
+    """Raises TypeError where a front-end lacks the method of a feature that it says it has."""
+    for feature in sorted(found.features):
+        if hasattr(Frontend, feature) and not callable(getattr(found, feature, None)):
+            raise TypeError(f"it has the feature {feature!r}, and no method of that name")
 
 
 def _needs_instance(kind: type, method: str) -> bool:

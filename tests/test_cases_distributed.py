@@ -12,10 +12,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from live_targets import live  # noqa: E402
 from wiring import tensor_roles, wiring  # noqa: E402
 
 import gradir  # noqa: E402
-from gradir import registry  # noqa: E402
 from gradir.ir import TensorMeta  # noqa: E402
 
 dist = pytest.importorskip("torch.distributed")
@@ -282,8 +282,7 @@ def test_a_model_built_for_several_processes_is_the_same_without_data(make) -> N
         model = make()
         return model, model(torch.ones(1, 2)).sum()
 
-    frontend = registry.frontend("torch")
-    real, fake = frontend.capture_target(target, ()), frontend.capture_fake_target(target, ())
+    real, fake = live(target), live(target, fake=True)
     # All but the head, which says that there were no data.
     assert msgspec.structs.replace(fake.graph, producer=real.graph.producer) == real.graph
     assert len(fake.graph.nodes) > 8

@@ -214,7 +214,7 @@ def test_the_seed_reaches_what_is_made_at_import(noisy: Run) -> None:
     graphs = {seed: [noisy("capture", "noisy.py:seeded", "--seed", seed).stdout for _ in range(2)] for seed in "04"}
     assert all(first == second for first, second in graphs.values())
     assert len({text for pair in graphs.values() for text in pair}) == 2
-    fails(noisy("capture", "noisy.py:seeded", "--seed", "99999999999999999999"), "expected a seed from 0 to")
+    fails(noisy("capture", "noisy.py:seeded", "--seed", "99999999999999999999"), "--seed: expected integer, 0 to ")
 
 
 def test_a_file_with_source_lines_is_checked_with_source_lines(noisy: Run) -> None:

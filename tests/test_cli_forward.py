@@ -75,7 +75,7 @@ def test_a_flow_leaves_the_autograd_graph_as_it_is(run: Run, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("spec", "options", "said"),
     [
-        ("loss", ("--verify",), "--verify checks an autograd graph"),
+        ("loss", ("--verify",), "verifying needs an autograd graph"),
         ("tensor", (), "the forward of a tensor has run already"),
         ("instance", (), "Net is a module: say what to run it on"),
         ("instance", ("--input", "float32[1,3]", "--fake"), "--fake runs what has no data yet"),

@@ -8,11 +8,11 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from example_files import attribute  # noqa: E402
+from live_targets import live  # noqa: E402
 from msgspec.structs import replace  # noqa: E402
 from reports import markdown, render_brief, render_text  # noqa: E402
 
 import gradir  # noqa: E402
-from gradir import registry  # noqa: E402
 from gradir.cli.main import main  # noqa: E402
 from gradir.ir.totals import totals  # noqa: E402
 
@@ -20,8 +20,7 @@ nn = torch.nn
 
 
 def run(target, *inputs: str, fake: bool):
-    frontend = registry.frontend("torch")
-    return (frontend.capture_fake_target if fake else frontend.capture_target)(target, inputs)
+    return live(target, *inputs, fake=fake)
 
 
 def captured(spec: str, *, fake: bool):

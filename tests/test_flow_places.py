@@ -8,9 +8,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import gradir  # noqa: E402
 from gradir import dumps, loads  # noqa: E402
 from gradir.explanations.stored import explained  # noqa: E402
-from gradir.frontends.pytorch.recorder import Recorder  # noqa: E402
 from gradir.ir import Cut, Graph  # noqa: E402
 from gradir.ir.cuts import FLOW  # noqa: E402
 
@@ -31,7 +31,7 @@ class Net(torch.nn.Module):
 
 def captured(program: Callable[[Net, Tensor], Tensor]) -> Graph:
     model = Net(program)
-    with Recorder(model, flow=True) as recorder:
+    with gradir.record(model, flow=True) as recorder:
         loss = model(torch.randn(3, 4)).sum()
     return recorder.capture(loss)
 
@@ -68,7 +68,7 @@ def test_what_only_the_cut_led_to_is_not_in_the_graph() -> None:
 
 def test_a_value_enters_by_what_is_computed_of_it() -> None:
     model = Net(lambda net, x: x)
-    with Recorder(model, flow=True) as recorder:
+    with gradir.record(model, flow=True) as recorder:
         h = model.a(torch.randn(3, 4))
         found = recorder.capture({"loss": h.sum(), "log": (h.sum().detach() * 2) + model.b.bias.sum()}).cuts
     (cut,) = (cut for cut in found if cut.is_place)
@@ -259,7 +259,7 @@ def test_a_near_miss_is_not_said_to_be_meant(program: Callable[[Net, Tensor], Te
 
 def test_a_captured_correction_is_not_meant() -> None:
     model = Net(lambda net, x: x)
-    with Recorder(model, flow=True) as recorder:
+    with gradir.record(model, flow=True) as recorder:
         s = model.a(torch.randn(3, 4))
         d = (s.round() - s).detach()
         found = recorder.capture([(s + d).sum(), d + model.b.bias]).cuts
@@ -304,7 +304,7 @@ def called_by_its_name(net: Net, x: Tensor) -> Tensor:
 )
 def test_the_file_explains_what_the_program_does(program: Callable[[Net, Tensor], Tensor]) -> None:
     model = Net(program)
-    with Recorder(model, flow=True) as recorder:
+    with gradir.record(model, flow=True) as recorder:
         loss = model(torch.randn(4, 4)).sum()
     found, stored = recorder.explain(loss, values=False), explained(loads(dumps(recorder.capture(loss))))
     assert stored.statuses == found.statuses
@@ -314,7 +314,7 @@ def test_the_file_explains_what_the_program_does(program: Callable[[Net, Tensor]
 
 def test_what_was_made_outside_the_recording_is_not_known_to_be_unused() -> None:
     model = Net(lambda net, x: net.a(x))
-    with Recorder(model, flow=True) as recorder:
+    with gradir.record(model, flow=True) as recorder:
         out = model(torch.randn(3, 4))
     inside, outside = recorder.capture(out.sum()), recorder.capture(out)
     assert (inside.producer.options[FLOW], outside.producer.options[FLOW]) == (False, True)
@@ -324,7 +324,7 @@ def test_what_was_made_outside_the_recording_is_not_known_to_be_unused() -> None
 
 def test_without_the_flow_nothing_is_said() -> None:
     model = Net(no_grad_branch)
-    with Recorder(model) as recorder:
+    with gradir.record(model) as recorder:
         graph = recorder.capture(model(torch.randn(3, 4)).sum())
     assert FLOW not in graph.producer.options
     assert not any(cut.is_place for cut in graph.cuts)

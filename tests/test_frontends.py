@@ -127,7 +127,10 @@ def test_a_snapshot_is_captured_by_the_front_end_that_claims_it(installed: Path,
         ("gradir.record(Term('x'))", "record"),
         ("gradir.record(frontend='terms')", "record"),
         ("gradir.record()", "record"),
-        ("gradir.record(frontend='terms', flow=True)", r"note every operation of a forward \(--flow\)"),
+        ("gradir.record(frontend='terms', flow=True)", "record"),
+        ("gradir.capture(Term('x'), flow=True)", r"note every operation of a forward \(flow=True\)"),
+        ("gradir.capture(Term('x'), 3)", r"run on inputs \(inputs\)"),
+        ("gradir.capture(Term('x'), params={})", r"name tensors by a model \(params\)"),
         ("gradir.verify(Term('x'))", "verify a graph"),
     ],
 )
@@ -142,16 +145,16 @@ def test_what_a_front_end_cannot_do_is_one_line(installed: Path, call: str, cann
         ("--fake", "run without data (--fake)"),
         ("--seed=3", "set a seed (--seed)"),
         ("--verify", "verify a graph (--verify)"),
-        ("--input=float32[1]", "run on inputs (--input) or note source lines (--sources)"),
-        ("--sources", "run on inputs (--input) or note source lines (--sources)"),
+        ("--input=float32[1]", "run on inputs (--input)"),
+        ("--sources", "note source lines (--sources)"),
         ("--flow", "note every operation of a forward (--flow)"),
-        ("--graph=forward", "note every operation of a forward (--flow)"),
+        ("--graph=forward", "note every operation of a forward (--graph forward)"),
     ],
 )
 def test_an_option_that_a_front_end_lacks_is_one_line(installed: Path, folder: Path, option: str, cannot: str) -> None:
     spec = f"{folder / 'spec.py'}:make"
     done = gradir(installed, "capture", spec, option)
-    able = ("torch",) if "--fake" in cannot or "--flow" in cannot else ("jax", "torch")
+    able = ("torch",) if any(word in cannot for word in ("--fake", "forward")) else ("jax", "torch")
     # To advise a framework that is not there helps nobody.
     others = " and ".join(name for name in able if find_spec(name)) or "none"
     text = f"gradir: {spec}: front-end 'terms' cannot {cannot}: of those installed {others} can\n"
@@ -171,7 +174,7 @@ def test_what_a_program_raises_is_its_traceback_and_one_line(installed: Path, fo
 def test_the_help_says_which_front_ends_there_are_and_what_they_can_do(installed: Path) -> None:
     shown = gradir(installed, "help", "program").stdout
     assert re.search(r"^  terms takes a term\n  torch takes tensors ", shown, re.MULTILINE)
-    can = "    run on inputs (--input) or note source lines (--sources)\n    run without data (--fake)\n"
+    can = "    run without data\n    note source lines\n"
     assert can in shown.partition("torch takes tensors")[2]
 
 
@@ -222,20 +225,21 @@ class Frontend:
     framework = "terms"
     takes = "a term"
     install = "pip install terms"
+    features = frozenset()
 
     @classmethod
     def claims(cls, value):
         return True
 
-    def capture(self, target, inputs=(), *, kwargs=None, model=None, params=None):
+    def capture(self, request):
         return 1 / 0
 """
 RETURNED = "it returned {}, not an object whose 'graph' is a Graph"
 DIVIDED = "ZeroDivisionError: division by zero"
 FAILING = {
-    "raises": ("", "", f"{DIVIDED} at odd.py:11"),
-    "exits": ("return 1 / 0", "raise SystemExit(3)", "SystemExit: 3 at odd.py:11"),
-    "claims-raises": ("return True", "return 1 / 0", f"{DIVIDED} at odd.py:8"),
+    "raises": ("", "", f"{DIVIDED} at odd.py:12"),
+    "exits": ("return 1 / 0", "raise SystemExit(3)", "SystemExit: 3 at odd.py:12"),
+    "claims-raises": ("return True", "return 1 / 0", f"{DIVIDED} at odd.py:9"),
     "returns-a-graph": ("return 1 / 0", "import gradir; return gradir.Graph.of([])", RETURNED.format("Graph")),
     "returns-nothing": ("return 1 / 0", "return", RETURNED.format("NoneType")),
 }
@@ -244,6 +248,9 @@ UNLOADED = {
     "no-class-method": ("    @classmethod\n", "", "its 'claims' is no classmethod"),
     "no-takes": ("    takes = ", "    took = ", "it has no 'takes'"),
     "no-install": ("    install = ", "    installs = ", "it has no 'install'"),
+    "no-features": ("    features = ", "    feature = ", "it has no 'features'"),
+    "no-set": ("frozenset()", "'verify'", "its 'features' is no Set"),
+    "no-method": ("frozenset()", "{'fake', 'verify'}", "it has the feature 'verify', and no method of that name"),
 }
 
 
@@ -294,16 +301,18 @@ def test_in_python_what_a_front_end_raises_is_left_as_it_is_and_what_it_returns_
 
 
 RUNS = """
-    def capture_target(self, target, inputs, *, seed=0, sources=False):
+    def capture(self, request):
         from gradir.spec import called
-        return called(target)
+        return called(request.target)
 """
 
 
 @pytest.mark.parametrize("more", ["", RUNS], ids=["called by gradir", "called by the front-end"])
 def test_what_a_program_raises_is_no_failure_of_the_front_end(tmp_path: Path, more: str) -> None:
     # One that claims a function takes it as it is.
-    source = FRONTEND if more else FRONTEND.replace("return True", "return not callable(value)")
+    source = FRONTEND.replace("return True", "return not callable(value)")
+    if more:
+        source = FRONTEND.replace("frozenset()", "{'program'}")
     spec = odd(tmp_path, source + more).replace(":term", ":make")
     done = gradir(tmp_path, "capture", spec)
     assert done.stderr.splitlines()[1] == f'  File "{tmp_path / "spec.py"}", line 5, in make'

@@ -11,9 +11,9 @@ import pytest
 from example_files import GRAPHS, attribute
 from gradir_exporters.model_explorer import ModelExplorerExporter, ModelExplorerOptions
 from hostile_texts import HOSTILE_TEXTS, graph_of
+from live_targets import live
 from samples import chain, everything, hostile
 
-from gradir import registry
 from gradir.ir import Graph, Node, Ref, Saved, TensorMeta
 
 SCRIPT = Path(__file__).parent / "node" / "model_explorer.mjs"
@@ -72,7 +72,7 @@ def metadata(items: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
 @pytest.mark.parametrize("spec", [spec for spec in GRAPHS if spec != "recurrent.py:loss"])
 def test_the_viewer_loads_every_example(model_explorer_viewer: tuple[str, Path], spec: str) -> None:
     pytest.importorskip("torch")
-    graph = registry.frontend("torch").capture_target(attribute(spec), ()).graph
+    graph = live(attribute(spec)).graph
     (made,) = load(model_explorer_viewer, [graph])
     check(graph, made)
 

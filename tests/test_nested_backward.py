@@ -13,7 +13,7 @@ from tensors import leaf  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir import registry  # noqa: E402
-from gradir.cli.capturing import summary  # noqa: E402
+from gradir.cli.programs import summary  # noqa: E402
 
 nn = torch.nn
 
@@ -185,7 +185,7 @@ def test_a_node_that_only_an_inner_backward_runs_is_missing() -> None:
     hidden = x.exp()
     out, beside = hidden.sin(), hidden.cos()
     out.register_hook(lambda gradient: torch.autograd.grad(beside, x, gradient, retain_graph=True)[0])
-    live = registry.frontend("torch").capture(out)
+    live = registry.frontend("torch").capture(gradir.CaptureRequest(target=out))
     assert live.verify().mismatches == ()
     wrong = {beside.grad_fn if fn is out.grad_fn else fn: node_id for fn, node_id in live.grad_fns.items()}
     assert live._replace(grad_fns=wrong).verify().mismatches == (

@@ -10,9 +10,9 @@ import pytest
 pytest.importorskip("torch")
 
 from example_files import GRAPHS, attribute
+from live_targets import live
 
 import gradir
-from gradir import registry
 from gradir.ir import Graph
 from gradir.ir.validate import check
 from gradir.passes import ancestors, between, drop, fold, hide_shape_ops, rollup
@@ -20,7 +20,7 @@ from gradir.passes import ancestors, between, drop, fold, hide_shape_ops, rollup
 
 @cache
 def captured(spec: str) -> Graph:
-    return registry.frontend("torch").capture_target(attribute(spec), ()).graph
+    return live(attribute(spec)).graph
 
 
 def stacks(graph: Graph) -> list[str]:

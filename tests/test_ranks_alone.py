@@ -190,8 +190,11 @@ def test_what_a_program_asks_of_its_group_is_what_it_gets_without_the_others(
         ("--ranks all --world 4 -o x.gir", "--ranks all writes a file for each rank: put {rank} into -o"),
         ("--ranks all --world 4", "--ranks all writes a file for each rank"),
         ("--ranks sample --world 4 --verify -o {rank}.gir", "choose --verify with --rank or --ranks all"),
-        ("--collectives --verify", "--collectives uses the autograd graph up, which --verify does not go with"),
-        ("--collectives --graph forward", "the autograd graph up, which --graph forward does not go with: choose one"),
+        ("--collectives --verify", "verifying needs an autograd graph, which --collectives uses up: choose one"),
+        (
+            "--collectives --graph forward",
+            "--collectives needs an autograd graph, and --graph forward captures none: choose one",
+        ),
     ],
 )
 def test_what_does_not_say_a_rank_is_refused(

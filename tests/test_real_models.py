@@ -19,12 +19,12 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from example_files import EXAMPLES, GRAPHS, attribute  # noqa: E402
+from live_targets import live  # noqa: E402
 from module_truth import ModuleTruth  # noqa: E402
 from msgspec.structs import replace  # noqa: E402
 from real_models import MODELS, row, versions  # noqa: E402
 
 import gradir  # noqa: E402
-from gradir import registry  # noqa: E402
 from gradir.frontends.pytorch.reading.assemble import LiveGraph, capture  # noqa: E402
 from gradir.ir import Graph, Node  # noqa: E402
 from gradir.ir.totals import totals  # noqa: E402
@@ -280,20 +280,18 @@ def test_the_table_in_the_docs_has_every_model_once() -> None:
 
 @pytest.mark.parametrize("spec", GRAPHS)
 def test_without_data_the_graph_is_the_same(spec: str) -> None:
-    frontend = registry.frontend("torch")
-    fake = frontend.capture_fake_target(attribute(spec), ()).graph
-    real = frontend.capture_target(attribute(spec), ()).graph
+    fake = live(attribute(spec), fake=True).graph
+    real = live(attribute(spec)).graph
     # All but the head, which says that there were no data.
     assert fake.producer.options == {**real.producer.options, "fake": True}
     assert replace(fake, producer=real.producer) == real
 
 
 def test_a_small_llama_with_data_and_without() -> None:
-    frontend = registry.frontend("torch")
     small = attribute("llama.py:small")
-    with_data, without = frontend.capture_target(small, ()), frontend.capture_fake_target(small, ())
-    for live in (with_data, without):
-        found = live.verify()
+    with_data, without = live(small), live(small, fake=True)
+    for captured in (with_data, without):
+        found = captured.verify()
         assert found.mismatches == ()
         assert found.fired == found.nodes > 0
     # Which attention it calls and how it reshapes may depend on the data being there; nothing else does.

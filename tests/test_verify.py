@@ -9,11 +9,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from example_files import GRAPHS, attribute  # noqa: E402
+from live_targets import live  # noqa: E402
 from msgspec.structs import replace  # noqa: E402
 from tensors import leaf  # noqa: E402
 
 import gradir  # noqa: E402
-from gradir import registry  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
 from gradir.frontends.pytorch import private  # noqa: E402
 from gradir.frontends.pytorch.reading.assemble import capture  # noqa: E402
@@ -34,7 +34,7 @@ class NoGradient(torch.autograd.Function):
 
 @pytest.mark.parametrize("spec", GRAPHS)
 def test_every_example_agrees_with_the_engine(spec: str) -> None:
-    found = registry.frontend("torch").capture_target(attribute(spec), ()).verify()
+    found = live(attribute(spec)).verify()
     assert found.mismatches == ()
     assert found.fired == found.nodes > 0
 

@@ -72,9 +72,13 @@ def _captured(process: subprocess.Popen[bytes], spec: str) -> tuple[Graph, str]:
 
 def _program_words(options: argparse.Namespace) -> list[str]:
     """The options of a program as they stand on a command line."""
-    words = [word for text in options.input for word in ("--input", text)]
-    for name in ("seed", "frontend", "graph"):
-        if getattr(options, name) is not None:
-            words += [f"--{name}", str(getattr(options, name))]
-    words += [f"--{name}" for name in ("fake", "sources", "flow", "traceback") if getattr(options, name)]
+    from gradir.request import declared
+
+    words = ["--traceback"] if options.traceback else []
+    for name, each in declared("graph").items():
+        value = getattr(options, name)
+        if each.flag is None or value == each.default:
+            continue
+        for one in value if isinstance(value, list) else [value]:
+            words += [each.flag] if one is True else [each.flag, str(one)]
     return [*words, "--", *options.program_arguments] if options.program_arguments else words

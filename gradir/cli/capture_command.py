@@ -5,21 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 
-from gradir.cli.capturing import (
-    add_capture_options,
-    add_exchange_options,
-    add_graph_option,
-    captured_so_far,
-    running_program,
-    summary,
-)
 from gradir.cli.encoding import add_encoding_options
 from gradir.cli.parser import Parser, add_output
+from gradir.cli.programs import add_request_options, add_verify_option, captured, running_program, summary
 from gradir.cli.rank_files import for_rank, of_rank
 from gradir.cli.rank_options import add_rank_options, check_ranks, standing_in
 from gradir.cli.report import one_line, report
 from gradir.cli.sources import RAISED, program_of
-from gradir.errors import CaptureError
 
 __all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
 
@@ -46,9 +38,9 @@ Exit status: 0 done, 1 the program raised and the graph of its forward ends ther
 
 def add_options(parser: Parser) -> None:
     """Add what the command takes."""
-    add_capture_options(parser)
-    add_graph_option(parser)
-    add_exchange_options(parser)
+    parser.add_argument("spec", metavar="PROGRAM", help="what to capture, e.g. train.py:loss or my_package.train:loss")
+    add_request_options(parser, "capture")
+    add_verify_option(parser)
     add_rank_options(parser)
     add_output(parser, "; {rank} and {world} are filled in")
     add_encoding_options(parser)
@@ -61,13 +53,6 @@ def run(options: argparse.Namespace) -> int:
 
     program_of(options.spec)
     check_ranks(options)
-    if options.graph == "forward" and options.verify:
-        raise CaptureError("--verify checks an autograd graph, and --graph forward writes none: choose one of them")
-    if options.collectives and (options.verify or options.graph == "forward"):
-        other = "--verify" if options.verify else "--graph forward"
-        raise CaptureError(f"--collectives uses the autograd graph up, which {other} does not go with: choose one")
-    if options.step != 1 and not options.collectives:
-        raise CaptureError("--step is for --collectives, which other steps may change: give both")
     if isinstance(options.ranks, str):
         from gradir.cli.many_ranks import capture_ranks
 
@@ -83,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
     is_stdout = files.is_stdout(output)
     with running_program(options, options.spec, for_good=options.is_process) as own:
         with standing_in(options):
-            graph, raised = captured_so_far(options)
+            graph, raised = captured(options, "capture")
         if is_stdout:
             own.write(api.dumps(graph, format=options.format, compress=options.compress))
         else:

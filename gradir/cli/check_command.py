@@ -8,11 +8,11 @@ import sys
 from typing import TYPE_CHECKING
 
 from gradir.cli import comparing
-from gradir.cli.capturing import add_verify_option, captured, running_program, summary
 from gradir.cli.parser import add_output
+from gradir.cli.programs import add_verify_option, captured, running_program, summary
 from gradir.cli.report import one_line, report
 from gradir.cli.sources import Source, add_graph_argument, capture_as, load, load_two, refuse_program_options, source_of
-from gradir.errors import GradirError
+from gradir.errors import GradirError, SpecError
 
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
@@ -108,14 +108,16 @@ def _captured(options: argparse.Namespace, source: Source, expected: Graph | Non
         return load(options, source).graph
     if expected is not None:
         capture_as(options, expected)
-    is_forward = options.graph == "forward"
-    if is_forward and options.verify:
+    if options.graph == "forward" and options.verify:
         raise GradirError(
             f"--verify checks an autograd graph, and {options.against} has that of a forward: leave it out"
         )
     options.spec = source.word
     with running_program(options, source.word):
-        return captured(options, forward=is_forward)
+        graph, raised = captured(options, "graph")
+    if raised:
+        raise SpecError(raised)
+    return graph
 
 
 def _against(word: str) -> Source:

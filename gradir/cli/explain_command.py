@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from gradir.cli.capturing import add_run_options, running_program, target_of
 from gradir.cli.parser import add_output
+from gradir.cli.programs import add_request_options, request_of, running_program
 from gradir.cli.sources import GRAPH_HELP, load, refuse_program_options, source_of
 from gradir.cli.suffixes import check_no_source
 from gradir.errors import CaptureError, GraphError, SpecError
@@ -51,15 +51,9 @@ _FORMATS: Final = ("text", "markdown", "json")
 def add_options(parser: Parser) -> None:
     """Add what the command takes."""
     parser.add_argument("spec", metavar="GRAPH", help=GRAPH_HELP)
-    add_run_options(parser)
+    add_request_options(parser, "explain")
     parser.set_defaults(parser=parser)
-    group = parser.group("input")
-    group.add_argument(
-        "--values",
-        action=argparse.BooleanOptionalAction,
-        help="run a backward to find zero and non-finite gradients (default: if the graph is small)",
-    )
-    group.add_argument(
+    parser.group("input").add_argument(
         "--allow",
         metavar="PATTERN",
         action="append",
@@ -123,21 +117,13 @@ def _overlay(found: Explanation, graph: Graph | None, spec: str) -> Overlay:
 
 
 def _of_program(options: argparse.Namespace) -> Explanation:
-    from gradir import choosing, registry
-    from gradir.abilities import Explains
+    from msgspec.structs import replace
+
+    from gradir.capturing import explained
 
     with running_program(options, options.spec):
-        target = target_of(options)
+        request = request_of(options, "explain")
         try:
-            name = choosing.running(target, options.frontend)
-            explains = choosing.able(name, Explains)
-            with registry.frontend.failing(name):
-                return explains.explain_target(
-                    target,
-                    options.input,
-                    seed=options.seed or 0,
-                    values=options.values,
-                    graph=options.graph or "autograd",
-                )
+            return explained(replace(request, graph=options.graph))
         except (CaptureError, GraphError) as error:
             raise type(error)(f"{options.spec}: {error}") from error

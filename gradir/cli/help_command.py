@@ -85,12 +85,10 @@ def run(options: argparse.Namespace) -> int:
 
 def _frontends() -> Iterator[str]:
     """The installed front-ends, what each takes, and what it can do."""
-    from gradir.abilities import Records
-    from gradir.choosing import ABILITIES, kinds
+    from gradir.capturing import kinds
+    from gradir.request import FEATURES
 
     yield "\nFront-ends:"
     for name, kind in kinds().items():
         yield f"  {name} takes {kind.takes}"
-        yield from (
-            f"    {text}" for ability, text in ABILITIES.items() if ability is not Records and issubclass(kind, ability)
-        )
+        yield from (f"    {text}" for feature, text in FEATURES.items() if feature in kind.features)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 
 from gradir.errors import ExportError, PassError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gradir.cli.parser import Parser
     from gradir.ir import Graph
     from gradir.options import OptionInfo
     from gradir.plan import Step
     from gradir.protocols import Options
+    from gradir.request import Declared
 
 __all__ = [
     "Passes",
+    "add_declared",
     "add_option",
     "add_pass_options",
     "chosen_passes",
@@ -103,6 +105,41 @@ def _taken(schema: Mapping[str, Any]) -> dict[str, Any]:
         return {"action": "append", "metavar": _metavar(schema.get("items", {}))}
     number = _NUMBERS.get(str(schema.get("type")))
     return {"metavar": _metavar(schema), **({} if number is None else {"type": number})}
+
+
+def add_declared(group: argparse._ActionsContainer, each: Declared) -> None:
+    """Add an option of a request, whose value is checked as it is read."""
+    import argparse
+
+    from gradir.options import OptionError, read, schema_of
+
+    def value(text: str) -> object:
+        try:
+            return read(each.type, text)
+        except OptionError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    schema = schema_of(each.type)
+    kinds = {str(branch.get("type")) for branch in schema.get("anyOf", [schema])}
+    choices = [word for part in _parts(each.type) if get_origin(part) is Literal for word in get_args(part)]
+    taken: dict[str, Any] = {"metavar": each.option.metavar, "type": value}
+    if kinds == {"boolean"}:
+        taken = {"action": "store_true"}
+    elif "boolean" in kinds:
+        taken = {"action": argparse.BooleanOptionalAction}
+    elif "array" in kinds:
+        taken = {"action": "append", "metavar": each.option.metavar, "default": []}
+    elif choices:
+        taken = {"choices": choices}
+    group.add_argument(str(each.flag), dest=each.name, help=each.option.help, **{"default": each.default, **taken})
+
+
+def _parts(type_: object) -> Iterator[object]:
+    """A type, and what it is made of."""
+    yield type_
+    if get_origin(type_) is not Literal:
+        for part in get_args(type_):
+            yield from _parts(part)
 
 
 def _metavar(schema: Mapping[str, Any]) -> str:

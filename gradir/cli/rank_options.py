@@ -63,9 +63,9 @@ def standing_in(options: argparse.Namespace) -> AbstractContextManager[None]:
     """Let the program inside be the rank that was named, if one was."""
     if options.world is None:
         return nullcontext()
-    from gradir import choosing
+    from gradir import capturing
 
-    return choosing.standing_in(options.ranks, options.world, options.frontend)
+    return capturing.standing_in(options.ranks, options.world, options.frontend)
 
 
 def _rank(text: str) -> int:

@@ -10,10 +10,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from gradir.cli.capturing import summary
 from gradir.cli.encoding import add_encoding_options
 from gradir.cli.parser import Parser, add_traceback
 from gradir.cli.program_output import OwnOutput, program_output
+from gradir.cli.programs import summary
 from gradir.cli.rank_files import for_rank
 from gradir.cli.report import TROUBLE, one_line, report
 from gradir.cli.sources import check_script
@@ -140,9 +140,10 @@ class _Run:
 
     def status(self, arguments: Sequence[str]) -> int:
         """Run, and tell how it ended."""
-        from gradir.choosing import watching
+        from gradir.capturing import watching
+        from gradir.request import CaptureRequest
 
-        with watching(self._options.step, self._reached) as calls:
+        with watching(CaptureRequest(step=self._options.step, sources=True), self._reached) as calls:
             left = self._ended(arguments)
         if self._is_enough:
             if self._error is not None:
@@ -210,11 +211,10 @@ class _Run:
 
 
 def _called(calls: int, step: int) -> str:
-    from gradir.abilities import Watches
-    from gradir.choosing import unable
+    from gradir.capturing import unable
     from gradir.ir.text import counted
 
     if not calls:
-        why = " and ".join(unable(Watches))
+        why = " and ".join(unable("watching"))
         return f"never called backward in this process{why and f' ({why})'}"
     return f"called backward {counted(calls, 'time')}, and --step is {step}"

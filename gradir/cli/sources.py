@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.cli.capturing import add_graph_option, add_noting_options, add_run_options, captured_so_far, running_program
+from gradir.cli.programs import add_request_options, captured, running_program
 from gradir.cli.report import report
 from gradir.errors import FileError, GradirError, SpecError
 
@@ -40,9 +40,6 @@ RAISED: Final = 1
 
 _GRAPHS: Final = (".gir", ".gir.gz", ".gir.zst")
 _ALSO_GRAPHS: Final = (".json", ".msgpack", ".txt")
-_OF_PROGRAMS: Final = ("input", "seed", "frontend", "fake", "sources", "flow", "graph", "values")
-"""The options that a command may have for programs alone."""
-
 _MOST_NAMES: Final = 8
 _LARGEST_SCRIPT: Final = 1_000_000
 """Bytes of a script in which names are looked for."""
@@ -100,9 +97,7 @@ def add_graph_argument(parser: Parser, name: str = "file") -> None:
 
 def add_program_options(parser: Parser) -> None:
     """Add the options that say how a program is run and captured."""
-    add_run_options(parser)
-    add_noting_options(parser)
-    add_graph_option(parser)
+    add_request_options(parser, "graph")
     parser.set_defaults(parser=parser, verify=False)
 
 
@@ -195,7 +190,7 @@ def _other_format(word: str) -> str:
     if word.endswith((*_GRAPHS, *_ALSO_GRAPHS)) or "." not in word:
         # To know the files of front-ends takes time.
         return ""
-    from gradir.choosing import other_format
+    from gradir.capturing import other_format
 
     return other_format(word)
 
@@ -215,11 +210,13 @@ def refuse_program_options(options: argparse.Namespace, *words: str) -> None:
     Raises:
         SpecError: there is one.
     """
+    from gradir.request import declared
+
     files = " and ".join(words)
     advice = f"is for a program, and {files} {'is a file' if len(words) == 1 else 'are files'}; name a program such as "
-    for name in _OF_PROGRAMS:
+    for name, each in declared().items():
         if hasattr(options, name) and getattr(options, name) != options.parser.get_default(name):
-            raise SpecError(f"--{name} {advice}train.py:loss")
+            raise SpecError(f"{each.flag} {advice}train.py:loss")
     if options.program_arguments:
         raise SpecError(f"what follows '--' {advice}train.py:loss")
 
@@ -235,7 +232,7 @@ def load(options: argparse.Namespace, source: Source, other: Source | None = Non
     if source.is_program:
         options.spec = source.word
         with running_program(options, source.word):
-            return Loaded(*captured_so_far(options))
+            return Loaded(*captured(options, "graph"))
     if source.path:
         return Loaded(api.load(source.path))
     with files.naming(source.name):

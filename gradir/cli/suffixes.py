@@ -38,7 +38,7 @@ def check_no_source(output: str) -> None:
     end = _suffix(output)
     if end in _OF_GRADIR:
         return
-    from gradir.choosing import other_format
+    from gradir.capturing import other_format
 
     if end in _PROGRAMS or other_format(output):
         raise ExportError(f"cannot write {output}: {end} is the suffix of a source; choose another name")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Set
 from typing import Any, ClassVar, NamedTuple
 
 from gradir import __version__
 from gradir.errors import CaptureError
 from gradir.ir import Builder, Graph, Producer, TensorMeta
+from gradir.protocols import CaptureRequest
 
 __all__ = ["TermsFrontend"]
 
@@ -24,6 +25,7 @@ class TermsFrontend:
     framework: ClassVar[str] = "terms"
     takes: ClassVar[str] = "a term"
     install: ClassVar[str] = "pip install gradir-terms"
+    features: ClassVar[Set[str]] = frozenset()
 
     @classmethod
     def claims(cls, value: object) -> bool:
@@ -32,21 +34,14 @@ class TermsFrontend:
 
         return isinstance(value, Term)
 
-    def capture(
-        self,
-        target: object,
-        inputs: Sequence[object] = (),
-        *,
-        kwargs: Mapping[str, object] | None = None,
-        model: object = None,
-        params: Any = None,
-    ) -> Captured:
+    def capture(self, request: CaptureRequest) -> Captured:
         """The graph behind a term."""
         from terms import Term
         from terms import __version__ as version
 
-        if not isinstance(target, Term) or inputs or kwargs or model or params:
-            raise CaptureError("only a term can be captured, without inputs, a model or further names")
+        target = request.target
+        if not isinstance(target, Term):
+            raise CaptureError("only a term can be captured")
         builder, number = Builder(), TensorMeta("float64", ())
         values: dict[Term, Any] = {}
         for term in target.parts():

@@ -18,7 +18,7 @@ from torch.distributed.tensor.debug import CommDebugMode
 from torch.nn.parallel import DistributedDataParallel
 
 import gradir
-from gradir import registry
+from gradir import CaptureRequest, registry
 
 
 class Implicit(nn.Module):
@@ -73,7 +73,8 @@ def counted(make, x, within) -> int:
 def dryly(make, x, within):
     model, loss_of = called(make, x)
     with within(model):
-        return registry.frontend("torch").capture_exchange_target(lambda: (model, loss_of()), (), step=1).graph
+        request = CaptureRequest(target=lambda: (model, loss_of()), is_program=True, collectives=True)
+        return registry.frontend("torch").capture(request).graph
 
 
 def listed(graph):

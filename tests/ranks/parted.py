@@ -11,7 +11,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.utils.checkpoint import checkpoint
 
 import gradir
-from gradir import registry
+from gradir import CaptureRequest, registry
 
 
 class Checkpointed(nn.Module):
@@ -56,8 +56,8 @@ def sharded(mesh, reshard):
 
 
 def captured(model, *args):
-    frontend = registry.frontend("torch")
-    return frontend.capture_exchange_target(lambda: (model, model(*args).sum()), (), step=1).graph
+    request = CaptureRequest(target=lambda: (model, model(*args).sum()), is_program=True, collectives=True)
+    return registry.frontend("torch").capture(request).graph
 
 
 def main(rank: int, world: int) -> object:

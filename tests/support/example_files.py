@@ -8,8 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from live_targets import live
+
 import gradir
-from gradir import registry
 
 __all__ = ["EXAMPLES", "GPT_SPECS", "GRAPHS", "attribute", "captured", "ids", "run"]
 
@@ -61,7 +62,7 @@ def run(spec: str) -> tuple[Any, Any]:
 
 @cache
 def captured(spec: str) -> gradir.Graph:
-    return registry.frontend("torch").capture_target(attribute(spec), ()).graph
+    return live(attribute(spec)).graph
 
 
 def ids(graph: gradir.Graph, role: str) -> list[str]:

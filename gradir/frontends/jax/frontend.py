@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Set
+from typing import TYPE_CHECKING, ClassVar
 
 from gradir.errors import CaptureError
 
 if TYPE_CHECKING:
     from gradir.explanations.model import Explanation
     from gradir.frontends.jax.live import LiveGraph, Trace
-    from gradir.protocols import Names, Verification
+    from gradir.protocols import Verification
+    from gradir.request import CaptureRequest
 
 __all__ = ["JaxFrontend"]
 
@@ -24,6 +25,8 @@ class JaxFrontend:
     framework: ClassVar[str] = "jax"
     takes: ClassVar[str] = "a function and its arguments, as jax.grad(fn)(*args) does, or a flax or equinox module"
     install: ClassVar[str] = "pip install 'gradir[jax]'"
+    # The lines of its equations are always there.
+    features: ClassVar[Set[str]] = frozenset({"argnums", "explain", "inputs", "program", "seed", "sources", "verify"})
 
     def __init__(self) -> None:
         try:
@@ -45,49 +48,18 @@ class JaxFrontend:
             return False
         return any(isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct)) for leaf in jax.tree_util.tree_leaves(value))
 
-    def capture(
-        self,
-        target: object,
-        inputs: Sequence[object] = (),
-        *,
-        kwargs: Mapping[str, object] | None = None,
-        model: object = None,
-        params: Names | None = None,
-    ) -> LiveGraph:
-        """Capture the gradient of a function by its first argument; see `gradir.capture`."""
-        if model is not None or params is not None:
-            raise CaptureError("model and params are for tensors: JAX names leaves by their path in the arguments")
-        return self.capture_gradient(target, inputs, kwargs or {})
-
-    def capture_gradient(
-        self,
-        target: object,
-        inputs: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        *,
-        argnums: int | Sequence[int] = 0,
-        has_aux: bool = False,
-    ) -> LiveGraph:
+    def capture(self, request: CaptureRequest) -> LiveGraph:
         """Trace a function, or a module on its inputs, and capture what lies behind its gradient."""
         from gradir.frontends.jax.live import LiveGraph
 
-        found = _trace(target, inputs, kwargs, argnums=argnums, has_aux=has_aux)
+        found = _trace(request)
         return LiveGraph(found.graph(), found)
 
-    def explain_gradient(
-        self,
-        target: object,
-        inputs: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        *,
-        argnums: int | Sequence[int] = 0,
-        has_aux: bool = False,
-        values: bool | None = None,
-    ) -> Explanation:
+    def explain(self, request: CaptureRequest) -> Explanation:
         """Explain which leaves of the differentiated arguments get a gradient; see `gradir.explain`."""
         from gradir.frontends.jax.explaining import explain
 
-        return explain(_trace(target, inputs, kwargs, argnums=argnums, has_aux=has_aux), values=values)
+        return explain(_trace(request), values=request.values)
 
     def verify(self, live: LiveGraph, *, keep_graph: bool = True) -> Verification:  # noqa: ARG002
         """Compare a graph with a real `jax.vjp`, which uses up nothing; see `gradir.verify`."""
@@ -98,49 +70,19 @@ class JaxFrontend:
     def seed(self, number: int) -> None:
         """Nothing: a program of JAX has its seeds in its keys. A module that is made for a capture gets the seed."""
 
-    def capture_target(
-        self,
-        target: object,
-        inputs: Sequence[str],
-        *,
-        seed: int = 0,
-        sources: bool = False,  # noqa: ARG002
-    ) -> LiveGraph:
-        """Trace what a PROGRAM named; the lines of its equations are always there."""
-        from gradir.frontends.jax.live import LiveGraph
-        from gradir.frontends.jax.target import traced_target
 
-        found = traced_target(target, inputs, seed)
-        return LiveGraph(found.graph(), found)
-
-    def explain_target(
-        self,
-        target: object,
-        inputs: Sequence[str],
-        *,
-        seed: int = 0,
-        values: bool | None = None,
-        graph: str = "autograd",
-    ) -> Explanation:
-        """Trace what a PROGRAM named and explain what comes out."""
-        from gradir.frontends.jax.explaining import explain
-        from gradir.frontends.jax.target import traced_target
-
-        if graph == "forward":
-            raise CaptureError("JAX traces functions, so there is no graph of a forward that ran: leave --graph out")
-        return explain(traced_target(target, inputs, seed), values=values)
-
-
-def _trace(
-    target: object, inputs: Sequence[Any], kwargs: Mapping[str, Any], *, argnums: int | Sequence[int], has_aux: bool
-) -> Trace:
+def _trace(request: CaptureRequest) -> Trace:
     from gradir.frontends.jax.live import trace
     from gradir.frontends.jax.modules import called
+    from gradir.frontends.jax.target import traced_target
 
-    call = called(target, inputs)
+    target = request.target
+    if request.is_program:
+        return traced_target(target, request.inputs, request.seed or 0)
+    call = called(target, request.inputs)
     if not callable(call.fn):
         raise CaptureError(
             f"JAX keeps no graph behind an object of type {type(target).__name__}: hand over the function that makes "
             "it, and its arguments, as to jax.grad"
         )
-    return trace(call.fn, call.args, kwargs, argnums=argnums, has_aux=has_aux)
+    return trace(call.fn, call.args, request.kwargs or {}, argnums=request.argnums, has_aux=request.has_aux)

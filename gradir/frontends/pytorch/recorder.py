@@ -53,6 +53,7 @@ from gradir.gcpause import paused_gc
 from gradir.ir import Cut, Graph, Producer
 from gradir.ir.cuts import FLOW
 from gradir.protocols import Names, Verification
+from gradir.request import CaptureRequest
 from gradir.version import __version__
 
 __all__ = ["Recorder"]
@@ -75,15 +76,9 @@ class Recorder:
     `gradir.record`.
     """
 
-    def __init__(
-        self, model: object = None, *, sources: bool = False, flow: bool = False, collectives: bool = False
-    ) -> None:
-        """``model`` is a module, a dict of modules by name, or None: the modules called from outside any other.
-
-        ``sources`` also notes the source line of each node and the variable its result was assigned to, ``flow`` every
-        operation, and ``collectives`` what is exchanged with other processes.
-        """
-        self._model = model
+    def __init__(self, request: CaptureRequest) -> None:
+        """The model is a module, a dict of modules by name, or None: the modules called from outside any other."""
+        self._model = request.model
         self._timelines: list[Timeline] = []
         self._of_thread = threading.local()
         self._temporary: dict[int, _Temporary] = {}
@@ -91,11 +86,11 @@ class Recorder:
         self._calls: defaultdict[nn.Module, int] = defaultdict(int)
         self._inside: dict[nn.Module, None] = {}
         self._hooks: ExitStack | None = None
-        self._notes_sources = sources
+        self._notes_sources = request.sources
         self._recording: dict[Timeline, SourceLog] = {}
-        self._notes_flow = flow
+        self._notes_flow = request.flow
         self._flows: dict[Timeline, Flow] = {}
-        self._exchanged = Exchanged() if collectives else None
+        self._exchanged = Exchanged() if request.collectives else None
 
     def __enter__(self) -> Recorder:
         if self._hooks is not None:

@@ -1,16 +1,16 @@
-"""Run what a PROGRAM named, recorded, and capture what comes out."""
+"""Run the target of a request, recorded, and capture or explain what comes out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
+from msgspec.structs import replace
 from torch import nn
 
-from gradir.abilities import StoppedError
 from gradir.errors import CaptureError, SpecError
 from gradir.explanations.model import Explanation
 from gradir.frontends.inputs import described
@@ -18,25 +18,24 @@ from gradir.frontends.paths import ShownPaths
 from gradir.frontends.pytorch.alone import is_standing_in
 from gradir.frontends.pytorch.fake import without_data
 from gradir.frontends.pytorch.private import LOOKED_AT
-from gradir.frontends.pytorch.reading.assemble import LiveGraph
+from gradir.frontends.pytorch.reading.assemble import LiveGraph, capture
 from gradir.frontends.pytorch.reading.outputs import flatten, flatten_quietly
 from gradir.frontends.pytorch.recorder import Recorder
 from gradir.frontends.pytorch.recording.sources import is_internal
 from gradir.ir import Graph
-from gradir.protocols import Names
+from gradir.protocols import StoppedError
+from gradir.request import CaptureRequest
 from gradir.spec import called, own_error
 
-__all__ = [
-    "capture_exchange_target",
-    "capture_fake_target",
-    "capture_module",
-    "capture_target",
-    "explain_target",
-    "forward_of_target",
-    "parse_input",
-]
+__all__ = ["captured", "explained", "parse_input"]
 
 T = TypeVar("T")
+
+
+class _Forward(NamedTuple):
+    """The graph of a forward, which nothing live is kept for."""
+
+    graph: Graph
 
 
 class _Ran(NamedTuple):
@@ -46,24 +45,56 @@ class _Ran(NamedTuple):
     outputs: object
     model: nn.Module | None = None
 
-    def captured(self, params: Names | None = None) -> LiveGraph:
-        return self.recorder.assemble(flatten(self.outputs), model=self.model, params=params)
 
+def captured(request: CaptureRequest) -> LiveGraph | _Forward:
+    """The graph of tensors, or of what a module or a program makes; what comes out without a graph is told of.
 
-def capture_target(target: object, inputs: Sequence[str], seed: int, sources: bool, *, flow: bool = False) -> LiveGraph:
-    """The graph of a tensor, a callable or a module; what comes out beside it without a graph is told of.
-
-    A callable returns a tensor, containers or objects with tensors, or ``(model, outputs)``. A class or factory of
-    modules is called without arguments first. A module runs on ``inputs``, each ``dtype[shape]`` or
-    ``name=dtype[shape]``.
+    A callable that a PROGRAM names returns a tensor, containers or objects with tensors, or ``(model, outputs)``. A
+    class or factory of modules is called without arguments first. A module runs on the inputs, of a program each
+    ``dtype[shape]`` or ``name=dtype[shape]``.
 
     Raises:
-        SpecError: the target raises, or cannot be run on what was given.
-        CaptureError: what comes out has no graph.
+        StoppedError: the graph of the forward is asked for, and the target raises behind an operation.
+        SpecError: a program raises, or cannot be run on what was given.
+        CaptureError: what comes out has no graph, or is not asked for in a way that fits.
     """
-    ran = _ran(target, inputs, seed, partial(Recorder, sources=sources, flow=flow))
-    _expect_some(ran.outputs)
-    return ran.captured()
+    if not request.is_program and not isinstance(request.target, nn.Module):
+        return _of_tensors(request)
+    if request.graph == "forward":
+        return _Forward(_forward(request))
+    with _without_data(request):
+        ran = _ran(request)
+        if request.is_program:
+            _expect_some(ran.outputs)
+        live = ran.recorder.assemble(flatten(ran.outputs), model=ran.model, params=request.params)
+        return _with_exchange(ran.recorder, live) if request.collectives else live
+
+
+def _of_tensors(request: CaptureRequest) -> LiveGraph:
+    target = request.target
+    if request.inputs or request.kwargs:
+        raise CaptureError(f"inputs are for a torch.nn.Module to run on, not for {type(target).__name__}")
+    if request.fake or request.graph == "forward" or request.flow or request.sources or request.collectives:
+        raise CaptureError(
+            "these tensors were computed before: give the module and its inputs, or record what computes them, as in "
+            "`with gradir.record(model, sources=True) as rec: loss = ...`, then `rec.capture(loss)`"
+        )
+    return capture(target, model=request.model, params=request.params)
+
+
+def _with_exchange(recorder: Recorder, live: LiveGraph) -> LiveGraph:
+    """The same with what this process exchanges with others; the backward for that runs here, and sends nothing.
+
+    Raises:
+        CaptureError: there is no process group.
+    """
+    live = recorder.with_dry_backward(live)
+    if live.graph.rank is None:
+        raise CaptureError(
+            "--collectives notes what processes exchange, and there is no process group: the program has to call "
+            "torch.distributed.init_process_group, and torchrun to start it"
+        )
+    return live
 
 
 def _expect_some(outputs: object) -> None:
@@ -76,48 +107,19 @@ def _expect_some(outputs: object) -> None:
         raise SpecError("it returned None; return the loss from it, or run the whole script with 'gradir run'")
 
 
-def capture_exchange_target(
-    target: object, inputs: Sequence[str], seed: int, sources: bool, *, flow: bool, fake: bool, step: int
-) -> LiveGraph:
-    """The same with what this process exchanges with others; the backward for that runs here, and sends nothing.
-
-    It is the call number ``step`` of the target, or of the module that it makes; those before run with their backward,
-    since what wraps a model may change what it exchanges after some.
-
-    Raises:
-        SpecError: as for `capture_target`.
-        CaptureError: also when there is no process group.
-    """
-    with _fake(target) if fake else nullcontext():
-        recorder_of = partial(Recorder, sources=sources, flow=flow, collectives=True)
-        ran = _ran(target, inputs, seed, recorder_of, before=step - 1)
-        live = ran.recorder.with_dry_backward(ran.captured())
-    if live.graph.rank is None:
-        raise CaptureError(
-            "--collectives notes what processes exchange, and there is no process group: the program has to call "
-            "torch.distributed.init_process_group, and torchrun to start it"
-        )
-    return live
-
-
-def forward_of_target(target: object, inputs: Sequence[str], seed: int, *, fake: bool) -> Graph:
-    """The graph of the forward of a tensor's callable or of a module, which need have no gradient.
+def _forward(request: CaptureRequest) -> Graph:
+    """The graph of the forward of a callable or of a module, which need have no gradient.
 
     Raises:
         StoppedError: the target raises, and has run an operation before.
         SpecError: it cannot be run on what was given, raises at once, or is a tensor, whose forward has run.
     """
-    if isinstance(target, torch.Tensor):
+    if isinstance(request.target, torch.Tensor):
         raise SpecError("the forward of a tensor has run already: PROGRAM must name what computes it")
     recorders: list[Recorder] = []
-
-    def recorder(model: nn.Module | None = None) -> Recorder:
-        recorders.append(Recorder(model, flow=True))
-        return recorders[-1]
-
     try:
-        with _fake(target) if fake else nullcontext():
-            ran = _ran(target, inputs, seed, recorder)
+        with _without_data(request):
+            ran = _ran(replace(request, flow=True, sources=False), recorders)
             return ran.recorder.forward(model=ran.model)
     except SpecError as error:
         cause = error.__cause__
@@ -132,28 +134,57 @@ def forward_of_target(target: object, inputs: Sequence[str], seed: int, *, fake:
         raise StoppedError(text if place in text else text + place, graph) from cause
 
 
-def _ran(
-    target: object, inputs: Sequence[str], seed: int, recorder_of: Callable[..., Recorder], *, before: int = 0
-) -> _Ran:
-    """Run a target, noted by what ``recorder_of`` makes, of a module or of what runs first.
+def _ran(request: CaptureRequest, recorders: list[Recorder] | None = None) -> _Ran:
+    """Run a target, recorded: a module, or what runs first. The recorders that note it are put among ``recorders``.
 
-    So many calls of it, with their backward, run ``before``.
+    With what is exchanged it is the call number ``step`` of the target, or of the module that it makes; those before
+    run with their backward, since what wraps a model may change what it exchanges after some.
     """
-    torch.manual_seed(seed)
-    recorder = recorder_of()
-    result = _made_by(target, recorder)
+    made: list[Recorder] = [] if recorders is None else recorders
+
+    def recorder_of(model: nn.Module | None) -> Recorder:
+        made.append(Recorder(replace(request, model=model if request.model is None else request.model)))
+        return made[-1]
+
+    _set_seed(request)
+    recorder = recorder_of(None)
+    result = _made_by(request.target, recorder)
+    before = request.step - 1
     for _ in range(0 if isinstance(result, nn.Module) else before):
         _step(result)
-        recorder = recorder_of()
-        result = _made_by(target, recorder)
+        recorder = recorder_of(None)
+        result = _made_by(request.target, recorder)
     if isinstance(result, nn.Module):
-        positional, named = _described(result, inputs)
+        call, name = _call(result, request), type(result).__name__
         for _ in range(before):
-            _step(_run(partial(result, *positional, **named), name=type(result).__name__))
+            _step(_told(call, request, name))
         recorder = recorder_of(result)
-        return _run(partial(_called, result, positional, named, recorder), name=type(result).__name__)
-    model, outputs, _ = _parts(result, inputs)
+        return _Ran(recorder, _told(partial(_recorded, recorder, call), request, name))
+    model, outputs, _ = _parts(result, request.inputs)
     return _Ran(recorder, outputs, model)
+
+
+def _set_seed(request: CaptureRequest) -> None:
+    if request.is_program or request.seed is not None:
+        torch.manual_seed(request.seed or 0)
+
+
+def _call(module: nn.Module, request: CaptureRequest) -> Callable[[], object]:
+    """The call of a module on the inputs of a request."""
+    if not request.is_program:
+        return partial(module, *request.inputs, **(request.kwargs or {}))
+    positional, named = _described(module, request.inputs)
+    return partial(module, *positional, **named)
+
+
+def _recorded(recorder: Recorder, call: Callable[[], object]) -> object:
+    with recorder:
+        return call()
+
+
+def _told(call: Callable[[], object], request: CaptureRequest, name: str) -> object:
+    """What the call of a module returns; what it raises is told as the error of a program, where it is of one."""
+    return _run(call, name) if request.is_program else call()
 
 
 def _step(outputs: object) -> None:
@@ -162,36 +193,40 @@ def _step(outputs: object) -> None:
     torch.autograd.backward(tensors, [torch.ones_like(tensor) for tensor in tensors])
 
 
-def explain_target(
-    target: object, inputs: Sequence[str], seed: int, values: bool | None, graph: str = "autograd"
-) -> Explanation:
-    """Why gradient arrives, or does not, at the parameters behind what `capture_target` captures.
+def explained(request: CaptureRequest) -> Explanation:
+    """Why gradient arrives, or does not, at the parameters behind what `captured` captures.
 
     Raises:
-        SpecError: the target cannot be run on what was given, or something else than an operation raises.
-        CaptureError: no tensor comes out.
+        SpecError: a program cannot be run on what was given, or something else than an operation raises.
+        CaptureError: no tensor comes out, or the tensors were computed before.
     """
-    torch.manual_seed(seed)
-    recorder = Recorder(flow=True)
-    model: nn.Module | None = None
+    if not request.is_program and not isinstance(request.target, nn.Module):
+        raise CaptureError(
+            "front-end 'torch' explains a forward that was recorded: "
+            "`with gradir.record(model, flow=True) as rec: loss = ...`, then `rec.explain(loss)`"
+        )
+    _set_seed(request)
+    recorder = Recorder(CaptureRequest(flow=True))
+    model: Any = request.model
     optimizer: torch.optim.Optimizer | None = None
     try:
-        result = _made_by(target, recorder)
+        result = _made_by(request.target, recorder)
         if isinstance(result, nn.Module):
-            positional, named = _described(result, inputs)
-            model = result
-            with recorder:
-                result = _run(partial(model, *positional, **named), name=type(model).__name__)
+            model = result if model is None else model
+            call, name = _call(result, request), type(result).__name__
+            result = _told(partial(_recorded, recorder, call), request, name)
         else:
-            model, result, optimizer = _parts(result, inputs)
-    except SpecError as error:
-        if not isinstance(error.__cause__, RuntimeError) or not recorder.has_failed:
+            model, result, optimizer = _parts(result, request.inputs)
+    except (SpecError, RuntimeError) as error:
+        cause = error.__cause__ if isinstance(error, SpecError) else error
+        if not isinstance(cause, RuntimeError) or not recorder.has_failed:
             raise
-        found = recorder.explain(error.__cause__, model=model)
+        found = recorder.explain(cause, model=model, params=request.params)
     else:
-        _expect_some(result)
-        found = recorder.explain(result, model=model, optimizer=optimizer, values=values)
-    return found.located_in(recorder.forward(model=model)) if graph == "forward" else found
+        if request.is_program:
+            _expect_some(result)
+        found = recorder.explain(result, model=model, params=request.params, optimizer=optimizer, values=request.values)
+    return found.located_in(recorder.forward(model=model)) if request.graph == "forward" else found
 
 
 def _made_by(target: object, recorder: Recorder) -> object:
@@ -218,20 +253,13 @@ def _parts(result: object, inputs: Sequence[str]) -> tuple[nn.Module | None, obj
     return None, result, None
 
 
-def capture_fake_target(
-    target: object, inputs: Sequence[str], seed: int, sources: bool, *, flow: bool = False
-) -> LiveGraph:
-    """The same on tensors that have a shape and no data, whatever the size of the model.
-
-    Raises:
-        SpecError: also when the target exists already, with data: a tensor, or an instance of a module.
-    """
-    with _fake(target):
-        return capture_target(target, inputs, seed, sources, flow=flow)
-
-
 @contextmanager
-def _fake(target: object) -> Iterator[None]:
+def _without_data(request: CaptureRequest) -> Iterator[None]:
+    """Let tensors have no data inside, where that is asked for."""
+    target = request.target
+    if not request.fake:
+        yield
+        return
     if isinstance(target, (torch.Tensor, nn.Module)) or not callable(target):
         raise SpecError("--fake runs what has no data yet: PROGRAM must name a callable, or a class of modules")
     with without_data():
@@ -243,27 +271,6 @@ def _fake(target: object) -> Iterator[None]:
                 raise
             other = "under torchrun" if is_standing_in() else "without --fake"
             raise SpecError(f"{error} (torch cannot do everything without data: try it {other})") from cause
-
-
-def capture_module(
-    module: nn.Module,
-    args: Sequence[object],
-    kwargs: Mapping[str, object],
-    *,
-    model: object = None,
-    params: Names | None = None,
-) -> LiveGraph:
-    """Run a module, recorded, and capture the differentiable tensors that it returns.
-
-    Raises:
-        CaptureError: it returns none.
-    """
-    return _called(module, args, kwargs, Recorder(module if model is None else model)).captured(params)
-
-
-def _called(module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object], recorder: Recorder) -> _Ran:
-    with recorder:
-        return _Ran(recorder, module(*args, **kwargs))
 
 
 def parse_input(text: str) -> tuple[str | None, torch.Tensor]:

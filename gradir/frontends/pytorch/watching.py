@@ -20,6 +20,7 @@ from gradir.frontends.pytorch.reading.members import has_parameters, modules_in
 from gradir.frontends.pytorch.recorder import Recorder
 from gradir.frontends.pytorch.recording.compiled import set_modes
 from gradir.ir import Graph
+from gradir.request import CaptureRequest
 
 __all__ = ["Watch"]
 
@@ -28,15 +29,15 @@ _NOTED: Final = 10
 
 
 class Watch:
-    """Counts the calls of ``Tensor.backward`` and ``torch.autograd.backward``, and captures at one; see `Watches`.
+    """Counts the calls of ``Tensor.backward`` and ``torch.autograd.backward``, and captures at one of them.
 
     A call inside another, as by a checkpoint, is none of the program's, and neither is one in a process that this one
     has forked. What has no graph is left to torch, which says so.
     """
 
-    def __init__(self, step: int, reached: Callable[[Callable[[], Graph]], None]) -> None:
+    def __init__(self, request: CaptureRequest, reached: Callable[[Callable[[], Graph]], None]) -> None:
         self.calls = 0
-        self._step, self._reached = step, reached
+        self._request, self._step, self._reached = request, request.step, reached
         self._process = os.getpid()
         self._of_thread = threading.local()
         self._patches = ExitStack()
@@ -102,7 +103,7 @@ class Watch:
             raise
 
     def _captured(self, tensors: object, frame: FrameType) -> Graph:
-        recorder = self._recorder or Recorder()
+        recorder = self._recorder or Recorder(self._request)
         parts = [part for part in recorder.forget_others(tensors) if has_parameters(part)]
         # A program may call the parts of its model, as a step of Lightning does: then whose they are is to be found.
         owners = (each for each in _modules_around(frame) if parts and {*parts} <= {*modules_in(each)})
@@ -116,7 +117,7 @@ class Watch:
             if self._mode in private.function_modes():
                 self._stop_recording()
         elif left <= _NOTED and self._recorder is None:
-            self._recorder = Recorder(sources=True)
+            self._recorder = Recorder(self._request)
             around = private.function_modes()
             lowest = getattr(private.default_device, "device_context", None)
             # Below the modes that the program is in: it leaves them in their order, and takes the last for its own.

@@ -1,0 +1,381 @@
+"""Carry out a request: the front-end that an object is for, what that can do, and the capture.
+
+The classes of the front-ends are asked, so that no framework is imported for that.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import cache, partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
+
+from gradir import registry
+from gradir.errors import CaptureError, GradirError, warn
+from gradir.protocols import Frontend, LiveCapture, Recorder, Verification, Watched
+from gradir.request import FEATURES, CaptureRequest, declared
+from gradir.spec import called, calling_on_import
+
+if TYPE_CHECKING:
+    from gradir.explanations.model import Explanation
+    from gradir.ir import Graph
+
+__all__ = [
+    "able",
+    "advice",
+    "captured",
+    "claiming",
+    "expect_possible",
+    "explained",
+    "frontend_of",
+    "kinds",
+    "other_format",
+    "recording",
+    "releasing",
+    "seeding",
+    "standing_in",
+    "unable",
+    "verified",
+    "watching",
+]
+
+_CAPTURE: Final = "e.g. gradir capture net.py:Net --input 'float32[1,3]' -o net.gir"
+_OTHER_FORMATS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        (".safetensors", ".npz", ".h5"), f"a file of weights, without a graph; capture the model, {_CAPTURE}"
+    ),
+    ".onnx": f"an ONNX model, which has no autograd graph; capture the program that it was exported from, {_CAPTURE}",
+    ".ipynb": "a notebook; call gradir.capture(loss).save('loss.gir') in a cell, or move the model to a .py file",
+}
+"""Files that people have beside their models, by suffix; a front-end knows those of its framework."""
+
+
+def captured(request: CaptureRequest) -> Graph:
+    """The graph that a request asks for.
+
+    Raises:
+        StoppedError: a forward was asked for, and raised behind some operation.
+        CaptureError: there is none, no front-end takes the target, or it cannot do what is asked.
+        GradirError: there is no such front-end as was chosen.
+    """
+    return _captured(request)[1].graph
+
+
+def verified(request: CaptureRequest, *, keep_graph: bool) -> tuple[Graph, Verification]:
+    """The same, and what the engine of the framework did in a backward beside it; see `gradir.verify`.
+
+    Raises:
+        CaptureError: also where a backward cannot run, or only once where the graph is to be kept.
+    """
+    expect_possible(request, verify=True)
+    able(frontend_of(request), "verify", "--verify" if request.is_program else "")
+    name, live = _captured(request)
+    with _failing(name, request):
+        return live.graph, registry.frontend(name).verify(live, keep_graph=keep_graph)
+
+
+def explained(request: CaptureRequest) -> Explanation:
+    """Why gradient arrives, or does not, at the parameters behind what a request names.
+
+    Raises:
+        CaptureError: it has no tensors, no front-end takes it, or that cannot explain.
+        GradirError: there is no such front-end as was chosen.
+    """
+    name, own = _prepared(request)
+    found = able(name, "explain")
+    with _failing(name, request):
+        return found.explain(own)
+
+
+def expect_possible(request: CaptureRequest, *, verify: bool = False) -> None:
+    """Refuse options that do not go together, or with a verification, whatever the front-end.
+
+    Raises:
+        CaptureError: there are some.
+    """
+    told = partial(_spelled, request)
+    if request.graph == "forward" and (verify or request.collectives):
+        why = "verifying" if verify else told("collectives")
+        raise CaptureError(f"{why} needs an autograd graph, and {told('graph')} captures none: choose one of them")
+    if verify and request.collectives:
+        raise CaptureError(
+            f"verifying needs an autograd graph, which {told('collectives')} uses up: choose one of them"
+        )
+    if request.step != 1 and not request.collectives:
+        raise CaptureError(f"{told('step')} is for {told('collectives')}, which other steps may change: give both")
+
+
+def recording(request: CaptureRequest) -> Recorder:
+    """A recorder of the front-end that records a model, or whatever runs where there is none; see `gradir.record`.
+
+    Raises:
+        CaptureError: there is none, or there are several, or it cannot do what is asked.
+        GradirError: there is no such front-end as was chosen.
+    """
+    if request.frontend is not None or request.model is not None:
+        name = claiming(request.model, chosen=request.frontend)
+    else:
+        around = _usable()
+        name = _only([name for name, kind in around.items() if "record" in kind.features] or around, "what runs")
+    able(name, "record")
+    _expect_features(name, request)
+    return registry.frontend(name).record(request)
+
+
+def frontend_of(request: CaptureRequest) -> str:
+    """The front-end for what a request names: one that claims it, or one whose framework a program has loaded.
+
+    Raises:
+        CaptureError: there is none, or there are several.
+        GradirError: there is no such front-end as was chosen.
+    """
+    target = request.target
+    if request.frontend is None and request.is_program and callable(target):
+        return _only(_claimants(_loaded(), target) or _usable(), _told(target))
+    around = () if request.is_program else (request.inputs, request.kwargs, request.model, request.params)
+    return claiming(target, *around, chosen=request.frontend)
+
+
+def claiming(*objects: object, chosen: str | None = None) -> str:
+    """The front-end that is chosen, or else that claims the first of some objects, or what is inside, that any claims.
+
+    What nobody claims is left to the only front-end whose framework is loaded, which knows best what is wrong with it.
+
+    Raises:
+        CaptureError: nobody claims anything, or several claim the same.
+        GradirError: there is no such front-end as was chosen.
+    """
+    if chosen is not None:
+        registry.frontend(chosen)
+        return chosen
+    loaded = _loaded()
+    for part in _parts(objects):
+        names = _claimants(loaded, part)
+        if names:
+            return _only(names, _told(part))
+    return _only(loaded if len(loaded) == 1 else (), _told(objects[0]))
+
+
+def able(name: str, feature: str, spelled: str = "") -> Frontend:
+    """The front-end of that name, as one that has a feature; ``spelled`` is the option that asks for it.
+
+    Raises:
+        CaptureError: it lacks the feature.
+    """
+    found = registry.frontend(name)
+    if feature in found.features:
+        return found
+    others = [other for other, kind in kinds().items() if feature in kind.features and _is_there(kind.framework)]
+    have = f"of those installed {' and '.join(others) or 'none'} can"
+    told = f" ({spelled})" if spelled else ""
+    what = f"{FEATURES[feature]}{told}" if feature in FEATURES else f"take {spelled or feature}"
+    raise CaptureError(f"front-end {name!r} cannot {what}: {have}")
+
+
+def unable(feature: str) -> Iterator[str]:
+    """What the front-ends cannot do whose framework the program has loaded, in words."""
+    for name, kind in _loaded().items():
+        if feature not in kind.features:
+            yield f"front-end {name!r} cannot {FEATURES[feature]}"
+
+
+@cache
+def kinds() -> Mapping[str, type[Frontend]]:
+    """The classes of the installed front-ends by name. One that is broken is warned of and left out."""
+    found = {}
+    for name in registry.frontend.names():
+        try:
+            kind = registry.frontend.kind(name)
+        except GradirError as error:
+            warn(str(error))
+            continue
+        found[name] = kind
+    return found
+
+
+def other_format(path: str) -> str:
+    """Return what a file is by its name, and the command that works instead; empty for any name that is not known.
+
+    >>> other_format("model.onnx").partition(",")[0], other_format("model.gir")
+    ('an ONNX model', '')
+    """
+    suffix = path[path.rfind(".") :].lower() if "." in path else ""
+    known = _OTHER_FORMATS.get(suffix, "")
+    return known or next(filter(None, (getattr(kind, "files", {}).get(suffix) for kind in kinds().values())), "")
+
+
+def releasing() -> Iterator[Frontend]:
+    """The front-ends that may hold something."""
+    return (each for each in map(registry.frontend, _loaded()) if "release" in each.features)
+
+
+def seeding(number: int) -> AbstractContextManager[None]:
+    """Have every framework start from a seed: now where it is loaded, else when it is imported inside the context."""
+    return _calling_once_loaded("seed", lambda found: found.seed(number))
+
+
+def standing_in(rank: int, world: int, chosen: str | None) -> AbstractContextManager[None]:
+    """Let the program inside be one rank of many, by the front-end that is chosen, or that can.
+
+    Raises:
+        CaptureError: none can, or there are several.
+    """
+    if chosen is None:
+        usable = {name: kind for name, kind in _usable().items() if "standing_in" in kind.features}
+        chosen = _only(usable or _usable(), "a rank without the others")
+    return able(chosen, "standing_in").standing_in(rank, world)
+
+
+@contextmanager
+def watching(request: CaptureRequest, reached: Callable[[Callable[[], Graph]], None]) -> Iterator[Callable[[], int]]:
+    """Have every front-end that can watch the program that runs inside; gives what counts its calls of backward."""
+    watched: list[Watched] = []
+    with ExitStack() as entered:
+
+        def watch(found: Frontend) -> None:
+            watched.append(entered.enter_context(found.watching(request, reached)))
+
+        with _calling_once_loaded("watching", watch):
+            yield lambda: sum(each.calls for each in watched)
+
+
+def advice(error: BaseException | None) -> str:
+    """How to get the framework that an import did not find, to be put behind what was wrong."""
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    return "".join(f"; {kind.install}" for kind in kinds().values() if kind.framework == name)
+
+
+def _captured(request: CaptureRequest) -> tuple[str, LiveCapture]:
+    """What a front-end captures, and its name."""
+    expect_possible(request)
+    name, own = _prepared(request)
+    with _failing(name, request):
+        return name, registry.expect_live(name, registry.frontend(name).capture(own))
+
+
+def _prepared(request: CaptureRequest) -> tuple[str, CaptureRequest]:
+    """The front-end for a request, and the request as that takes it.
+
+    Raises:
+        CaptureError: it lacks a feature that an option needs.
+        SpecError: the program raises, which gradir runs for a front-end that runs none.
+    """
+    name = frontend_of(request)
+    _expect_features(name, request)
+    found = registry.frontend(name)
+    if not request.is_program or "program" in found.features:
+        return name, request
+    target: Any = request.target
+    with registry.frontend.failing(name):
+        made = called(target) if callable(target) and not found.claims(target) else target
+    return name, replace(request, target=made, is_program=False)
+
+
+def _expect_features(name: str, request: CaptureRequest) -> None:
+    """Refuse an option that a front-end cannot follow: the one place where that is found out.
+
+    Raises:
+        CaptureError: there is one.
+    """
+    for option, each in declared().items():
+        value = getattr(request, option)
+        # What compares in its own way, as a tensor does, is never a default.
+        is_default = value is each.default or (isinstance(value, (bool, int, str, tuple)) and value == each.default)
+        if each.option.needs and not is_default:
+            able(name, each.option.needs, _spelled(request, option))
+
+
+def _spelled(request: CaptureRequest, option: str) -> str:
+    """How whoever made a request writes an option."""
+    value = getattr(request, option)
+    if not request.is_program:
+        return f"{option}={value!r}" if isinstance(value, (bool, int, str)) else option
+    flag = str(declared()[option].flag)
+    return f"{flag} {value}" if isinstance(value, str) else flag
+
+
+def _failing(name: str, request: CaptureRequest) -> AbstractContextManager[None]:
+    """Tell what the front-end raises as its failure, but in Python, where it may run a model of the user's."""
+    return registry.frontend.failing(name) if request.is_program else nullcontext()
+
+
+def _calling_once_loaded(feature: str, call: Callable[[Frontend], None]) -> AbstractContextManager[None]:
+    """Call with every front-end that has a feature, once its framework is loaded."""
+    able_ones = {name: kind for name, kind in kinds().items() if feature in kind.features}
+    calls = {kind.framework: partial(_calling, call, name) for name, kind in able_ones.items()}
+    for framework, loaded in calls.items():
+        if sys.modules.get(framework) is not None:
+            loaded()
+    return calling_on_import(calls)
+
+
+def _calling(call: Callable[[Frontend], None], name: str) -> None:
+    call(registry.frontend(name))
+
+
+def _loaded() -> dict[str, type[Frontend]]:
+    return {name: kind for name, kind in kinds().items() if sys.modules.get(kind.framework) is not None}
+
+
+def _claimants(loaded: Mapping[str, type[Frontend]], value: object) -> list[str]:
+    names = []
+    for name, kind in loaded.items():
+        with registry.frontend.failing(name):
+            if kind.claims(value):
+                names.append(name)
+    return names
+
+
+def _usable() -> dict[str, type[Frontend]]:
+    """Those whose framework is loaded, or could be where none is."""
+    return _loaded() or {name: kind for name, kind in kinds().items() if _is_there(kind.framework)}
+
+
+def _parts(objects: Iterable[object]) -> Iterator[object]:
+    """Some objects and what is in their tuples, lists and dicts, each in turn."""
+    seen: set[int] = set()
+    left = [*objects][::-1]
+    while left:
+        value = left.pop()
+        if value is None or isinstance(value, (str, int, float, bytes)) or id(value) in seen:
+            continue
+        if type(value) not in (tuple, list, dict):
+            yield value
+        if isinstance(value, (tuple, list, dict)):
+            seen.add(id(value))
+            left += [*(value.values() if isinstance(value, dict) else value)][::-1]
+
+
+def _told(value: object) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else f"an object of type {type(value).__name__}"
+
+
+def _only(names: Iterable[str], what: str) -> str:
+    found = [*names]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise CaptureError(
+            f"{' and '.join(found)} may all capture {what}: choose one with frontend={found[0]!r}, "
+            f"on the command line --frontend {found[0]}"
+        )
+    offers = "; ".join(
+        f"{name} takes {kind.takes}{_lack(kind.framework, kind.install)}" for name, kind in kinds().items()
+    )
+    raise CaptureError(f"no front-end captures {what}: {offers or 'none is installed'}")
+
+
+def _is_there(framework: str) -> bool:
+    """Whether a framework is loaded or could be."""
+    return sys.modules.get(framework) is not None or find_spec(framework) is not None
+
+
+def _lack(framework: str, install: str) -> str:
+    """What keeps the front-end of a framework from claiming anything."""
+    if sys.modules.get(framework) is not None:
+        return ""
+    return f" ({framework} is not loaded)" if find_spec(framework) else f" ({framework} is not installed: {install})"

@@ -1,0 +1,172 @@
+"""What the commands that run a program have in common: the options, and capturing what a program argument names."""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import gc
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from gradir.cli.parser import add_traceback
+from gradir.cli.program_output import OwnOutput, program_output
+from gradir.cli.report import one_line
+from gradir.errors import CaptureError, SpecError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gradir.cli.parser import Parser
+    from gradir.ir import Graph
+    from gradir.protocols import CaptureRequest, Verification
+
+__all__ = [
+    "add_request_options",
+    "add_verify_option",
+    "captured",
+    "request_of",
+    "running_program",
+    "summary",
+]
+
+
+def add_request_options(parser: Parser, use: str) -> None:
+    """Add the options that a use takes of a `CaptureRequest`, and what follows ``--``."""
+    from gradir.cli.plugin_options import add_declared
+    from gradir.request import declared
+
+    for each in declared(use).values():
+        if each.flag is not None:
+            add_declared(parser.group(each.option.group), each)
+    add_traceback(parser)
+    parser.take_program_arguments()
+
+
+def add_verify_option(parser: Parser) -> None:
+    """Add the option that compares what is captured with a real backward."""
+    parser.group("advanced").add_argument(
+        "--verify", action="store_true", help="fail unless a real backward agrees with the graph"
+    )
+
+
+@contextmanager
+def running_program(options: argparse.Namespace, spec: str, *, for_good: bool = False) -> Iterator[OwnOutput]:
+    """Let a program print to standard error, see `program_output`, and find its arguments, if there are any.
+
+    Raises:
+        SpecError: the working directory was deleted, where frameworks end the process.
+    """
+    from gradir.files import working_folder
+    from gradir.script import program_arguments
+
+    if not working_folder():
+        raise SpecError(f"cannot run {spec}: the working directory was deleted; change to another one")
+
+    words = [spec.rpartition(":")[0], *options.program_arguments]
+    with program_output(for_good=for_good) as own, program_arguments(words, for_good=for_good):
+        yield own
+
+
+def request_of(options: argparse.Namespace, use: str) -> CaptureRequest:
+    """The request of what a program names, with the options that a command was given; the program is run.
+
+    To be called inside `running_program`.
+
+    Raises:
+        SpecError: there is no such thing.
+        CaptureError: the options do not go together.
+    """
+    from msgspec.structs import replace
+
+    from gradir.capturing import expect_possible
+    from gradir.request import CaptureRequest, declared
+
+    values = {name: getattr(options, name) for name, each in declared(use).items() if each.flag is not None}
+    request = CaptureRequest(is_program=True, **{**values, "inputs": tuple(options.inputs)})
+    # Before the program runs, which may take long.
+    expect_possible(request, verify=getattr(options, "verify", False))
+    return replace(request, target=_target_of(options))
+
+
+def captured(options: argparse.Namespace, use: str) -> tuple[Graph, str]:
+    """Run what the options name, capture, and verify when asked to; to be called inside `running_program`.
+
+    Beside the graph is what was raised where a forward ends before its time.
+
+    Raises:
+        CaptureError: the program cannot be run or has no graph, or the engine disagrees with what was captured.
+    """
+    from gradir import capturing
+    from gradir.protocols import StoppedError
+
+    request = request_of(options, use)
+    try:
+        if not options.verify:
+            return capturing.captured(request), ""
+        # Nothing runs after this, so that the graph may be used up.
+        graph, checked = capturing.verified(request, keep_graph=False)
+    except StoppedError as error:
+        return error.graph, f"{options.spec}: {error}"
+    except CaptureError as error:
+        raise CaptureError(f"{options.spec}: {error}{_forward_advice(error, request)}") from error
+    _report(options.spec, checked)
+    return graph, ""
+
+
+def _forward_advice(error: CaptureError, request: CaptureRequest) -> str:
+    """What else to try where the program itself raised, and the front-end can record what ran before."""
+    from gradir import capturing
+
+    cause = error.__cause__
+    if not isinstance(error, SpecError) or cause is None or request.graph == "forward" or request.fake:
+        return ""
+    if "flow" not in capturing.kinds()[capturing.frontend_of(request)].features:
+        return ""
+    forward = "--graph forward captures what ran before"
+    if isinstance(cause, RuntimeError):
+        return f"; 'gradir explain' finds the cause, and {forward}"
+    trace = cause.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_name != "forward":
+        trace = trace.tb_next
+    return "" if trace is None else f"; {forward}"
+
+
+def _target_of(options: argparse.Namespace) -> object:
+    from gradir import capturing, registry
+    from gradir.spec import load_target
+
+    # There may be objects of the program that want to be finalized.
+    atexit.unregister(gc.freeze)
+    if options.frontend is not None:
+        registry.frontend(options.frontend)
+    # Before the import, which may make tensors; what is called later starts from the same seed again.
+    with capturing.seeding(options.seed or 0):
+        try:
+            return load_target(options.spec)
+        except SpecError as error:
+            raise SpecError(f"{error}{capturing.advice(error.__cause__)}") from error
+
+
+def summary(graph: Graph) -> str:
+    """A graph in one line."""
+    from gradir.ir.text import counted
+    from gradir.ir.totals import totals
+
+    counts = totals(graph)
+    hidden = sum(1 for cut in graph.cuts if cut.kind == "hidden")
+    places = sum(cut.is_place for cut in graph.cuts)
+    none = len(graph.cuts) - hidden - places
+    cut = f", {counted(places, 'cut')}" if places else ""
+    cut += f", {counted(none, 'parameter')} without gradient" if none else ""
+    cut += f", {counted(hidden, 'parameter')} hidden" if hidden else ""
+    graph_size = f"{counted(counts.nodes, 'node')}, {counted(counts.edges, 'edge')}"
+    return f"{graph_size}, {counted(counts.parameters, 'parameter element')}{cut}"
+
+
+def _report(spec: str, checked: Verification) -> None:
+    if checked.mismatches:
+        more = f" (and {len(checked.mismatches) - 1} more)" if len(checked.mismatches) > 1 else ""
+        raise CaptureError(f"{spec}: the engine disagrees with the graph: {checked.mismatches[0]}{more}")
+    counts = f"{checked.nodes:,} functions, {checked.edges:,} edges, {checked.fired:,} fired"
+    print(f"verified {one_line(spec)}: {counts}, 0 mismatches", file=sys.stderr)

@@ -1,0 +1,240 @@
+"""The request of a capture: what to capture, and every option that there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+__all__ = ["FEATURES", "CaptureRequest", "Declared", "Names", "Option", "asked", "declared"]
+
+Names: TypeAlias = Mapping[str, Any] | Iterable[tuple[str, Any]]
+"""Names of tensors: a mapping, or pairs as a module's ``named_parameters()`` gives them."""
+
+FEATURES: Final[Mapping[str, str]] = {
+    "program": "run what a PROGRAM names",
+    "inputs": "run on inputs",
+    "names": "name tensors by a model",
+    "argnums": "choose what to differentiate by",
+    "seed": "set a seed",
+    "fake": "run without data",
+    "sources": "note source lines",
+    "flow": "note every operation of a forward",
+    "collectives": "note what processes exchange",
+    "verify": "verify a graph",
+    "explain": "explain where a gradient ends",
+    "record": "record",
+    "release": "let go of what a capture holds",
+    "standing_in": "make a rank without the others",
+    "watching": "capture a script at its backward (gradir run)",
+}
+"""What a front-end may be unable to do, in words; one that an option alone needs has the name of that option."""
+
+_OF_FUNCTIONS: Final = ("keep_graph",)
+"""Keywords that are no options of a request."""
+
+_CAPTURE: Final = ("capture",)
+_PROGRAMS: Final = ("capture", "graph", "explain")
+_GRAPHS: Final = ("capture", "graph")
+
+
+class Option(NamedTuple):
+    """What there is to say of an option beside its type and its default.
+
+    Attributes:
+        help: what it does, for the help texts.
+        needs: the feature of a front-end without which it cannot be given.
+        uses: what takes it: ``capture`` (`gradir.capture`, `gradir.verify` and ``gradir capture``), ``graph`` (the
+            commands that take a GRAPH), ``explain`` (`gradir.explain` and ``gradir explain``), ``record``
+            (`gradir.record`).
+        metavar: what the help text calls its value.
+        group: the group of options where the help text has it.
+        flag: its word on a command line; without one it is made of the name. ``None`` where only Python can give it.
+    """
+
+    help: str
+    needs: str = ""
+    uses: tuple[str, ...] = _CAPTURE
+    metavar: str = "VALUE"
+    group: str = "input"
+    flag: str | None = ""
+
+
+class Declared(NamedTuple):
+    """An option as `CaptureRequest` declares it."""
+
+    name: str
+    type: Any
+    default: Any
+    option: Option
+
+    @property
+    def flag(self) -> str | None:
+        """The word of the option on a command line."""
+        return f"--{self.name.replace('_', '-')}" if self.option.flag == "" else self.option.flag
+
+
+class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What to capture and how, as a front-end is asked for it.
+
+    Of a program, ``target`` is what its PROGRAM names, which has not run, and ``inputs`` are texts such as
+    ``float32[1,3]``. Else the target is an object of the user's, and the inputs are what it is called with.
+
+    An option is declared here and nowhere else. The commands, the keyword arguments of the functions, the help, and the
+    error where a front-end lacks the feature that it needs follow.
+
+    >>> request = CaptureRequest(target=len, sources=True)
+    >>> request.sources, request.fake
+    (True, False)
+    """
+
+    target: Any = None
+    is_program: bool = False
+    inputs: Annotated[
+        tuple[Any, ...],
+        Option(
+            "an input of the module: dtype[sizes] or name=dtype[sizes]; repeatable",
+            needs="inputs",
+            uses=_PROGRAMS,
+            metavar="TENSOR",
+            flag="--input",
+        ),
+    ] = ()
+    kwargs: Annotated[
+        Mapping[str, Any] | None,
+        Option("keyword arguments of the module or function", needs="inputs", uses=("capture", "explain"), flag=None),
+    ] = None
+    model: Annotated[
+        Any,
+        Option(
+            "module, or dict of modules, whose parameters and buffers name the tensors",
+            needs="names",
+            uses=("capture", "explain", "record"),
+            flag=None,
+        ),
+    ] = None
+    params: Annotated[
+        Any, Option("further names of tensors", needs="names", uses=("capture", "explain"), flag=None)
+    ] = None
+    argnums: Annotated[
+        int | tuple[int, ...],
+        Option("arguments to differentiate by", needs="argnums", uses=("capture", "explain"), flag=None),
+    ] = 0
+    has_aux: Annotated[
+        bool,
+        Option("differentiate the first of two results", needs="argnums", uses=("capture", "explain"), flag=None),
+    ] = False
+    seed: Annotated[
+        Annotated[int, Meta(ge=0, le=2**63 - 1)] | None,
+        Option("seed of the random numbers (default: 0)", needs="seed", uses=_PROGRAMS, metavar="N"),
+    ] = None
+    frontend: Annotated[
+        str | None,
+        Option(
+            "front-end to use (default: the one that claims it)",
+            uses=(*_PROGRAMS, "record"),
+            metavar="NAME",
+            group="advanced",
+        ),
+    ] = None
+    fake: Annotated[bool, Option("run without data: a model of any size takes seconds", needs="fake", uses=_GRAPHS)] = (
+        False
+    )
+    sources: Annotated[
+        bool, Option("record source lines and variable names", needs="sources", uses=(*_GRAPHS, "record"))
+    ] = False
+    flow: Annotated[bool, Option("record the places where gradient stops", needs="flow", uses=(*_GRAPHS, "record"))] = (
+        False
+    )
+    graph: Annotated[
+        Literal["autograd", "forward"] | None,
+        Option(
+            "autograd graph (default), or every operation of the forward, even one that raises",
+            needs="flow",
+            uses=_GRAPHS,
+        ),
+    ] = None
+    collectives: Annotated[
+        bool,
+        Option(
+            "record what this rank exchanges; a dry backward runs",
+            needs="collectives",
+            uses=("capture", "record"),
+            group="distributed",
+        ),
+    ] = False
+    step: Annotated[
+        Annotated[int, Meta(ge=1)],
+        Option(
+            "with --collectives, capture the Kth call; earlier ones run their backward",
+            needs="collectives",
+            metavar="K",
+            group="distributed",
+        ),
+    ] = 1
+    values: Annotated[
+        bool | None,
+        Option(
+            "run a backward to find zero and non-finite gradients (default: if the graph is small)",
+            needs="explain",
+            uses=("explain",),
+        ),
+    ] = None
+
+
+@cache
+def declared(use: str = "") -> Mapping[str, Declared]:
+    """The options that a use takes, by name; without one all of them.
+
+    >>> [*declared("record")]
+    ['model', 'frontend', 'sources', 'flow', 'collectives']
+    """
+    hints = get_type_hints(CaptureRequest, include_extras=True)
+    defaults = {field.name: field.default for field in msgspec.structs.fields(CaptureRequest)}
+    found = {}
+    for name, default in defaults.items():
+        option = next((each for each in getattr(hints[name], "__metadata__", ()) if isinstance(each, Option)), None)
+        if option is not None and (not use or use in option.uses):
+            found[name] = Declared(name, hints[name], default, option)
+    return found
+
+
+def asked(function: str, target: object = None, inputs: Iterable[object] = (), **options: Any) -> CaptureRequest:
+    """The request that a public function makes of its arguments.
+
+    Raises:
+        TypeError: there is a keyword that the function does not have, or a value that an option does not take.
+    """
+    # The inputs stand by their place.
+    taken = declared("capture" if function == "verify" else function)
+    known = {name: each for name, each in taken.items() if name != "inputs"}
+    plain: dict[str, Any] = {}
+    for name, value in options.items():
+        if name not in known:
+            raise TypeError(_unknown(function, name, known))
+        plain[name] = _expect_value(function, known[name], value)
+    return CaptureRequest(target=target, inputs=tuple(inputs), **plain)
+
+
+def _expect_value(function: str, each: Declared, value: object) -> object:
+    if each.option.flag is None or value is each.default or each.name == "frontend":
+        # What only Python can give is an object of the framework.
+        return value
+    try:
+        return msgspec.convert(value, each.type)
+    except msgspec.ValidationError as error:
+        raise TypeError(f"{function}() takes {each.name}: {error}, not {value!r}") from error
+
+
+def _unknown(function: str, name: str, known: Mapping[str, Declared]) -> str:
+    """What is wrong with a keyword, which may be meant for the module or the function that is captured."""
+    from gradir.hints import did_you_mean
+
+    if near := did_you_mean(name, [*known, *_OF_FUNCTIONS]):
+        return f"{function}() has no keyword {name!r}{near}"
+    if "kwargs" in known:
+        return f"{function}() passes keyword arguments of the model as kwargs={{{name!r}: ...}}"
+    return f"{function}() has no keyword {name!r}: it takes {', '.join(known)}"
