@@ -92,7 +92,9 @@ class TorchFrontend:
     def release(self) -> int:
         """Let go of the nodes of deep graphs that nothing but their capture holds; see `gradir.release`."""
         from gradir.frontends.pytorch.reading.keepalive import release_dead
+        from gradir.frontends.pytorch.recording.leaving import release_dropped
 
+        release_dropped()
         return release_dead()
 
     def standing_in(self, rank: int, world: int) -> AbstractContextManager[None]:

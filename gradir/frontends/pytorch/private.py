@@ -252,6 +252,11 @@ COMPILED_ENDS: Final = _word(f"{DYNAMO}:_maybe_set_eval_frame", _WHOLE, _IN_PART
 function_modes: Final[Callable[[], list[Any]]] = _found("torch.overrides._get_current_function_mode_stack", _WHOLE)
 pop_function_mode: Final[Callable[[], Any]] = _found("torch.overrides._pop_mode", _WHOLE)
 push_function_mode: Final[Callable[[Any], None]] = _found("torch.overrides._push_mode", _WHOLE)
+_IN_ORDER: Final = "to leave modes out of turn"
+_MODES: Final = "torch.utils._python_dispatch"
+dispatch_modes: Final[Callable[[], list[Any]]] = _found(f"{_MODES}._get_current_dispatch_mode_stack", _IN_ORDER)
+pop_dispatch_mode: Final[Callable[[], Any]] = _found(f"{_MODES}._pop_mode", _IN_ORDER)
+push_dispatch_mode: Final[Callable[[Any], None]] = _found(f"{_MODES}._push_mode", _IN_ORDER)
 _DEFAULT: Final = _word(
     "torch._GLOBAL_DEVICE_CONTEXT", "to record below the modes of a program", "it cannot change its default device"
 )

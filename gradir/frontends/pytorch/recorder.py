@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from torch import nn
 from torch.nn.modules import module as module_hooks
 
-from gradir.errors import CaptureError
+from gradir.errors import CaptureError, warn
 from gradir.explanations.model import Explanation
 from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.graph_cuts import cuts_of
@@ -37,6 +37,7 @@ from gradir.frontends.pytorch.reading.walk import walk
 from gradir.frontends.pytorch.recording.exchanged import Exchanged
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.forward import forward_nodes
+from gradir.frontends.pytorch.recording.leaving import leave_when_dropped, remove_left, weak_hook
 from gradir.frontends.pytorch.recording.modes import FlowModes
 from gradir.frontends.pytorch.recording.participants import (
     Ran,
@@ -86,6 +87,7 @@ class Recorder:
         self._calls: defaultdict[nn.Module, int] = defaultdict(int)
         self._inside: dict[nn.Module, None] = {}
         self._hooks: ExitStack | None = None
+        self._entered_by = 0
         self._notes_sources = request.sources
         self._recording: dict[Timeline, SourceLog] = {}
         self._notes_flow = request.flow
@@ -96,30 +98,43 @@ class Recorder:
         if self._hooks is not None:
             raise CaptureError("this recorder is already recording")
         modules_of(self._model)
+        remove_left()
         timeline = self._timeline()
         timeline.switch(None)
         log = self._recording.setdefault(timeline, SourceLog(timeline))
         with ExitStack() as hooks:
-            hooks.callback(module_hooks.register_module_forward_pre_hook(self._enter_module).remove)
-            hooks.callback(module_hooks.register_module_forward_hook(self._leave_module, always_call=True).remove)
+            enter, leave = weak_hook(self._enter_module), weak_hook(self._leave_module)
+            hooks.callback(module_hooks.register_module_forward_pre_hook(enter).remove)
+            hooks.callback(module_hooks.register_module_forward_hook(leave, always_call=True).remove)
             if self._notes_sources:
                 hooks.enter_context(SourceMode(log))
             if self._exchanged is not None:
                 hooks.enter_context(self._exchanged.noting(timeline))
             if self._notes_flow:
                 hooks.enter_context(FlowModes(self._flows.setdefault(timeline, Flow(timeline))))
-            self._hooks = hooks.pop_all()
+            self._hooks, self._entered_by = hooks.pop_all(), threading.get_ident()
+        self._when_dropped = leave_when_dropped(self, self._hooks, sys._getframe(1))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.leave(error)
+        if self._entered_by != threading.get_ident():
+            warn("a recorder was left by another thread than entered it, and records no more: leave it where it began")
+
+    def leave(self, error: BaseException | None = None) -> None:
+        """Record no more, which any thread may say; ``error`` is why, where that is one."""
         hooks, self._hooks = self._hooks, None
         if hooks is not None:
+            self._when_dropped.detach()
             hooks.close()
+        if self._entered_by != threading.get_ident():
+            # Its numbers are known to that thread alone.
+            return
         timeline = self._timeline()
         timeline.switch(None)
-        if error is not None and timeline in self._flows:
+        if timeline in self._flows and not isinstance(error, (GeneratorExit, type(None))):
             self._flows[timeline].note_end(error)
 
     def __reduce__(self) -> NoReturn:
@@ -332,8 +347,6 @@ class Recorder:
         return timeline
 
     def _enter_module(self, module: nn.Module, inputs: object) -> None:  # noqa: ARG002 (torch's signature)
-        if torch.compiler.is_compiling():
-            return
         timeline = self._timeline()
         if timeline.current is None:
             self._outermost[module] = None
@@ -345,8 +358,6 @@ class Recorder:
         timeline.switch(Frame(module, caller, tuple(own_parameters(module).items()), inside))
 
     def _leave_module(self, module: nn.Module, inputs: object, result: object) -> None:  # noqa: ARG002
-        if torch.compiler.is_compiling():
-            return
         timeline = self._timeline()
         frame = timeline.current
         # A call whose own end was never seen ends with its caller.

@@ -42,7 +42,6 @@ class Watch:
         self._of_thread = threading.local()
         self._patches = ExitStack()
         self._recorder: Recorder | None = None
-        self._mode: object = None
         self._raised: BaseException | None = None
 
     def __enter__(self) -> Watch:
@@ -114,8 +113,7 @@ class Watch:
         left = self._step - self.calls
         if left <= 0 and self._raised is None:
             self._patches.close()
-            if self._mode in private.function_modes():
-                self._stop_recording()
+            self._stop_recording()
         elif left <= _NOTED and self._recorder is None:
             self._recorder = Recorder(self._request)
             around = private.function_modes()
@@ -123,18 +121,14 @@ class Watch:
             # Below the modes that the program is in: it leaves them in their order, and takes the last for its own.
             set_modes(())
             self._recorder.__enter__()
-            (self._mode,) = private.function_modes()
+            own = private.function_modes()
             is_lowest = around[:1] == [lowest]
-            set_modes((*around[:is_lowest], self._mode, *around[is_lowest:]))
+            set_modes((*around[:is_lowest], *own, *around[is_lowest:]))
 
     def _stop_recording(self) -> None:
         recorder, self._recorder = self._recorder, None
-        if recorder is None:
-            return
-        others = [mode for mode in private.function_modes() if mode is not self._mode]
-        set_modes((self._mode,))
-        recorder.__exit__(None, None, None)
-        set_modes(others)
+        if recorder is not None:
+            recorder.leave()
 
 
 def _put_back(place: object, counting: object, backward: object) -> None:

@@ -10,6 +10,7 @@ import inspect
 import pkgutil
 import sys
 import threading
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from types import CodeType, FrameType, TracebackType
@@ -28,7 +29,8 @@ from gradir.frontends.pytorch.recording.operands import DATA, INPLACE, VIEW, ten
 __all__ = ["CompiledPart", "CompiledParts", "set_modes"]
 
 _OWN: Final = f"{__name__.partition('.')[0]}."
-_LOCK: Final = threading.Lock()
+# A dropped recorder leaves at any time, in the middle of a change by the same thread too.
+_LOCK: Final = threading.RLock()
 _WATCHED: Final[dict[str, Any]] = {}
 """The functions of torch's that are exchanged while something is recorded."""
 
@@ -49,10 +51,10 @@ class CompiledPart:
 
 
 class CompiledParts:
-    """While entered, notes in a flow what compiled code this thread calls."""
+    """While entered, notes in a flow what compiled code this thread calls, and does not keep the flow alive."""
 
     def __init__(self, flow: Flow) -> None:
-        self.flow = flow
+        self.flow = weakref.ref(flow)
         self.thread = threading.get_ident()
 
     def __enter__(self) -> CompiledParts:
@@ -143,7 +145,8 @@ def _watch() -> None:
         # Without a callback torch runs what was compiled as it stands in the program.
         if callback is not None and frame.f_code in calls and _is_users(frame.f_locals.get("fn")):
             thread = threading.get_ident()
-            flows = [parts.flow for parts in _RECORDING if parts.thread == thread and not parts.flow.is_paused]
+            known = [parts.flow() for parts in _RECORDING if parts.thread == thread]
+            flows = [flow for flow in known if flow is not None and not flow.is_paused]
             if flows:
                 _CALLS[frame] = _Call(frame, flows)
         return callback

@@ -8,6 +8,7 @@ arguments, which are the same in all releases.
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import FrameType
@@ -22,6 +23,7 @@ from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.distributed import Groups, group_called, reduction
 from gradir.frontends.pytorch.reading.metadata import MetadataReader
 from gradir.frontends.pytorch.reading.walk import GradFn
+from gradir.frontends.pytorch.recording.leaving import DispatchMode
 from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.pytorch.recording.sources import ShownLines, is_commands
 from gradir.frontends.pytorch.recording.timelines import Frame, Timeline
@@ -175,21 +177,16 @@ class Exchange:
         return tuple(map(self._metadata.of_tensor, tensors))
 
 
-class ExchangeMode(private.TorchDispatchMode):  # type: ignore[misc]
+class ExchangeMode(DispatchMode):
     """While entered, notes what this thread exchanges, also in the backwards that it starts.
 
-    With ``sends`` false nothing is sent, see `unsent`.
+    With ``sends`` false nothing is sent, see `unsent`. It does not keep the exchange alive.
     """
 
     def __init__(self, exchange: Exchange, *, sends: bool = True) -> None:
         super().__init__()
-        self._exchange = exchange
+        self._exchange = weakref.ref(exchange)
         self._sends = sends
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        """Whether what is compiled is compiled beside this mode; torch runs it uncompiled else, or refuses to."""
-        return True
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
@@ -198,12 +195,12 @@ class ExchangeMode(private.TorchDispatchMode):  # type: ignore[misc]
         if types and _is_spread(types):
             # What one of these does to its parts, such as to exchange them, is told only if it is left to itself.
             return NotImplemented
-        operation = _operation(func)
-        if operation is None:
+        operation, exchange = _operation(func), self._exchange()
+        if operation is None or exchange is None:
             return func(*args, **(kwargs or {}))
         arguments = {**dict(zip(operation.arguments, args, strict=False)), **(kwargs or {})}
         group = _group_of(operation.name, arguments)
-        self._exchange.note(operation.name, arguments, group, sys._getframe(1))
+        exchange.note(operation.name, arguments, group, sys._getframe(1))
         return func(*args, **(kwargs or {})) if self._sends else unsent(func, arguments, group)
 
 

@@ -6,17 +6,17 @@ Below autograd it tells each operation with the tensors that it takes and gives,
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Sequence
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, Final
 
 import torch
-from torch.overrides import TorchFunctionMode
 
-from gradir.frontends.pytorch.private import TorchDispatchMode
 from gradir.frontends.pytorch.recording.compiled import CompiledParts
 from gradir.frontends.pytorch.recording.flow import Flow
+from gradir.frontends.pytorch.recording.leaving import DispatchMode, FunctionMode
 
 __all__ = ["FlowModes"]
 
@@ -30,7 +30,7 @@ _EXITS: Final = frozenset(
 
 
 class FlowModes:
-    """While entered, notes in a flow what this thread computes."""
+    """While entered, notes in a flow what this thread computes, and does not keep the flow alive."""
 
     def __init__(self, flow: Flow) -> None:
         self._calls = _Calls(flow)
@@ -39,7 +39,7 @@ class FlowModes:
 
     def __enter__(self) -> FlowModes:
         self._parts.__enter__()
-        self._calls.__enter__()  # type: ignore[no-untyped-call]
+        self._calls.__enter__()
         self._operations.__enter__()
         return self
 
@@ -47,70 +47,66 @@ class FlowModes:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._operations.__exit__(kind, error, trace)
-        self._calls.__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
+        self._calls.__exit__(kind, error, trace)
         self._parts.__exit__(kind, error, trace)
 
 
-class _Calls(TorchFunctionMode):
+class _Calls(FunctionMode):
     """Knows which function of torch the program called."""
 
     def __init__(self, flow: Flow) -> None:
         super().__init__()
-        self._flow = flow
+        self._flow = weakref.ref(flow)
         self.called = ""
 
     def __torch_function__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Call through."""
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or (flow := self._flow()) is None:
             return func(*args, **(kwargs or {}))
         before, self.called = self.called, _name_of(func)
         frame = sys._getframe(1)
         try:
             if self.called in _EXITS:
-                self._flow.note_exit(self.called, args, kwargs, frame)
+                flow.note_exit(self.called, args, kwargs, frame)
             elif self.called == "new_tensor":
-                self._flow.note_exit(self.called, args[1:], kwargs, frame)
+                flow.note_exit(self.called, args[1:], kwargs, frame)
             elif self.called == "data" and len(args) > 1 and isinstance(args[1], torch.Tensor):
-                self._flow.note_exchange(args[0], args[1], frame)
+                flow.note_exchange(args[0], args[1], frame)
             elif self.called == "grad" and len(args) > 1 and args[1] is None:
-                self._flow.note_clearing(args[0], frame)
+                flow.note_clearing(args[0], frame)
             elif self.called == "register_hook":
-                self._flow.note_hook(args[0], args[1] if len(args) > 1 else (kwargs or {}).get("hook"))
+                flow.note_hook(args[0], args[1] if len(args) > 1 else (kwargs or {}).get("hook"))
             result = func(*args, **(kwargs or {}))
         except Exception as error:
-            self._flow.note_failure(self.called, args, kwargs, frame, error)
+            flow.note_failure(self.called, args, kwargs, frame, error)
             raise
         finally:
             self.called = before
         if isinstance(result, torch.Tensor):
-            self._flow.note_variable(result, frame)
+            flow.note_variable(result, frame)
         return result
 
 
-class _Operations(TorchDispatchMode):  # type: ignore[misc]
+class _Operations(DispatchMode):
     """Sees every operation below autograd."""
 
     supports_higher_order_operators = True
 
     def __init__(self, flow: Flow, calls: _Calls) -> None:
         super().__init__()
-        self._flow = flow
+        self._flow = weakref.ref(flow)
         self._calls = calls
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        """Whether what is compiled is compiled beside this mode; torch runs it uncompiled else, or refuses to."""
-        return True
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run the operation and note it."""
-        if self._flow.is_paused:
+        flow = self._flow()
+        if flow is None or flow.is_paused:
             return func(*args, **(kwargs or {}))
-        return self._flow.run(func, args, kwargs or {}, self._calls.called)
+        return flow.run(func, args, kwargs or {}, self._calls.called)
 
 
 @lru_cache(maxsize=4096)

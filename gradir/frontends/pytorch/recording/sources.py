@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import weakref
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
@@ -14,10 +15,10 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from torch.autograd.function import BackwardCFunction
-from torch.overrides import TorchFunctionMode
 
 from gradir.frontends.paths import ShownPaths
 from gradir.frontends.pytorch import private
+from gradir.frontends.pytorch.recording.leaving import FunctionMode
 from gradir.frontends.pytorch.recording.results import LOST, MAYBE, SURE, UNKNOWN, Fate, fates
 from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, Timeline
 from gradir.frontends.texts import plain_text
@@ -248,29 +249,31 @@ class _Superseded:
         return found
 
 
-class SourceMode(TorchFunctionMode):
-    """While entered, notes every call of this thread that makes nodes, into torch and of the user's own Functions."""
+class SourceMode(FunctionMode):
+    """While entered, notes every call of this thread that makes nodes, into torch and of the user's own Functions.
+
+    It does not keep the log alive.
+    """
 
     def __init__(self, log: SourceLog) -> None:
         super().__init__()
-        self._log = log
-        self._thread = threading.get_ident()
+        self._log = weakref.ref(log)
         self._calling = False
 
     def __enter__(self) -> SourceMode:
         with _LOCK:
             _RUNNING.append(self)
             BackwardCFunction.__init__ = _note_function  # type: ignore[method-assign, assignment]
-        super().__enter__()  # type: ignore[no-untyped-call]
+        super().__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
+        super().__exit__(kind, error, trace)
         with _LOCK:
             _RUNNING.remove(self)
-            if not _RUNNING:
+            if not _RUNNING and "__init__" in vars(BackwardCFunction):
                 del BackwardCFunction.__init__
 
     def __torch_function__(
@@ -286,18 +289,20 @@ class SourceMode(TorchFunctionMode):
         finally:
             self._calling = False
         end = private.next_sequence_number()
-        if end != start:
-            self._log.note(start, end, sys._getframe(1), whole=end == start + 1 or isinstance(result, torch.Tensor))
+        if end != start and (log := self._log()) is not None:
+            log.note(start, end, sys._getframe(1), whole=end == start + 1 or isinstance(result, torch.Tensor))
         return result
 
     def note_function(self, number: int, frame: FrameType) -> None:
         """Note that a frame applies a custom Function, whose node has this number."""
-        if self._thread == threading.get_ident() and not (self._calling or torch.compiler.is_compiling()):
-            self._log.note(number, number + 1, frame)
+        log = self._log() if self.thread == threading.get_ident() else None
+        if log is not None and not (self._calling or torch.compiler.is_compiling()):
+            log.note(number, number + 1, frame)
 
 
 _NOTES: Final = SourceMode.__torch_function__.__code__
-_LOCK: Final = threading.Lock()
+# A dropped recorder leaves at any time, in the middle of a change by the same thread too.
+_LOCK: Final = threading.RLock()
 _RUNNING: Final[list[SourceMode]] = []
 
 

@@ -1,0 +1,180 @@
+"""Modes that leave torch's stacks out of turn, when they are dropped, and from another thread.
+
+torch keeps a stack of modes for each thread. To leave a mode it removes the last one of the running thread, whichever
+that is, and a mode is off the stack while it handles a call. A mode of this module is removed wherever it is. One that
+cannot be reached handles nothing from then on, and is removed after the next call that its own thread makes.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Callable
+from contextlib import ExitStack
+from threading import get_ident
+from types import FrameType, TracebackType
+from typing import Any, ClassVar, Final, NamedTuple
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from gradir.errors import GradirWarning
+from gradir.frontends.pytorch import private
+
+__all__ = ["DispatchMode", "FunctionMode", "leave_when_dropped", "release_dropped", "remove_left", "weak_hook"]
+
+
+class _Dropped(GeneratorExit):
+    """Tells a mode on leaving that its recorder is gone, perhaps in the middle of a call that the mode handles."""
+
+
+class _Stack(NamedTuple):
+    """A stack of modes of the running thread."""
+
+    modes: Callable[[], list[Any]]
+    pop: Callable[[], Any]
+    push: Callable[[Any], None]
+
+    def remove(self, mode: _Mode) -> None:
+        above = []
+        while self.modes()[-1] is not mode:
+            above.append(self.pop())
+        if above:
+            self.pop()
+            # The state of torch before this mode is what the next one goes back to.
+            for name, before in vars(mode).items():
+                if isinstance(before, deque):
+                    vars(above[-1])[name][-1] = before[-1]
+        else:
+            mode.leave()
+        for other in reversed(above):
+            self.push(other)
+
+
+class _Mode:
+    """Leaves the stack of the thread that entered it."""
+
+    stack: ClassVar[_Stack]
+    left: ClassVar[type]
+    thread = 0
+
+    def __enter__(self) -> Any:
+        self.thread = get_ident()
+        return super().__enter__()  # type: ignore[misc]
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        modes = self.stack.modes() if self.thread == get_ident() else []
+        if any(mode is self for mode in modes):
+            self.stack.remove(self)
+        elif modes and kind is not _Dropped:
+            # A mode that was left out of turn removed this one, and is removed in its place.
+            self.stack.pop()
+        else:
+            self.__class__ = self.left
+
+    def leave(self) -> None:
+        """Remove the last mode of the stack, as torch does."""
+        super().__exit__(None, None, None)  # type: ignore[misc]
+
+
+class FunctionMode(_Mode, TorchFunctionMode):
+    """A function mode that can be left out of turn."""
+
+    stack = _Stack(private.function_modes, private.pop_function_mode, private.push_function_mode)
+
+
+class DispatchMode(_Mode, private.TorchDispatchMode):  # type: ignore[misc]
+    """A dispatch mode that can be left out of turn."""
+
+    stack = _Stack(private.dispatch_modes, private.pop_dispatch_mode, private.push_dispatch_mode)
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Whether what is compiled is compiled beside this mode; torch runs it uncompiled else, or refuses to."""
+        return True
+
+
+class _LeftFunctions(FunctionMode):
+    """A function mode that its thread has still to remove."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call through."""
+        return _called_through(func, args, kwargs)
+
+
+class _LeftOperations(DispatchMode):
+    """A dispatch mode that its thread has still to remove."""
+
+    supports_higher_order_operators = True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call through."""
+        return _called_through(func, args, kwargs)
+
+
+FunctionMode.left, DispatchMode.left = _LEFT = _LeftFunctions, _LeftOperations
+_STACKS: Final = (FunctionMode.stack, DispatchMode.stack)
+
+
+def remove_left() -> bool:
+    """Remove the modes that were left before, but not by this thread; return whether there were some."""
+    left = [(stack, mode) for stack in _STACKS for mode in stack.modes() if isinstance(mode, _LEFT)]
+    for stack, mode in left:
+        stack.remove(mode)
+    return bool(left)
+
+
+def _called_through(func: Any, args: Any, kwargs: Any) -> Any:
+    try:
+        return func(*args, **(kwargs or {}))
+    finally:
+        if sys.getprofile() is None:
+            # torch puts the mode back after this, and tells nobody. Python tells of the next call or return.
+            sys.setprofile(_remove_soon)
+
+
+def _remove_soon(frame: FrameType, event: str, argument: object) -> None:  # noqa: ARG001 (Python's signature)
+    if remove_left():
+        sys.setprofile(None)
+
+
+_ENTERED: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
+"""The recorders that may still be dropped while they record."""
+
+
+def leave_when_dropped(recorder: object, entered: ExitStack, caller: FrameType) -> weakref.finalize[..., Any]:
+    """Have a recorder leave what it has entered for ``caller`` once nobody holds it, until this is detached."""
+    found = weakref.finalize(recorder, _leave_dropped, entered, caller.f_code.co_filename, caller.f_lineno)
+    found.atexit = False
+    _ENTERED.add(recorder)
+    return found
+
+
+def _leave_dropped(entered: ExitStack, file: str, line: int) -> None:
+    told = "the recorder entered here was dropped while it recorded, and has left: write `with gradir.record(...):`"
+    entered.__exit__(_Dropped, _Dropped(), None)
+    warnings.warn_explicit(told, GradirWarning, file, line)
+
+
+def release_dropped() -> None:
+    """Have every recorder leave that the program dropped, and this thread remove what it has still to remove."""
+    if _ENTERED:
+        # One that its own model holds is in a cycle of references.
+        gc.collect()
+    remove_left()
+
+
+def weak_hook(method: Callable[..., None]) -> Callable[..., None]:
+    """A hook of modules that calls a method where nothing is compiled, and does not keep its object alive."""
+    reference = weakref.WeakMethod(method)
+
+    def hook(*given: object) -> None:
+        if not torch.compiler.is_compiling() and (found := reference()) is not None:
+            found(*given)
+
+    return hook
