@@ -107,6 +107,11 @@ class Flow:
         carries = tensor.requires_grad
         return Read(self.value_of(tensor, copied), carries, carries and tensor.is_leaf)
 
+    def noted(self, tensor: torch.Tensor) -> Value | None:
+        """What a step made of a tensor, or what it was when one first took it; nothing of one that none has met."""
+        known = self._values.get(id(tensor))
+        return None if known is None or known[0]() is not tensor else known[1]
+
     def newest_in(self, tensor: torch.Tensor) -> Value | None:
         """What was last made in the memory of a tensor, which is not noted by this."""
         storage = storage_of(tensor)

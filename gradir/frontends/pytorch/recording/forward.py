@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, Final
 
@@ -10,10 +9,12 @@ import torch
 
 from gradir.frontends.pytorch.private import READS_A_NUMBER
 from gradir.frontends.pytorch.reading.attributes import plain_value
+from gradir.frontends.pytorch.reading.metadata import MetadataReader
 from gradir.frontends.pytorch.reading.symbols import Symbols
 from gradir.frontends.pytorch.reading.tensors import NamedTensors
 from gradir.frontends.pytorch.recording.compiled import CompiledPart
-from gradir.frontends.pytorch.recording.flow import MADE_OF_NUMBERS, Flow
+from gradir.frontends.pytorch.recording.flow import Flow
+from gradir.frontends.pytorch.recording.initial import Initial
 from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Outside, Read, Step, Value
 from gradir.frontends.pytorch.recording.timelines import Frame
@@ -58,12 +59,14 @@ class _Forward:
         self._outside_ids: dict[int, str] = {}
         self._made = flow.made_parameters()
         self._made_ids: dict[Value, str] = {}
+        self._initial = Initial(flow, (entry.tensor for entry in named.owned()))
+        self._metadata = MetadataReader()
         self._nodes: list[Node] = []
 
     def nodes(self) -> list[Node]:
         flow = self._flow
         read, skipped = self._read_and_skipped()
-        exits = iter(flow.exits)
+        exits = (found for found in flow.exits if not self._initial.is_of_initialising(found))
         waiting = next(exits, None)
         ends: list[int] = []
         for index, step in enumerate(flow.steps):
@@ -79,36 +82,43 @@ class _Forward:
         while waiting is not None:
             self._add_exit(waiting)
             waiting = next(exits, None)
-        # What a function of torch raised has mostly ended the recording too.
-        failures = [found for found in (flow.failure, flow.end) if found and found.before == len(flow.steps)]
-        if failures and not (flow.steps and flow.steps[-1].failed):
-            self._add_exit(failures[0])
+        for failure in self._failures():
+            self._add_exit(failure)
         self._add_outputs(ends)
         return self._nodes
 
-    def _read_and_skipped(self) -> tuple[set[Value], set[int]]:
-        """The values that something takes, and the steps that nobody asked for."""
+    def _failures(self) -> list[Exit]:
+        """What raised at the end, if it is no operation: what a function of torch raised has mostly ended all too."""
         flow = self._flow
-        newest = (flow.newest_in(entry.tensor) for entry in self._named.owned())
-        kept = {value for value in newest if value is not None}
-        read = {entry.value for exit_ in flow.exits for entry in exit_.reads}
-        initial = self._initial(read)
-        read.update(map(self._made_as, list(read)))
+        found = [end for end in (flow.failure, flow.end) if end is not None and end.before == len(flow.steps)]
+        return [] if flow.steps and flow.steps[-1].failed else found[:1]
+
+    def _read_and_skipped(self) -> tuple[set[Value], set[int]]:
+        """The values that something takes, and the steps that are no part of the forward."""
+        flow = self._flow
+        read, taken = {entry.value for failure in self._failures() for entry in failure.reads}, set[Value]()
+        for found in flow.exits:
+            reads = [entry.value for entry in found.reads]
+            (taken if self._initial.is_of_initialising(found) else read).update(reads, map(self._made_as, reads))
+        # A module that is moved or cast makes new memory of its parameters.
+        taken.update(entry.value for found in flow.exchanges for entry in found.reads)
         # A parameter is of the forward where something takes it, and not where it is made.
         read.update(other.shared for other in flow.outside if other.shared is not None and other.role != "parameter")
         skipped: set[int] = set()
         for index in range(len(flow.steps) - 1, -1, -1):
             step = flow.steps[index]
-            if not _is_among(read, index, step):
-                if _is_for_saving(step) or _gives_nothing(step):
+            if not _is_among(read, index, step) and not step.failed:
+                is_initial = self._initial.initialises(index) or (
+                    index in self._initial.steps and (_is_among(taken, index, step) or self._asks(index, step))
+                )
+                if is_initial or _is_for_saving(step) or _gives_nothing(step) or self._is_bookkeeping(step):
                     skipped.add(index)
-                    continue
-                if index in initial and _is_among(kept, index, step):
-                    skipped.add(index)
-                    kept.update(self._made_as(entry.value) for entry in step.inputs)
+                    if is_initial:
+                        taken.update(self._made_as(entry.value) for entry in step.inputs)
                     continue
             for entry in step.inputs:
-                read.update((entry.value, self._made_as(entry.value)))
+                if self._initial.begins(entry.value) is None:
+                    read.update((entry.value, self._made_as(entry.value)))
         return read, skipped
 
     def _made_as(self, value: Value) -> Value:
@@ -116,27 +126,20 @@ class _Forward:
         shared = None if value.maker != FROM_OUTSIDE else self._flow.outside[value.number].shared
         return value if shared is None else shared
 
-    def _initial(self, read: Set[Value]) -> set[int]:
-        """The steps that make something of nothing, as an initialisation does, in no module and in memory of its own.
+    def _asks(self, index: int, step: Step) -> bool:
+        """Whether a step reads a number for the initialisation of a tensor."""
+        return _is_number_read(step) and self._initial.is_of_initialising(Exit("", step.inputs, None, index))
 
-        ``read`` are the values that something else takes.
-        """
-        takers = Counter(self._made_as(entry.value) for step in self._flow.steps for entry in step.inputs)
-        takers.update(map(self._made_as, read))
-        found: set[int] = set()
-        for index, step in enumerate(self._flow.steps):
-            made = [self._made_as(entry.value) for entry in step.inputs]
-            lent = [value for kind, value in zip(step.kinds, made, strict=False) if kind != "data"]
-            is_own = all(takers[value] == 1 for value in lent)
-            is_own &= all(value.maker in found or self._is_of_numbers(step, value) for value in made)
-            if step.call is None and not step.failed and is_own:
-                found.add(index)
-        return found
+    def _is_bookkeeping(self, step: Step) -> bool:
+        """Whether a step whose result nothing takes only makes a tensor of nothing, or counts."""
+        if not step.outputs or not all(kind == "inplace" for kind in step.kinds) or len(step.kinds) < len(step.inputs):
+            return False
+        return not any(self._is_made(read.value) or self._is_trained(read.value) for read in step.inputs)
 
-    def _is_of_numbers(self, step: Step, value: Value) -> bool:
-        """Whether a step takes a tensor that torch has made of the numbers of a program."""
-        is_first = step.func is MADE_OF_NUMBERS and value.maker == FROM_OUTSIDE
-        return is_first and not self._flow.outside[value.number].copied
+    def _is_trained(self, value: Value) -> bool:
+        found = self._initial.begins(value)
+        outside = self._flow.outside[value.number] if value.maker == FROM_OUTSIDE else found
+        return outside is None or outside.role != "input"
 
     def _is_wanted(self, step: Step) -> bool:
         """Whether what nothing takes may be what all this was made for: no update of a parameter or from outside."""
@@ -144,13 +147,15 @@ class _Forward:
         return bool(step.inputs) and all(self._is_made(value) for value in written)
 
     def _is_made(self, value: Value) -> bool:
-        """Whether the memory that a value is in was made by an operation."""
-        while value.maker != FROM_OUTSIDE:
+        """Whether the memory that a value is in was made by an operation, for no parameter or buffer."""
+        while value.maker != FROM_OUTSIDE and not self._initial.is_of_made(value):
             step = self._flow.steps[value.maker]
             lent = [read.value for kind, read in zip(step.kinds, step.inputs, strict=False) if kind != "data"]
             if not lent:
                 return True
             value = lent[0]
+        if self._initial.is_of_made(value):
+            return False
         outside = self._flow.outside[value.number]
         return outside.shared is not None and outside.role != "parameter"
 
@@ -193,6 +198,14 @@ class _Forward:
 
     def _read(self, read: Read) -> Ref:
         value = read.value
+        begun = self._initial.begins(value)
+        if begun is not None:
+            known = self._made_ids.get(begun.value)
+            if known is None:
+                tensor = begun.tensor
+                meta = self._flow.meta_of(begun.value) if tensor is None else self._metadata.of_tensor(tensor)
+                known = self._made_ids[begun.value] = self._add_tensor(tensor, begun.role, meta, None)
+            return Ref(known, 0)
         tensor = self._made.get(value) if read.is_leaf else None
         if tensor is None:
             return self._ref(value)
@@ -256,6 +269,10 @@ def _gives_nothing(step: Step) -> bool:
     return not (step.outputs or step.failed) and torch.Tag.data_dependent_output not in getattr(step.func, "tags", ())
 
 
+def _is_number_read(step: Step) -> bool:
+    return _operation(step.func) == READS_A_NUMBER
+
+
 def _is_of(found: Exit, step: Step) -> bool:
     """Whether a step is what a function that reads a number runs."""
-    return _operation(step.func) == READS_A_NUMBER and step.inputs == found.reads
+    return _is_number_read(step) and step.inputs == found.reads

@@ -1,0 +1,164 @@
+"""How a recording initialised the parameters and buffers that it made, which is no part of their forward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import torch
+
+from gradir.frontends.pytorch.recording.flow import MADE_OF_NUMBERS, Flow
+from gradir.frontends.pytorch.recording.operands import DATA, INPLACE
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Step, Value
+
+__all__ = ["Initial", "Made"]
+
+
+class Made(NamedTuple):
+    """A parameter or buffer that was made inside the recording of a ``value``; the tensor may be gone since."""
+
+    tensor: torch.Tensor | None
+    role: str
+    value: Value
+
+
+class Initial:
+    """Knows which values are those that a parameter or buffer begins with, and the steps that only led to these.
+
+    A tensor is initialised until a module, or an operation that carries a gradient, first takes it. Whatever is written
+    to it before without a gradient makes it what it begins with.
+    """
+
+    def __init__(self, flow: Flow, owned: Iterable[torch.Tensor]) -> None:
+        self._flow = flow
+        self._memory: dict[Value, Value] = {}
+        numbers = (step.inputs for step in flow.steps if step.func is MADE_OF_NUMBERS)
+        self._numbers = {read.value for reads in numbers for read in reads}
+        for index, step in enumerate(flow.steps):
+            lent = _lent(step)
+            if lent:
+                root = self._root(lent[0])
+                self._memory.update((Value(index, number), root) for number in range(len(step.outputs)))
+        self._made = self._all_made(owned)
+        self._carrying = {read.value for step in flow.steps for read in step.inputs if read.carries}
+        self._read = {read.value for step in flow.steps for read in step.inputs}
+        self.steps: set[int] = set()
+        """The steps that write to such a tensor, and those that neither a module nor a gradient has to do with."""
+        self._touching: set[int] = set()
+        self._first = {root: [root] for root in self._made if root.maker == FROM_OUTSIDE}
+        self._used_at: dict[Value, int] = {}
+        for index, step in enumerate(flow.steps):
+            self._look_at(index, step)
+        self._made = {root: self._made[root] for root in self._first}
+        found: dict[Value, list[Made]] = {}
+        for root, values in self._first.items():
+            for value in values:
+                found.setdefault(value, []).append(self._made[root])
+        self._begins = {value: several[0] for value, several in found.items() if len(several) == 1}
+
+    def begins(self, value: Value) -> Made | None:
+        """The tensor that begins with a value."""
+        if value.maker == FROM_OUTSIDE:
+            shared = self._flow.outside[value.number].shared
+            value = value if shared is None else shared
+        return self._begins.get(value)
+
+    def is_of_made(self, value: Value) -> bool:
+        """Whether a value is in the memory of such a tensor."""
+        return self._root(value) in self._made
+
+    def initialises(self, index: int) -> bool:
+        """Whether a step makes or writes to the memory of such a tensor before that is used."""
+        outputs = range(len(self._flow.steps[index].outputs))
+        return index in self.steps and any(self.is_of_made(Value(index, number)) for number in outputs)
+
+    def is_of_initialising(self, found: Exit) -> bool:
+        """Whether a function reads nothing but numbers that only what initialises a tensor may need."""
+        return all(
+            read.value.maker in self._touching
+            or self._is_of_numbers(read.value)
+            or (self.is_of_made(read.value) and found.before <= self._used_at.get(self._root(read.value), found.before))
+            for read in found.reads
+        )
+
+    def _all_made(self, owned: Iterable[torch.Tensor]) -> dict[Value, Made]:
+        """By the value that first had their memory, the tensors that are alone in it."""
+        found: dict[Value, dict[int, Made]] = {}
+        for made in self._candidates(owned):
+            root = self._root(made.value)
+            if root.maker != FROM_OUTSIDE or self._is_made_of_numbers(root):
+                key = id(made) if made.tensor is None else id(made.tensor)
+                found.setdefault(root, {}).setdefault(key, made)
+        alone: dict[Value, Made] = {}
+        for root, several in found.items():
+            # A parametrization makes another parameter of the one that it stands for.
+            living = [made for made in several.values() if made.tensor is not None] or [*several.values()]
+            if len(living) == 1:
+                alone[root] = living[0]
+        return alone
+
+    def _candidates(self, owned: Iterable[torch.Tensor]) -> Iterator[Made]:
+        flow = self._flow
+        for number, outside in enumerate(flow.outside):
+            if outside.role == "parameter" and not outside.copied:
+                yield Made(outside.tensor(), "parameter", outside.shared or Value(FROM_OUTSIDE, number))
+        for value, tensor in flow.made_parameters().items():
+            yield Made(tensor, "parameter", value)
+        for tensor in owned:
+            last = flow.noted(tensor) or flow.newest_in(tensor)
+            if last is not None:
+                yield Made(tensor, "input", last)
+
+    def _look_at(self, index: int, step: Step) -> None:
+        outputs = [Value(index, number) for number in range(len(step.outputs))]
+        is_free = step.call is None and not step.failed and step.called != "step"
+        written = {
+            self._root(read.value) for kind, read in zip(step.kinds, step.inputs, strict=False) if kind == INPLACE
+        }
+        carries = step.mode == "grad" and any(read.carries for read in step.inputs)
+        # What takes the shape of a tensor alone carries nothing on.
+        carries &= not self._read.issuperset(outputs) or not self._carrying.isdisjoint(outputs)
+        is_write = bool(written) and all(self._is_unused(root) for root in written)
+        if not is_free or carries or not (is_write or all(self._is_initial(read.value) for read in step.inputs)):
+            for value in (*outputs, *(read.value for read in step.inputs)):
+                self._used_at.setdefault(self._root(value), index)
+            return
+        self.steps.add(index)
+        if any(self.is_of_made(read.value) or read.value.maker in self._touching for read in step.inputs):
+            self._touching.add(index)
+        if is_write:
+            self._first.update((root, outputs[:1]) for root in written)
+            return
+        for value in outputs:
+            root = self._root(value)
+            if self._is_unused(root) and value in {root, self._made[root].value}:
+                # What was written is known by the write, also where the tensor is made of a view.
+                self._first[root] = [known for known in self._first.get(root, ()) if known != root] + [value]
+
+    def _is_unused(self, root: Value) -> bool:
+        """Whether a memory is that of a parameter or buffer, which nothing has taken so far."""
+        return root in self._made and root not in self._used_at
+
+    def _is_initial(self, value: Value) -> bool:
+        root = self._root(value)
+        return self._is_unused(root) if root in self._made else value.maker in self.steps or self._is_of_numbers(value)
+
+    def _is_of_numbers(self, value: Value) -> bool:
+        return self._is_made_of_numbers(self._root(value))
+
+    def _is_made_of_numbers(self, value: Value) -> bool:
+        """Whether torch has made a tensor of the numbers of a program."""
+        if value.maker != FROM_OUTSIDE or self._flow.outside[value.number].copied:
+            return False
+        return value in self._numbers
+
+    def _root(self, value: Value) -> Value:
+        """The value that first had the memory of a value."""
+        if value.maker == FROM_OUTSIDE:
+            shared = self._flow.outside[value.number].shared
+            value = value if shared is None else shared
+        return self._memory.get(value, value)
+
+
+def _lent(step: Step) -> list[Value]:
+    return [read.value for kind, read in zip(step.kinds, step.inputs, strict=False) if kind != DATA]
