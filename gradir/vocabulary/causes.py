@@ -142,6 +142,10 @@ WORDS: Final[Mapping[str, Words]] = {
         "make {it} nn.Parameter attributes, or put modules and parameters into nn.ModuleList, nn.ModuleDict, "
         "nn.ParameterList or nn.ParameterDict instead of a list or a dict",
     ),
+    "lent": Words(
+        "{names} {gets} a gradient in a tensor that the module has only while it runs, as offloading does, and loses it",
+        "train without offloading, or keep the tensors with data in the model",
+    ),
     "untied": Words(
         "the numbers of {names} are equal in two tensors, and each gets its own gradient",
         "assign one parameter to both modules again, after loading and moving",

@@ -206,7 +206,9 @@ class Recorder:
         flow = next(iter(self._flows.values()))
         with_graph = [tensor for tensor in captured if tensor.requires_grad]
         live = self.live_capture(with_graph, model=model, params=params) if with_graph else None
-        asked = subject_of(flow, modules, captured, live, params=params, optimizer=optimizer)
+        temporary = _named_by_module(self._all_temporary().values(), modules.paths)
+        ran = {name: entry.tensor for entry in temporary if not entry.tensor.is_meta for name in entry.names}
+        asked = subject_of(flow, modules, captured, live, ran, params=params, optimizer=optimizer)
         return explain_failure(asked, subject) if isinstance(subject, BaseException) else explain(asked, values=values)
 
     def verify(
@@ -326,6 +328,10 @@ class Recorder:
     def _all_temporary(self) -> dict[int, _Temporary]:
         """By id(), the parameters that modules had while they ran and have no more, whichever module exchanged them."""
         found = dict(self._temporary)
+        for outside in (outside for flow in self._flows.values() for outside in flow.outside if outside.owner):
+            tensor = outside.tensor()
+            if outside.owner is not None and tensor is not None and is_own(tensor):
+                found[id(tensor)] = _Temporary(tensor, *outside.owner)
         frames: dict[int, Frame | None] = {}
         for line in self._timelines:
             called = line.snapshot()[1]

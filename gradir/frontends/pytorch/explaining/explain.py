@@ -115,6 +115,7 @@ class _Search:
         self._tell_frozen()
         self._tell_no_graph()
         self._tell_optimizer()
+        self._tell_lent()
         self._tell_unregistered()
         for names in self._subject.untied:
             self._tell("untied", "error", "", names, None)
@@ -309,6 +310,11 @@ class _Search:
         if names:
             # A step of a GAN or of an actor moves a part of what it reaches, and means to.
             self._tell("not_in_optimizer", "note", "", names, None)
+
+    def _tell_lent(self) -> None:
+        names = [name for name in self._statuses if name in self._subject.lent and self._statuses[name] == "reached"]
+        if names:
+            self._tell("lent", "error", "", names, None)
 
     def _all_replaced(self, trained: Sequence[torch.Tensor] | None) -> list[str]:
         owned = {name: tensor for name, tensor in self._subject.tensors.items() if name in self._subject.owned}

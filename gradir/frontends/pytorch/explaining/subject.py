@@ -25,8 +25,9 @@ class Subject(NamedTuple):
     ``tensors`` are the parameters and tensors by name, ``owned`` the names that a module gives, ``captured`` what
     backward would start from, ``live`` their graph if they have one, ``trained`` the tensors of the optimizer if there
     is one. ``parametrized`` are names that a module computes of its parameters, ``aside`` the tensors that
-    modules keep otherwise than as parameters and buffers, ``untied`` pairs of parameters that were one tensor, and
-    ``hooks`` those on the backward of modules, by path.
+    modules keep otherwise than as parameters and buffers, ``untied`` pairs of parameters that were one tensor,
+    ``hooks`` those on the backward of modules, by path, and ``lent`` the names of parameters that a module has only
+    while it runs.
     """
 
     flow: Flow
@@ -39,6 +40,7 @@ class Subject(NamedTuple):
     aside: Mapping[str, torch.Tensor]
     untied: Sequence[tuple[str, str]]
     hooks: Mapping[str, Sequence[object]]
+    lent: frozenset[str]
 
     def tied(self) -> tuple[tuple[str, ...], ...]:
         """The names that are of one tensor."""
@@ -53,11 +55,14 @@ def subject_of(
     modules: Modules,
     captured: Sequence[torch.Tensor],
     live: LiveGraph | None,
+    ran: Mapping[str, torch.Tensor],
     *,
     params: Names | None,
     optimizer: Any,
 ) -> Subject:
     """What is to be explained of captured tensors, with the parameters of modules and further names.
+
+    ``ran`` are by name the parameters that modules had only while they ran.
 
     Raises:
         CaptureError: ``optimizer`` is none.
@@ -68,6 +73,9 @@ def subject_of(
     # Backward gives a gradient to the form that the forward ran with, and the optimizer has the other.
     whole = {id(form): forms[0] for forms in forms_of_sharded(modules.paths) for form in forms}
     owned = [entry for entry in modules.owned if entry.is_parameter]
+    # What has no data cannot have run: offloading puts a tensor with data in its place for the call.
+    lent = {name: ran[name] for entry in owned if entry.tensor.is_meta for name in entry.names if name in ran}
+    whole.update((id(entry.tensor), lent[name]) for entry in owned for name in entry.names if name in lent)
     named = {name: whole.get(id(entry.tensor), entry.tensor) for entry in owned for name in entry.names}
     held = None if groups is None else [tensor for group in groups for tensor in group["params"]]
     extra = dict(named_tensors(params))
@@ -82,4 +90,5 @@ def subject_of(
         kept_aside(modules.paths),
         broken_ties(modules.paths),
         hooked_modules(modules.paths),
+        frozenset(lent),
     )

@@ -24,6 +24,7 @@ from gradir.frontends.pytorch.private import (
     StorageWeakRef,
     function_run_by,
     next_sequence_number,
+    own_parameters,
     runs_a_function,
 )
 from gradir.frontends.pytorch.reading.metadata import MetadataReader
@@ -94,13 +95,23 @@ class Flow:
             value = Value(FROM_OUTSIDE, len(self.outside))
             shared = None if storage is None else self._newest_over.get(storage)
             meta, role = self._metadata.of_tensor(tensor), _role(tensor)
-            self.outside.append(Outside(weakref.ref(tensor), meta, role, copied, shared))
+            owner = self._owner_of(tensor) if role == "parameter" else None
+            self.outside.append(Outside(weakref.ref(tensor), meta, role, copied, shared, owner))
             self._set(tensor, value)
         writes = () if storage is None else self._writes.get(storage, ())
         if writes and writes[-1] > value.maker:
             value = Value(writes[-1], 0)
             self._set(tensor, value)
         return value
+
+    def _owner_of(self, parameter: torch.Tensor) -> tuple[nn.Module, str] | None:
+        """The running module that has a parameter now, and had another one when it was called."""
+        call = self._timeline.current
+        usual = () if call is None else {id(known) for _, known in call.parameters}
+        if call is None or id(parameter) in usual:
+            return None
+        names = (name for name, known in own_parameters(call.module).items() if known is parameter)
+        return next(((call.module, name) for name in names), None)
 
     def read(self, tensor: torch.Tensor, copied: tuple[Read, ...] = ()) -> Read:
         """What a tensor holds, and whether it requires grad."""

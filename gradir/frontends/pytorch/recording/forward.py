@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, Final
 
 import torch
+from torch import nn
 
 from gradir.frontends.pytorch.private import READS_A_NUMBER
 from gradir.frontends.pytorch.reading.attributes import plain_value
@@ -229,10 +230,21 @@ class _Forward:
         return Ref(self._ids[value.maker], value.number)
 
     def _add_outside(self, outside: Outside) -> str:
-        return self._add_tensor(outside.tensor(), outside.role, outside.meta, outside.shared)
+        return self._add_tensor(outside.tensor(), outside.role, outside.meta, outside.shared, outside.owner)
 
-    def _add_tensor(self, tensor: torch.Tensor | None, role: str, meta: TensorMeta, shared: Value | None) -> str:
+    def _add_tensor(
+        self,
+        tensor: torch.Tensor | None,
+        role: str,
+        meta: TensorMeta,
+        shared: Value | None,
+        owner: tuple[nn.Module, str] | None = None,
+    ) -> str:
         _, names, scope, is_registered = (None, (), "", False) if tensor is None else self._named.of(tensor)
+        if not names and owner is not None:
+            module, name = owner
+            scope = self._scope_of(Frame(module, None, ()))
+            names = (plain_text(f"{scope}.{name}" if scope else name),)
         if role != "parameter" and (names or scope):
             role = "parameter" if is_registered else "buffer"
         node_id = self._allocator.tensor(names[0]) if names else self._allocator.function("", role)

@@ -6,6 +6,7 @@ import weakref
 from typing import Any, Final, NamedTuple
 
 import torch
+from torch import nn
 
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.timelines import Frame
@@ -83,7 +84,8 @@ class Outside(NamedTuple):
     """A tensor that no step made, as it was when it was first taken.
 
     ``role`` is ``parameter``, ``leaf`` or ``input``. ``copied`` are the tensors whose numbers the running function had
-    read, and ``shared`` is the value of a tensor that has the same memory.
+    read, and ``shared`` is the value of a tensor that has the same memory. ``owner`` is the module that had it as the
+    parameter of this name while it ran, and not when it was called.
     """
 
     tensor: weakref.ref[torch.Tensor]
@@ -91,3 +93,4 @@ class Outside(NamedTuple):
     role: str
     copied: tuple[Read, ...] = ()
     shared: Value | None = None
+    owner: tuple[nn.Module, str] | None = None
