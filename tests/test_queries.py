@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
+import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 
 import msgspec
+import networkx as nx
 import pytest
+import tools
 from hypothesis import given
 from strategies import graphs
 
@@ -114,6 +119,49 @@ def test_networkx_has_all_nodes_and_edges(graph: Graph) -> None:
     ends = [(e.src, e.dst, e.input_nr, e.output_nr, e.kind) for e in graph.edges]
     found = [(src, dst, of["input_nr"], of["output_nr"], of["kind"]) for src, dst, of in linked.edges(data=True)]
     assert sorted(found) == sorted(ends)
+
+
+@given(graphs())
+def test_networkx_takes_the_usual_next_steps(graph: Graph) -> None:
+    linked = graph.to_networkx()
+    edges = [*linked.edges(keys=True)]
+    forms = [(nx.write_gml, nx.read_gml)]
+    if not re.search(r"\\u(00|d|ff)", graph.to("nodelink")):
+        # XML cannot hold control characters.
+        forms += [(nx.write_graphml, nx.read_graphml), (nx.write_gexf, nx.read_gexf)]
+    for write, read in forms:
+        written = io.BytesIO()
+        write(linked, written)
+        again = read(io.BytesIO(written.getvalue()))
+        assert {str(each).strip('"') for each in again} == {*graph.nodes}
+        assert again.number_of_edges() == len(edges)
+    drawn = nx.nx_pydot.to_pydot(linked)
+    assert len({node.get_name() for node in drawn.get_nodes()}) == len(linked)
+    assert len(drawn.get_edges()) == len(edges)
+    again = nx.node_link_graph(json.loads(json.dumps(nx.node_link_data(linked, edges="edges"))), edges="edges")
+    assert [*again] == [*linked]
+    assert [*again.edges(keys=True)] == edges
+    assert pickle.loads(pickle.dumps(linked)).nodes == linked.nodes
+
+
+def test_networkx_has_the_ids_and_plain_values() -> None:
+    linked = CHAIN.to_networkx()
+    for node_id, node in CHAIN.nodes.items():
+        assert linked.nodes[node_id]["role"] == node.role
+        assert str(next(each for each in linked if each == node_id)).strip('"') == node_id
+    for _, of in linked.nodes(data=True):
+        assert {type(value) for value in of.values()} <= {str, int, float, bool}
+        assert type(json.loads(of.get("outputs", "[]"))) is list
+
+
+def test_graphviz_lays_out_what_networkx_has() -> None:
+    tools.require("dot")
+    graph = Graph.of(
+        [Node("x"), Node("mul:1", inputs=(Ref("x", 0), Ref("x", 0))), Node("mul:2", inputs=(Ref("x", 0),))]
+    )
+    places = nx.nx_pydot.graphviz_layout(graph.to_networkx(), prog="dot")
+    assert [*places] == ["x", "mul:1", "mul:2"]
+    assert len({*places.values()}) == 3
 
 
 def test_without_networkx_it_says_how_to_get_it() -> None:

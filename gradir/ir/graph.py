@@ -194,6 +194,10 @@ class Graph(msgspec.Struct, frozen=True, dict=True, eq=False):
         Attributes are those of the exporter ``nodelink``: ``op``, ``role``, ``scope``, ``outputs`` and so on of a node,
         ``output_nr``, ``input_nr`` and ``kind`` of an edge. An edge goes from producer to consumer.
 
+        Every attribute is a plain value, so networkx writes the graph as GraphML, GEXF and GML and lays it out with
+        Graphviz: lists and records, such as ``outputs``, are JSON text for `json.loads`. A node is the id, a text that
+        ``str()`` puts in quotes if it has a colon, because pydot would cut it there.
+
         Raises:
             GradirError: networkx is not installed; ``pip install 'gradir[networkx]'`` does it.
 
@@ -201,6 +205,8 @@ class Graph(msgspec.Struct, frozen=True, dict=True, eq=False):
         >>> g = Graph.of([Node("x", role="leaf"), Node("mul:1", op="mul", inputs=(Ref("x", 0), Ref("x", 0)))])
         >>> list(g.to_networkx().edges(keys=True))
         [('x', 'mul:1', 0), ('x', 'mul:1', 1)]
+        >>> g.to_networkx().nodes["mul:1"]["op"], str([*g.to_networkx()][1])
+        ('mul', '"mul:1"')
         """
         from gradir.ir.queries import networkx_of
 

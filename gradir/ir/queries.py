@@ -84,8 +84,21 @@ def saved_bytes(nodes: Mapping[str, Node], by: Account) -> dict[str, int]:
     return {account: bounded(size) for account, size in found.items() if size}
 
 
+class _Id(str):
+    """The id of a node: the text of one with a colon has quotes, since pydot takes what follows a colon for a port."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        plain = str.__str__(self)
+        if ":" not in plain:
+            return plain
+        escaped = plain.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+
+
 def networkx_of(text: str) -> nx.MultiDiGraph[str]:
-    """The graph of networkx in a node-link JSON.
+    """The graph of networkx in a node-link JSON; what is a list or a record there is a text of JSON.
 
     Raises:
         GradirError: networkx is not installed.
@@ -96,7 +109,13 @@ def networkx_of(text: str) -> nx.MultiDiGraph[str]:
         import networkx as nx
     except ModuleNotFoundError as error:
         raise GradirError("networkx is not installed: pip install 'gradir[networkx]'") from error
+    found = json.loads(text)
+    for record in (found["graph"], *found["nodes"], *found["edges"]):
+        record.update((key, json.dumps(value)) for key, value in record.items() if isinstance(value, (dict, list)))
+    for key, records in (("id", found["nodes"]), ("source", found["edges"]), ("target", found["edges"])):
+        for record in records:
+            record[key] = _Id(record[key])
     # What reads the form makes the kind of graph that its text says, which is always this one.
-    made: Any = nx.node_link_graph(json.loads(text), edges="edges")
+    made: Any = nx.node_link_graph(found, edges="edges")
     linked: nx.MultiDiGraph[str] = made
     return linked

@@ -143,7 +143,7 @@ WORDS: Final[Mapping[str, Words]] = {
         "nn.ParameterList or nn.ParameterDict instead of a list or a dict",
     ),
     "lent": Words(
-        "{names} {gets} a gradient in a tensor that the module has only while it runs, as offloading does, and loses it",
+        "{names} {gets} a gradient in a tensor that the module has only while it runs, as if offloaded, and loses it",
         "train without offloading, or keep the tensors with data in the model",
     ),
     "untied": Words(
