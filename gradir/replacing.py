@@ -2,7 +2,8 @@
 
 The new content is written to a temporary file beside the target, which is then renamed over it. Its name follows from
 the target's, and its writer holds a lock on it: the next one to write the same target can tell that the writer of a
-temporary file is gone, and removes what it left.
+temporary file is gone, and removes what it left. The first file that a process writes in a folder removes what was left
+there for all targets.
 """
 
 from __future__ import annotations
@@ -26,6 +27,12 @@ _AT_ONCE: Final = 16
 
 _LOCKS: bool = os.name == "posix"
 """Windows needs none: what somebody has open can neither be removed nor renamed there."""
+
+_OLD: Final = 86_400
+"""Seconds after which nobody writes a file any more, where the file system knows no locks."""
+
+_SWEPT: Final[set[tuple[int, int]]] = set()
+"""The folders from which this process removed what was left."""
 
 _PATIENCE: Final = 1.0
 _PAUSE: Final = 0.05
@@ -54,6 +61,7 @@ def replace(target: str, data: bytes) -> None:
     for path in [_beside(target, f"{number}.tmp") for number in range(_AT_ONCE)]:
         if os.path.lexists(path):
             _remove_leftover(path)
+    _sweep(os.path.dirname(target) or os.curdir)
     try:
         file, temporary = _made(target, 0o666 if old is None else 0o600)
     except OSError as error:
@@ -120,6 +128,20 @@ def _made(target: str, mode: int) -> tuple[BinaryIO, str]:
     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
 
 
+def _sweep(folder: str) -> None:
+    """Remove what writers of any target left in a folder, once: to list it each time, for many targets, takes long."""
+    with contextlib.suppress(OSError):
+        found = os.stat(folder)
+        place = found.st_dev, found.st_ino
+        if place in _SWEPT:
+            return
+        _SWEPT.add(place)
+        for name in os.listdir(folder):
+            _, is_own, number = name.removesuffix(".tmp").rpartition(".gradir-")
+            if is_own and name.startswith(".") and name.endswith(".tmp") and number.isalnum():
+                _remove_leftover(os.path.join(folder, name))
+
+
 def _remove_leftover(path: str) -> None:
     """Remove a temporary file whose writer is gone."""
     with contextlib.suppress(OSError):
@@ -128,7 +150,9 @@ def _remove_leftover(path: str) -> None:
             return
         handle = os.open(path, os.O_RDWR | _PLAIN)
         try:
-            if _locked(handle) and _is_at(handle, path):
+            known, is_locked = os.fstat(handle), _locked(handle)
+            is_left = known.st_mtime < time.time() - _OLD if is_locked is None else is_locked
+            if is_left and stat.S_ISREG(known.st_mode) and _is_at(handle, path):
                 os.unlink(path)
         finally:
             os.close(handle)

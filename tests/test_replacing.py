@@ -250,6 +250,43 @@ def test_what_stands_where_a_temporary_file_would_is_not_written_to(tmp_path: Pa
     assert (tmp_path / ".a.gradir-1.tmp").is_dir()
 
 
+def test_only_what_gradir_left_in_the_folder_is_swept(tmp_path: Path) -> None:
+    others = [".a.gradir-0", "a.gradir-0.tmp", ".gradir-x.y.tmp", ".a.gradir-new", "b.tmp", ".a.gradir-.tmp"]
+    for name in others:
+        (tmp_path / name).write_bytes(b"mine")
+    (tmp_path / "secret").write_bytes(b"mine")
+    (tmp_path / ".c.gradir-0.tmp").symlink_to("secret")
+    (tmp_path / ".c.gradir-1.tmp").mkdir()
+    os.mkfifo(tmp_path / ".c.gradir-2.tmp")
+    for name in (".c.gradir-3.tmp", ".d.gradir-15.tmp", ".e.gradir-0123456789abcdef.tmp"):
+        (tmp_path / name).write_bytes(b"left")
+    running, temporary = replacing._made(str(tmp_path / "f"), 0o600)
+    write_bytes(tmp_path / "b", b"1")
+    kept = [*others, "secret", "b", Path(temporary).name, *(f".c.gradir-{number}.tmp" for number in range(3))]
+    assert names(tmp_path) == sorted(kept)
+    assert (tmp_path / "secret").read_bytes() == b"mine"
+    running.close()
+
+
+def test_where_there_are_no_locks_only_old_files_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replacing, "_locked", lambda handle, wait=False: None)
+    for name, age in ((".a.gradir-0.tmp", 100_000), (".b.gradir-0.tmp", 100_000), (".c.gradir-0.tmp", 3_600)):
+        (tmp_path / name).write_bytes(b"left")
+        os.utime(tmp_path / name, (time.time() - age,) * 2)
+    write_bytes(tmp_path / "a", b"1")
+    assert names(tmp_path) == [".c.gradir-0.tmp", "a"]
+
+
+def test_a_save_that_was_killed_is_swept_by_the_save_of_another_file(tmp_path: Path) -> None:
+    stopped = "import os, signal\nos.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL)\n"
+    save = "import sys, gradir\ngradir.Graph.of([]).save(sys.argv[1])\n"
+    process = subprocess.run([sys.executable, "-c", stopped + save, tmp_path / "a.gir"], check=False)
+    assert process.returncode == -signal.SIGKILL
+    assert names(tmp_path) == [".a.gir.gradir-0.tmp"]
+    subprocess.run([sys.executable, "-c", save, tmp_path / "b.gir"], check=True)
+    assert names(tmp_path) == ["b.gir"]
+
+
 def test_more_writers_than_names(tmp_path: Path) -> None:
     target = str(tmp_path / "a")
     held = [replacing._made(target, 0o600)[0] for _ in range(replacing._AT_ONCE)]
