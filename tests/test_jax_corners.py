@@ -11,6 +11,7 @@ jax = pytest.importorskip("jax")
 
 import jax.numpy as jnp  # noqa: E402
 import jax_told  # noqa: E402
+import numpy as np  # noqa: E402
 from jax import lax  # noqa: E402
 from jax.ad_checkpoint import checkpoint_name  # noqa: E402
 
@@ -148,3 +149,33 @@ def test_a_leaf_whose_gradient_becomes_zero_on_two_ways_is_told_on_both() -> Non
         return (w * 0.0).sum() + jax.nn.relu(w - 100).sum()
 
     assert [(cause.op, cause.names) for cause in gradir.explain(loss, W).causes] == [("mul", ("w",)), ("relu", ("w",))]
+
+
+BESIDE = {
+    "integer": 1,
+    "number": 0.5,
+    "complex number": 1j,
+    "boolean": True,
+    "nothing": None,
+    "text": "train",
+    "object": object(),
+    "array": jnp.arange(3),
+    "numpy number": np.float32(2),
+    "key": jax.random.key(0),
+}
+
+
+@pytest.mark.parametrize("beside", BESIDE.values(), ids=BESIDE)
+def test_what_is_returned_beside_the_loss_without_a_gradient_is_left_out(beside: object) -> None:
+    def loss(w: Any) -> Any:
+        return (X @ w).sum()
+
+    def step(w: Any) -> Any:
+        return {"beside": [beside], "loss": loss(w)}
+
+    alone = gradir.capture(loss, W)
+    graph = gradir.capture(step, W)
+    assert [*graph.nodes][:-1] == [*alone.nodes][:-1]
+    assert [node.id for node in graph.nodes.values() if node.role == "output"] == ["output:loss"]
+    assert gradir.verify(step, W)
+    assert dict(gradir.explain(step, W).statuses) == dict(gradir.explain(loss, W).statuses)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import tree_util
 
@@ -92,10 +93,10 @@ def arranged(
         positional, named = tree_util.tree_unflatten(tree, values)
         result = fn(*positional, **named)
         if not has_aux:
-            return result
+            return tree_util.tree_map(_output, result)
         if not (isinstance(result, tuple) and len(result) == 2):
             raise CaptureError("with has_aux the function has to return a pair: its output, and what goes beside it")
-        return result[0]
+        return tree_util.tree_map(_output, result[0])
 
     if not differentiated:
         raise CaptureError(
@@ -164,6 +165,13 @@ def _is_array(leaf: object, *, arrays_only: bool) -> bool:
     if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
         return True
     return not arrays_only and type(leaf) in (float, complex)
+
+
+def _output(leaf: object) -> Any:
+    """A leaf of what a function returns as JAX takes it; nothing of what has no gradient and is no array."""
+    if _is_array(leaf, arrays_only=True):
+        return leaf
+    return jnp.asarray(leaf) if type(leaf) in (float, complex) else None
 
 
 def _is_inexact(leaf: Any) -> bool:
