@@ -14,6 +14,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
+from torch.distributed.fsdp import fully_shard  # noqa: E402
+from torch.distributed.tensor import DTensor  # noqa: E402
 from torch.nn.utils import parametrizations, parametrize  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
@@ -201,6 +203,10 @@ def inner() -> nn.Module:
     return nn.Sequential(parametrizations.spectral_norm(nn.Linear(3, 4)), nn.BatchNorm1d(4), nn.Dropout(0.5))
 
 
+def layers() -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
+
+
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "noise": lambda: noisy_of(nn.Linear(3, 4)),
     "spectral norm": lambda: parametrizations.spectral_norm(nn.Linear(3, 4)),
@@ -240,22 +246,27 @@ CALLS: dict[str, Callable[[nn.Module, Any, Any, Any], object]] = {
     "record flow values": lambda model, loss, rec, optimizer: rec.explain(loss, values=True, optimizer=optimizer),
     "record flow forward": lambda model, loss, rec, optimizer: rec.forward(),
     "record verify": lambda model, loss, rec, optimizer: rec.verify(loss),
+    "record sources capture": lambda model, loss, rec, optimizer: rec.capture(loss),
+    "record collectives capture": lambda model, loss, rec, optimizer: rec.capture(loss),
+    "record flow sources failure": lambda model, loss, rec, optimizer: rec.explain(RuntimeError("none"), model=model),
+    "release": lambda model, loss, rec, optimizer: gradir.release(),
 }
 
 
-def trained(make: Callable[[], nn.Module], call: str, *, distributed: bool) -> dict[str, Any]:
+def trained(make: Callable[[], nn.Module], call: str, wrap: Callable[[Any], Any] | None = None) -> dict[str, Any]:
     """All that two steps of training leave, with a call of gradir's between each forward and its backward."""
     torch.manual_seed(0)
     torch._dynamo.reset()
     model = make()
     x = torch.randn(6, 3, requires_grad=True)
     model(x)
-    if distributed:
-        model = nn.parallel.DistributedDataParallel(model)
+    if wrap is not None:
+        model = wrap(model)
     optimizer = torch.optim.Adam(model.parameters())
     for _ in range(2):
         optimizer.zero_grad()
-        recorder = gradir.record(model, flow="flow" in call) if call.startswith("record") else None
+        noted = {kind: kind in call for kind in ("flow", "sources", "collectives")}
+        recorder = gradir.record(model, **noted) if call.startswith("record") else None
         with recorder or nullcontext():
             loss = model(x).square().mean()
         if call:
@@ -278,6 +289,8 @@ def differing(one: Any, other: Any, path: str = "") -> list[str]:
         return [
             found for at, pair in enumerate(zip(one, other, strict=True)) for found in differing(*pair, f"{path}.{at}")
         ]
+    if isinstance(one, DTensor):
+        one, other = one.to_local(), other.to_local()
     same = torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
     return [] if same else [path]
 
@@ -285,12 +298,18 @@ def differing(one: Any, other: Any, path: str = "") -> list[str]:
 @pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 @pytest.mark.filterwarnings("ignore")
 def test_a_training_is_the_same_bit_by_bit_with_every_public_call(make: Callable[[], nn.Module]) -> None:
-    alone = trained(make, "", distributed=False)
-    assert {call: found for call in CALLS if (found := differing(alone, trained(make, call, distributed=False)))} == {}
+    alone = trained(make, "")
+    assert {call: found for call in CALLS if (found := differing(alone, trained(make, call)))} == {}
 
 
+WRAPPERS = [nn.parallel.DistributedDataParallel, fully_shard]
+
+
+@pytest.mark.parametrize("wrap", WRAPPERS, ids=["replicated", "sharded"])
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("process_group")
-def test_a_distributed_training_is_the_same_bit_by_bit_with_every_public_call() -> None:
-    alone = trained(inner, "", distributed=True)
-    assert {call: found for call in CALLS if (found := differing(alone, trained(inner, call, distributed=True)))} == {}
+def test_a_distributed_training_is_the_same_bit_by_bit_with_every_public_call(wrap: Callable[[Any], Any]) -> None:
+    make = inner if wrap is not fully_shard else layers
+    alone = trained(make, "", wrap)
+    found = {call: differing(alone, trained(make, call, wrap)) for call in CALLS}
+    assert {call: paths for call, paths in found.items() if paths} == {}
