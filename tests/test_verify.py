@@ -17,6 +17,7 @@ import gradir  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
 from gradir.frontends.pytorch import private  # noqa: E402
 from gradir.frontends.pytorch.reading.assemble import capture  # noqa: E402
+from gradir.frontends.pytorch.verifying import retained  # noqa: E402
 from gradir.ir import Graph, TensorMeta  # noqa: E402
 
 nn = torch.nn
@@ -166,6 +167,74 @@ def test_tensors_that_retain_their_gradient_have_the_one_they_had() -> None:
         loss.backward()
         gradients.append(hidden.grad)
     assert torch.equal(*gradients)
+
+
+def test_a_hidden_tensor_keeps_the_gradient_that_an_earlier_backward_gave_it() -> None:
+    hidden = leaf(2).exp()
+    hidden.retain_grad()
+    loss = (hidden * hidden.sin()).sum()
+    loss.backward(retain_graph=True)
+    kept = hidden.grad
+    before = kept.clone()
+    assert gradir.verify(loss)
+    assert hidden.grad is kept
+    assert torch.equal(kept, before)
+
+
+def test_a_hidden_tensor_has_no_gradient_of_a_backward_that_fails() -> None:
+    x = leaf(2).exp()
+    hidden = x.sin()
+    hidden.retain_grad()
+
+    def fail(_: torch.Tensor) -> None:
+        raise ValueError("no")
+
+    x.register_hook(fail)
+    with pytest.raises(CaptureError, match="ValueError"):
+        gradir.verify(hidden.sum())
+    assert hidden.grad is None
+
+
+def test_neither_verify_nor_explain_looks_at_the_objects_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Linear(3, 1)
+    with gradir.record(model, flow=True) as rec:
+        hidden = model(torch.ones(2, 3))
+        loss = hidden.sum()
+    optimizer = torch.optim.SGD(model.parameters())
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("looked at all objects")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("gc.get_objects", refuse)
+        assert gradir.verify(loss)
+        assert gradir.verify(loss, model=model)
+        assert rec.explain(loss, optimizer=optimizer).level == "none"
+        # Only to find a tensor that retains its gradient takes that.
+        hidden.retain_grad()
+        with pytest.raises(AssertionError, match="all objects"):
+            gradir.verify(loss)
+        hidden.grad = None
+    assert gradir.verify(loss)
+    assert hidden.grad is None
+
+
+def test_a_backward_runs_its_operations_past_what_looks_for_retained_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    see = retained._Replaced.__torch_dispatch__
+
+    def note(self, func, *rest):
+        seen.append(func)
+        return see(self, func, *rest)
+
+    monkeypatch.setattr(retained._Replaced, "__torch_dispatch__", note)
+    hidden = leaf(2).exp()
+    loss = (hidden.sin() * hidden.cos()).sum()
+    assert gradir.verify(loss)
+    assert seen == []
+    hidden.retain_grad()
+    assert gradir.verify(loss)
+    assert seen == [torch.ops.aten.clone.default]
 
 
 def test_gradients_do_not_outlive_their_node() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,6 +23,7 @@ from gradir.frontends.pytorch.verifying.asking import (
     refuse_lasting,
     undisturbed,
 )
+from gradir.frontends.pytorch.verifying.retained import retained_gradients_kept
 from gradir.frontends.pytorch.verifying.reuse import refuse_what_runs_once, state_kept
 from gradir.frontends.pytorch.verifying.untouched import buffers_and_random_numbers_kept
 from gradir.gcpause import paused_gc
@@ -133,13 +133,15 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
     """
     watch = _Watch()
     asks = in_process_group()
+    with _one_error():
+        tensors, seeds = _seeded(live)
     # The collector would look at the hooks, and at the whole graph with them, once more than all else takes.
     with paused_gc(), left_alone(live, keep_graph=keep_graph):
         hooks = [fn.register_prehook(partial(watch.note, fn)) for fn in live.grad_fns]
         # Not asked for afterwards: a distributed model takes gradients away as they come.
-        tensors = () if asks else (*live.leaves.values(), *live.unreached)
-        hooks += [_register_accumulated(tensor, watch.note_gradient) for tensor in tensors]
-        backward = partial(_ask, live, watch) if asks else partial(_backward, live)
+        leaves = () if asks else (*live.leaves.values(), *live.unreached)
+        hooks += [_register_accumulated(leaf, watch.note_gradient) for leaf in leaves]
+        backward = partial(_ask, live, watch, tensors, seeds) if asks else partial(_backward, tensors, seeds)
         try:
             with stage("running a backward", len(live.grad_fns), watch.arrived.__len__):
                 engine = _run_backward(partial(backward, keep_graph=keep_graph))
@@ -173,35 +175,16 @@ def left_alone(live: LiveGraph, *, keep_graph: bool = True) -> Iterator[None]:
     hooks = [_register_accumulated(tensor, refuse_addition) for tensor in tensors] if asks else []
     try:
         with (
-            _grads_put_aside([*tensors, *_retaining(live), *_reached_aside(live)]),
+            _grads_put_aside([*tensors, *_reached_aside(live)]),
             state_kept(live) if keep_graph else nullcontext(),
             buffers_and_random_numbers_kept(live),
             undisturbed(live.grad_fns, live.roots.values()) if asks else nullcontext(),
+            retained_gradients_kept(live.grad_fns),
         ):
             yield
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def _retaining(live: LiveGraph) -> list[torch.Tensor]:
-    """The tensors made in the graph that keep their gradient on request; no node knows its tensor, so all are asked."""
-    tensors = [found.tensor for found in live.captured]
-    with private.without_overrides():
-        kinds = _kinds_of_tensors()
-        tensors += [thing for thing in gc.get_objects() if type(thing) in kinds]
-        return [tensor for tensor in tensors if tensor.retains_grad and tensor.grad_fn in live.grad_fns]
-
-
-def _kinds_of_tensors() -> set[type]:
-    """The class of tensors and all that are made from it, found without a look at every object's type."""
-    kinds: set[type] = {torch.Tensor}
-    unseen = [torch.Tensor]
-    while unseen:
-        found = set(type.__subclasses__(unseen.pop())) - kinds
-        kinds |= found
-        unseen += found
-    return kinds
 
 
 def _reached_aside(live: LiveGraph) -> list[torch.Tensor]:
@@ -257,17 +240,17 @@ def _outermost(events: list[Any]) -> Iterator[str]:
                 running.add(event.handle())
 
 
-def _backward(live: LiveGraph, *, keep_graph: bool) -> None:
+def _backward(tensors: list[torch.Tensor], seeds: list[torch.Tensor], *, keep_graph: bool) -> None:
     with _one_error():
-        tensors, seeds = _seeded(live)
         torch.autograd.backward(tensors, seeds, retain_graph=keep_graph)
 
 
-def _ask(live: LiveGraph, watch: _Watch, *, keep_graph: bool) -> None:
+def _ask(
+    live: LiveGraph, watch: _Watch, tensors: list[torch.Tensor], seeds: list[torch.Tensor], *, keep_graph: bool
+) -> None:
     """Note what would be added to each leaf, beside what the nodes' hooks note."""
     leaves = [*live.leaves.values(), *live.unreached]
     with _one_error():
-        tensors, seeds = _seeded(live)
         gradients = (
             torch.autograd.grad(tensors, leaves, seeds, retain_graph=keep_graph, allow_unused=True) if leaves else ()
         )

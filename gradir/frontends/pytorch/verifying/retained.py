@@ -1,0 +1,89 @@
+"""Put back the gradients that `retain_grad` keeps on tensors inside a graph.
+
+No node knows its tensors, and a look at all objects of a program takes longer than a small backward. But the engine
+makes each retained gradient by an operation, between two nodes, which a dispatch mode sees.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from gradir.frontends.pytorch import private
+from gradir.frontends.pytorch.reading.walk import GradFn
+
+__all__ = ["retained_gradients_kept"]
+
+
+class _Replaced(private.TorchDispatchMode):  # type: ignore[misc]
+    """Record the copies and sums that are made while no node runs, with what a sum is added to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._before: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten.clone.default:
+            self._before[id(result)] = result, None
+        elif func is torch.ops.aten.add.Tensor:
+            self._before[id(result)] = result, args[0]
+        return result
+
+    def enter(self) -> None:
+        """See operations from now on, without the flag by which torch.compile would compile nothing meanwhile."""
+        private.push_dispatch_mode(self)
+
+    def leave(self, *_: object) -> None:
+        """See no more operations until the engine takes up the next node, for which it puts all modes back."""
+        number = private.count_dispatch_modes()
+        if number and private.dispatch_mode_at(number - 1) is self:
+            private.pop_dispatch_mode(None)
+
+    def put_back(self) -> None:
+        """Give each tensor that has a recorded result for its gradient the one that it had."""
+        if not self._before:
+            return
+        with private.without_overrides():
+            kinds = _kinds_of_tensors()
+            tensors = [thing for thing in gc.get_objects() if type(thing) in kinds]
+            for tensor in tensors:
+                if tensor.retains_grad and id(tensor.grad) in self._before:
+                    tensor.grad = self._first(tensor.grad)
+
+    def _first(self, gradient: torch.Tensor | None) -> torch.Tensor | None:
+        while id(gradient) in self._before:
+            _, gradient = self._before[id(gradient)]
+        return gradient
+
+
+@contextmanager
+def retained_gradients_kept(grad_fns: Iterable[GradFn]) -> Iterator[None]:
+    """Let a backward leave the gradients of tensors that retain them as they were."""
+    replaced = _Replaced()
+    hooks = [fn.register_prehook(replaced.leave) for fn in grad_fns]
+    replaced.enter()
+    try:
+        yield
+    finally:
+        replaced.leave()
+        for hook in hooks:
+            hook.remove()
+        replaced.put_back()
+
+
+def _kinds_of_tensors() -> set[type]:
+    """The class of tensors and all that are made from it, found without a look at every object's type."""
+    kinds: set[type] = {torch.Tensor}
+    unseen = [torch.Tensor]
+    while unseen:
+        found = set(type.__subclasses__(unseen.pop())) - kinds
+        kinds |= found
+        unseen += found
+    return kinds
