@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from samples import everything
 
 import gradir
+from gradir import api
 from gradir.cli import main
 from gradir.diffs.diff_json import encode
 
@@ -143,3 +144,20 @@ def test_ignored_fields_decide_the_exit_status(files: Path) -> None:
     assert main(["diff", "a.gir", "c.gir"]) == 1
     assert main(["diff", "a.gir", "c.gir", "--ignore", "source,attrs.eps"]) == 0
     assert main(["diff", "a.gir", "c.gir", "--ignore", "source", "--ignore", "attrs"]) == 0
+
+
+def test_of_two_equal_files_one_is_loaded(files: Path, capfd: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    everything().save("a.gir")
+    everything().save("b.gir")
+    edited().save("c.gir")
+    loaded, load = [], api.load
+    monkeypatch.setattr(api, "load", lambda path: loaded.append(path) or load(path))
+    assert main(["diff", "a.gir", "b.gir"]) == 0
+    assert loaded == ["a.gir"]
+    assert main(["diff", "a.gir", "c.gir"]) == 1
+    assert loaded == ["a.gir", "a.gir", "c.gir"]
+    for name in ("a.gir", "b.gir"):
+        Path(name).write_text("{}")
+    capfd.readouterr()
+    assert main(["diff", "a.gir", "b.gir"]) == 2
+    assert capfd.readouterr().err.startswith("gradir: a.gir: ")

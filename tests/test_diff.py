@@ -15,9 +15,11 @@ from strategies import graphs, texts
 
 import gradir
 from gradir.diffs.changes import UNSET, Change, Diff, FieldChange, Kind
-from gradir.diffs.compare import compare
+from gradir.diffs.compare import _Changes, compare
+from gradir.diffs.correspondence import Correspondence
 from gradir.diffs.diff_json import decode, encode
 from gradir.diffs.field_changes import descriptions
+from gradir.diffs.growth import growth
 from gradir.diffs.matching import match
 from gradir.ir import Cut, Graph, Node, NonFinite, Producer, Ref, Saved, Scope, Source, TensorMeta
 from gradir.ir.fields import fields_of as fields_of_record
@@ -48,6 +50,26 @@ def test_a_graph_does_not_differ_from_itself_read_back(graph: Graph) -> None:
     assert not diff
     assert diff.before == diff.after
     assert render_text(diff) == "no difference\n"
+
+
+@given(graphs())
+def test_nothing_is_found_between_equal_graphs_whose_nodes_are_matched(graph: Graph) -> None:
+    """What `compare` leaves out where it sees that the graphs are equal."""
+    other = gradir.loads(gradir.dumps(graph))
+    names = Correspondence(graph, other, match(graph, other))
+    assert _Changes(graph, other, names).found() == []
+    assert list(growth(graph, other, names.paths)) == []
+
+
+def test_the_nodes_of_equal_graphs_are_not_matched(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = everything(), gradir.loads(gradir.dumps(everything()))
+    monkeypatch.setattr("gradir.diffs.matching.match", lambda *_: pytest.fail("matched"))
+    monkeypatch.setattr("gradir.diffs.compare.match", lambda *_: pytest.fail("matched"))
+    assert not gradir.diff(one, other, vocabulary=True)
+    for options in ({}, {"ignore": ["saved"]}, {"normalize": True}):
+        assert gradir.diff(one, other, **options).to("text") == "no difference\n"
+    with pytest.raises(pytest.fail.Exception, match="matched"):
+        compare(one, edited())
 
 
 @given(pairs())

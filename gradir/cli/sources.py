@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.cli.programs import add_request_options, captured, running_program
@@ -263,7 +264,16 @@ def load_two(options: argparse.Namespace, a: Source, b: Source) -> tuple[Loaded,
     first = load(options, a, b)
     if b.is_program:
         capture_as(options, first.graph)
-    return first, load(options, b, a)
+    return first, first if _are_equal_files(a.path, b.path) else load(options, b, a)
+
+
+def _are_equal_files(a: str, b: str) -> bool:
+    """Whether two files that can be read again have the same bytes; trouble with one is told by whoever loads it."""
+    import filecmp
+
+    with suppress(OSError):
+        return "" not in (a, b) and "-" not in (a, b) and filecmp.cmp(a, b, shallow=False)
+    return False
 
 
 def capture_as(options: argparse.Namespace, expected: Graph) -> None:

@@ -40,10 +40,10 @@ K = TypeVar("K", bound="Hashable")
 R = TypeVar("R", Node, Scope, Cut)
 
 
-def compare(a: Graph, b: Graph, names: Correspondence | None = None) -> Diff:
+def compare(a: Graph, b: Graph, names: Callable[[], Correspondence] | None = None) -> Diff:
     """What changed from ``a`` to ``b``. The producers are not compared: what made a graph is no part of it.
 
-    ``names`` is what is called how in both, where that is known already.
+    ``names`` gives what is called how in both, which nobody has to know of equal graphs.
 
     >>> from gradir.ir import Graph, Node
     >>> diff = compare(Graph.of([Node("exp:1", op="exp")]), Graph.of([Node("exp:1", op="exp", attrs={"dim": 1})]))
@@ -51,9 +51,12 @@ def compare(a: Graph, b: Graph, names: Correspondence | None = None) -> Diff:
     (FieldChange(path=('attrs', 'dim'), before=UNSET, after=1),)
     """
     with paused_gc():
-        names = names or Correspondence(a, b, match(a, b))
-        changes = tuple(_Changes(a, b, names).found())
-        return Diff(totals(a), totals(b), changes, tuple(growth(a, b, names.paths)), script(a, b))
+        exact, before = script(a, b), totals(a)
+        if not (exact.nodes or exact.scopes or exact.cuts):
+            return Diff(before, before, script=exact)
+        known = names() if names else Correspondence(a, b, match(a, b))
+        changes = tuple(_Changes(a, b, known).found())
+        return Diff(before, totals(b), changes, tuple(growth(a, b, known.paths)), exact)
 
 
 class _Changes:

@@ -14,6 +14,7 @@ import msgspec
 from gradir.diffs.sequences import equal_ends, increasing
 from gradir.errors import PatchError
 from gradir.ir import Collective, Cut, Graph, Node, Producer, Rank, Scope
+from gradir.ir.exactkey import exact_key
 from gradir.ir.validate import check
 
 __all__ = ["Hunk", "Script", "apply", "inverse", "script"]
@@ -134,7 +135,11 @@ def _turned(hunk: Hunk[T]) -> Hunk[T]:
 
 
 def _hunks(before: Mapping[str, T], after: Mapping[str, T]) -> Iterator[Hunk[T]]:
+    if before is after:
+        return
     olds, news = list(before.values()), list(after.values())
+    if olds == news and _have_same_types(olds, news):
+        return
     position = {key: at for at, key in enumerate(before)}
     common = [
         (new_at, position[key])
@@ -171,8 +176,20 @@ def _replaced(records: Sequence[T], hunks: Sequence[Hunk[T]], noun: str) -> Iter
 
 def _identical(one: object, other: object) -> bool:
     """Whether two records are equal in value and in type: ``1``, ``1.0`` and ``true`` are not."""
-    return one == other and all(
-        repr(sorted(values.items())) == repr(sorted(getattr(other, field).items()))
-        for field in _VALUES
-        if (values := getattr(one, field, None))
+    return one == other and (
+        _have_same_types([one], [other])
+        or all(
+            repr(sorted(values.items())) == repr(sorted(getattr(other, field).items()))
+            for field in _VALUES
+            if (values := getattr(one, field, None))
+        )
     )
+
+
+def _have_same_types(ones: Sequence[object], others: Sequence[object]) -> bool:
+    """Whether equal records are seen to be equal in type too; some that are may have a value without an exact key."""
+    one, other = (
+        exact_key([values for record in records for field in _VALUES if (values := getattr(record, field, None))])
+        for records in (ones, others)
+    )
+    return one is not None and one == other

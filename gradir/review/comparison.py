@@ -120,9 +120,8 @@ class Comparison:
         """What changed, without what is ignored."""
         from gradir.diffs.compare import compare
 
-        names = self.correspondence
         with stage("comparing the nodes"):
-            found = compare(self.before, self.after, names)
+            found = compare(self.before, self.after, lambda: self.correspondence)
         if self.in_shared_words:
             from gradir.diffs.across import across
 
