@@ -6,18 +6,26 @@ A thousand ranks leave a thousand documents, of which few differ. So no graph is
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple
+import os
+from contextlib import suppress
+from typing import Final, NamedTuple
 
 import msgspec
 
 from gradir.codecs.codec import decode
 from gradir.codecs.compression import opened
 from gradir.codecs.document import check_head
-from gradir.codecs.forms import JSON, MSGPACK, read, recognize
+from gradir.codecs.forms import JSON, MSGPACK, Form, read, recognize
 from gradir.errors import FormatError
 from gradir.ir import Collective, Rank
 
-__all__ = ["Parted", "collectives_in", "parted"]
+__all__ = ["Parted", "Parter", "collectives_in"]
+
+_MARK: Final = os.urandom(16).hex().encode()
+"""Text that no file can foresee, to stand for nodes."""
+
+_ENDS: Final = {JSON: (b'"%b"' % _MARK, b"}\n"), MSGPACK: (b"\xd9\x20" + _MARK, b"")}
+"""The mark in each encoding, and what follows the nodes as gradir writes them."""
 
 
 class Parted(NamedTuple):
@@ -38,30 +46,58 @@ class _Spelled(msgspec.Struct):
     requires: tuple[str, ...] = ()
     rank: msgspec.Raw = msgspec.Raw(b"")
     collectives: msgspec.Raw = msgspec.Raw(b"")
+    nodes: msgspec.Raw = msgspec.Raw(b"")
 
 
-def parted(data: bytes) -> Parted:
-    """The parts of a document, compressed or not.
+class Parter:
+    """Takes documents apart, one after the other; nodes with the bytes of those before are not looked at again."""
 
-    Raises:
-        FormatError: it is no GIR document, of a version that cannot be read, or broken where it was looked at.
-    """
-    with opened(data) as inner:
-        form, document = recognize(inner)
+    def __init__(self) -> None:
+        self._nodes = b""
+        self._digest = b""
+
+    def parted(self, data: bytes) -> Parted:
+        """Return the parts of a document, compressed or not.
+
+        Raises:
+            FormatError: it is no GIR document, of a version that cannot be read, or broken where it was looked at.
+        """
+        with opened(data) as inner:
+            form, document = recognize(inner)
+            found, rest = self._read(form, document)
+            check_head({"format": found.format, "version": found.version, "requires": found.requires})
+            try:
+                rank = read(form, bytes(found.rank), Rank) if found.rank else None
+            except FormatError:
+                # A newer version may have more in it. If it is broken, this names its place in the document.
+                rank = decode(document).rank
+            digest, start = hashlib.sha256(self._digest), 0
+            for part in sorted(filter(None, (bytes(found.rank), bytes(found.collectives))), key=rest.index):
+                end = rest.index(part, start)
+                digest.update(memoryview(rest)[start:end])
+                start = end + len(part)
+            digest.update(memoryview(rest)[start:])
+            return Parted(rank, bytes(found.collectives), digest.digest(), form.name)
+
+    def _read(self, form: Form, document: bytes) -> tuple[_Spelled, bytes]:
+        """Return the parts as they are spelled, and the document with a mark for the nodes if these stand at its end.
+
+        Where the mark is read as the nodes, so would be the bytes that it stands for.
+        """
+        mark, end = _ENDS[form]
+        if self._nodes and document.endswith(self._nodes):
+            rest = document[: -len(self._nodes)] + mark + end
+            with suppress(FormatError):
+                found = read(form, rest, _Spelled)
+                if bytes(found.nodes) == mark:
+                    return found, rest
         found = read(form, document, _Spelled)
-        check_head({"format": found.format, "version": found.version, "requires": found.requires})
-        try:
-            rank = read(form, bytes(found.rank), Rank) if found.rank else None
-        except FormatError:
-            # A newer version may have more in it. If it is broken, this names its place in the document.
-            rank = decode(document).rank
-        digest, start = hashlib.sha256(), 0
-        for part in sorted(filter(None, (bytes(found.rank), bytes(found.collectives))), key=document.index):
-            end = document.index(part, start)
-            digest.update(memoryview(document)[start:end])
-            start = end + len(part)
-        digest.update(memoryview(document)[start:])
-        return Parted(rank, bytes(found.collectives), digest.digest(), form.name)
+        self._nodes, self._digest = bytes(found.nodes) + end, b""
+        if not found.nodes or not document.endswith(self._nodes):
+            self._nodes = b""
+            return found, document
+        self._digest = hashlib.sha256(self._nodes).digest()
+        return found, document[: -len(self._nodes)] + mark + end
 
 
 def collectives_in(data: bytes, parts: Parted) -> tuple[Collective, ...]:

@@ -8,7 +8,7 @@ from typing import NamedTuple, cast
 
 from gradir import files
 from gradir.codecs.codec import decode, encode
-from gradir.codecs.parted import collectives_in, parted
+from gradir.codecs.parted import Parter, collectives_in
 from gradir.errors import GradirError
 from gradir.ir import Collective, Graph, Rank
 from gradir.ir.excerpt import excerpt
@@ -37,9 +37,10 @@ def read(sources: Iterable[object]) -> list[RankFile]:
         FormatError: a file is not a GIR document that this release can read.
     """
     lists: dict[bytes, Sequence[Collective]] = {}
+    parter = Parter()
     found: dict[int, RankFile] = {}
     for number, source in enumerate(sources):
-        one = _read(cast("_Source", source), number, lists)
+        one = _read(cast("_Source", source), number, lists, parter)
         other = found.setdefault(one.rank.rank, one)
         if other is not one:
             both = f"{other.name} and {one.name} are both of rank {one.rank.rank}"
@@ -59,13 +60,13 @@ def graph_in(one: RankFile) -> Graph:
         return decode(files.read_bytes(one.source))
 
 
-def _read(source: _Source, number: int, lists: dict[bytes, Sequence[Collective]]) -> RankFile:
+def _read(source: _Source, number: int, lists: dict[bytes, Sequence[Collective]], parter: Parter) -> RankFile:
     if isinstance(source, Graph):
         name, data = f"graph {number}", encode(source, "msgpack")
     else:
         name, data = files.name_of(source), files.read_bytes(source)
     with files.naming(name):
-        parts = parted(data)
+        parts = parter.parted(data)
         if parts.rank is None:
             raise GradirError(f"{name} does not say which rank it is of: capture it with --collectives")
         collectives = lists.get(parts.collectives)

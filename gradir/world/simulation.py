@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Container, Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -66,17 +66,23 @@ def simulated(programs: Mapping[int, Sequence[Collective]], groups: Mapping[int,
     return _Run(programs, groups).outcome()
 
 
+class _Room:
+    """A process group: those of its ranks that have a program, and what each of them issued that waits there."""
+
+    def __init__(self, key: Key, programs: Container[int]) -> None:
+        self.key = key
+        self.present = tuple([member for member in key[1] if member in programs])
+        self.here: dict[int, Collective] = {}
+
+
 class _Run:
     def __init__(self, programs: Mapping[int, Sequence[Collective]], groups: Mapping[int, Groups]) -> None:
         self._programs = programs
-        self._keys = {rank: {label: (label, members) for label, members in groups[rank].items()} for rank in programs}
-        self._present = {
-            key: tuple(member for member in key[1] if member in programs)
-            for keys in self._keys.values()
-            for key in keys.values()
-        }
+        keys = {(label, members) for rank in programs for label, members in groups[rank].items()}
+        # By rank and label: the hash of a large group takes longer than a step.
+        rooms = {key: _Room(key, programs) for key in keys}
+        self._rooms = {rank: {key[0]: rooms[key] for key in groups[rank].items()} for rank in programs}
         self._at = dict.fromkeys(programs, 0)
-        self._waiting: defaultdict[Key, dict[int, Collective]] = defaultdict(dict)
         self._mail: defaultdict[tuple[Key, int, int], deque[Collective]] = defaultdict(deque)
         self._done = 0
 
@@ -102,7 +108,8 @@ class _Run:
 
     def _step(self, rank: int, issued: Collective) -> Sequence[int] | Mismatch | None:
         """Issue a collective; gives the ranks that may go on, or nothing where this one has to wait."""
-        key = self._keys[rank][issued.group]
+        room = self._rooms[rank][issued.group]
+        key = room.key
         if issued.op == "send" and issued.peer is not None:
             receiver = key[1][issued.peer]
             self._mail[key, rank, receiver].append(issued)
@@ -111,7 +118,7 @@ class _Run:
             return (receiver,) if receiver in self._programs else ()
         if issued.op == "recv" and issued.peer is not None:
             return self._receive(rank, key, issued)
-        here, present = self._waiting[key], self._present[key]
+        here, present = room.here, room.present
         here[rank] = issued
         if len(here) < len(present):
             return None
@@ -139,7 +146,9 @@ class _Run:
     def _reason(self, key: Key, here: Mapping[int, Collective]) -> str:
         """Why what the ranks of a group issued at once does not fit; empty where it does."""
         first = next(iter(here.values()))
-        if first.op != "all_to_all" and all(_is_as(issued, first) for issued in here.values()):
+        # Ranks with equal lists have the same objects.
+        others = {id(issued): issued for issued in here.values()}.values()
+        if first.op != "all_to_all" and all(_is_as(issued, first) for issued in others):
             return ""
         kinds = {_shape(issued) for issued in here.values()}
         if len(kinds) > 1:
@@ -155,15 +164,15 @@ class _Run:
 
     def _missing(self, rank: int, issued: Collective) -> Sequence[int]:
         """For whom a rank waits."""
-        key = self._keys[rank][issued.group]
+        room = self._rooms[rank][issued.group]
         if issued.op == "recv" and issued.peer is not None:
-            return (key[1][issued.peer],)
-        return [member for member in self._present[key] if member not in self._waiting[key]]
+            return (room.key[1][issued.peer],)
+        return [member for member in room.present if member not in room.here]
 
 
 def _is_as(issued: Collective, first: Collective) -> bool:
     """Whether it is the same in all that has to be, which is found out fast where it is."""
-    return issued is first or (
+    return (
         issued.op == first.op
         and issued.tensors == first.tensors
         and issued.reduce == first.reduce
