@@ -160,6 +160,11 @@ class Assembly:
             inputs: list[Ref | None] = []
             for child, number in edges[key]:
                 inputs.append(None if child is None else Ref(ids[child], number))
+            attrs = anatomy.attributes(key) if anatomy.attributes else NOTHING
+            saved = reader.read(key, anatomy, node_id) if anatomy.slots else ()
+            if reader.numbers:
+                attrs = dict(sorted({**attrs, **reader.numbers}.items()))
+                reader.numbers.clear()
             # Fields by position: this runs once a node, and keywords would have to be matched each time.
             add(
                 Node(
@@ -171,8 +176,8 @@ class Assembly:
                     tuple(names[key]) if key in names else (),
                     tuple(inputs),
                     outputs,
-                    anatomy.attributes(key) if anatomy.attributes else NOTHING,
-                    reader.read(key, anatomy, node_id) if anatomy.slots else (),
+                    attrs,
+                    saved,
                     None,
                     anatomy.opaque,
                     None if sources is None else sources.source(sequence_number(key)),
@@ -226,18 +231,15 @@ class Assembly:
         )
 
     def _complete(self, reader: SavedReader) -> None:
-        """Write what only saved and captured tensors tell of a function: numbers among its attributes, and layouts."""
+        """Write what only saved and captured tensors tell of a function's outputs: their layouts."""
         layouts = reader.layouts
         for _, _, tensor, producer, _ in self._captured:
             if producer is not None and tensor.layout is not torch.strided:
                 layouts[Ref(self._ids[producer[0]], producer[1])] = layout_name(tensor.layout)
         undefined = self._undefined_outputs()
-        if not (reader.numbers or layouts or undefined):
+        if not (layouts or undefined):
             return
         places = {node.id: index for index, node in enumerate(self._nodes)}
-        for node_id, numbers in reader.numbers.items():
-            node = self._nodes[places[node_id]]
-            self._nodes[places[node_id]] = replace(node, attrs=dict(sorted({**node.attrs, **numbers}.items())))
         for ref, layout in layouts.items():
             node = self._nodes[places[ref.id]]
             outputs = list(node.outputs)

@@ -57,7 +57,7 @@ class SavedReader:
     """Reads saved slots and remembers which storage was met where.
 
     ``layouts`` collects what the saved tensors show of the layout of outputs, where that is not strided, and
-    ``numbers`` by node and slot the numbers among them.
+    ``numbers`` by slot the numbers among them, until the reader of a node takes them.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class SavedReader:
         self._kinds: dict[tuple[Any, ...], _Kind] = {}
         self._storages: dict[int, tuple[int | None, str]] = {}
         self.layouts: dict[Ref, str] = {}
-        self.numbers: dict[str, dict[str, AttrValue]] = {}
+        self.numbers: dict[str, AttrValue] = {}
 
     def read(self, fn: GradFn, anatomy: Anatomy, node_id: str) -> tuple[Saved, ...]:
         """Every saved slot of a grad_fn."""
@@ -127,7 +127,7 @@ class SavedReader:
         grad_fn = tensor.grad_fn
         if grad_fn is None:
             if probe is not None:
-                self._note_number(tensor, probe, node_id, name)
+                self._note_number(tensor, probe, name)
             known = self._placed.get(id(tensor))
             origin = Ref(known, 0) if known is not None else _own_output(fn, node_id, unpacked, raw, siblings)
         else:
@@ -146,10 +146,10 @@ class SavedReader:
             self._kinds[_kind_of(tensor)] = kind
         return kind
 
-    def _note_number(self, tensor: torch.Tensor, probe: torch.Tensor, node_id: str, slot: str) -> None:
+    def _note_number(self, tensor: torch.Tensor, probe: torch.Tensor, slot: str) -> None:
         number = number_of(tensor, probe)
         if number is not None:
-            self.numbers.setdefault(node_id, {})[slot] = number
+            self.numbers[slot] = number
 
     def _storage(self, tensor: torch.Tensor, node_id: str, name: str) -> tuple[int | None, str]:
         try:
@@ -176,8 +176,7 @@ class SavedReader:
 
 def _own_output(fn: GradFn, node_id: str, name: str, raw: Any, siblings: tuple[Any, ...] | None) -> Ref | None:
     """The output of a function itself that it saved, which torch saves without its grad_fn and unpacks with it."""
-    entries = (raw,) if siblings is None else siblings
-    if clears_what_is_read(fn) or any(getattr(entry, "unpack_hook", raw) is not None for entry in entries):
+    if clears_what_is_read(fn) or any(getattr(entry, "unpack_hook", raw) is not None for entry in siblings or ()):
         return None
     # What was freed or changed raises. A class of tensors is not told.
     with suppress(RuntimeError), without_dispatch_modes():
