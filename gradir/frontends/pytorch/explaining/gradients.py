@@ -299,8 +299,8 @@ def brought(
     if current_backward() != -1:
         # torch would wait for itself.
         raise CaptureError("a backward is running")
-    with left_alone(live):
-        hooks = list(register())
+    with left_alone(live) as leave:
+        hooks = [*register(), *(fn.register_prehook(leave) for fn in live.grad_fns)]
         try:
             seeds = [torch.ones_like(tensor) for tensor in tensors]
             with torch.autograd.set_multithreading_enabled(False):

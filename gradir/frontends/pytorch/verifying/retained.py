@@ -7,14 +7,13 @@ makes each retained gradient by an operation, between two nodes, which a dispatc
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from gradir.frontends.pytorch import private
-from gradir.frontends.pytorch.reading.walk import GradFn
 
 __all__ = ["retained_gradients_kept"]
 
@@ -35,10 +34,6 @@ class _Replaced(private.TorchDispatchMode):  # type: ignore[misc]
         elif func is torch.ops.aten.add.Tensor:
             self._before[id(result)] = result, args[0]
         return result
-
-    def enter(self) -> None:
-        """See operations from now on, without the flag by which torch.compile would compile nothing meanwhile."""
-        private.push_dispatch_mode(self)
 
     def leave(self, *_: object) -> None:
         """See no more operations until the engine takes up the next node, for which it puts all modes back."""
@@ -64,17 +59,18 @@ class _Replaced(private.TorchDispatchMode):  # type: ignore[misc]
 
 
 @contextmanager
-def retained_gradients_kept(grad_fns: Iterable[GradFn]) -> Iterator[None]:
-    """Let a backward leave the gradients of tensors that retain them as they were."""
+def retained_gradients_kept() -> Iterator[Callable[..., None]]:
+    """Let a backward leave the gradients of tensors that retain them as they were.
+
+    What it gives has to be called before each node runs, by a prehook.
+    """
     replaced = _Replaced()
-    hooks = [fn.register_prehook(replaced.leave) for fn in grad_fns]
-    replaced.enter()
+    # To enter it would set a flag by which torch.compile compiles nothing meanwhile.
+    private.push_dispatch_mode(replaced)
     try:
-        yield
+        yield replaced.leave
     finally:
         replaced.leave()
-        for hook in hooks:
-            hook.remove()
         replaced.put_back()
 
 

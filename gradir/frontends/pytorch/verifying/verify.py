@@ -66,7 +66,9 @@ class _Watch:
     the first to begin has the lowest number.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, leave: Callable[..., None]) -> None:
+        """Watch; ``leave`` is called before each node runs, as `left_alone` asks."""
+        self._leave = leave
         self._thread = threading.get_ident()
         self._number: int | None = None
         self.arrived: dict[GradFn, _Gradients] = {}
@@ -74,6 +76,7 @@ class _Watch:
 
     def note(self, fn: GradFn, gradients: tuple[torch.Tensor | None, ...]) -> None:
         """Note that a node runs; a prehook."""
+        self._leave()
         # The profile is of nodes, and the operations inside one would be ten times as many. The engine undoes this.
         private.record_functions(False)
         number = private.current_backward()
@@ -131,12 +134,12 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
         CaptureError: backward cannot run, because an earlier one freed the graph, say, or could run only once, or in a
             process group would change the next one.
     """
-    watch = _Watch()
     asks = in_process_group()
     with _one_error():
         tensors, seeds = _seeded(live)
     # The collector would look at the hooks, and at the whole graph with them, once more than all else takes.
-    with paused_gc(), left_alone(live, keep_graph=keep_graph):
+    with paused_gc(), left_alone(live, keep_graph=keep_graph) as leave:
+        watch = _Watch(leave)
         hooks = [fn.register_prehook(partial(watch.note, fn)) for fn in live.grad_fns]
         # Not asked for afterwards: a distributed model takes gradients away as they come.
         leaves = () if asks else (*live.leaves.values(), *live.unreached)
@@ -160,8 +163,10 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
 
 
 @contextmanager
-def left_alone(live: LiveGraph, *, keep_graph: bool = True) -> Iterator[None]:
+def left_alone(live: LiveGraph, *, keep_graph: bool = True) -> Iterator[Callable[..., None]]:
     """Let a backward on a graph leave all gradients as they were, and the graph too unless it may be used up.
+
+    What it gives has to be called before each node runs, by a prehook.
 
     Raises:
         CaptureError: it could run only once, or in a process group would change the next one.
@@ -179,9 +184,9 @@ def left_alone(live: LiveGraph, *, keep_graph: bool = True) -> Iterator[None]:
             state_kept(live) if keep_graph else nullcontext(),
             buffers_and_random_numbers_kept(live),
             undisturbed(live.grad_fns, live.roots.values()) if asks else nullcontext(),
-            retained_gradients_kept(live.grad_fns),
+            retained_gradients_kept() as leave,
         ):
-            yield
+            yield leave
     finally:
         for hook in hooks:
             hook.remove()
