@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, TypeVar
 
 from gradir.ir.exactkey import exact_key
 from gradir.ir.model import AttrValue
 
-__all__ = ["MappingMemo", "Memo"]
+__all__ = ["MappingMemo", "Memo", "Table"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -55,3 +55,24 @@ class MappingMemo(Generic[V]):
         except KeyError:
             made = self._made[key] = self._make(values)
             return made
+
+
+class Table(dict[K, int]):
+    """The place of each value, in the order in which they are first asked for.
+
+    >>> table = Table([""])
+    >>> [table["a"], table["b"], table["a"], table[""]], list(table)
+    ([1, 2, 1, 0], ['', 'a', 'b'])
+    """
+
+    __slots__ = ()
+
+    def __init__(self, first: Iterable[K] = ()) -> None:
+        """``first`` are the values whose places are to be known."""
+        super().__init__()
+        for value in first:
+            self[value]
+
+    def __missing__(self, key: K) -> int:
+        place = self[key] = len(self)
+        return place

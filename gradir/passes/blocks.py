@@ -1,257 +1,249 @@
-"""Find stacks of blocks that follow each other and are alike; `gradir.passes.rollup.rollup` says what that means."""
+"""Find blocks of nodes that follow each other and are alike: the layers of a stack, the steps of a loop.
+
+`gradir.passes.rollup.rollup` says what that means. Nodes and blocks are numbers here, so that a page, which has its
+nodes in columns of numbers, finds them in the same way.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from functools import cache
+from functools import cached_property
 from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.ir.edges import edges_into, sources
-from gradir.ir.ids import numbered
 from gradir.ir.marks import FOCUS, LEFT_OUT, OVERLAY, OVERLAYS
+from gradir.ir.memo import Memo, Table
 from gradir.ir.merged import MERGED
 from gradir.ir.order import postorder
+from gradir.passes.edge_columns import EdgeColumns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from gradir.ir import AttrValue, Graph, Node, Ref, Saved
+    from gradir.ir import Graph, Node
 
-__all__ = ["Block", "Stack", "alike", "block_reader", "stacks"]
+__all__ = ["OUTSIDE", "Blocks", "NodeColumns", "node_columns"]
 
+OUTSIDE: Final = -1
+"""The block of what is in none."""
 
-class Block(NamedTuple):
-    """A module whose name ends in a number: what its path begins with, and the number."""
-
-    before: str
-    number: int
-
-    @property
-    def path(self) -> str:
-        """The path of the module."""
-        return f"{self.before}{self.number}"
+_MARKS: Final = frozenset({OVERLAY, OVERLAYS, FOCUS, LEFT_OUT, MERGED})
+"""Entries of ``ext`` that are drawn over a node or counted at it, and say nothing of the node itself."""
 
 
-class Stack(NamedTuple):
-    """Blocks that follow each other or stand side by side, with the ids of their nodes, alike ones at the same place.
+class NodeColumns(NamedTuple):
+    """Numbers of what the nodes are but for where they are, and the edges.
 
-    ``before`` is the path of the first block, ``path`` the one that stands for all of them, as ``layers.0-11``.
-    ``carried`` has the input slots that are fed by the block before, by that place; nothing where they stand side by
-    side.
+    ``origins`` has by node which saved slots keep the output of a node: the slot, that node and the output.
     """
 
-    first: Block
-    before: str
-    path: str
-    blocks: list[list[str]]
-    carried: dict[int, list[int]]
+    kinds: Sequence[int]
+    edges: EdgeColumns
+    origins: Sequence[Sequence[tuple[int, int, int]]] = ()
 
 
-def block_reader(level: int) -> Callable[[str], Block | None]:
-    """What tells the block of a scope, where the path's component number ``level`` is the block's own.
-
-    >>> block_reader(1)("layers.3.attn"), block_reader(0)("layers.3.attn")
-    (Block(before='layers.', number=3), None)
-    >>> block_reader(0)("layers_3.attn")
-    Block(before='layers_', number=3)
-    """
-
-    @cache
-    def block_of(scope: str) -> Block | None:
-        parts = scope.split(".", level + 1)
-        found = numbered(parts[level]) if len(parts) > level else None
-        if found is None:
-            return None
-        list_, number = found
-        return Block(".".join([*parts[:level], list_]), number)
-
-    return block_of
+def node_columns(graph: Graph, *, nearly: bool = False) -> NodeColumns:
+    """Number the nodes of a graph; those ``nearly`` alike may differ in attributes, such as where a slice begins."""
+    nodes = [*graph.nodes.values()]
+    edges, kinds = EdgeColumns(nodes), Table[tuple[object, ...]]()
+    return NodeColumns(
+        [kinds[_kind(node, nearly=nearly)] for node in nodes],
+        edges,
+        [
+            [
+                (at, edges.numbers[slot.origin.id], slot.origin.output_nr)
+                for at, slot in enumerate(node.saved)
+                if slot.origin is not None and slot.origin.id in edges.numbers
+            ]
+            for node in nodes
+        ],
+    )
 
 
-def stacks(graph: Graph, level: int) -> list[Stack]:
-    """The stacks of at least two blocks on a level of the module tree, as long as they can be."""
-    block_of = block_reader(level)
-    members: dict[Block, list[Node]] = {}
-    for node in graph.nodes.values():
-        block = block_of(node.scope)
-        if block is not None:
-            members.setdefault(block, []).append(node)
-    return [
-        Stack(first, first.path, f"{first.path}-{first.number + len(blocks) - 1}", blocks, carried)
-        for first, blocks, carried in alike(
-            graph, members, lambda node: block_of(node.scope), lambda node, block: node.scope[len(block.path) :]
-        )
-    ]
+_slot: Final = attrgetter("slot", "dtype", "shape", "bytes", "state")
 
 
-def alike(
-    graph: Graph,
-    members: Mapping[Block, Sequence[Node]],
-    block_of: Callable[[Node], Block | None],
-    place_in: Callable[[Node, Block], str],
-    *,
-    nearly: bool = False,
-    beside: bool = False,
-) -> Iterator[tuple[Block, list[list[str]], dict[int, list[int]]]]:
-    """The runs of at least two blocks that follow each other and are alike, with what is carried from one to the next.
-
-    ``place_in`` says where a node lies in a block. What is ``nearly`` alike may differ in attributes, such as
-    where a slice begins. Blocks ``beside`` each other, of which the same nodes take and which take from the same nodes,
-    are a run too.
-    """
-    if len(members) < 2:
-        return
-    uses = _Uses(graph, block_of)
-    runs: list[_Run] = []
-    before: _Shape | None = None
-    for block in sorted(members):
-        shape = _Shape(block, members[block], place_in, nearly=nearly)
-        if before is None or not runs[-1].takes(before, shape, uses, beside):
-            runs.append(_Run(shape))
-        before = shape
-    for run in runs:
-        if len(run.blocks) > 1 and uses.come_late(run.blocks):
-            yield run.first, run.blocks, run.carried
-
-
-class _Uses:
-    """Where what the blocks make goes."""
-
-    def __init__(self, graph: Graph, block_of: Callable[[Node], Block | None]) -> None:
-        self._places = {key: place for place, key in enumerate(graph.nodes)}
-        self._first: dict[str, int] = {}
-        self._takers: dict[Block, Counter[tuple[str, int, str, str]]] = {}
-        for place, node in enumerate(graph.nodes.values()):
-            consumer = block_of(node)
-            for edge in edges_into(node):
-                block = block_of(graph.nodes[edge.src])
-                if block is None or block == consumer:
-                    continue
-                self._first.setdefault(edge.src, place)
-                if consumer != (block.before, block.number + 1):
-                    self._takers.setdefault(block, Counter())[edge.src, edge.output_nr, edge.kind, node.id] += 1
-
-    def leave(self, block: Block) -> bool:
-        """Whether anything but the next block takes something from a block."""
-        return block in self._takers
-
-    def are_the_same(self, last: _Shape, shape: _Shape) -> bool:
-        """Whether the same nodes take from both blocks, as often, and from the same places in them."""
-        one, other = (
-            {(each.places[source], *how): count for (source, *how), count in self._takers.get(each.block, {}).items()}
-            for each in (last, shape)
-        )
-        return one == other
-
-    def come_late(self, blocks: Sequence[Sequence[str]]) -> bool:
-        """Whether what takes from the last block stands after the nodes of the first, so that it can take from them."""
-        return all(
-            self._first.get(last, len(self._places)) > self._places[first]
-            for first, last in zip(blocks[0], blocks[-1], strict=True)
-        )
-
-
-class _Shape:
-    """A block without the names in it."""
-
-    def __init__(
-        self, block: Block, nodes: Sequence[Node], place_in: Callable[[Node, Block], str], *, nearly: bool
-    ) -> None:
-        self.block = block
-        self._place_in = place_in
-        self._nearly = nearly
-        by_id = {node.id: node for node in nodes}
-        used = set(chain.from_iterable(map(sources, nodes)))
-
-        def inside(key: str) -> list[str]:
-            return [src for src in sources(by_id[key]) if src in by_id]
-
-        # The order in the whole graph depends on which node something outside asked for first.
-        self.order = postorder([key for key in by_id if key not in used], inside)
-        self.places = {key: place for place, key in enumerate(self.order)}
-        self.outside: list[tuple[int, int, Ref]] = []
-        self.lines = [self._line(by_id[key]) for key in self.order]
-
-    def _line(self, node: Node) -> tuple[object, ...]:
-        own = self.places[node.id]
-        wiring: list[object] = [len(node.inputs)]
-        for edge in edges_into(node):
-            place = self.places.get(edge.src)
-            if place is None:
-                self.outside.append((own, edge.input_nr, edge.ref))
-            wiring.append((edge.kind, edge.input_nr, place, None if place is None else edge.output_nr))
-        return (
-            (node.role, node.op, node.native, self._place_in(node, self.block), node.opaque),
-            (node.outputs, {} if self._nearly else node.attrs, [*filter(_is_of_the_node, node.ext.items())]),
-            [self._saved(slot) for slot in node.saved],
-            wiring,
-        )
-
-    def _saved(self, slot: Saved) -> tuple[object, ...]:
-        origin: object = slot.origin is not None
-        if slot.origin is not None and slot.origin.id in self.places:
-            origin = (self.places[slot.origin.id], slot.origin.output_nr)
-        return slot.slot, slot.dtype, slot.shape, slot.bytes, slot.state, origin
-
-
-def _is_of_the_node(entry: tuple[str, AttrValue]) -> bool:
-    """Whether an entry of ``ext`` is more than what is drawn over a node or counted at it."""
-    return entry[0] not in {OVERLAY, OVERLAYS, FOCUS, LEFT_OUT, MERGED}
+def _kind(node: Node, *, nearly: bool) -> tuple[object, ...]:
+    return (
+        (node.role, node.op, node.native, node.opaque, node.outputs, len(node.inputs)),
+        frozenset(() if nearly else node.attrs.items()),
+        frozenset(entry for entry in node.ext.items() if entry[0] not in _MARKS),
+        tuple(
+            [(slot.slot, slot.dtype, slot.shape, slot.bytes, slot.state, slot.origin is None) for slot in node.saved]
+        ),
+    )
 
 
 _Pattern = list["tuple[int, int] | None"]
-"""By input from outside its place in the block before, ``None`` where both blocks take the same."""
+"""Of each edge from outside where in the block before it comes from, nothing where it is the same for both blocks."""
 
-_BESIDE: Final[_Pattern] = [(-1, -1)]
-"""That of blocks that stand beside each other."""
-
-
-class _Run:
-    """Blocks that are one stack so far."""
-
-    def __init__(self, shape: _Shape) -> None:
-        self.first = shape.block
-        self.blocks = [shape.order]
-        self.carried: dict[int, list[int]] = {}
-        self._pattern: _Pattern = []
-
-    def takes(self, last: _Shape, shape: _Shape, uses: _Uses, beside: bool) -> bool:
-        """Take in the next block, if it is alike and follows, or stands ``beside`` the last one."""
-        if shape.block != (last.block.before, last.block.number + 1) or shape.lines != last.lines:
-            return False
-        if uses.leave(last.block):
-            pattern = _BESIDE if beside and _read_the_same(last, shape) and uses.are_the_same(last, shape) else None
-        else:
-            pattern = _pattern(last, shape)
-        if pattern is None or (self._pattern and pattern != self._pattern):
-            return False
-        if not self._pattern:
-            self._pattern = pattern
-            if pattern is not _BESIDE:
-                for (place, slot, _), source in zip(shape.outside, pattern, strict=True):
-                    if source is not None:
-                        self.carried.setdefault(place, []).append(slot)
-        self.blocks.append(shape.order)
-        return True
+_BESIDE: Final[_Pattern] = [(OUTSIDE, OUTSIDE)]
+"""That of blocks which stand beside each other."""
 
 
-def _read_the_same(last: _Shape, shape: _Shape) -> bool:
-    """Whether two blocks take from the same nodes outside, of which they may take different outputs."""
-    return [ref.id for *_, ref in shape.outside] == [ref.id for *_, ref in last.outside]
+_Inside = tuple[tuple[int, ...], ...]
+"""Of each node of a block what it takes from within the block."""
 
 
-def _pattern(last: _Shape, shape: _Shape) -> _Pattern | None:
-    """For each input from outside its place in the block before, or ``None`` where both take the same.
+class _Shape(NamedTuple):
+    """The number of a block without the names in it, and the source and output of each edge from outside."""
 
-    The whole is ``None`` where an input is neither, or where none comes from the block before.
+    form: int
+    outside: list[tuple[int, int]]
+
+
+class Blocks:
+    """Blocks of nodes, of which some follow others.
+
+    ``members`` has the nodes of each in an order that depends on their edges alone, so equal ones are at one place.
     """
-    pattern: _Pattern = []
-    for (_, slot, ref), (_, _, before) in zip(shape.outside, last.outside, strict=True):
-        if ref == before:
-            pattern.append(None)
-        elif ref.id in last.places and slot >= 0:
-            pattern.append((last.places[ref.id], ref.output_nr))
-        else:
+
+    def __init__(
+        self, columns: NodeColumns, places: Sequence[str], block: Sequence[int], after: Mapping[int, int]
+    ) -> None:
+        """Look at blocks.
+
+        ``block`` has by node the one that it is in, and ``places`` where it lies there. ``after`` has the block that
+        follows another, pair by pair along each row of blocks.
+        """
+        self._columns, self._places, self._block, self._after = columns, places, block, after
+        nodes: dict[int, list[int]] = {one: [] for one in chain(after, after.values())}
+        for number, own in enumerate(block):
+            if own in nodes:
+                nodes[own].append(number)
+        orders = Memo(_in_flow)
+        self.members = {one: _in_order(of_one, columns.edges, orders) for one, of_one in nodes.items()}
+        self._rank = [0] * len(block)
+        for of_one in self.members.values():
+            for rank, number in enumerate(of_one):
+                self._rank[number] = rank
+        edges = columns.edges
+        leaving = zip(edges.source, edges.target, edges.output, edges.kind, strict=True)
+        self._leaving = [edge for edge in leaving if block[edge[0]] not in (OUTSIDE, block[edge[1]])]
+        self._takers = self._outside_takers()
+        self._forms: Table[tuple[object, ...]] = Table()
+        self._shapes = {one: self._shape(one) for one in self.members}
+
+    def runs(self) -> list[list[int]]:
+        """The longest runs of at least two blocks that are alike.
+
+        Blocks beside each other that take from the same nodes, and from which the same nodes take, are a run too.
+        """
+        runs, pattern = list[list[int]](), _Pattern()
+        for last, block in self._after.items():
+            found = self._pattern(last, block)
+            if not found:
+                continue
+            if not runs or runs[-1][-1] != last:
+                runs.append([last, block])
+                pattern = found
+            elif found == pattern:
+                runs[-1].append(block)
+        return [run for run in runs if self._comes_late(run[0], run[-1])]
+
+    def carried(self, run: Sequence[int]) -> dict[int, list[int]] | None:
+        """The input slots that the block before feeds, by the place of their node; none of blocks beside each other.
+
+        ``None`` where it feeds what is no input slot.
+        """
+        edges, found = self._columns.edges, dict[int, list[int]]()
+        for place, number in enumerate(self.members[run[1]]):
+            for edge in range(edges.first[number], edges.first[number + 1]):
+                if self._block[edges.source[edge]] == run[0]:
+                    found.setdefault(place, []).append(edges.slot[edge])
+        return None if any(min(slots) < 0 for slots in found.values()) else found
+
+    def _outside_takers(self) -> dict[int, Counter[tuple[int, ...]]]:
+        """By block of which something but the next one takes: how often, by what makes, what takes, output and kind."""
+        found: dict[int, Counter[tuple[int, ...]]] = {}
+        for edge in self._leaving:
+            maker = self._block[edge[0]]
+            if self._after.get(maker) != self._block[edge[1]]:
+                found.setdefault(maker, Counter())[edge] += 1
+        return found
+
+    def _feed_the_same(self, last: int, block: int) -> bool:
+        """Whether the same nodes take from both blocks, as often, and from the same places in them."""
+        one, other = (
+            {(self._rank[source], *how): times for (source, *how), times in self._takers.get(each, Counter()).items()}
+            for each in (last, block)
+        )
+        return one == other
+
+    def _comes_late(self, first: int, last: int) -> bool:
+        """Whether what takes from the last block stands after the nodes of the first, so that it can take from them."""
+        used = self._used_at
+        return all(
+            used.get(there, len(self._block)) > here
+            for here, there in zip(self.members[first], self.members[last], strict=True)
+        )
+
+    @cached_property
+    def _used_at(self) -> dict[int, int]:
+        """By node the first one outside its block that takes from it."""
+        found: dict[int, int] = {}
+        for source, target, *_ in self._leaving:
+            found.setdefault(source, target)
+        return found
+
+    def _pattern(self, last: int, block: int) -> _Pattern | None:
+        """Where a block takes from the one before it, which it follows or stands beside; nothing where they differ."""
+        before, shape = self._shapes[last], self._shapes[block]
+        if before.form != shape.form:
             return None
-    return pattern if any(source is not None for source in pattern) else None
+        if last in self._takers:
+            is_beside = [source for source, _ in shape.outside] == [source for source, _ in before.outside]
+            return _BESIDE if is_beside and self._feed_the_same(last, block) else None
+        found: _Pattern = []
+        for (source, output), there in zip(shape.outside, before.outside, strict=True):
+            if (source, output) == there:
+                found.append(None)
+            elif self._block[source] == last:
+                found.append((self._rank[source], output))
+            else:
+                return None
+        return found if any(found) else None
+
+    def _shape(self, block: int) -> _Shape:
+        columns, rank, members, block_of = self._columns, self._rank, self.members[block], self._block
+        edges, places = columns.edges, self._places
+        numbers = [edge for number in members for edge in range(edges.first[number], edges.first[number + 1])]
+        inside: list[int] = []
+        outside: list[tuple[int, int]] = []
+        for edge in numbers:
+            made, output = edges.source[edge], edges.output[edge]
+            if block_of[made] == block:
+                inside.append(rank[made] + output * len(members))
+            else:
+                inside.append(OUTSIDE)
+                outside.append((made, output))
+        form = (
+            tuple([columns.kinds[number] for number in members]),
+            tuple([places[number] for number in members]),
+            tuple([edges.counts[number] for number in members]),
+            tuple([edges.slot[edge] for edge in numbers]),
+            tuple([edges.kind[edge] for edge in numbers]),
+            tuple(inside),
+            tuple(
+                [
+                    (rank[number], slot, rank[made], output)
+                    for number in (members if columns.origins else ())
+                    for slot, made, output in columns.origins[number]
+                    if block_of[made] == block
+                ]
+            ),
+        )
+        return _Shape(self._forms[form], outside)
+
+
+def _in_order(members: Sequence[int], edges: EdgeColumns, orders: Memo[_Inside, list[int]]) -> list[int]:
+    place = {number: place for place, number in enumerate(members)}
+    inside = tuple([tuple([place[made] for made in edges.sources(number) if made in place]) for number in members])
+    return [members[place] for place in orders[inside]]
+
+
+def _in_flow(inside: _Inside) -> list[int]:
+    """The nodes of a block in an order that does not depend on which of them something outside takes first."""
+    used = {*chain.from_iterable(inside)}
+    return postorder([place for place in range(len(inside)) if place not in used], inside.__getitem__)

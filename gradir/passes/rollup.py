@@ -1,11 +1,10 @@
-"""Show a stack of equal layers once.
-
-`gradir.passes.blocks` finds the stacks; here one block of each takes the place of all.
-"""
+"""Show a stack of equal layers once: one block of each takes the place of all that `gradir.passes.blocks` finds."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final
+from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, NamedTuple
 
 import msgspec
 
@@ -13,13 +12,14 @@ from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, Saved, Scope
 from gradir.ir.cuts import renamed_collectives, renamed_cuts
 from gradir.ir.edges import rewired
-from gradir.ir.ids import claim, encode_component, renamed
+from gradir.ir.ids import claim, encode_component, numbered, renamed
 from gradir.ir.marks import CARRIED, TIMES, times, together
+from gradir.ir.memo import Table
 from gradir.ir.merged import counted
 from gradir.ir.saved import owner, whole_number
 from gradir.ir.totals import bounded
 from gradir.options import Options
-from gradir.passes.blocks import Block, Stack, block_reader, stacks
+from gradir.passes.blocks import OUTSIDE, Blocks, node_columns
 from gradir.passes.wiring import with_slots
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from gradir.ir import AttrValue
 
-__all__ = ["Rolled", "RollupOptions", "RollupPass", "rollup"]
+__all__ = ["Block", "Rolled", "RollupOptions", "RollupPass", "Stack", "rollup"]
 
 _COUNTS: Final = ("calls", "own", "total", "trainable")
 
@@ -90,10 +90,85 @@ def rollup(graph: Graph) -> Graph:
     deepest = max((node.scope.count(".") + 1 for node in graph.nodes.values() if node.scope), default=0)
     with paused_gc():
         for level in reversed(range(min(deepest, _DEEPEST))):
-            found = stacks(graph, level)
+            found = _stacks(graph, level)
             if found:
                 graph = Rolled(graph, found, block_reader(level)).graph()
     return graph
+
+
+class Block(NamedTuple):
+    """A module whose name ends in a number: what its path begins with, and the number."""
+
+    before: str
+    number: int
+
+    @property
+    def path(self) -> str:
+        """The path of the module."""
+        return f"{self.before}{self.number}"
+
+
+class Stack(NamedTuple):
+    """Blocks that follow each other or stand side by side, with the ids of their nodes, alike ones at the same place.
+
+    ``before`` is the path of the first block, ``path`` the one that stands for all of them, as ``layers.0-11``.
+    ``carried`` has the input slots that are fed by the block before, by that place; nothing where they stand side by
+    side.
+    """
+
+    first: Block
+    before: str
+    path: str
+    blocks: list[list[str]]
+    carried: dict[int, list[int]]
+
+
+def block_reader(level: int) -> Callable[[str], Block | None]:
+    """What tells the block of a scope, where the path's component number ``level`` is the block's own.
+
+    >>> block_reader(1)("layers.3.attn"), block_reader(0)("layers.3.attn")
+    (Block(before='layers.', number=3), None)
+    >>> block_reader(0)("layers_3.attn")
+    Block(before='layers_', number=3)
+    """
+
+    @cache
+    def block_of(scope: str) -> Block | None:
+        parts = scope.split(".", level + 1)
+        found = numbered(parts[level]) if len(parts) > level else None
+        if found is None:
+            return None
+        list_, number = found
+        return Block(".".join([*parts[:level], list_]), number)
+
+    return block_of
+
+
+def _stacks(graph: Graph, level: int) -> list[Stack]:
+    """The stacks of at least two blocks on a level of the module tree, as long as they can be."""
+    block_of = block_reader(level)
+    scopes = [node.scope for node in graph.nodes.values()]
+    numbers: Table[Block] = Table()
+    own = [OUTSIDE if (block := block_of(scope)) is None else numbers[block] for scope in scopes]
+    after = {
+        numbers[one]: numbers[other]
+        for one, other in pairwise(sorted(numbers))
+        if other == (one.before, one.number + 1)
+    }
+    if not after:
+        return []
+    known, ids, found = [*numbers], [*graph.nodes], list[Stack]()
+    places = [
+        scope[len(known[block].path) :] if block != OUTSIDE else "" for scope, block in zip(scopes, own, strict=True)
+    ]
+    blocks = Blocks(node_columns(graph), places, own, after)
+    for run in blocks.runs():
+        first = known[run[0]]
+        if carried := blocks.carried(run):
+            path = f"{first.path}-{first.number + len(run) - 1}"
+            members = [[ids[number] for number in blocks.members[block]] for block in run]
+            found.append(Stack(first, first.path, path, members, carried))
+    return found
 
 
 class Rolled:

@@ -10,24 +10,29 @@ import msgspec
 
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Scope
-from gradir.ir.edges import sources
 from gradir.ir.ids import renamed, without_numbers
+from gradir.ir.memo import Table
 from gradir.ir.module_tree import common_path, module_of, upwards
 from gradir.options import Options
-from gradir.passes.blocks import Block, Stack, alike
-from gradir.passes.rollup import Rolled
+from gradir.passes.blocks import OUTSIDE, Blocks, node_columns
+from gradir.passes.rollup import Block, Rolled, Stack
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from gradir.ir import Node
+    from gradir.passes.blocks import NodeColumns
+    from gradir.passes.edge_columns import EdgeColumns
 
-__all__ = ["FEWEST", "OnceOptions", "OncePass", "Repeat", "once", "repeats"]
+__all__ = ["ACCUMULATOR", "OnceOptions", "OncePass", "Repeat", "equal_steps", "once", "repeats"]
 
 _RUN: Final = frozenset({"function", "module"})
 
-FEWEST: Final = 3
+ACCUMULATOR: Final = "accumulator"
+"""The role, for `equal_steps`, of what accumulates a gradient."""
+
+_FEWEST: Final = 3
 """Of fewer equal steps each is shown."""
 
 _MOST_PERIODS: Final = 8
@@ -81,19 +86,97 @@ def once(graph: Graph, *, nearly: bool = False) -> Graph:
     """
     with paused_gc():
         accumulators = vocabulary_of(graph).accumulators
-        order = [node for node in graph.nodes.values() if node.role in _RUN and node.op not in accumulators]
-        found = _stacks(graph, order, nearly) or _stacks(graph, _as_late_as_possible(order), nearly)
-        return _rolled(graph, found) if found else graph
+        nodes = [*graph.nodes.values()]
+        roles = [ACCUMULATOR if node.role in _RUN and node.op in accumulators else node.role for node in nodes]
+        places = [without_numbers(module_of(node)) for node in nodes]
+        columns = node_columns(graph, nearly=nearly)
+        order = [number for number, role in enumerate(roles) if role in _RUN]
+        for steps in (order, _as_late_as_possible(order, columns.edges)):
+            kinds = _kinds([nodes[number] for number in steps], [places[number] for number in steps])
+            found = _stacks(graph, *equal_steps(columns, places, roles, steps, kinds))
+            if found:
+                return _rolled(graph, found)
+        return graph
 
 
-def _as_late_as_possible(order: Sequence[Node]) -> list[Node]:
+def _as_late_as_possible(order: Sequence[int], edges: EdgeColumns) -> list[int]:
     """Return operations in another topological order: by the longest path from each to the end, longest first."""
-    until: dict[str, int] = {}
-    for node in reversed(order):
-        length = until.setdefault(node.id, 0) + 1
-        for source in sources(node):
+    until: dict[int, int] = {}
+    for number in reversed(order):
+        length = until.setdefault(number, 0) + 1
+        for source in edges.sources(number):
             until[source] = max(until.get(source, 0), length)
-    return sorted(order, key=lambda node: -until[node.id])
+    return sorted(order, key=lambda number: -until[number])
+
+
+def _kinds(nodes: Sequence[Node], places: Sequence[str]) -> list[int]:
+    numbers: Table[tuple[object, ...]] = Table()
+    return [
+        numbers[
+            node.op,
+            node.native,
+            place,
+            len(node.inputs),
+            tuple([(tensor.dtype, tensor.shape) for tensor in node.outputs]),
+        ]
+        for node, place in zip(nodes, places, strict=True)
+    ]
+
+
+def _stacks(graph: Graph, blocks: Blocks, runs: Sequence[Sequence[int]]) -> list[Stack]:
+    found: list[Stack] = []
+    ids, taken = [*graph.nodes], set(graph.scopes)
+    for run in runs:
+        carried = blocks.carried(run)
+        if carried is None:
+            continue
+        steps = [[ids[number] for number in blocks.members[step]] for step in run]
+        before = common_path(graph.nodes[key].scope for key in steps[0] + steps[-1])
+        path = wanted = f"{before}.×{len(steps)}" if before else f"×{len(steps)}"
+        while path in taken:
+            path = f"{wanted} ({sum(other.startswith(wanted) for other in taken) + 1})"
+        taken.add(path)
+        found.append(Stack(Block(path, 0), before, path, steps, carried))
+    return found
+
+
+def equal_steps(
+    columns: NodeColumns, places: Sequence[str], roles: Sequence[str], order: Sequence[int], kinds: Sequence[int]
+) -> tuple[Blocks, list[list[int]]]:
+    """The steps that come again and again, and the runs of at least three that are alike.
+
+    ``places`` has by node its module without numbers, ``order`` the operations that a step may have, each behind those
+    it takes from, and ``kinds`` has numbers of what each of these has to agree in to be looked at.
+    """
+    rank = {number: place for place, number in enumerate(order)}
+    edges = (
+        (rank[source], place)
+        for place, number in enumerate(order)
+        for source in columns.edges.sources(number)
+        if source in rank
+    )
+    step_of, after, steps = [OUTSIDE] * len(roles), dict[int, int](), 0
+    for start, period, rounds in repeats(kinds, edges):
+        for place in range(rounds * period):
+            step_of[order[start + place]] = steps + place // period
+        after.update((step, step + 1) for step in range(steps, steps + rounds - 1))
+        steps += rounds
+    _add_what_feeds_one(step_of, columns.edges, roles)
+    blocks = Blocks(columns, places, step_of, after)
+    return blocks, [run for run in blocks.runs() if len(run) >= _FEWEST]
+
+
+def _add_what_feeds_one(step_of: list[int], edges: EdgeColumns, roles: Sequence[str]) -> None:
+    """Put each parameter, with its accumulator, into the step that alone takes it."""
+    takers: dict[int, int] = {}
+    for number in range(len(step_of) - 1, -1, -1):
+        sources = edges.sources(number)
+        if roles[number] == "parameter" or (
+            roles[number] == ACCUMULATOR and all(roles[source] == "parameter" for source in sources)
+        ):
+            step_of[number] = takers.get(number, OUTSIDE)
+        for source in sources:
+            takers[source] = step_of[number] if takers.get(source, step_of[number]) == step_of[number] else OUTSIDE
 
 
 class Repeat(NamedTuple):
@@ -102,49 +185,6 @@ class Repeat(NamedTuple):
     start: int
     period: int
     rounds: int
-
-
-def _stacks(graph: Graph, order: Sequence[Node], nearly: bool) -> list[Stack]:
-    blocks: dict[str, Block] = {}
-    for number, (start, period, rounds) in enumerate(repeats(_kinds(order), _edges(order))):
-        for step in range(rounds):
-            block = Block(str(number), step)
-            blocks.update((node.id, block) for node in order[start + step * period : start + (step + 1) * period])
-    _add_what_feeds_one(graph, blocks, {node.id for node in order})
-    members: dict[Block, list[Node]] = {}
-    for node in graph.nodes.values():
-        if node.id in blocks:
-            members.setdefault(blocks[node.id], []).append(node)
-    found: list[Stack] = []
-    taken: set[str] = set(graph.scopes)
-    for first, steps, carried in alike(
-        graph, members, lambda node: blocks.get(node.id), lambda node, _: _place(node), nearly=nearly, beside=True
-    ):
-        if len(steps) >= FEWEST:
-            before = common_path(graph.nodes[key].scope for key in steps[0] + steps[-1])
-            path = wanted = f"{before}.×{len(steps)}" if before else f"×{len(steps)}"
-            while path in taken:
-                path = f"{wanted} ({sum(other.startswith(wanted) for other in taken) + 1})"
-            taken.add(path)
-            found.append(Stack(first, before, path, steps, carried))
-    return found
-
-
-def _add_what_feeds_one(graph: Graph, blocks: dict[str, Block], operations: Collection[str]) -> None:
-    """Put each parameter, with its accumulator, into the step that alone takes it."""
-    takers: dict[str, Block | None] = {}
-    nodes = graph.nodes
-    for node in reversed([*nodes.values()]):
-        is_own = node.role == "parameter" or (
-            node.role == "function"
-            and node.id not in operations
-            and all(nodes[source].role == "parameter" for source in sources(node))
-        )
-        if is_own and (block := takers.get(node.id)) is not None:
-            blocks[node.id] = block
-        block = blocks.get(node.id)
-        for source in sources(node):
-            takers[source] = block if takers.get(source, block) == block else None
 
 
 def repeats(kinds: Sequence[int], edges: Iterable[tuple[int, int]]) -> list[Repeat]:
@@ -163,7 +203,7 @@ def repeats(kinds: Sequence[int], edges: Iterable[tuple[int, int]]) -> list[Repe
         repeat
         for period, _ in sorted(votes.items(), key=lambda item: (-item[1], item[0]))[:_MOST_PERIODS]
         for start, stop in _runs(kinds, period)
-        if (repeat := _placed(start, stop, period, crossing)).rounds >= FEWEST
+        if (repeat := _placed(start, stop, period, crossing)).rounds >= _FEWEST
     ]
     free = [True] * len(kinds)
     chosen: list[Repeat] = []
@@ -175,34 +215,12 @@ def repeats(kinds: Sequence[int], edges: Iterable[tuple[int, int]]) -> list[Repe
     return sorted(chosen)
 
 
-def _kinds(order: Sequence[Node]) -> list[int]:
-    numbers: dict[object, int] = {}
-    return [
-        numbers.setdefault(
-            (
-                node.op,
-                node.native,
-                _place(node),
-                len(node.inputs),
-                *((tensor.dtype, tensor.shape) for tensor in node.outputs),
-            ),
-            len(numbers),
-        )
-        for node in order
-    ]
-
-
-def _place(node: Node) -> str:
-    """The module of a node, or that which it stands for, without numbers."""
-    return without_numbers(module_of(node))
-
-
 def _runs(kinds: Sequence[int], period: int) -> Iterator[tuple[int, int]]:
     """From where to where each operation is like the one a period before, those of the first period with them."""
     start = 0
     for place in range(period, len(kinds) + 1):
         if place == len(kinds) or kinds[place] != kinds[place - period]:
-            if place - start >= FEWEST * period:
+            if place - start >= _FEWEST * period:
                 yield start, place
             start = place - period + 1
 
@@ -211,11 +229,6 @@ def _placed(start: int, stop: int, period: int, crossing: Sequence[int]) -> Repe
     """The repeat that begins where the next step takes from fewest nodes."""
     shift = min(range(period), key=lambda shift: (crossing[start + shift + period], shift))
     return Repeat(start + shift, period, (stop - start - shift) // period)
-
-
-def _edges(order: Sequence[Node]) -> Iterator[tuple[int, int]]:
-    places = {node.id: place for place, node in enumerate(order)}
-    return ((places[source], place) for place, node in enumerate(order) for source in sources(node) if source in places)
 
 
 def _crossing(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:

@@ -12,23 +12,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gradir.ir.ids import function_prefix, split_ordinal
 from gradir.ir.marks import failure, status
-from gradir.ir.memo import Memo
+from gradir.ir.memo import Memo, Table
 from gradir.ir.merged import bytes_told
 from gradir.ir.model import first_known
 from gradir.ir.module_tree import OUTSIDE, class_text
 from gradir.ir.saved import SavedBytes
 from gradir.ir.text import size_text
 from gradir.ir.totals import bounded
+from gradir.passes.blocks import NodeColumns
 from gradir.passes.ladder import MOST_BOXES
+from gradir.passes.rounds import ACCUMULATOR
 from gradir.vocabulary import vocabulary_of
-from gradir_exporters._page.blocks import Known
 from gradir_exporters._page.details import Facts
-from gradir_exporters._page.edges import Wiring, edge_block, edge_statuses
+from gradir_exporters._page.edges import edge_block, edge_columns, edge_statuses
 from gradir_exporters._page.marks import change_records, channels, cut_records, node_statuses
 from gradir_exporters._page.modules import whole_tree, with_those_below
 from gradir_exporters._page.stacks import equal_layers
 from gradir_exporters._page.steps import EqualSteps
-from gradir_exporters._page.tables import Table, column, steps
+from gradir_exporters._page.tables import column, steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -59,9 +60,9 @@ class Columns:
         self._graph, self._changes, self._had = graph, changes, had or {}
         self._nodes = list(graph.nodes.values())
         self._texts = Table([""])
-        self._wiring = Wiring(self._nodes)
-        self.edges = len(self._wiring.source)
-        self.facts = Facts(self._nodes, self._wiring.numbers)
+        self._edges = edge_columns(self._nodes)
+        self.edges = len(self._edges.source)
+        self.facts = Facts(self._nodes, self._edges.numbers)
         paths = [node.scope for node in self._nodes]
         self._tree = whole_tree(graph)
         self._scopes = [*map(Memo(self._tree.place).__getitem__, paths)]
@@ -74,18 +75,18 @@ class Columns:
         roles = [role_numbers.get(node.role, len(ROLES)) for node in nodes]
         ops = [texts[node.op] for node in nodes]
         ids, names = self._ids(), self._names()
-        changes, numbers, place = self._changes, self._wiring.numbers, self._tree.place
+        changes, numbers, place = self._changes, self._edges.numbers, self._tree.place
         flags, statuses = self._flags(), node_statuses(nodes, numbers, changes, self._tree)
-        edges = edge_statuses(self._wiring, nodes, {slot for change in changes for slot in change.slots})
-        kinds = self._kinds(roles, ops, statuses, edges)
-        known = Known(self._tree, self._scopes, kinds, self._wiring)
-        alike, layers = equal_layers(known)
-        words = ["accumulator" if bits & ACCUMULATES else node.role for bits, node in zip(flags, nodes, strict=True)]
-        once = EqualSteps(known, layers, words)
+        edges = edge_statuses(self._edges, nodes, {slot for change in changes for slot in change.slots})
+        known = NodeColumns(self._kinds(roles, ops, statuses, edges), self._edges)
+        alike, layers = equal_layers(self._tree, self._scopes, known)
+        words = [ACCUMULATOR if bits & ACCUMULATES else node.role for bits, node in zip(flags, nodes, strict=True)]
+        once = EqualSteps(self._tree, self._scopes, known, layers, words)
         if not once.modules and self._scopes.count(0) > MOST_BOXES:
             # No module can be closed around these: steps may differ in attributes then, as in `ladder.readable`.
             nearly = self._kinds(roles, ops, statuses, edges, has_attrs=False)
-            once = EqualSteps(known._replace(kinds=nearly), layers, words, "nearly equal")
+            known = known._replace(kinds=nearly)
+            once = EqualSteps(self._tree, self._scopes, known, layers, words, how="nearly equal")
         return {
             "kind": "forward" if graph.producer.options.get("graph") == "forward" else "autograd",
             "framework": graph.producer.framework,
@@ -107,7 +108,7 @@ class Columns:
             },
             "sizes": list(sizes),
             "tensors": [self._shown(outputs) for outputs in self.facts.output_lists],
-            "edges": edge_block(self._wiring, edges),
+            "edges": edge_block(self._edges, edges),
             "cuts": cut_records(graph, numbers, place, changes),
             "channels": channels(nodes, texts),
             "changes": change_records(changes, numbers, place),
@@ -128,7 +129,7 @@ class Columns:
 
         What is made in no such way is a text, and -2 less its place says which.
         """
-        nodes, texts, wiring = self._nodes, self._texts, self._wiring
+        nodes, texts, edges = self._nodes, self._texts, self._edges
         ordinals = Memo(_ordinal)
         found: list[int] = []
         for number, node in enumerate(nodes):
@@ -139,7 +140,7 @@ class Columns:
             if key.startswith(prefix) and (ordinal := ordinals[key[len(prefix) :]]):
                 found.append(ordinal)
                 continue
-            fed_by = nodes[wiring.source[wiring.first[number]]] if wiring.counts[number] else None
+            fed_by = nodes[edges.source[edges.first[number]]] if edges.counts[number] else None
             is_accumulator = fed_by is not None and key == f"{function_prefix(fed_by.id, node.op)}1"
             found.append(_ACCUMULATOR if is_accumulator else _ACCUMULATOR - 1 - texts[key])
         return found
@@ -197,7 +198,7 @@ class Columns:
         has_attrs: bool = True,
     ) -> list[int]:
         """Numbers of what nodes have to agree in to be alike."""
-        facts, first, numbers = self.facts, self._wiring.first, Table[tuple[object, ...]]()
+        facts, first, numbers = self.facts, self._edges.first, Table[tuple[object, ...]]()
         opaque = [node.opaque for node in self._nodes]
         into: Iterable[object] = repeat(())
         if any(statuses):

@@ -15,9 +15,10 @@ from gradir.ir.fields import other_fields
 from gradir.ir.ids import storage_key
 from gradir.ir.jsontext import TOLD, further_facts
 from gradir.ir.marks import LOST, OVERLAY, OVERLAYS, STATUS
+from gradir.ir.memo import Table
 from gradir.ir.model import Node, Saved
 from gradir.ir.text import tensor_text, value_text
-from gradir_exporters._page.tables import Table, column
+from gradir_exporters._page.tables import column
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

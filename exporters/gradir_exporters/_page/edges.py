@@ -2,124 +2,70 @@
 
 from __future__ import annotations
 
-from copy import copy
-from itertools import accumulate, chain, repeat
 from operator import sub
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from gradir.errors import ExportError
-from gradir.ir.edges import DATA, edges_beside, have_edges_beside
+from gradir.ir.edges import sources
 from gradir.ir.excerpt import excerpt
 from gradir.ir.marks import lost_slots, status
-from gradir_exporters._page.tables import Table, column
+from gradir.passes.edge_columns import EdgeColumns
+from gradir_exporters._page.tables import column
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from gradir.ir import Node
 
-__all__ = ["SAME", "Wiring", "edge_block", "edge_statuses"]
+__all__ = ["SAME", "edge_block", "edge_columns", "edge_statuses"]
 
 SAME, ADDED, REMOVED = range(3)
-_NO_SLOT: Final = -1
 
 
-class Wiring:
-    """The edges by consumer: those into node ``n`` are number ``first[n]`` to ``first[n + 1]``."""
+def edge_columns(nodes: Sequence[Node]) -> EdgeColumns:
+    """The edges into some nodes.
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
-        """Read the edges into some nodes.
-
-        Raises:
-            ExportError: one comes from a node that is not among them.
-        """
-        self.numbers = {node.id: number for number, node in enumerate(nodes)}
-        self.counts: list[int] = []
-        self.source: list[int] = []
-        self.slot: list[int] = []
-        self.output: list[int] = []
-        self.kind: list[int] = []
-        self.kinds: Table[str] = Table([DATA])
-        numbers, source, slots, outputs = self.numbers, self.source, self.slot, self.output
-        before = 0
-        for node, has_others in zip(nodes, have_edges_beside(nodes), strict=True):
-            slot = 0
-            try:
-                for ref in node.inputs:
-                    if ref is not None:
-                        source.append(numbers[ref.id])
-                        outputs.append(ref.output_nr)
-                        slots.append(slot)
-                    slot += 1
-                if has_others or node.kinds:
-                    self._read_others(node, len(source) - before)
-            except KeyError as error:
-                src = excerpt(error.args[0])
-                raise ExportError(
-                    f"node {excerpt(node.id)} has an edge from {src}, which is not in the graph"
-                ) from None
-            self.counts.append(len(source) - before)
-            before = len(source)
-        self.kind += [0] * (len(source) - len(self.kind))
-        self.first = [0, *accumulate(self.counts)]
-        self.target = [*chain.from_iterable(map(repeat, range(len(nodes)), self.counts))]
-
-    def standing(self, stands: Sequence[int]) -> Wiring:
-        """The edges into the nodes that stand for themselves, from what stands for their sources."""
-        kept = [edge for edge, target in enumerate(self.target) if stands[target] == target]
-        if len(kept) == len(self.target):
-            return self
-        found = copy(self)
-        found.source = [stands[self.source[edge]] for edge in kept]
-        found.slot, found.output, found.kind, found.target = (
-            [column[edge] for edge in kept] for column in (self.slot, self.output, self.kind, self.target)
-        )
-        found.counts = [count if stands[node] == node else 0 for node, count in enumerate(self.counts)]
-        found.first = [0, *accumulate(found.counts)]
-        return found
-
-    def _read_others(self, node: Node, inputs: int) -> None:
-        """The kinds of the edges into a node, and those that lead to no slot."""
-        self.kind += [0] * (len(self.source) - inputs - len(self.kind))
-        kinds = node.kinds
-        self.kind += [self.kinds[kinds[slot] if slot < len(kinds) else DATA] for slot in self.slot[-inputs:] if inputs]
-        for edge in edges_beside(node):
-            self.source.append(self.numbers[edge.src])
-            self.output.append(edge.output_nr)
-            self.slot.append(_NO_SLOT)
-            self.kind.append(self.kinds[edge.kind])
+    Raises:
+        ExportError: one comes from a node that is not among them.
+    """
+    try:
+        return EdgeColumns(nodes)
+    except KeyError as error:
+        node = next(node for node in nodes if error.args[0] in sources(node))
+        src = excerpt(error.args[0])
+        raise ExportError(f"node {excerpt(node.id)} has an edge from {src}, which is not in the graph") from None
 
 
-def edge_block(wiring: Wiring, statuses: Sequence[int]) -> dict[str, Any]:
+def edge_block(edges: EdgeColumns, statuses: Sequence[int]) -> dict[str, Any]:
     """The columns of the edges.
 
     A source is told by how many nodes before its consumer it stands, a slot by how much it is above the number of edges
     that the node has before it.
     """
-    first = wiring.first
+    first = edges.first
     ahead = [
-        slot - edge + first[target] for edge, (slot, target) in enumerate(zip(wiring.slot, wiring.target, strict=True))
+        slot - edge + first[target] for edge, (slot, target) in enumerate(zip(edges.slot, edges.target, strict=True))
     ]
     return {
-        "into": column(wiring.counts),
-        "away": column([*map(sub, wiring.target, wiring.source)]),
+        "into": column(edges.counts),
+        "away": column([*map(sub, edges.target, edges.source)]),
         "slot": column(ahead),
-        "output": column(wiring.output),
-        "kind": column(wiring.kind),
-        "kinds": list(wiring.kinds),
-        "count": len(wiring.source),
+        "output": column(edges.output),
+        "kind": column(edges.kind),
+        "kinds": list(edges.kinds),
+        "count": len(edges.source),
         "status": column(statuses),
     }
 
 
-def edge_statuses(wiring: Wiring, nodes: Sequence[Node], new: Collection[tuple[str, int]]) -> Sequence[int]:
+def edge_statuses(edges: EdgeColumns, nodes: Sequence[Node], new: Collection[tuple[str, int]]) -> Sequence[int]:
     """What became of each edge. ``new`` are the slots, by node id, that a node takes from since it changed."""
     found = [status(node) for node in nodes]
     if not any(found):
-        return [SAME] * len(wiring.source)
+        return [SAME] * len(edges.source)
     lost = {number: lost_slots(node) for number, node in enumerate(nodes)}
     statuses: list[int] = []
-    for source, target, slot in zip(wiring.source, wiring.target, wiring.slot, strict=True):
+    for source, target, slot in zip(edges.source, edges.target, edges.slot, strict=True):
         ends = found[source], found[target]
         if "removed" in ends or slot in lost[target]:
             statuses.append(REMOVED)

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gradir.ir.cuts import FLOW
 from gradir.ir.marks import LOOKS, overlay_mark, overlay_marks, status
+from gradir.ir.memo import Table
 from gradir.ir.text import printable
 from gradir.vocabulary.causes import worded
 from gradir_exporters._overlay_looks import overlay_legend, overlay_text
 from gradir_exporters._page.details import source_text
-from gradir_exporters._page.tables import Table, column
+from gradir_exporters._page.tables import column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

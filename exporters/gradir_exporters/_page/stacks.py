@@ -6,13 +6,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from gradir.ir.ids import numbered
-from gradir_exporters._page.blocks import OUTSIDE, Blocks
+from gradir.passes.blocks import OUTSIDE, Blocks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gradir.ir.module_tree import ModuleTree
-    from gradir_exporters._page.blocks import Known
+    from gradir.passes.blocks import NodeColumns
 
 __all__ = ["equal_layers"]
 
@@ -21,10 +21,9 @@ _DEEPEST: Final = 16
 _Entry = tuple[int, str, int]
 
 
-def equal_layers(known: Known) -> tuple[list[int], list[int]]:
+def equal_layers(tree: ModuleTree, scopes: Sequence[int], columns: NodeColumns) -> tuple[list[int], list[int]]:
     """By module and by node the one of the first layer that stands for it, or itself."""
-    tree = known.tree
-    first, nodes = [*range(len(tree.scopes))], [*range(len(known.scopes))]
+    first, nodes = [*range(len(tree.scopes))], [*range(len(scopes))]
     for level in range(1, min(max(tree.levels), _DEEPEST) + 1):
         there = (place for place, at in enumerate(tree.levels) if at == level)
         entries = {place: found for place in there if (found := _entry(tree, place))}
@@ -33,10 +32,10 @@ def equal_layers(known: Known) -> tuple[list[int], list[int]]:
         if not after:
             continue
         layer_of, below = _insides(tree, layers)
-        blocks = Blocks(known, [layer_of[scope] for scope in known.scopes], after, below)
+        blocks = Blocks(columns, [below[scope] for scope in scopes], [layer_of[scope] for scope in scopes], after)
         # What stands for a node of an outer layer may lie in an inner one.
         stands = [*range(len(nodes))]
-        for run in blocks.runs(layers):
+        for run in blocks.runs():
             for layer in run[1:]:
                 first[layer] = run[0]
                 for number, equal in zip(blocks.members[layer], blocks.members[run[0]], strict=True):

@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from gradir.ir.ids import without_indices
-from gradir.passes.rounds import FEWEST, repeats
-from gradir_exporters._page.blocks import OUTSIDE, Blocks
-from gradir_exporters._page.tables import Table
+from gradir.ir.memo import Table
+from gradir.passes.rounds import equal_steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gradir.ir.module_tree import ModuleTree
-    from gradir_exporters._page.blocks import Known
-    from gradir_exporters._page.edges import Wiring
+    from gradir.passes.blocks import NodeColumns
 
 __all__ = ["EqualSteps", "StepModule"]
 
@@ -38,33 +36,37 @@ class EqualSteps:
     The places are numbers of modules of the tree and, after those, of ``modules``.
     """
 
-    def __init__(self, known: Known, layers: Sequence[int], roles: Sequence[str], how: str = "") -> None:
+    def __init__(
+        self,
+        tree: ModuleTree,
+        scopes: Sequence[int],
+        columns: NodeColumns,
+        layers: Sequence[int],
+        roles: Sequence[str],
+        *,
+        how: str = "",
+    ) -> None:
         """Look for steps among the nodes that stand for themselves in ``layers``.
 
-        ``roles`` are "function", "parameter" and "accumulator", other words for what is in no step by itself.
-        ``how`` says behind the number of a step how equal they are.
+        ``scopes`` has the modules of the nodes, ``roles`` is as `equal_steps` takes it, and ``how`` says behind the
+        number of a step how equal they are.
         """
-        self._tree, self._scopes, self._how = known.tree, known.scopes, how
-        self.nodes, self.homes, self.modules = [*layers], [*known.scopes], list[StepModule]()
-        place_in = [without_indices(scope.path) for scope in known.tree.scopes]
-        steps, after = _steps(known, layers, roles, place_in)
-        if not steps:
-            return
-        known = known._replace(wiring=known.wiring.standing(layers))
-        step_of = [OUTSIDE] * len(roles)
-        for step, members in enumerate(steps):
-            for number in members:
-                step_of[number] = step
-        _add_what_feeds_one(step_of, known.wiring, roles)
-        blocks = Blocks(known, step_of, after, place_in)
+        self._tree, self._scopes, self._how = tree, scopes, how
+        self.homes, self.modules = [*scopes], list[StepModule]()
+        columns = columns._replace(edges=columns.edges.standing(layers))
+        names = [without_indices(scope.path) for scope in tree.scopes]
+        places = [names[scope] for scope in scopes]
+        order = [number for number, role in enumerate(roles) if role == "function" and layers[number] == number]
+        numbers: Table[tuple[int, str, int]] = Table()
+        kinds = [numbers[columns.kinds[number], places[number], columns.edges.counts[number]] for number in order]
+        blocks, runs = equal_steps(columns, places, roles, order, kinds)
         stands = [*range(len(roles))]
-        for run in blocks.runs(range(len(steps))):
-            if len(run) >= FEWEST:
-                first, *others = (blocks.members[step] for step in run)
-                for members in others:
-                    for number, equal in zip(members, first, strict=True):
-                        stands[number] = equal
-                self._put_around(first, others[-1], len(run))
+        for run in runs:
+            first, *others = (blocks.members[step] for step in run)
+            for members in others:
+                for number, equal in zip(members, first, strict=True):
+                    stands[number] = equal
+            self._put_around(first, others[-1], len(run))
         self.nodes = [stands[number] for number in layers]
 
     def _put_around(self, first: Sequence[int], last: Sequence[int], times: int) -> None:
@@ -90,43 +92,6 @@ class EqualSteps:
                 made[inner] = count + len(modules)
                 modules.append(StepModule(made[tree.parents[inner]], inner))
             self.homes[number] = made[scopes[number]]
-
-
-def _steps(
-    known: Known, layers: Sequence[int], roles: Sequence[str], place_in: Sequence[str]
-) -> tuple[list[list[int]], dict[int, int]]:
-    """The operations of each step that comes again, and the step that follows another."""
-    scopes, kinds, wiring = known.scopes, known.kinds, known.wiring
-    order = [number for number, role in enumerate(roles) if role == "function" and layers[number] == number]
-    rank = {number: place for place, number in enumerate(order)}
-    numbers: Table[tuple[int, str, int]] = Table()
-    of_kind = [numbers[kinds[number], place_in[scopes[number]], wiring.counts[number]] for number in order]
-    edges = (
-        (rank[source], place)
-        for place, number in enumerate(order)
-        for source in wiring.source[wiring.first[number] : wiring.first[number + 1]]
-        if source in rank
-    )
-    steps: list[list[int]] = []
-    after: dict[int, int] = {}
-    for start, period, rounds in repeats(of_kind, edges):
-        after.update((step, step + 1) for step in range(len(steps), len(steps) + rounds - 1))
-        steps += (order[at : at + period] for at in range(start, start + rounds * period, period))
-    return steps, after
-
-
-def _add_what_feeds_one(step_of: list[int], wiring: Wiring, roles: Sequence[str]) -> None:
-    """Put each parameter, with its accumulator, into the step that alone takes it."""
-    takers: dict[int, int] = {}
-    for number in range(len(step_of) - 1, -1, -1):
-        sources = wiring.source[wiring.first[number] : wiring.first[number + 1]]
-        is_own = roles[number] == "parameter" or (
-            roles[number] == "accumulator" and all(roles[source] == "parameter" for source in sources)
-        )
-        if is_own:
-            step_of[number] = takers.get(number, OUTSIDE)
-        for source in sources:
-            takers[source] = step_of[number] if takers.get(source, step_of[number]) == step_of[number] else OUTSIDE
 
 
 def _common(tree: ModuleTree, scopes: set[int]) -> int:

@@ -1,37 +1,14 @@
-"""What the blocks of a page are made of: tables in which each value stands once, and columns of places in them."""
+"""Columns of numbers, which the blocks of a page are made of."""
 
 from __future__ import annotations
 
 from operator import sub
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-__all__ = ["Table", "column", "steps"]
-
-K = TypeVar("K")
-
-
-class Table(dict[K, int]):
-    """The place of each value, in the order in which they are first asked for.
-
-    >>> table = Table([""])
-    >>> [table["a"], table["b"], table["a"], table[""]], list(table)
-    ([1, 2, 1, 0], ['', 'a', 'b'])
-    """
-
-    __slots__ = ()
-
-    def __init__(self, first: Iterable[K] = ()) -> None:
-        """``first`` are the values whose places are to be known."""
-        super().__init__()
-        for value in first:
-            self[value]
-
-    def __missing__(self, key: K) -> int:
-        place = self[key] = len(self)
-        return place
+__all__ = ["column", "steps"]
 
 
 def column(numbers: Sequence[int]) -> Any:
