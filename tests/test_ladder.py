@@ -64,6 +64,17 @@ def test_steps_that_hold_their_own_parameters_are_drawn_once() -> None:
     assert {node.scope for node in rolled.nodes.values()} == {"", "×20", "×20.layers.0"}
 
 
+def test_the_modules_of_a_step_stand_in_the_order_of_its_nodes() -> None:
+    b, names = Builder(), [f"part{letter}" for letter in "hfbdgace"]
+    value: Value = b.tensor("x", META)
+    for _ in range(4):
+        for name in names:
+            value = b.function("tanh", [value], [META], scope=f"cell.{name}")
+    b.output(value)
+    rolled = once(b.build(scopes=[Scope("cell"), *(Scope(f"cell.{name}") for name in names)]))
+    assert [path for path in rolled.scopes if path.startswith("cell.×4.")] == [f"cell.×4.{name}" for name in names]
+
+
 def test_a_step_whose_result_is_taken_elsewhere_stays() -> None:
     graph = loop(50, leaks=True)
     assert once(graph) is graph

@@ -246,7 +246,7 @@ def _rolled(graph: Graph, found: Sequence[Stack]) -> Graph:
     scopes, nodes = dict(rolled.scopes), dict(rolled.nodes)
     for stack in found:
         scopes[stack.path] = Scope(stack.path, detail="each feeds the next" if stack.carried else "side by side")
-        for path in {graph.nodes[key].scope for key in stack.blocks[0]}:
+        for path in dict.fromkeys(graph.nodes[key].scope for key in stack.blocks[0]):
             for above in upwards(path):
                 moved = _moved(above, stack)
                 if above in graph.scopes and above not in {moved, stack.before}:
