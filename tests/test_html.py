@@ -12,8 +12,7 @@ from typing import Any
 
 import networkx as nx
 import pytest
-from gradir_exporters._page.columns import ACCUMULATES, FAILED, OPAQUE, OUTPUT, REARRANGES, ROLES, Columns
-from gradir_exporters._page.modules import whole_tree
+from gradir_exporters._page.columns import ACCUMULATES, FAILED, OPAQUE, OUTPUT, REARRANGES, ROLES, Columns, whole_tree
 from gradir_exporters.html import HtmlExporter, HtmlOptions
 from hostile_texts import HOSTILE_TEXTS, graph_of
 from hypothesis import HealthCheck, given, settings

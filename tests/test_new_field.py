@@ -197,7 +197,7 @@ EDGES = """
 from gradir.passes.fold import fold
 from gradir.passes.drop import drop
 from gradir.passes.rollup import rollup
-from gradir.passes.lineage import ancestors
+from gradir.passes.focus import ancestors
 
 def chain(*, scope="layers"):
     nodes = [Node("x", role="leaf", names=("x",), outputs=(TensorMeta("float32", (2,)),))]

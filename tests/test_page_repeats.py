@@ -6,8 +6,7 @@ from collections.abc import Collection
 
 import pytest
 from browser import Browser
-from gradir_exporters._page.columns import Columns
-from gradir_exporters._page.modules import whole_tree
+from gradir_exporters._page.columns import Columns, whole_tree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace

@@ -1,4 +1,4 @@
-"""Long text in a box: in lines of a width that does not push the boxes around it apart."""
+"""Boxes beside the nodes: long text in lines of a fixed width, rows of boxes, and how many nodes are left out."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["box_lines", "rows_below"]
+__all__ = ["MORE", "box_lines", "boxes_left_out", "lines_left_out", "rows_below"]
 
 _WIDTH: Final = 36
 _COLUMNS: Final = 3
 _PARTS: Final = re.compile(r"[^./_,:]*[./_,:]*")
 """The parts of a word that is too long for a line: a path, or the name of a parameter."""
+
+MORE: Final = "more"
+"""The role of a box for what is left out, and the kind of the line between that and the box beside it."""
+
+_ENDS: Final = ("before", "behind")
 
 
 def box_lines(text: str) -> list[str]:
@@ -63,3 +68,27 @@ def _parts(word: str) -> Iterator[str]:
             yield line[:_WIDTH]
             line = line[_WIDTH:]
     yield line
+
+
+def boxes_left_out(key: str, counts: tuple[int, int]) -> Iterator[tuple[str, str]]:
+    """The boxes beside the one of a key, each with its text, given how many nodes are left out before and behind that.
+
+    >>> [*boxes_left_out("n3", (0, 1200))]
+    [('n3behind', '… 1,200 more')]
+    """
+    for end, count in zip(_ENDS, counts, strict=True):
+        if count:
+            yield f"{key}{end}", f"… {count:,} more"
+
+
+def lines_left_out(key: str, counts: tuple[int, int]) -> Iterator[tuple[str, str]]:
+    """The lines between that box and those beside it, as the keys of their ends.
+
+    >>> [*lines_left_out("n3", (2, 1))]
+    [('n3before', 'n3'), ('n3', 'n3behind')]
+    """
+    before, behind = counts
+    if before:
+        yield f"{key}{_ENDS[0]}", key
+    if behind:
+        yield key, f"{key}{_ENDS[1]}"

@@ -21,12 +21,11 @@ from gradir.ir.model import BESIDE as BESIDE_ROLES
 from gradir.ir.module_tree import split_path
 from gradir.progress import steps
 from gradir.protocols import Options
-from gradir_exporters._box_lines import box_lines, rows_below
+from gradir_exporters._box_lines import MORE, box_lines, boxes_left_out, lines_left_out, rows_below
 from gradir_exporters._box_words import CONTEXT, CUT, NO_VALUE, Words, border, cut_looks, inlined, legend
 from gradir_exporters._dot_labels import LINE_BREAK, Labels, Tooltips, scope_caption, shown, shown_of_saved, tooltip
 from gradir_exporters._dot_lengths import entry_lengths, past_saved
 from gradir_exporters._frames import frames, module_of
-from gradir_exporters._left_out import MORE, boxes_left_out, lines_left_out
 from gradir_exporters._overlay_looks import overlay_legend, overlay_text
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from mermaid.flowchart import FlowChart, Link, Node
 from mermaid.style import Style
 
 from gradir.ir.text import quoted
+from gradir_exporters._box_lines import MORE
 from gradir_exporters._box_words import CONTEXT, CUT, FAILED, FOCUSED, NO_VALUE, UNREACHED
-from gradir_exporters._left_out import MORE
 from gradir_exporters._mermaid_picture import BESIDE, LINE, Box
 from gradir_exporters._mermaid_text import escaped, joined, shown
 from gradir_exporters._overlay_looks import FILLS

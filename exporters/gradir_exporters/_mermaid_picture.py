@@ -12,7 +12,7 @@ from gradir.ir.model import BESIDE as BESIDE_ROLES
 from gradir.ir.text import counted
 from gradir.passes import destinations
 from gradir.vocabulary import vocabulary_of
-from gradir_exporters._box_lines import box_lines, rows_below
+from gradir_exporters._box_lines import MORE, box_lines, boxes_left_out, lines_left_out, rows_below
 from gradir_exporters._box_words import (
     CONTEXT,
     CUT,
@@ -28,7 +28,6 @@ from gradir_exporters._box_words import (
     legend,
 )
 from gradir_exporters._frames import frames, module_of
-from gradir_exporters._left_out import MORE, boxes_left_out, lines_left_out
 from gradir_exporters._mermaid_text import joined
 from gradir_exporters._overlay_looks import overlay_legend, overlay_text
 

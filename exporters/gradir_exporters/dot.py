@@ -11,10 +11,10 @@ from gradir.ir import Graph
 from gradir.ir.memo import Memo
 from gradir.options import OptionError, filled
 from gradir.protocols import Options
+from gradir_exporters._box_lines import MORE
 from gradir_exporters._box_words import CUT, FAILED, FOCUSED, UNREACHED
 from gradir_exporters._dot_labels import cell, shown
 from gradir_exporters._dot_picture import BESIDE, MANY, DotOptions, Picture
-from gradir_exporters._left_out import MORE
 from gradir_exporters._overlay_looks import FILLS
 from gradir_exporters._readable import drawn_by_default
 

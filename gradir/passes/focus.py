@@ -1,4 +1,4 @@
-"""Keep what lies near some nodes, or on the way from some nodes to others."""
+"""Keep what lies near some nodes, what they depend on, what depends on them, or the paths from some to others."""
 
 from __future__ import annotations
 
@@ -9,16 +9,29 @@ import msgspec
 from gradir.errors import PassError
 from gradir.ir.edges import sources
 from gradir.options import Options
-from gradir.passes.lineage import lead_to, reached_from
 from gradir.passes.patterns import Pattern, matching
 from gradir.passes.wiring import pointed_out, within
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Set as AbstractSet
 
     from gradir.ir import Graph
 
-__all__ = ["BetweenOptions", "BetweenPass", "FocusOptions", "FocusPass", "around", "between", "focus", "near"]
+__all__ = [
+    "AncestorsPass",
+    "BetweenOptions",
+    "BetweenPass",
+    "DescendantsPass",
+    "FocusOptions",
+    "FocusPass",
+    "ancestors",
+    "around",
+    "between",
+    "descendants",
+    "focus",
+    "near",
+]
 
 
 class BetweenOptions(Options, frozen=True, kw_only=True):
@@ -137,3 +150,89 @@ def _neighbours(graph: Graph) -> Mapping[str, list[str]]:
             near.setdefault(src, []).append(node.id)
             near.setdefault(node.id, []).append(src)
     return near
+
+
+class AncestorsOptions(Options, frozen=True, kw_only=True):
+    """Whose ancestors stay."""
+
+    ancestors: Annotated[Pattern, msgspec.Meta(description="only these nodes and all they depend on")]
+
+
+class AncestorsPass:
+    """Some nodes and all they depend on."""
+
+    order: ClassVar[int] = 30
+    options: ClassVar[type[Options]] = AncestorsOptions
+
+    def run(self, graph: Graph, options: AncestorsOptions) -> Graph:
+        """See `ancestors`."""
+        return ancestors(graph, options.ancestors)
+
+
+class DescendantsOptions(Options, frozen=True, kw_only=True):
+    """Whose descendants stay."""
+
+    descendants: Annotated[Pattern, msgspec.Meta(description="only these nodes and all that depends on them")]
+
+
+class DescendantsPass:
+    """Some nodes and all that depends on them."""
+
+    order: ClassVar[int] = 40
+    options: ClassVar[type[Options]] = DescendantsOptions
+
+    def run(self, graph: Graph, options: DescendantsOptions) -> Graph:
+        """See `descendants`."""
+        return descendants(graph, options.descendants)
+
+
+def ancestors(graph: Graph, pattern: str) -> Graph:
+    """Keep the nodes that a pattern names and all they depend on.
+
+    For patterns see `gradir.passes.matching`. No input of a node that stays is left out. Marks are those of
+    `gradir.passes.focus`.
+
+    Raises:
+        PassError: the pattern names no node.
+
+    >>> from gradir.ir import Builder, TensorMeta
+    >>> b = Builder()
+    >>> value = b.function("exp", [b.tensor("x", TensorMeta())], [TensorMeta()])
+    >>> b.output(b.function("sum", [value], [TensorMeta()]))
+    >>> list(ancestors(b.build(), "exp:1").nodes), list(descendants(b.build(), "exp:1").nodes)
+    (['x', 'exp:1'], ['exp:1', 'sum:1', 'output'])
+    """
+    named = matching(graph, pattern, "ancestors")
+    return pointed_out(graph, within(graph, lead_to(graph, named)), named)
+
+
+def descendants(graph: Graph, pattern: str) -> Graph:
+    """Keep the nodes that a pattern names and all that depends on them.
+
+    For patterns see `gradir.passes.matching`, for what becomes of inputs whose source is left out
+    `gradir.passes.within`, and for the marks `gradir.passes.focus`.
+
+    Raises:
+        PassError: the pattern names no node.
+    """
+    named = matching(graph, pattern, "descendants")
+    return pointed_out(graph, within(graph, reached_from(graph, named)), named)
+
+
+def lead_to(graph: Graph, ends: AbstractSet[str]) -> set[str]:
+    """The ids of these nodes and of all from which a path leads to one of them."""
+    found = set(ends)
+    # Inputs stand before their consumers, so one walk against the order finds them all.
+    for node in reversed([*graph.nodes.values()]):
+        if node.id in found:
+            found.update(sources(node))
+    return found
+
+
+def reached_from(graph: Graph, starts: AbstractSet[str]) -> set[str]:
+    """The ids of these nodes and of all to which a path leads from one of them."""
+    found = set(starts)
+    for node in graph.nodes.values():
+        if not found.isdisjoint(sources(node)):
+            found.add(node.id)
+    return found

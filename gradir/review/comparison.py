@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gradir.ir import Cut
     from gradir.ir.module_tree import ModuleTree
     from gradir.review.changed_modules import ModuleOrder, Renamed, WholeModules
-    from gradir.review.drawn_union import DrawnUnion
+    from gradir.review.drawn import DrawnUnion
     from gradir.review.frozen_parameters import Frozen
     from gradir.review.lost_inputs import LostInput
     from gradir.review.outline import Outline
@@ -137,7 +137,7 @@ class Comparison:
     @cached_property
     def changes(self) -> tuple[Change, ...]:
         """The changes of the diff, in which numbers that stand for something are known by that."""
-        from gradir.review.named_values import with_names
+        from gradir.review.wording import with_names
         from gradir.vocabulary import vocabulary_of
 
         words = vocabulary_of(*self.graphs)
@@ -181,7 +181,7 @@ class Comparison:
     @cached_property
     def entering(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """What enters the entries of lists in both graphs."""
-        from gradir.review.entering import entering
+        from gradir.review.outline import entering
 
         return entering(self.before), entering(self.after)
 
@@ -231,7 +231,7 @@ class Comparison:
     @cached_property
     def drawn_union(self) -> DrawnUnion:
         """The same as pictures show it, and what stands for the nodes that are not in it."""
-        from gradir.review.drawn_union import drawn_union
+        from gradir.review.drawn import drawn_union
 
         return drawn_union(self.union)
 

@@ -6,24 +6,35 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.ir.cuts import cut_text, lacking_flow
-from gradir.ir.text import amount, counted, short_bytes
-from gradir.review.common_words import common, other_framework
+from gradir.ir.text import amount, counted, printable, short_bytes
 from gradir.review.frozen_parameters import freezing
 from gradir.review.lost_inputs import lost_inputs_text
-from gradir.review.ties import ties
+from gradir.review.name_ranges import ranges
 from gradir.review.wording import SIGNS, nesting, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from gradir.diffs.changes import Change, Diff, FieldChange
-    from gradir.ir import Cut
+    from gradir.ir import Cut, Graph
     from gradir.review.comparison import Comparison
 
-__all__ = ["headline", "new_cuts", "new_places", "notes", "uniform", "unknown_sizes"]
+__all__ = ["common", "headline", "new_cuts", "new_places", "notes", "uniform", "unknown_sizes"]
 
 _HOW: Final = ("renamed", "wrapped", "unwrapped")
 _ALWAYS: Final = ("added", "removed", "changed")
+
+_FEWEST: Final = 5
+"""Fewer changed nodes are read as they are."""
+
+_PROPERTIES: Final = ("dtype", "device", "layout", "shape")
+
+_OF_OUTPUT: Final = 3
+"""Keys in the path of a property of an output."""
+
+_MOST: Final = 4
+
+_KINDS: Final = (("parameter", "parameter"), ("operation", "function"))
 
 
 def headline(comparison: Comparison) -> str:
@@ -138,14 +149,6 @@ def notes(comparison: Comparison) -> Iterator[str]:
         yield whole.casts
 
 
-_FEWEST: Final = 5
-"""Fewer changed nodes are read as they are."""
-
-_PROPERTIES: Final = ("dtype", "device", "layout", "shape")
-_OF_OUTPUT: Final = 3
-"""Keys in the path of a property of an output."""
-
-
 class _Same(NamedTuple):
     """One change of a node's outputs: of a property, or of the size of one dimension."""
 
@@ -237,3 +240,83 @@ def _dimension(before: tuple[int, ...], after: tuple[int, ...]) -> _Same | None:
         return None
     other = [at for at, (was, now) in enumerate(zip(before, after, strict=True)) if was != now]
     return _Same(f"dimension {other[0]}", before[other[0]], after[other[0]]) if len(other) == 1 else None
+
+
+def ties(comparison: Comparison) -> Iterator[str]:
+    """One line for the parameters that were tied, and one for those that were untied.
+
+    >>> from gradir.ir import Graph, Node
+    >>> from gradir.review.comparison import Comparison
+    >>> def weight(*names): return Node(names[0], role="parameter", names=names)
+    >>> a, b = Graph.of([weight("a.w"), weight("b.w")]), Graph.of([weight("a.w", "b.w")])
+    >>> [*ties(Comparison(a, b)), *ties(Comparison(b, a))]
+    ['tied: {a,b}.w', 'untied: {a,b}.w']
+    """
+    tied, untied = [], []
+    fields = [
+        field
+        for change in comparison.diff.changes
+        if change.subject == "node" and change.what == "parameter"
+        for field in change.fields
+        if field.path == ("names",)
+    ]
+    known = [_parameter_names(graph) for graph in comparison.graphs] if fields else []
+    for field in fields:
+        before, after = (value if isinstance(value, tuple) else () for value in (field.before, field.after))
+        if len(after) > 1 and known[0].intersection(after).difference(before):
+            tied.append(ranges(after))
+        if len(before) > 1 and known[1].intersection(before).difference(after):
+            untied.append(ranges(before))
+    for what, found in (("tied", tied), ("untied", untied)):
+        if found:
+            more = f" and {len(found) - _MOST:,} more" if len(found) > _MOST else ""
+            yield f"{what}: {', '.join(found[:_MOST])}{more}"
+
+
+def _parameter_names(graph: Graph) -> frozenset[str]:
+    return frozenset(name for node in graph.nodes.values() if node.role == "parameter" for name in node.names)
+
+
+def common(comparison: Comparison) -> str:
+    """How many parameters and operations are the same in both graphs, of how many.
+
+    >>> from gradir.ir import Graph, Node, Producer
+    >>> from gradir.review.comparison import Comparison
+    >>> a = Graph.of([Node("exp:1", op="exp")], producer=Producer(framework="torch"))
+    >>> b = Graph.of([Node("exp:1", op="exp"), Node("neg:1", op="neg")], producer=Producer(framework="jax"))
+    >>> common(Comparison(a, b, vocabulary=True))
+    'torch and jax have 1 of 1 -> 2 operations in common'
+    """
+    changes = [change for change in comparison.diff.changes if change.subject == "node"]
+    other = {change.id for change in changes if change.kind in ("added", "changed")}
+    after = comparison.after.nodes
+    texts = []
+    for word, role in _KINDS:
+        numbers = [sum(node.role == role for node in graph.nodes.values()) for graph in comparison.graphs]
+        if any(numbers):
+            same = sum(after[node].role == role and node not in other for node in comparison.matching.nodes.values())
+            of = f"{numbers[0]:,}" if numbers[0] == numbers[1] else f"{numbers[0]:,} -> {numbers[1]:,}"
+            texts.append(f"{same:,} of {of} {counted(numbers[1], word).partition(' ')[2]}")
+    names = " and ".join(map(_framework, comparison.graphs))
+    return f"{names} have {' and '.join(texts) or 'nothing'} in common"
+
+
+def other_framework(comparison: Comparison) -> str:
+    """That the frameworks differ, and what to do; nothing where they are the same or not known.
+
+    >>> from gradir.ir import Graph, Producer
+    >>> from gradir.review.comparison import Comparison
+    >>> a, b = (Graph.of([], producer=Producer(framework=name)) for name in ("torch", "jax"))
+    >>> other_framework(Comparison(a, b))
+    'the frameworks differ: torch and jax have other words; --vocabulary compares in words that both share'
+    """
+    names = [graph.producer.framework for graph in comparison.graphs]
+    if not all(names) or names[0] == names[1]:
+        return ""
+    both = " and ".join(map(_framework, comparison.graphs))
+    return f"the frameworks differ: {both} have other words; --vocabulary compares in words that both share"
+
+
+def _framework(graph: Graph) -> str:
+    made = graph.producer
+    return printable(f"{made.framework} {made.framework_version}".strip() or "a graph made by hand")

@@ -11,9 +11,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, Union
 
 from gradir.gcpause import paused_gc
-from gradir.ir.ids import accumulated
+from gradir.ir.edges import sources
+from gradir.ir.ids import accumulated, numbered
+from gradir.ir.module_tree import upwards
 from gradir.review.changed_modules import readers
-from gradir.review.entering import entry
 from gradir.review.frozen_parameters import consequences
 from gradir.review.relative_changes import RelativeChanges, alike, made_absolute, made_relative
 from gradir.vocabulary import vocabulary_of
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from gradir.diffs.changes import Change
+    from gradir.ir import Graph
     from gradir.review.changed_modules import ChangedModule, Contents, ModuleOrder, WholeModule, WholeModules
     from gradir.review.comparison import Comparison
 
-__all__ = ["Cuts", "Entry", "Group", "Modules", "Outline", "folds", "outline"]
+__all__ = ["Cuts", "Entry", "Group", "Modules", "Outline", "entering", "folds", "outline"]
 
 _IN_MODULES: Final = ("node", "scope")
 
@@ -216,3 +218,33 @@ def _groups(changes: Iterable[Change], comparison: Comparison) -> Iterator[tuple
         was = {module.path: before for module, (_, before) in members.items() if before != module.path}
         others = {module.path: own for module, (own, _) in members.items() if own != relative}
         yield order.position(first), Group(paths, relative, gone, was, others)
+
+
+def entering(graph: Graph) -> dict[str, str]:
+    """For each entry of a list the node that it reads from outside, where that is one alone.
+
+    >>> from gradir.ir import Graph, Node, Ref
+    >>> nodes = [Node(f"h.{n}/f:1", scope=f"h.{n}", inputs=(Ref(f"h.{n - 1}/f:1", 0),) if n else ()) for n in range(3)]
+    >>> entering(Graph.of(nodes))
+    {'h.1': 'h.0/f:1', 'h.2': 'h.1/f:1'}
+    """
+    entries: dict[str, str] = {}
+    found: dict[str, str] = {}
+    for node in graph.nodes.values():
+        if node.scope not in entries:
+            entries[node.scope] = entry(node.scope)
+        here = entries[node.scope]
+        for source in sources(node) if here else ():
+            there = graph.nodes[source].scope if source in graph.nodes else ""
+            if there != here and not there.startswith(f"{here}."):
+                found[here] = source if found.get(here, source) == source else ""
+    return {path: source for path, source in found.items() if source}
+
+
+def entry(path: str) -> str:
+    """The innermost entry of a list that a module lies in, or is; nothing where it lies in none.
+
+    >>> entry("h.3.mlp.up"), entry("h_3.experts.1"), entry("norm")
+    ('h.3', 'h_3.experts.1', '')
+    """
+    return next((above for above in upwards(path) if numbered(above.rpartition(".")[2])), "")

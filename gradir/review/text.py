@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from gradir.ir.ids import without_indices
 from gradir.ir.text import amount, counted, short_bytes, word
-from gradir.review.common_words import common
-from gradir.review.headline import headline, unknown_sizes
+from gradir.review.headline import common, headline, unknown_sizes
 from gradir.review.name_ranges import ranges
 from gradir.review.outline import Cuts, Group, Modules, Outline
 from gradir.review.relative_changes import made_absolute

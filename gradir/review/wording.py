@@ -7,6 +7,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from gradir.diffs.changes import FieldChange
 from gradir.diffs.field_changes import further_parts, numbered
@@ -18,9 +19,11 @@ from gradir.ir.text import counted, quoted, ref_text, size_text, tensor_text, va
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from typing import Any
 
-    from gradir.diffs.changes import Change, Kind
+    from gradir.diffs.changes import Change, FieldChange, Kind
     from gradir.diffs.field_changes import Path
+    from gradir.vocabulary import Vocabulary
 
 __all__ = [
     "ANSI",
@@ -40,6 +43,7 @@ __all__ = [
     "nesting",
     "one_line",
     "sign_line",
+    "with_names",
     "words",
     "wrapped",
     "written",
@@ -54,6 +58,13 @@ _OF_VALUES: Final = frozenset(
 """The fields with values of any type, of which a text is told from a name by its quotes."""
 
 _SOURCE: Final = frozenset({"file", "line", "function"})
+
+_CONTINUED: Final = "  "
+
+_LEAST_WIDTH: Final = 20
+"""In less, further lines are not indented."""
+
+_END_OF_PHRASE: Final = re.compile(r"(?<=;) ")
 
 
 class NamedValue(int):
@@ -234,13 +245,6 @@ def _written(line: Line, palette: Palette, width: int | None) -> str:
     return f"{blanks}{getattr(palette, line.colour)}{text[line.indent :]}{palette.reset}"
 
 
-_CONTINUED: Final = "  "
-_LEAST_WIDTH: Final = 20
-"""In less, further lines are not indented."""
-
-_END_OF_PHRASE: Final = re.compile(r"(?<=;) ")
-
-
 def wrapped(text: str, width: int | None) -> list[str]:
     """A text in lines of at most ``width`` characters, the further ones indented; they end behind ``;`` where they can.
 
@@ -259,3 +263,33 @@ def wrapped(text: str, width: int | None) -> list[str]:
         first = continued if lines else ""
         lines += textwrap.wrap(phrase, width, initial_indent=first, subsequent_indent=continued, break_on_hyphens=False)
     return lines
+
+
+def with_names(change: Change, words: Vocabulary) -> Change:
+    """A change in which such numbers have a name; it is equal to the change as it was.
+
+    >>> from gradir.diffs.changes import Change, FieldChange
+    >>> from gradir.vocabulary import Vocabulary
+    >>> change = Change("changed", "node", "f:1", what="f", fields=(FieldChange(("attrs", "reduction"), 1, 2),))
+    >>> named = with_names(change, Vocabulary(values={"reduction": ("none", "mean", "sum")}))
+    >>> named == change, named.fields[0].after.name
+    (True, 'sum')
+    """
+    if change.subject != "node" or not any(field.path[0] == "attrs" for field in change.fields):
+        return change
+    return replace(change, fields=tuple([_with_names(field, change.what, words) for field in change.fields]))
+
+
+def _with_names(field: FieldChange, operation: str, words: Vocabulary) -> FieldChange:
+    if field.path[0] != "attrs" or len(field.path) == 1:
+        return field
+
+    def named(value: Any) -> Any:
+        name = words.value_name(operation, str(field.path[1]), value)
+        if not name:
+            return value
+        made = NamedValue(value)
+        made.name = name
+        return made
+
+    return replace(field, before=named(field.before), after=named(field.after))

@@ -2,5 +2,5 @@
 
 `reading` takes the files apart, `grouping` finds ranks with equal graphs, `simulation` runs all ranks as programs that
 wait in each collective, and `examining` puts what was found together, as plain data of `model`; `words` makes text of
-it, and `spans` says ranks in few words.
+it.
 """

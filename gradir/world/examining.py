@@ -16,7 +16,7 @@ from gradir.world.grouping import alike, differences
 from gradir.world.model import Finding, Group, Kind, Ranks
 from gradir.world.reading import RankFile, graph_in, read
 from gradir.world.simulation import Mismatch, Stuck, simulated
-from gradir.world.spans import span
+from gradir.world.words import span
 
 __all__ = ["examined"]
 

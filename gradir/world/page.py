@@ -11,8 +11,7 @@ from gradir.errors import ExportError
 from gradir.ir.text import counted, printable
 from gradir.protocols import Reports
 from gradir.world.model import Finding, Group, Ranks
-from gradir.world.spans import span
-from gradir.world.words import headline, rest, title
+from gradir.world.words import headline, rest, span, title
 
 if TYPE_CHECKING:
     from gradir.ir import Graph

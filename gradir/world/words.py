@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from gradir.errors import ExportError
@@ -10,9 +10,8 @@ from gradir.ir.headed import Headed
 from gradir.ir.text import amount, counted, printable
 from gradir.markdown import code_span
 from gradir.world.model import FORMAT, VERSION, Finding, Group, Ranks
-from gradir.world.spans import span
 
-__all__ = ["FORMS", "headline", "rendered", "rest", "title"]
+__all__ = ["FORMS", "headline", "rendered", "rest", "span", "title"]
 
 _PAGE: Final = "html"
 
@@ -22,6 +21,8 @@ _TITLES: Final[Mapping[str, str]] = {
     "graphs": "another graph",
     "cuts": "parameters without gradient on some ranks",
 }
+
+_MOST: Final = 8
 
 
 def rendered(ranks: Ranks, form: str) -> str:
@@ -105,3 +106,23 @@ def rest(ranks: Ranks) -> Iterator[str]:
             yield "no collectives"
     if ranks.unreached:
         yield f"no gradient on any rank for {', '.join(ranks.unreached)}"
+
+
+def span(ranks: Iterable[int]) -> str:
+    """Some ranks, those that follow each other by the first and the last.
+
+    >>> span([3]), span([0, 2, 1, 5]), span(range(0, 100, 2))
+    ('rank 3', 'ranks 0-2, 5', 'ranks 0, 2, 4, 6, 8, 10 and 44 more')
+    """
+    runs: list[list[int]] = []
+    ordered = sorted(ranks)
+    for rank in ordered:
+        if runs and runs[-1][1] == rank - 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    shown = runs if len(runs) <= _MOST else runs[: _MOST - 2]
+    text = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in shown)
+    left = len(ordered) - sum(last - first + 1 for first, last in shown)
+    more = f" and {left:,} more" if left else ""
+    return f"{'rank' if len(ordered) == 1 else 'ranks'} {text}{more}"

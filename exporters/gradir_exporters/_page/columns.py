@@ -10,12 +10,13 @@ from itertools import pairwise, repeat
 from operator import sub
 from typing import TYPE_CHECKING, Any, Final
 
+from gradir.ir import Scope
 from gradir.ir.ids import function_prefix, split_ordinal
 from gradir.ir.marks import failure, status
 from gradir.ir.memo import Memo, Table
 from gradir.ir.merged import bytes_told
 from gradir.ir.model import first_known
-from gradir.ir.module_tree import OUTSIDE, class_text
+from gradir.ir.module_tree import OUTSIDE, ModuleTree, class_text, upwards
 from gradir.ir.saved import SavedBytes
 from gradir.ir.text import size_text
 from gradir.ir.totals import bounded
@@ -26,9 +27,7 @@ from gradir.vocabulary import vocabulary_of
 from gradir_exporters._page.details import Facts
 from gradir_exporters._page.edges import edge_block, edge_columns, edge_statuses
 from gradir_exporters._page.marks import change_records, channels, cut_records, node_statuses
-from gradir_exporters._page.modules import whole_tree, with_those_below
-from gradir_exporters._page.stacks import equal_layers
-from gradir_exporters._page.steps import EqualSteps
+from gradir_exporters._page.repeats import EqualSteps, equal_layers
 from gradir_exporters._page.tables import column, steps
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from gradir.ir import Graph, TensorMeta
     from gradir.ir.marks import ListedChange
 
-__all__ = ["Columns"]
+__all__ = ["Columns", "whole_tree"]
 
 ROLES: Final = ("function", "leaf", "parameter", "buffer", "input", "constant", "output")
 """The roles that a page knows, as in viewer/src/data/model.ts; any other has the number after the last."""
@@ -241,3 +240,30 @@ def _ordinal(text: str) -> int:
     """The ordinal that a text is, 0 where it is none."""
     head, ordinal = split_ordinal(f":{text}")
     return ordinal if head == ":" else 0
+
+
+def whole_tree(graph: Graph) -> ModuleTree:
+    """The modules, the root first and each after the one that it lies in, which is the next one up of its path.
+
+    >>> from gradir.ir import Graph, Node
+    >>> tree = whole_tree(Graph.of([Node("f:1", scope="a.b")], [Scope("c")]))
+    >>> tree.names, tree.parents
+    (['', 'c', 'a', 'b'], [-1, 0, 0, 2])
+    """
+    scopes = {"": graph.scopes.get("", Scope("")), **graph.scopes}
+    named = [*[node.scope for node in graph.nodes.values()], *[cut.scope for cut in graph.cuts]]
+    for path in dict.fromkeys([*graph.scopes, *named]):
+        for above in upwards(path):
+            if above not in scopes:
+                scopes[above] = Scope(above)
+            elif above != path:
+                break
+    return ModuleTree(scopes.values())
+
+
+def with_those_below(tree: ModuleTree, own: Sequence[int]) -> list[int]:
+    """What each module has by itself and all below it have, together."""
+    sums = [*own]
+    for place in range(len(sums) - 1, 0, -1):
+        sums[tree.parents[place]] += sums[place]
+    return sums
