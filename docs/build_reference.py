@@ -46,7 +46,7 @@ PARTS: Final = {
     "gradir.diffs": "What changed",
     "gradir.explanations": "Explanations and overlays",
     "gradir.overlays": "Explanations and overlays",
-    "gradir.world": "Ranks",
+    "gradir.distributed": "Ranks",
     "gradir.protocols": "What plug-ins are",
     "gradir.options": "What plug-ins are",
     "gradir.request": "What plug-ins are",

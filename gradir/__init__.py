@@ -48,6 +48,7 @@ from gradir.version import __version__
 
 if TYPE_CHECKING:
     from gradir.diffs.changes import Change, Diff
+    from gradir.distributed.model import Ranks
     from gradir.explanations.model import Cause, Explanation, Term
     from gradir.ir import (
         Builder,
@@ -66,7 +67,6 @@ if TYPE_CHECKING:
     )
     from gradir.overlays import Overlay
     from gradir.protocols import CaptureRequest, Exporter, Frontend, Options, Recorder, Renderer, Verification
-    from gradir.world.model import Ranks
 
 __all__ = [
     "Builder",
@@ -147,7 +147,7 @@ _HOMES = {
     ),
     "gradir.overlays": ("Overlay",),
     "gradir.protocols": ("CaptureRequest", "Exporter", "Frontend", "Options", "Recorder", "Renderer", "Verification"),
-    "gradir.world.model": ("Ranks",),
+    "gradir.distributed.model": ("Ranks",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     import graphviz
 
     from gradir.diffs.changes import Diff
+    from gradir.distributed.model import Ranks
     from gradir.explanations.model import Explanation
     from gradir.ir import Graph
     from gradir.protocols import Names, Recorder, Verification
-    from gradir.world.model import Ranks
 
 __all__ = [
     "capture",
@@ -267,7 +267,7 @@ def ranks(sources: Iterable[str | PathLike[str] | Graph]) -> Ranks:
         FileError: a file cannot be read.
         FormatError: a file is not a GIR document that this release can read.
     """
-    from gradir.world.examining import examined
+    from gradir.distributed.examining import examined
 
     return examined(sources)
 
@@ -286,8 +286,8 @@ def link(sources: Iterable[str | PathLike[str] | Graph]) -> Graph:
     """
     import warnings
 
+    from gradir.distributed.linking import linked
     from gradir.errors import GradirWarning
-    from gradir.world.linking import linked
 
     found = linked(sources)
     for trouble in found.troubles:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from definitions import components, publish
 
-from gradir.world.model import FORMAT, VERSION, Ranks
+from gradir.distributed.model import FORMAT, VERSION, Ranks
 
 __all__ = ["PUBLISHED", "ranks_schema", "schema_text"]
 

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 import gradir
 from gradir.cli import main
+from gradir.distributed.linking import linked
 from gradir.ir import Builder, Collective, Cut, Graph, Rank, Ref, Saved, Scope, TensorMeta
 from gradir.ir.validate import check_all
-from gradir.world.linking import linked
 
 META = TensorMeta("float32", (2, 4))
 

@@ -19,8 +19,8 @@ from samples import hostile
 
 import gradir
 from gradir.cli import main
+from gradir.distributed.model import Finding, Group, Ranks
 from gradir.ir import Builder, Collective, Cut, Graph, Rank, Scope, Source, TensorMeta
-from gradir.world.model import Finding, Group, Ranks
 
 SCHEMA = Path(__file__).parents[1] / "schemas" / "gir-ranks-1.0.schema.json"
 EVIL = "</style></script><img src=x onerror=alert(1)>\"'&\u202e\x1b[31m"

@@ -18,10 +18,10 @@ from typing import IO, Final, NamedTuple
 from gradir.cli.apart import command_line
 from gradir.cli.rank_files import for_rank
 from gradir.cli.report import one_line, report
+from gradir.distributed.words import span
 from gradir.errors import SpecError
 from gradir.ir import Rank
 from gradir.progress import stage
-from gradir.world.words import span
 
 __all__ = ["capture_ranks"]
 

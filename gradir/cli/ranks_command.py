@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     from pathlib import PurePath
 
     from gradir import files, link
-    from gradir.world.examining import examined
+    from gradir.distributed.examining import examined
 
     for path in options.files:
         files.check_apart(path, options.output)

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 import gradir
 from gradir.cli import main
+from gradir.distributed.simulation import Mismatch, Stuck, simulated
 from gradir.ir import Builder, Collective, Cut, Graph, Rank, Scope, Source, TensorMeta
-from gradir.world.simulation import Mismatch, Stuck, simulated
 
 WORLD = (0, 1, 2, 3)
 

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from gradir.distributed.reading import RankFile
+from gradir.distributed.simulation import Key
 from gradir.ir import Collective, TensorMeta
 from gradir.ir.text import counted
-from gradir.world.reading import RankFile
-from gradir.world.simulation import Key
 
 __all__ = ["Channel", "Messages", "exchanged"]
 

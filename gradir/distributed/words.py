@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
+from gradir.distributed.model import FORMAT, VERSION, Finding, Group, Ranks
 from gradir.errors import ExportError
 from gradir.ir.headed import Headed
 from gradir.ir.text import amount, counted, printable
 from gradir.markdown import code_span
-from gradir.world.model import FORMAT, VERSION, Finding, Group, Ranks
 
 __all__ = ["FORMS", "headline", "rendered", "rest", "span", "title"]
 
@@ -34,7 +34,7 @@ def rendered(ranks: Ranks, form: str) -> str:
     if form not in FORMS:
         raise ExportError(f"there is no form {form!r} of what is said of ranks: there are {', '.join(FORMS)}")
     if form == _PAGE:
-        from gradir.world.page import page
+        from gradir.distributed.page import page
 
         return page(ranks)
     return _FORMS[form](ranks)

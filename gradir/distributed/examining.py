@@ -8,15 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from gradir.distributed.grouping import alike, differences
+from gradir.distributed.model import Finding, Group, Kind, Ranks
+from gradir.distributed.reading import RankFile, graph_in, read
+from gradir.distributed.simulation import Mismatch, Stuck, simulated
+from gradir.distributed.words import span
 from gradir.ir import Collective, Graph
 from gradir.ir.model import bounded
 from gradir.ir.text import counted, tensor_text
 from gradir.ir.totals import totals
-from gradir.world.grouping import alike, differences
-from gradir.world.model import Finding, Group, Kind, Ranks
-from gradir.world.reading import RankFile, graph_in, read
-from gradir.world.simulation import Mismatch, Stuck, simulated
-from gradir.world.words import span
 
 __all__ = ["examined"]
 

@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 from gradir.diffs.changes import Change
 from gradir.diffs.compare import compare
 from gradir.diffs.ignoring import ignoring
+from gradir.distributed.reading import RankFile
 from gradir.ir import Graph
 from gradir.ir.module_tree import upwards
 from gradir.ir.text import counted
-from gradir.world.reading import RankFile
 
 __all__ = ["Differing", "alike", "differences"]
 

@@ -7,11 +7,11 @@ from html import escape
 from typing import TYPE_CHECKING, Final
 
 from gradir import registry
+from gradir.distributed.model import Finding, Group, Ranks
+from gradir.distributed.words import headline, rest, span, title
 from gradir.errors import ExportError
 from gradir.ir.text import counted, printable
 from gradir.protocols import Reports
-from gradir.world.model import Finding, Group, Ranks
-from gradir.world.words import headline, rest, span, title
 
 if TYPE_CHECKING:
     from gradir.ir import Graph

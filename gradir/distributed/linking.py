@@ -9,15 +9,15 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from gradir.distributed.messages import Channel, exchanged
+from gradir.distributed.reading import RankFile, graph_in, read
+from gradir.distributed.words import span
 from gradir.errors import GradirError
 from gradir.ir import Cut, Graph, Node, Ref, Saved, Scope, TensorMeta
 from gradir.ir.ids import behind, claim, output_path, split_last, storage_key, within
 from gradir.ir.model import bounded
 from gradir.ir.text import counted
 from gradir.ir.validate import check
-from gradir.world.messages import Channel, exchanged
-from gradir.world.reading import RankFile, graph_in, read
-from gradir.world.words import span
 
 __all__ = ["Linked", "linked"]
 

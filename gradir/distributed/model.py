@@ -104,7 +104,7 @@ class Ranks(_Data, frozen=True, dict=True):
         Raises:
             ExportError: there is no such form.
         """
-        from gradir.world.words import rendered
+        from gradir.distributed.words import rendered
 
         return rendered(self, form)
 
