@@ -7,14 +7,13 @@ the same picture everywhere.
 from __future__ import annotations
 
 from collections import Counter
-from itertools import chain, compress
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
-from gradir.errors import ExportError
 from gradir.ir.cuts import stubs
-from gradir.ir.edges import edges_beside, edges_into, have_edges_beside
+from gradir.ir.edge_columns import EdgeColumns
 from gradir.ir.marks import SIGNS, left_out, lost_slots, overlay_mark, stands_for_several, status, times
 from gradir.ir.memo import Memo
 from gradir.ir.model import BESIDE as BESIDE_ROLES
@@ -29,7 +28,7 @@ from gradir_exporters._frames import frames, module_of
 from gradir_exporters._overlay_looks import overlay_legend, overlay_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from gradir.ir import Graph, Node, Scope
     from gradir_exporters._box_words import Legend
@@ -134,7 +133,10 @@ class Picture:
         self._options = options
         self._nodes = list(graph.nodes.values())
         self._keys = [f"n{number}" for number in range(len(graph.nodes))]
-        self._tails, self._other_kinds = _tails(graph.nodes)
+        self._edges = EdgeColumns(self._nodes)
+        self._kind_names = [*self._edges.kinds]
+        self._tails = [self._edges.sources(number) for number in range(len(self._nodes))]
+        self._other_kinds = {head for head, kind in zip(self._edges.target, self._edges.kind, strict=True) if kind}
         self._several = {
             number
             for number, node in enumerate(self._nodes)
@@ -225,8 +227,7 @@ class Picture:
 
     def _edge_lines(self) -> Iterator[Line]:
         keys, lengths = self._keys, self._lengths()
-        nodes, marked, several = self._nodes, self._marked, self._several
-        scopes = self._frames
+        marked, several, scopes = self._marked, self._several, self._frames
         nearness, nothing = Memo(_nearness), dict[int, int]()
         fans = {tail for tail, number in Counter(chain.from_iterable(self._tails)).items() if number >= _MANY}
         for head, (key, tails) in enumerate(zip(keys, steps("writing lines", self._tails), strict=True)):
@@ -236,7 +237,7 @@ class Picture:
             if marked or is_busy or has_several or head in self._other_kinds:
                 # What passes between two boxes of which one stands for several nodes is one line.
                 drawn: dict[tuple[int, str, int], int] = {}
-                for slot, (tail, kind) in enumerate(zip(tails, self._kinds(nodes[head]), strict=True)):
+                for slot, (tail, kind) in enumerate(zip(tails, self._kinds(head), strict=True)):
                     line = (tail, kind, -1 if head in several or tail in several else slot)
                     drawn[line] = drawn.get(line, 0) + 1
                 for (tail, kind, _), times in drawn.items():
@@ -270,12 +271,13 @@ class Picture:
         lengths = entry_lengths(self._nodes, self._tails)
         return past_saved(lengths, self._nodes, self._tails) if self._options.show_saved else lengths
 
-    def _kinds(self, node: Node) -> Iterator[str]:
-        """The kind of each edge into a node, as ``_tails`` has their tails."""
-        for edge in edges_into(node):
-            marked = self._marked and edge.input_nr >= 0
-            gone = marked and _is_gone(self._graph.nodes[edge.src], node, edge.input_nr)
-            yield "removed" if gone else edge.kind
+    def _kinds(self, head: int) -> Iterator[str]:
+        """The kind of each edge into a node."""
+        edges, nodes, names = self._edges, self._nodes, self._kind_names
+        for edge in range(edges.first[head], edges.first[head + 1]):
+            marked = self._marked and edges.slot[edge] >= 0
+            gone = marked and _is_gone(nodes[edges.source[edge]], nodes[head], edges.slot[edge])
+            yield "removed" if gone else names[edges.kind[edge]]
 
     def _idle_buffers(self) -> frozenset[int]:
         """The buffers and inputs that no edge touches: all they do is tell what a saved tensor is."""
@@ -294,30 +296,6 @@ class Picture:
                 yield key, box, "saved", 1, 1, FAR
                 if buffers and saved.origin is not None and saved.origin.id in buffers:
                     yield buffers[saved.origin.id], box, "buffer", 1, 1, FAR
-
-
-def _tails(nodes: Mapping[str, Node]) -> tuple[list[Sequence[int]], set[int]]:
-    """The numbers of the nodes that each node has edges from, and the nodes with edges of other kinds than data."""
-    numbers = dict(zip(nodes, range(len(nodes)), strict=True))
-    found: list[Sequence[int]] = []
-    others = set(compress(range(len(nodes)), have_edges_beside(nodes.values())))
-    unusual = {number for number, node in enumerate(nodes.values()) if node.kinds}
-    for number, node in enumerate(nodes.values()):
-        if not node.inputs and number not in others:
-            found.append(())
-            continue
-        tails = []
-        try:
-            for ref in node.inputs:
-                if ref is not None:
-                    tails.append(numbers[ref.id])  # noqa: PERF401 (a comprehension a node takes longer)
-            if number in others:
-                tails += [numbers[edge.src] for edge in edges_beside(node)]
-        except KeyError as error:
-            src = error.args[0]
-            raise ExportError(f"node {node.id!r} has an edge from {src!r}, which is not in the graph") from None
-        found.append(tails)
-    return found, others | unusual
 
 
 def _nearness(ends: tuple[str, str, bool]) -> int:

@@ -12,11 +12,11 @@ from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from gradir.ir.edge_columns import EdgeColumns
 from gradir.ir.marks import FOCUS, LEFT_OUT, OVERLAY, OVERLAYS
 from gradir.ir.memo import Memo, Table
 from gradir.ir.merged import MERGED
 from gradir.ir.order import postorder
-from gradir.passes.edge_columns import EdgeColumns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

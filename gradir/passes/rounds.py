@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from gradir.ir import Node
+    from gradir.ir.edge_columns import EdgeColumns
     from gradir.passes.blocks import NodeColumns
-    from gradir.passes.edge_columns import EdgeColumns
 
 __all__ = ["ACCUMULATOR", "OnceOptions", "OncePass", "Repeat", "equal_steps", "once", "repeats"]
 

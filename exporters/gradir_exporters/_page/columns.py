@@ -11,6 +11,7 @@ from operator import sub
 from typing import TYPE_CHECKING, Any, Final
 
 from gradir.ir import Scope
+from gradir.ir.edge_columns import EdgeColumns
 from gradir.ir.ids import function_prefix, split_ordinal
 from gradir.ir.marks import failure, status
 from gradir.ir.memo import Memo, Table
@@ -25,7 +26,7 @@ from gradir.passes.ladder import MOST_BOXES
 from gradir.passes.rounds import ACCUMULATOR
 from gradir.vocabulary import vocabulary_of
 from gradir_exporters._page.details import Facts
-from gradir_exporters._page.edges import edge_block, edge_columns, edge_statuses
+from gradir_exporters._page.edges import edge_block, edge_statuses
 from gradir_exporters._page.marks import change_records, channels, cut_records, node_statuses
 from gradir_exporters._page.repeats import EqualSteps, equal_layers
 from gradir_exporters._page.tables import column, steps
@@ -59,7 +60,7 @@ class Columns:
         self._graph, self._changes, self._had = graph, changes, had or {}
         self._nodes = list(graph.nodes.values())
         self._texts = Table([""])
-        self._edges = edge_columns(self._nodes)
+        self._edges = EdgeColumns(self._nodes)
         self.edges = len(self._edges.source)
         self.facts = Facts(self._nodes, self._edges.numbers)
         paths = [node.scope for node in self._nodes]

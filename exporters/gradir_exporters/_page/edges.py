@@ -5,35 +5,18 @@ from __future__ import annotations
 from operator import sub
 from typing import TYPE_CHECKING, Any
 
-from gradir.errors import ExportError
-from gradir.ir.edges import sources
-from gradir.ir.excerpt import excerpt
 from gradir.ir.marks import lost_slots, status
-from gradir.passes.edge_columns import EdgeColumns
 from gradir_exporters._page.tables import column
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from gradir.ir import Node
+    from gradir.ir.edge_columns import EdgeColumns
 
-__all__ = ["SAME", "edge_block", "edge_columns", "edge_statuses"]
+__all__ = ["SAME", "edge_block", "edge_statuses"]
 
 SAME, ADDED, REMOVED = range(3)
-
-
-def edge_columns(nodes: Sequence[Node]) -> EdgeColumns:
-    """The edges into some nodes.
-
-    Raises:
-        ExportError: one comes from a node that is not among them.
-    """
-    try:
-        return EdgeColumns(nodes)
-    except KeyError as error:
-        node = next(node for node in nodes if error.args[0] in sources(node))
-        src = excerpt(error.args[0])
-        raise ExportError(f"node {excerpt(node.id)} has an edge from {src}, which is not in the graph") from None
 
 
 def edge_block(edges: EdgeColumns, statuses: Sequence[int]) -> dict[str, Any]:

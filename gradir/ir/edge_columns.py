@@ -6,7 +6,9 @@ from copy import copy
 from itertools import accumulate, chain, repeat
 from typing import TYPE_CHECKING, Final
 
+from gradir.errors import ExportError
 from gradir.ir.edges import DATA, edges_beside, have_edges_beside
+from gradir.ir.excerpt import excerpt
 from gradir.ir.memo import Table
 
 if TYPE_CHECKING:
@@ -20,13 +22,14 @@ _NO_SLOT: Final = -1
 
 
 class EdgeColumns:
-    """The edges by consumer: those into node ``n`` are number ``first[n]`` to ``first[n + 1]``.
-
-    Raises:
-        KeyError: an edge comes from an id that none of the nodes has.
-    """
+    """The edges by consumer: those into node ``n`` are number ``first[n]`` to ``first[n + 1]``."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
+        """Read the edges into some nodes.
+
+        Raises:
+            ExportError: one comes from a node that is not among them.
+        """
         self.numbers = {node.id: number for number, node in enumerate(nodes)}
         self.counts: list[int] = []
         self.source: list[int] = []
@@ -37,13 +40,19 @@ class EdgeColumns:
         numbers, source, slots, outputs = self.numbers, self.source, self.slot, self.output
         before = 0
         for node, has_others in zip(nodes, have_edges_beside(nodes), strict=True):
-            for slot, ref in enumerate(node.inputs):
-                if ref is not None:
-                    source.append(numbers[ref.id])
-                    outputs.append(ref.output_nr)
-                    slots.append(slot)
-            if has_others or node.kinds:
-                self._read_others(node, len(source) - before)
+            try:
+                for slot, ref in enumerate(node.inputs):
+                    if ref is not None:
+                        source.append(numbers[ref.id])
+                        outputs.append(ref.output_nr)
+                        slots.append(slot)
+                if has_others or node.kinds:
+                    self._read_others(node, len(source) - before)
+            except KeyError as error:
+                src = excerpt(error.args[0])
+                raise ExportError(
+                    f"node {excerpt(node.id)} has an edge from {src}, which is not in the graph"
+                ) from None
             self.counts.append(len(source) - before)
             before = len(source)
         self.kind += [0] * (len(source) - len(self.kind))
