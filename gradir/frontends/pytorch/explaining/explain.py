@@ -15,7 +15,7 @@ from gradir.explanations.model import Cause, Explanation, Level, OfGraph, united
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Recorded, verdicts
 from gradir.frontends.pytorch.explaining.clearing import Clearing, Clearings
 from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
-from gradir.frontends.pytorch.explaining.failures import of_backward, of_forward
+from gradir.frontends.pytorch.explaining.failures import is_spent, of_backward, of_forward
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gradients_of
 from gradir.frontends.pytorch.explaining.graph_cuts import leavings
 from gradir.frontends.pytorch.explaining.hooks import Hooks
@@ -24,7 +24,6 @@ from gradir.frontends.pytorch.explaining.loose_ends import of_unused
 from gradir.frontends.pytorch.explaining.meant import is_own_of_torch
 from gradir.frontends.pytorch.explaining.overwritten import Overwrite, overwrites
 from gradir.frontends.pytorch.explaining.registered import foreign, replaced
-from gradir.frontends.pytorch.explaining.spent import is_spent
 from gradir.frontends.pytorch.explaining.subject import Subject
 from gradir.frontends.pytorch.explaining.terms import numbers_of, told_terms
 from gradir.frontends.pytorch.explaining.words import Words, called, few
