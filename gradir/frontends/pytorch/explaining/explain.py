@@ -20,12 +20,11 @@ from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gr
 from gradir.frontends.pytorch.explaining.graph_cuts import leavings
 from gradir.frontends.pytorch.explaining.hooks import Hooks
 from gradir.frontends.pytorch.explaining.kinds import EXPLICIT
-from gradir.frontends.pytorch.explaining.loose_ends import of_unused
 from gradir.frontends.pytorch.explaining.meant import is_own_of_torch
 from gradir.frontends.pytorch.explaining.overwritten import Overwrite, overwrites
 from gradir.frontends.pytorch.explaining.registered import foreign, replaced
 from gradir.frontends.pytorch.explaining.subject import Subject
-from gradir.frontends.pytorch.explaining.terms import numbers_of, told_terms
+from gradir.frontends.pytorch.explaining.terms import numbers_of, of_unused, told_terms
 from gradir.frontends.pytorch.explaining.words import Words, called, few
 from gradir.frontends.pytorch.private import ACCUMULATOR, DDP_SINK
 from gradir.frontends.pytorch.reading.assemble import LiveGraph

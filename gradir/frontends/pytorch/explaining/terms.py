@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import torch
 
-from gradir.explanations.model import Term
-from gradir.frontends.pytorch.explaining.words import called, lines_of
+from gradir.explanations.model import Cause, Level, Term
+from gradir.frontends.pytorch.explaining.words import Words, called, lines_of
 from gradir.frontends.pytorch.recording.flow import Flow, is_number
 from gradir.frontends.pytorch.recording.operands import SCALES, SUMS, plain_name
 from gradir.frontends.pytorch.recording.sources import ShownLines
-from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Read, Step, Value
 
-__all__ = ["numbers_of", "terms_of", "told_terms"]
+if TYPE_CHECKING:
+    from gradir.frontends.pytorch.explaining.cuts import Flowing
+
+__all__ = ["numbers_of", "of_unused", "terms_of", "told_terms"]
 
 Number: TypeAlias = "float | Literal['nan', 'inf', '-inf']"
+
+_MOST_TOLD: Final = 3
+
+_MOST_KEPT: Final = _MOST_TOLD + 1
+"""How many ends are kept of each value: one more than are told, so that it is known whether there are others."""
 
 
 def terms_of(flow: Flow, values: Iterable[Value]) -> Iterator[Value]:
@@ -71,3 +79,69 @@ def _number(value: float) -> Number:
 def _is_sum(step: Step) -> bool:
     name = plain_name(step.func)
     return name in SUMS or (name in SCALES and len(step.inputs) == 1)
+
+
+def of_unused(words: Words, flowing: Flowing, level: Level, leaves: Mapping[str, Value]) -> Iterator[Cause]:
+    """Why nothing that was captured is computed of ``leaves``, a cause for those that the same is computed of."""
+    ends = loose_ends(words.flow, flowing) if leaves else {}
+    groups: dict[tuple[int, ...], list[str]] = {}
+    for name, leaf in leaves.items():
+        groups.setdefault(ends.get(leaf, ()), []).append(name)
+    read = {taken.value for taken in _taken(words.flow, flowing)} if any(groups) else set[Value]()
+    for numbers, names in groups.items():
+        place = words.flow.steps[numbers[0]].place if numbers else None
+        yield words.cause("unused", level, "", names, place, detail=_told(words, numbers, read))
+
+
+def _told(words: Words, numbers: tuple[int, ...], read: Set[Value]) -> str:
+    """What the last steps made, as the detail of a cause; of ``read`` the numbers go on."""
+    if not numbers:
+        return ""
+    made = [*dict.fromkeys(words.made_as(_first_named(words.flow, number)) for number in numbers[:_MOST_TOLD])]
+    others = " and others" if len(numbers) > _MOST_TOLD else ""
+    is_one = len(made) == 1 and not others
+    listed = f"{', '.join(made)}{others} {'is' if is_one else 'are'}"
+    if any(value in read for number in numbers for value in _made_by(words.flow, number)):
+        return f"{listed}, and {'its' if is_one else 'their'} numbers go on without a gradient"
+    return f"{listed}, and {'goes' if is_one else 'go'} no further"
+
+
+def loose_ends(flow: Flow, flowing: Flowing) -> dict[Value, tuple[int, ...]]:
+    """By leaf, the newest of the last steps that a gradient would come from, if anything captured were made of them.
+
+    A step is the last where nothing that carries a gradient takes what it made. Those are left out of which what was
+    captured is made.
+    """
+    ends: dict[Value, tuple[int, ...]] = {}
+    for number in range(len(flow.steps) - 1, -1, -1):
+        outputs = _made_by(flow, number)
+        after = {end for output in outputs for end in ends.pop(output, ())}
+        carries = any(output in flowing.carrying or flowing.should_carry(output) for output in outputs)
+        # What torch keeps for the derivative of an operation is no result of the program.
+        if not carries or outputs[0] in flowing.saved or not flowing.wanted.isdisjoint(outputs):
+            continue
+        newest = tuple(sorted(after or {number}, reverse=True)[:_MOST_KEPT])
+        for read in (read for read in flowing.sources(outputs[0]) if read.carries):
+            taken = flowing.root(read.value) if read.is_leaf else read.value
+            known = ends.get(taken, ())
+            ends[taken] = newest if not known else tuple(sorted({*known, *newest}, reverse=True)[:_MOST_KEPT])
+    return ends
+
+
+def _first_named(flow: Flow, number: int) -> Value:
+    """The first result of a step that was in a variable, or else its first."""
+    values = _made_by(flow, number)
+    return next((value for value in values if value in flow.variables), values[0])
+
+
+def _taken(flow: Flow, flowing: Flowing) -> Iterator[Read]:
+    """What operations take, what functions turn into numbers, and what is assigned to a ``.data``."""
+    for number, step in enumerate(flow.steps):
+        if Value(number, 0) not in flowing.saved:
+            yield from step.inputs
+    for found in (*flow.exits, *flow.exchanges):
+        yield from found.reads
+
+
+def _made_by(flow: Flow, number: int) -> list[Value]:
+    return [Value(number, output) for output in range(len(flow.steps[number].outputs))]
