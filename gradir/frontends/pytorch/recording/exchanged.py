@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from msgspec.structs import replace
+from torch import distributed
 
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch.reading.attributes import device_name
-from gradir.frontends.pytorch.reading.distributed import Groups
-from gradir.frontends.pytorch.reading.ranks import rank_of
-from gradir.frontends.pytorch.reading.tensors import Modules, modules_below
+from gradir.frontends.pytorch.reading.distributed import Groups, forms_of_sharded, mesh_of_tensor
+from gradir.frontends.pytorch.reading.metadata import shape_of
+from gradir.frontends.pytorch.reading.tensors import Modules, held_by, modules_below
 from gradir.frontends.pytorch.recording.exchange import Exchange, ExchangeMode
 from gradir.frontends.pytorch.recording.timelines import Frame, Timeline, path_of
-from gradir.ir import Graph
+from gradir.frontends.texts import plain_text
+from gradir.ir import Graph, Rank
+from gradir.ir.model import Shape
 from gradir.spec import own_error
 
 if TYPE_CHECKING:
@@ -96,3 +99,49 @@ def _dry(exchanges: Mapping[Timeline, Exchange]) -> Iterator[None]:
     exchange = next(iter(exchanges.values()))
     with ExchangeMode(exchange, sends=False):
         yield
+
+
+def rank_of(groups: Groups, modules: Modules, device: str) -> Rank | None:
+    """Which process it is that trains these modules on a kind of device; ``None`` where there are no others.
+
+    ``groups`` are those that were met in a graph and in what was exchanged.
+    """
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return None
+    rank = distributed.get_rank()
+    members = {label: tuple(distributed.get_process_group_ranks(group)) for label, group in groups.met.items()}
+    parts = dict(_parts(modules))
+    coordinates = {label: members[label].index(rank) for label in groups.dimensions()}
+    for tensor in parts.values():
+        coordinates.update(_coordinates(mesh_of_tensor(tensor)))
+    return Rank(
+        rank,
+        distributed.get_world_size(),
+        device,
+        plain_text(distributed.get_backend()),
+        coordinates,
+        members,
+        dict(_local_shapes(parts)),
+    )
+
+
+def _parts(modules: Modules) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of modules that several processes hold together, by name, in the form between steps."""
+    kept = {id(form): forms[-1] for forms in forms_of_sharded(modules.paths) for form in forms}
+    for tensor, names, _, _ in modules.owned:
+        part = kept.get(id(tensor), tensor)
+        if mesh_of_tensor(part) is not None:
+            yield names[0], part
+
+
+def _local_shapes(parts: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, Shape]]:
+    for name, tensor in parts.items():
+        shape = shape_of(held_by(tensor))
+        if shape is not None:
+            yield name, shape
+
+
+def _coordinates(mesh: Any) -> dict[str, int]:
+    """Where this process is in the dimensions of a mesh that have names."""
+    place = mesh.get_coordinate()
+    return {} if place is None else dict(zip(mesh.mesh_dim_names or (), map(int, place), strict=False))
