@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import torch
 from msgspec.structs import replace
@@ -17,7 +17,6 @@ from gradir.frontends.pytorch.reading.anatomy import Anatomies, Anatomy
 from gradir.frontends.pytorch.reading.distributed import Groups
 from gradir.frontends.pytorch.reading.metadata import MetadataReader, dtype_name, layout_name
 from gradir.frontends.pytorch.reading.outputs import Captured
-from gradir.frontends.pytorch.reading.recorded import NotedSources
 from gradir.frontends.pytorch.reading.saved import SavedReader
 from gradir.frontends.pytorch.reading.symbols import Symbols
 from gradir.frontends.pytorch.reading.tensors import (
@@ -26,12 +25,12 @@ from gradir.frontends.pytorch.reading.tensors import (
     TensorNodes,
 )
 from gradir.frontends.pytorch.reading.walk import GradFn, Walk
-from gradir.ir import AttrValue, Node, Ref, TensorMeta
+from gradir.ir import AttrValue, Node, Ref, Source, TensorMeta
 from gradir.ir.frozen import NOTHING, frozen
 from gradir.ir.ids import IdAllocator
 from gradir.progress import stage
 
-__all__ = ["Assembly"]
+__all__ = ["Assembly", "NotedSources"]
 
 _DERIVATIVE: Final = re.compile(r"BackwardBackward\d*$")
 """The grad_fns of derivatives, of which torch computes only those that are needed."""
@@ -269,3 +268,15 @@ class Assembly:
             for number in range(len(output_metadata(fn)))
             if (fn, number) not in taken
         ]
+
+
+class NotedSources(Protocol):
+    """The source lines that were noted, by autograd sequence number."""
+
+    def source(self, number: int) -> Source | None:
+        """Where the node of this number was made."""
+        ...
+
+    def variable(self, number: int) -> str | None:
+        """The variable that was assigned the result of the node of this number."""
+        ...
