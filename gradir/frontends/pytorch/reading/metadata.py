@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, Final
@@ -15,9 +16,14 @@ from gradir.frontends.texts import plain_text
 from gradir.ir import TensorMeta
 from gradir.ir.frozen import NOTHING
 
-__all__ = ["MetadataReader", "dtype_name", "layout_name", "shape_of"]
+__all__ = ["MetadataReader", "Symbols", "dtype_name", "layout_name", "shape_of"]
 
 _JAGGED: Final = "jagged"
+
+_of_tensor: Final = attrgetter("dtype", "shape", "device", "layout")
+
+_RAGGED: Final = re.compile(r"\bj\d+\b")
+"""A size of a jagged tensor, which torch numbers through the whole process; it may have a factor, as in ``2*j1``."""
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -106,8 +112,24 @@ class MetadataReader:
         return TensorMeta(dtype_name(owner.dtype), shape_of(owner, self._symbols), device_name(owner.device), layout)
 
 
-_of_tensor: Final = attrgetter("dtype", "shape", "device", "layout")
-
-
 def _layout_of_output(entry: Any) -> str:
     return _JAGGED if entry.is_nested_tensor and not entry.is_cpp_nested_tensor else "strided"
+
+
+class Symbols:
+    """Numbers the ragged sizes of one graph from 1, in the order in which they are met."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+
+    def __call__(self, size: object) -> str:
+        """The text of a symbolic size.
+
+        >>> symbols = Symbols()
+        >>> symbols("j7"), symbols("2*j3"), symbols("j7"), symbols("s0")
+        ('j1', '2*j2', 'j1', 's0')
+        """
+        return _RAGGED.sub(self._name, str(size))
+
+    def _name(self, match: re.Match[str]) -> str:
+        return self._known.setdefault(match[0], f"j{len(self._known) + 1}")

@@ -15,10 +15,9 @@ from msgspec.structs import replace
 from gradir.frontends.pytorch.private import output_metadata, sequence_number
 from gradir.frontends.pytorch.reading.anatomy import Anatomies, Anatomy
 from gradir.frontends.pytorch.reading.distributed import Groups
-from gradir.frontends.pytorch.reading.metadata import MetadataReader, dtype_name, layout_name
+from gradir.frontends.pytorch.reading.metadata import MetadataReader, Symbols, dtype_name, layout_name
 from gradir.frontends.pytorch.reading.outputs import Captured
 from gradir.frontends.pytorch.reading.saved import SavedReader
-from gradir.frontends.pytorch.reading.symbols import Symbols
 from gradir.frontends.pytorch.reading.tensors import (
     NamedTensors,
     Owned,

@@ -10,8 +10,7 @@ from torch import nn
 
 from gradir.frontends.pytorch.private import READS_A_NUMBER
 from gradir.frontends.pytorch.reading.attributes import plain_value
-from gradir.frontends.pytorch.reading.metadata import MetadataReader
-from gradir.frontends.pytorch.reading.symbols import Symbols
+from gradir.frontends.pytorch.reading.metadata import MetadataReader, Symbols
 from gradir.frontends.pytorch.reading.tensors import NamedTensors
 from gradir.frontends.pytorch.recording.compiled import CompiledPart
 from gradir.frontends.pytorch.recording.flow import Flow
