@@ -1,4 +1,4 @@
-"""Why an operation of a forward raised, or its backward does."""
+"""Why an operation of a forward raised, or its backward does, as where another one has freed the graph."""
 
 from __future__ import annotations
 

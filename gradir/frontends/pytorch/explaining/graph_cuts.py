@@ -1,4 +1,4 @@
-"""The stops of a flow as cuts of the graph that was captured."""
+"""The stops of a flow as cuts of the graph that was captured: whose value is cut, and where it enters again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The summands of a loss."""
+"""The summands of a loss, and what is computed of the parameters and was never added to one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names and shapes of what torch reports about tensors."""
+"""Names and shapes of what torch reports about tensors, and names of symbolic sizes."""
 
 from __future__ import annotations
 

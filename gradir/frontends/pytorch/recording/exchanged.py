@@ -1,4 +1,4 @@
-"""What a recording knows of the messages among processes, beside the graphs that are captured of it."""
+"""What a recording knows of its process among others and of their messages, beside the graphs captured of it."""
 
 from __future__ import annotations
 
