@@ -12,7 +12,7 @@ from typing import Any
 
 import networkx as nx
 import pytest
-from gradir_exporters._page.columns import ACCUMULATES, FAILED, OPAQUE, OUTPUT, REARRANGES, ROLES, Columns, whole_tree
+from gradir_exporters._page.columns import ACCUMULATES, FAILED, OPAQUE, OUTPUT, REARRANGES, ROLES, Columns
 from gradir_exporters.html import HtmlExporter, HtmlOptions
 from hostile_texts import HOSTILE_TEXTS, graph_of
 from hypothesis import HealthCheck, given, settings
@@ -28,6 +28,7 @@ from gradir.ir import Builder, Cut, Graph, Node, Producer, Ref, Scope, Source, T
 from gradir.ir.edges import edges_into
 from gradir.ir.marks import LOST, OVERLAY, STATUS
 from gradir.ir.merged import bytes_told
+from gradir.ir.module_tree import whole_tree
 from gradir.ir.saved import SavedBytes
 from gradir.ir.text import size_text, tensor_text, value_text
 from gradir.overlays import Channel, Overlay

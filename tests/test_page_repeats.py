@@ -6,12 +6,13 @@ from collections.abc import Collection
 
 import pytest
 from browser import Browser
-from gradir_exporters._page.columns import Columns, whole_tree
+from gradir_exporters._page.columns import Columns
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gradir.ir import Builder, Graph, TensorMeta
+from gradir.ir.module_tree import whole_tree
 from gradir.passes.blocks import Blocks
 from gradir.passes.ladder import readable
 from gradir.passes.rounds import once

@@ -7,10 +7,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import prod
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gradir.ir.ids import numbered, whole_name
 from gradir.ir.model import Node, Scope, bounded
+
+if TYPE_CHECKING:
+    from gradir.ir.graph import Graph
 
 __all__ = [
     "DEEPEST",
@@ -26,6 +29,7 @@ __all__ = [
     "split_path",
     "step_around",
     "upwards",
+    "whole_tree",
     "without_steps",
 ]
 
@@ -316,3 +320,22 @@ def _preorder(tops: list[int], below: list[list[int]]) -> list[int]:
         order.append(row)
         stack.extend(reversed(below[row]))
     return order
+
+
+def whole_tree(graph: Graph) -> ModuleTree:
+    """The modules, the root first and each after the one that it lies in, which is the next one up of its path.
+
+    >>> from gradir.ir import Graph, Node
+    >>> tree = whole_tree(Graph.of([Node("f:1", scope="a.b")], [Scope("c")]))
+    >>> tree.names, tree.parents
+    (['', 'c', 'a', 'b'], [-1, 0, 0, 2])
+    """
+    scopes = {"": graph.scopes.get("", Scope("")), **graph.scopes}
+    named = [*[node.scope for node in graph.nodes.values()], *[cut.scope for cut in graph.cuts]]
+    for path in dict.fromkeys([*graph.scopes, *named]):
+        for above in upwards(path):
+            if above not in scopes:
+                scopes[above] = Scope(above)
+            elif above != path:
+                break
+    return ModuleTree(scopes.values())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, NamedTuple
 
@@ -14,8 +13,8 @@ from gradir.ir.cuts import renamed_collectives, renamed_cuts
 from gradir.ir.edges import rewired
 from gradir.ir.ids import claim, encode_component, numbered, renamed
 from gradir.ir.marks import CARRIED, TIMES, times, together
-from gradir.ir.memo import Table
 from gradir.ir.merged import counted
+from gradir.ir.module_tree import ModuleTree, whole_tree
 from gradir.ir.saved import owner, whole_number
 from gradir.ir.totals import bounded
 from gradir.options import Options
@@ -23,16 +22,16 @@ from gradir.passes.blocks import OUTSIDE, Blocks, node_columns
 from gradir.passes.wiring import with_slots
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from gradir.ir import AttrValue
 
-__all__ = ["Block", "Rolled", "RollupOptions", "RollupPass", "Stack", "rollup"]
+__all__ = ["DEEPEST_LAYERS", "Rolled", "RollupOptions", "RollupPass", "Stack", "layers", "rollup"]
 
 _COUNTS: Final = ("calls", "own", "total", "trainable")
 
-# A module that lies deeper is not looked into.
-_DEEPEST: Final = 16
+DEEPEST_LAYERS: Final = 16
+"""A module that lies deeper is not looked into."""
 
 
 class RollupOptions(Options, frozen=True, kw_only=True):
@@ -87,25 +86,14 @@ def rollup(graph: Graph) -> Graph:
     >>> dict(rolled.nodes["layers.0-11/tanh:1"].ext)
     {'times': 12, 'carried_inputs': (0,)}
     """
-    deepest = max((node.scope.count(".") + 1 for node in graph.nodes.values() if node.scope), default=0)
     with paused_gc():
-        for level in reversed(range(min(deepest, _DEEPEST))):
-            found = _stacks(graph, level)
+        tree = whole_tree(graph)
+        for level in range(min(max(tree.levels), DEEPEST_LAYERS), 0, -1):
+            found, paths = _stacks(graph, tree, level)
             if found:
-                graph = Rolled(graph, found, block_reader(level)).graph()
+                graph = Rolled(graph, found, paths).graph()
+                tree = whole_tree(graph)
     return graph
-
-
-class Block(NamedTuple):
-    """A module whose name ends in a number: what its path begins with, and the number."""
-
-    before: str
-    number: int
-
-    @property
-    def path(self) -> str:
-        """The path of the module."""
-        return f"{self.before}{self.number}"
 
 
 class Stack(NamedTuple):
@@ -116,83 +104,85 @@ class Stack(NamedTuple):
     side.
     """
 
-    first: Block
     before: str
     path: str
     blocks: list[list[str]]
     carried: dict[int, list[int]]
 
 
-def block_reader(level: int) -> Callable[[str], Block | None]:
-    """What tells the block of a scope, where the path's component number ``level`` is the block's own.
+class Layers(NamedTuple):
+    """Entries of lists, by their numbers as modules: which one follows another, pair by pair along each list.
 
-    >>> block_reader(1)("layers.3.attn"), block_reader(0)("layers.3.attn")
-    (Block(before='layers.', number=3), None)
-    >>> block_reader(0)("layers_3.attn")
-    Block(before='layers_', number=3)
+    ``of`` has by module the entry that it is in, and ``below`` its path there.
     """
 
-    @cache
-    def block_of(scope: str) -> Block | None:
-        parts = scope.split(".", level + 1)
-        found = numbered(parts[level]) if len(parts) > level else None
-        if found is None:
-            return None
-        list_, number = found
-        return Block(".".join([*parts[:level], list_]), number)
-
-    return block_of
+    after: dict[int, int]
+    of: list[int]
+    below: list[str]
 
 
-def _stacks(graph: Graph, level: int) -> list[Stack]:
-    """The stacks of at least two blocks on a level of the module tree, as long as they can be."""
-    block_of = block_reader(level)
-    scopes = [node.scope for node in graph.nodes.values()]
-    numbers: Table[Block] = Table()
-    own = [OUTSIDE if (block := block_of(scope)) is None else numbers[block] for scope in scopes]
+def layers(tree: ModuleTree, level: int) -> Layers | None:
+    """The modules on a level of the tree that are entries of a list, where any follows another."""
+    entries = {
+        place: (tree.parents[place], *found)
+        for place, at in enumerate(tree.levels)
+        if at == level and (found := numbered(tree.names[place]))
+    }
     after = {
-        numbers[one]: numbers[other]
-        for one, other in pairwise(sorted(numbers))
-        if other == (one.before, one.number + 1)
+        one: other
+        for one, other in pairwise(sorted(entries, key=entries.__getitem__))
+        if (*entries[one][:2], entries[one][2] + 1) == entries[other]
     }
     if not after:
-        return []
-    known, ids, found = [*numbers], [*graph.nodes], list[Stack]()
-    places = [
-        scope[len(known[block].path) :] if block != OUTSIDE else "" for scope, block in zip(scopes, own, strict=True)
-    ]
-    blocks = Blocks(node_columns(graph), places, own, after)
-    for run in blocks.runs():
-        first = known[run[0]]
+        return None
+    of, below = [place if place in entries else OUTSIDE for place in range(len(tree.scopes))], [""] * len(tree.scopes)
+    for place, parent in enumerate(tree.parents):
+        if of[place] == OUTSIDE and parent != OUTSIDE and of[parent] != OUTSIDE:
+            of[place] = of[parent]
+            below[place] = f"{below[parent]}.{tree.names[place]}"
+    return Layers(after, of, below)
+
+
+def _stacks(graph: Graph, tree: ModuleTree, level: int) -> tuple[list[Stack], dict[str, str]]:
+    """The stacks of at least two layers on a level of the tree, and where each module in one of them is then."""
+    known, found, paths = layers(tree, level), list[Stack](), dict[str, str]()
+    if known is None:
+        return found, paths
+    scopes, ids = [tree.place(node.scope) for node in graph.nodes.values()], [*graph.nodes]
+    places, own = [known.below[scope] for scope in scopes], [known.of[scope] for scope in scopes]
+    blocks = Blocks(node_columns(graph), places, own, known.after)
+    stack_of: dict[int, str] = {}
+    # Alphabetically by list, so that modules which the scope table lacks enter it in an order of their own.
+    for run in sorted(blocks.runs(), key=lambda run: tree.scopes[run[0]].path.rstrip("0123456789")):
         if carried := blocks.carried(run):
-            path = f"{first.path}-{first.number + len(run) - 1}"
+            first, (_, last) = tree.scopes[run[0]].path, numbered(tree.names[run[-1]]) or ("", 0)
             members = [[ids[number] for number in blocks.members[block]] for block in run]
-            found.append(Stack(first, first.path, path, members, carried))
-    return found
+            found.append(Stack(first, f"{first}-{last}", members, carried))
+            stack_of.update(dict.fromkeys(run, found[-1].path))
+    for scope, own_layer, below in zip(tree.scopes, known.of, known.below, strict=True):
+        if own_layer in stack_of:
+            paths[scope.path] = stack_of[own_layer] + below
+    return found, paths
 
 
 class Rolled:
     """A graph with some stacks rolled up.
 
-    ``block_of`` tells the block of a scope, and ``module_of`` the module of a node, where modules of gone nodes stay.
+    ``paths`` has the new path of each module that is in a stack, and ``module_of`` the module of a node, where modules
+    of gone nodes stay.
     """
 
     def __init__(
         self,
         graph: Graph,
         stacks: Sequence[Stack],
-        block_of: Callable[[str], Block | None],
+        paths: Mapping[str, str],
         module_of: Callable[[Node], str] | None = None,
     ) -> None:
         self._graph = graph
         self._found = stacks
-        self._block_of = block_of
+        self._paths = paths
         self._module_of = module_of
-        self._stack_of = {
-            Block(stack.first.before, stack.first.number + step): stack
-            for stack in stacks
-            for step in range(len(stack.blocks))
-        }
         self._gone = {
             key: first
             for stack in stacks
@@ -268,12 +258,7 @@ class Rolled:
     def _scopes(self) -> dict[str, Scope]:
         scopes: dict[str, Scope] = {}
         for scope in self._graph.scopes.values():
-            block = self._block_of(scope.path)
-            stack = None if block is None else self._stack_of.get(block)
-            if block is None or stack is None:
-                scopes[scope.path] = scope
-                continue
-            path = renamed(scope.path, block.path, stack.path)
+            path = self._paths.get(scope.path, scope.path)
             scopes[path] = (
                 _together(scopes[path], scope) if path in scopes else msgspec.structs.replace(scope, path=path)
             )

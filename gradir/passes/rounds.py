@@ -15,7 +15,7 @@ from gradir.ir.memo import Table
 from gradir.ir.module_tree import common_path, module_of, upwards
 from gradir.options import Options
 from gradir.passes.blocks import OUTSIDE, Blocks, node_columns
-from gradir.passes.rollup import Block, Rolled, Stack
+from gradir.passes.rollup import Rolled, Stack
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _stacks(graph: Graph, blocks: Blocks, runs: Sequence[Sequence[int]]) -> list
         while path in taken:
             path = f"{wanted} ({sum(other.startswith(wanted) for other in taken) + 1})"
         taken.add(path)
-        found.append(Stack(Block(path, 0), before, path, steps, carried))
+        found.append(Stack(before, path, steps, carried))
     return found
 
 
@@ -242,7 +242,7 @@ def _crossing(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:
 
 
 def _rolled(graph: Graph, found: Sequence[Stack]) -> Graph:
-    rolled = Rolled(graph, found, lambda _: None, module_of).graph()
+    rolled = Rolled(graph, found, {}, module_of).graph()
     scopes, nodes = dict(rolled.scopes), dict(rolled.nodes)
     for stack in found:
         scopes[stack.path] = Scope(stack.path, detail="each feeds the next" if stack.carried else "side by side")

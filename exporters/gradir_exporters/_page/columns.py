@@ -10,14 +10,13 @@ from itertools import pairwise, repeat
 from operator import sub
 from typing import TYPE_CHECKING, Any, Final
 
-from gradir.ir import Scope
 from gradir.ir.edge_columns import EdgeColumns
 from gradir.ir.ids import function_prefix, split_ordinal
 from gradir.ir.marks import failure, status
 from gradir.ir.memo import Memo, Table
 from gradir.ir.merged import bytes_told
 from gradir.ir.model import first_known
-from gradir.ir.module_tree import OUTSIDE, ModuleTree, class_text, upwards
+from gradir.ir.module_tree import OUTSIDE, class_text, whole_tree
 from gradir.ir.saved import SavedBytes
 from gradir.ir.text import size_text
 from gradir.ir.totals import bounded
@@ -36,8 +35,9 @@ if TYPE_CHECKING:
 
     from gradir.ir import Graph, TensorMeta
     from gradir.ir.marks import ListedChange
+    from gradir.ir.module_tree import ModuleTree
 
-__all__ = ["Columns", "whole_tree"]
+__all__ = ["Columns"]
 
 ROLES: Final = ("function", "leaf", "parameter", "buffer", "input", "constant", "output")
 """The roles that a page knows, as in viewer/src/data/model.ts; any other has the number after the last."""
@@ -241,25 +241,6 @@ def _ordinal(text: str) -> int:
     """The ordinal that a text is, 0 where it is none."""
     head, ordinal = split_ordinal(f":{text}")
     return ordinal if head == ":" else 0
-
-
-def whole_tree(graph: Graph) -> ModuleTree:
-    """The modules, the root first and each after the one that it lies in, which is the next one up of its path.
-
-    >>> from gradir.ir import Graph, Node
-    >>> tree = whole_tree(Graph.of([Node("f:1", scope="a.b")], [Scope("c")]))
-    >>> tree.names, tree.parents
-    (['', 'c', 'a', 'b'], [-1, 0, 0, 2])
-    """
-    scopes = {"": graph.scopes.get("", Scope("")), **graph.scopes}
-    named = [*[node.scope for node in graph.nodes.values()], *[cut.scope for cut in graph.cuts]]
-    for path in dict.fromkeys([*graph.scopes, *named]):
-        for above in upwards(path):
-            if above not in scopes:
-                scopes[above] = Scope(above)
-            elif above != path:
-                break
-    return ModuleTree(scopes.values())
 
 
 def with_those_below(tree: ModuleTree, own: Sequence[int]) -> list[int]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from gradir.ir.ids import numbered, without_indices
+from gradir.ir.ids import without_indices
 from gradir.ir.memo import Table
 from gradir.passes.blocks import OUTSIDE, Blocks
+from gradir.passes.rollup import DEEPEST_LAYERS, layers
 from gradir.passes.rounds import equal_steps
 
 if TYPE_CHECKING:
@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from gradir.passes.blocks import NodeColumns
 
 __all__ = ["EqualSteps", "StepModule", "equal_layers"]
-
-_DEEPEST: Final = 16
-
-_Entry = tuple[int, str, int]
 
 
 class StepModule(NamedTuple):
@@ -111,15 +107,11 @@ def _common(tree: ModuleTree, scopes: set[int]) -> int:
 def equal_layers(tree: ModuleTree, scopes: Sequence[int], columns: NodeColumns) -> tuple[list[int], list[int]]:
     """By module and by node the one of the first layer that stands for it, or itself."""
     first, nodes = [*range(len(tree.scopes))], [*range(len(scopes))]
-    for level in range(1, min(max(tree.levels), _DEEPEST) + 1):
-        there = (place for place, at in enumerate(tree.levels) if at == level)
-        entries = {place: found for place in there if (found := _entry(tree, place))}
-        layers = sorted(entries, key=entries.__getitem__)
-        after = {one: other for one, other in pairwise(layers) if _is_next(entries[one], entries[other])}
-        if not after:
+    for level in range(1, min(max(tree.levels), DEEPEST_LAYERS) + 1):
+        known = layers(tree, level)
+        if known is None:
             continue
-        layer_of, below = _insides(tree, layers)
-        blocks = Blocks(columns, [below[scope] for scope in scopes], [layer_of[scope] for scope in scopes], after)
+        blocks = Blocks(columns, [known.below[scope] for scope in scopes], [known.of[at] for at in scopes], known.after)
         # What stands for a node of an outer layer may lie in an inner one.
         stands = [*range(len(nodes))]
         for run in blocks.runs():
@@ -129,28 +121,6 @@ def equal_layers(tree: ModuleTree, scopes: Sequence[int], columns: NodeColumns) 
                     stands[number] = equal
         nodes = [stands[number] for number in nodes]
     return _all_modules(tree, first), nodes
-
-
-def _entry(tree: ModuleTree, place: int) -> _Entry | None:
-    """The list that a module is an entry of, by the module that holds it and the name, and the index."""
-    found = numbered(tree.names[place])
-    return None if found is None else (tree.parents[place], *found)
-
-
-def _is_next(one: _Entry, other: _Entry) -> bool:
-    return (*one[:2], one[2] + 1) == other
-
-
-def _insides(tree: ModuleTree, layers: Sequence[int]) -> tuple[list[int], list[str]]:
-    """By module the layer that it is in, and its path there."""
-    layer_of, below = [OUTSIDE] * len(tree.scopes), [""] * len(tree.scopes)
-    for layer in layers:
-        layer_of[layer] = layer
-    for place, parent in enumerate(tree.parents):
-        if layer_of[place] == OUTSIDE and parent != OUTSIDE and layer_of[parent] != OUTSIDE:
-            layer_of[place] = layer_of[parent]
-            below[place] = f"{below[parent]}.{tree.names[place]}"
-    return layer_of, below
 
 
 def _all_modules(tree: ModuleTree, first: Sequence[int]) -> list[int]:
