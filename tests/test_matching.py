@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -20,11 +20,12 @@ from strategies import graphs
 
 from gradir.diffs.matching import Matching, Rename, edit_cost, match, search
 from gradir.diffs.matching.costs import Costs
-from gradir.diffs.matching.numbered import FREE, NOTHING, Labels, NumberedGraph
+from gradir.diffs.matching.numbered import FREE, NOTHING, NumberedGraph
 from gradir.diffs.matching.pairing import cheaper_pieces
 from gradir.diffs.matching.renames import Naming
 from gradir.diffs.sequences import Gap, align, common_subsequence, increasing
 from gradir.ir import Graph, Node, Ref, Saved, Source, TensorMeta
+from gradir.ir.memo import Table
 
 BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "matching.py"
 META = (TensorMeta("float32", (2, 4)),)
@@ -106,7 +107,7 @@ def test_many_edits_at_once_are_found(seed: int) -> None:
 def test_no_script_costs_less_than_the_bound(edits: list[str]) -> None:
     for seed in range(8):
         made = script(plan(120, seed), edits, seed)
-        labels = Labels()
+        labels: Table[Hashable] = Table()
         costs = Costs(NumberedGraph(made.before, labels), NumberedGraph(made.after, labels))
         assert costs.least() <= match(made.before, made.after).cost <= made.cost * 1.1
 
@@ -123,7 +124,7 @@ def test_what_is_near_the_bound_is_not_searched_for_again(monkeypatch: pytest.Mo
 
 def test_what_a_matching_costs_follows_from_what_another_costs() -> None:
     made = script(plan(300, 5), ["delete layer", "rewire", "widen"], 5)
-    labels = Labels()
+    labels: Table[Hashable] = Table()
     before, after = NumberedGraph(made.before, labels), NumberedGraph(made.after, labels)
     costs = Costs(before, after)
     true = [after.index[made.truth[key]] if key in made.truth else FREE for key in before.ids] + [NOTHING]

@@ -13,6 +13,7 @@ from gradir.ir import Node, Ref, Saved
 from gradir.ir.edges import references
 from gradir.ir.fields import fields_of, records_in
 from gradir.ir.ids import split_id, split_last
+from gradir.ir.memo import Table
 from gradir.ir.model import BESIDE
 from gradir.ir.order import postorder
 
@@ -25,7 +26,6 @@ __all__ = [
     "NOTHING",
     "TENSOR",
     "TIGHT_FIRST",
-    "Labels",
     "Level",
     "NumberedGraph",
     "Surroundings",
@@ -44,19 +44,6 @@ TENSOR: Final = "\0"
 
 _LOOSE: Final = frozenset({"role", "op"})
 _BLANK: Final = Node("")
-
-
-class Labels(dict[Hashable, int]):
-    """Numbers for values: equal values get one number, in the order in which they are first met.
-
-    >>> labels = Labels()
-    >>> labels["relu"], labels["add"], labels["relu"]
-    (0, 1, 0)
-    """
-
-    def __missing__(self, value: Hashable) -> int:
-        number = self[value] = len(self)
-        return number
 
 
 class Odd(NamedTuple):
@@ -78,7 +65,7 @@ class NumberedGraph:
     are saved; ``above`` is its reverse.
     """
 
-    def __init__(self, graph: Graph, labels: Labels) -> None:
+    def __init__(self, graph: Graph, labels: Table[Hashable]) -> None:
         self.labels = labels
         self.nodes: list[Node] = list(graph.nodes.values())
         self.ids = list(graph.nodes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +15,6 @@ from gradir.diffs.matching.numbered import (
     LOOSE_FIRST,
     NOTHING,
     TIGHT_FIRST,
-    Labels,
     Level,
     NumberedGraph,
     Surroundings,
@@ -24,6 +23,7 @@ from gradir.diffs.matching.pairing import Pairing, cheaper_pieces
 from gradir.diffs.matching.renames import Rename
 from gradir.diffs.sequences import Gap, align, gaps_between, increasing
 from gradir.gcpause import paused_gc
+from gradir.ir.memo import Table
 
 if TYPE_CHECKING:
     from gradir.ir import Graph, Node
@@ -100,7 +100,7 @@ def _matched(a: Graph, b: Graph) -> Matching:
 
 class _Search:
     def __init__(self, a: Graph, b: Graph) -> None:
-        labels = Labels()
+        labels: Table[Hashable] = Table()
         self._before, self._after = NumberedGraph(a, labels), NumberedGraph(b, labels)
         self.costs = Costs(self._before, self._after)
         index = self._after.index
