@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from gradir.ir import Graph
     from gradir.ir.model import Shape
-    from gradir_exporters._summary_layers import Row, Totals
-    from gradir_exporters._summary_saved import State
+    from gradir_exporters._summary_layers import Row, State, Totals
 
     Shown = Callable[[str], str]
 
