@@ -266,11 +266,6 @@ default_device: Final = getattr(torch, _DEFAULT, None)
 # The engine.
 _COUNT: Final = "to count what the engine runs"
 current_backward: Final[Callable[[], int]] = _found("torch._C._current_graph_task_id", "to tell which backward runs")
-_RETAINED: Final = "to see the gradients that tensors retain"
-push_dispatch_mode: Final[Callable[[Any], None]] = _found("torch._C._push_on_torch_dispatch_stack", _RETAINED)
-pop_dispatch_mode: Final[Callable[[None], Any]] = _found("torch._C._pop_torch_dispatch_stack", _RETAINED)
-dispatch_mode_at: Final[Callable[[int], Any]] = _found("torch._C._get_dispatch_stack_at", _RETAINED)
-count_dispatch_modes: Final[Callable[[], int]] = _found("torch._C._len_torch_dispatch_stack", _RETAINED)
 profiler_enabled: Final[Callable[[], bool]] = _found("torch._C._autograd._profiler_enabled", _COUNT)
 _enable_profiler: Final = _found("torch._C._autograd._enable_profiler_legacy", _COUNT)
 record_functions: Final[Callable[[bool], None]] = _found("torch._C._autograd._enable_record_function", _COUNT)

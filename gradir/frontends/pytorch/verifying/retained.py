@@ -37,9 +37,8 @@ class _Replaced(private.TorchDispatchMode):  # type: ignore[misc]
 
     def leave(self, *_: object) -> None:
         """See no more operations until the engine takes up the next node, for which it puts all modes back."""
-        number = private.count_dispatch_modes()
-        if number and private.dispatch_mode_at(number - 1) is self:
-            private.pop_dispatch_mode(None)
+        if private.dispatch_modes()[-1:] == [self]:
+            private.pop_dispatch_mode()
 
     def put_back(self) -> None:
         """Give each tensor that has a recorded result for its gradient the one that it had."""
