@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-__all__ = ["components", "publish"]
+from gradir.ir.headed import READABLE
+
+__all__ = ["components", "headed", "publish", "text"]
 
 
 def components(*records: type) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
@@ -24,16 +27,39 @@ def components(*records: type) -> tuple[list[dict[str, Any]], dict[str, dict[str
     return list(schemas), definitions
 
 
-def publish(published: str, text: str, arguments: list[str]) -> int:
+def headed(record: type, published: str, title: str) -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of a record in a document with a head, published under its name."""
+    _, definitions = components(record)
+    document = definitions.pop(record.__name__)
+    name = published.rpartition("/")[2]
+    version = {"type": "string", "pattern": f"^{READABLE.pattern}$"}
+    head = {"format": {"const": name.rpartition("-")[0]}, "version": version}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": name,
+        **document,
+        "title": title,
+        "properties": {**head, **document["properties"]},
+        "required": [*head, *document["required"]],
+        "$defs": dict(sorted(definitions.items())),
+    }
+
+
+def text(schema: Mapping[str, Any]) -> str:
+    """Return a schema as it is published."""
+    return msgspec.json.format(msgspec.json.encode(schema), indent=2).decode() + "\n"
+
+
+def publish(published: str, written: str, arguments: list[str]) -> int:
     """Write or check a published schema below the current directory, as a program with these arguments."""
     path = Path(published)
     if arguments[1:] == ["--write"]:
-        path.write_text(text, encoding="utf-8")
+        path.write_text(written, encoding="utf-8")
         return 0
     if arguments[1:] != ["--check"]:
         sys.stderr.write(f"usage: python {arguments[0]} --write|--check\n")
         return 2
-    if path.exists() and path.read_text(encoding="utf-8") == text:
+    if path.exists() and path.read_text(encoding="utf-8") == written:
         return 0
     sys.stderr.write(f"{published} is not what the records say: run 'make schema' and review the change\n")
     return 1

@@ -9,8 +9,7 @@ import re
 import sys
 from typing import Any, Final
 
-import msgspec
-from definitions import components, publish
+from definitions import headed, publish, text
 
 from gradir.diffs.changes import Diff
 from gradir.diffs.diff_json import FORMAT, VERSION
@@ -23,25 +22,13 @@ PUBLISHED: Final = f"schemas/{FORMAT}-{VERSION}.schema.json"
 
 def diff_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of what ``gradir diff --format json`` prints."""
-    _, definitions = components(Diff)
-    document = definitions.pop("Diff")
-    head = {"format": {"const": FORMAT}, "version": {"type": "string", "pattern": r"^1\.(0|[1-9][0-9]*)$"}}
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": PUBLISHED.rpartition("/")[2],
-        **document,
-        "title": f"The difference between two GIR graphs, version {VERSION}",
-        "properties": {**head, **document["properties"]},
-        "required": [*head, *document["required"]],
-        "$defs": dict(sorted(definitions.items())),
-    }
+    return headed(Diff, PUBLISHED, f"The difference between two GIR graphs, version {VERSION}")
 
 
 def schema_text() -> str:
     """The schema as it is published."""
-    text = msgspec.json.format(msgspec.json.encode(diff_schema()), indent=2).decode() + "\n"
     # msgspec writes Hunk[Node] as Hunk_Node_.
-    return re.sub(r"(Hunk_[A-Za-z]+)_", r"\1", text)
+    return re.sub(r"(Hunk_[A-Za-z]+)_", r"\1", text(diff_schema()))
 
 
 if __name__ == "__main__":

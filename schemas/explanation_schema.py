@@ -9,8 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-import msgspec
-from definitions import components, publish
+from definitions import components, publish, text
 
 from gradir.explanations.forms import Document
 
@@ -30,7 +29,7 @@ def schema_text() -> str:
         "title": "Why a gradient does not arrive, version 1.0",
         "$defs": dict(sorted(definitions.items())),
     }
-    return msgspec.json.format(msgspec.json.encode(schema), indent=2).decode() + "\n"
+    return text(schema)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Final
 
-import msgspec
-from definitions import components, publish
+from definitions import headed, publish, text
 
 from gradir.distributed.model import FORMAT, VERSION, Ranks
 
@@ -21,23 +20,12 @@ PUBLISHED: Final = f"schemas/{FORMAT}-{VERSION}.schema.json"
 
 def ranks_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of what ``gradir ranks --format json`` prints."""
-    _, definitions = components(Ranks)
-    document = definitions.pop("Ranks")
-    head = {"format": {"const": FORMAT}, "version": {"type": "string", "pattern": r"^1\.(0|[1-9][0-9]*)$"}}
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": PUBLISHED.rpartition("/")[2],
-        **document,
-        "title": f"What the ranks of a training do alike, and where they part, version {VERSION}",
-        "properties": {**head, **document["properties"]},
-        "required": [*head, *document["required"]],
-        "$defs": dict(sorted(definitions.items())),
-    }
+    return headed(Ranks, PUBLISHED, f"What the ranks of a training do alike, and where they part, version {VERSION}")
 
 
 def schema_text() -> str:
     """The schema as it is published."""
-    return msgspec.json.format(msgspec.json.encode(ranks_schema()), indent=2).decode() + "\n"
+    return text(ranks_schema())
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from dot_pictures import Picture, drawn_text, run_dot
 from exporter_names import BUILT_IN
 from gradir_exporters._overlay_looks import FILLS
 from gradir_exporters.dot import to_pydot
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from mermaid_pictures import parsed
 from page_reader import page_data
@@ -340,3 +340,39 @@ def test_every_exporter_shows_an_overlay_or_refuses_it(
     over.write_text(OVERLAY.to_json())
     assert main(["export", str(graph), "--to", exporter, "--overlay", str(over)]) == 2
     assert capsys.readouterr().err == f"gradir: {message}\n"
+
+
+_LONG = st.integers(78, 82).map("n".__mul__)
+_TEXTS = st.one_of(st.sampled_from(["", "a", "zero"]), _LONG)
+_NUMBERS = st.sampled_from([-1, 0, 0.0, 1, 1e-300, 1e300, 2**64])
+_OTHERS = st.sampled_from([None, True, [], {}])
+_CHANNELS = st.fixed_dictionaries(
+    {
+        "name": st.one_of(st.sampled_from("abc"), _TEXTS),
+        "values": st.dictionaries(_TEXTS, st.one_of(_NUMBERS, _NUMBERS, _TEXTS, _OTHERS), max_size=2),
+    },
+    optional={
+        "unit": st.one_of(_TEXTS, _TEXTS, _OTHERS),
+        "scale": st.sampled_from(["log", "log", "log", "linear", "linear", "", None]),
+        "looks": st.dictionaries(_TEXTS, st.sampled_from(["alarm", "good", "quiet", "red", 1]), max_size=2),
+        "later": _OTHERS,
+    },
+)
+_VERSIONS = st.one_of(st.just("1.0"), st.sampled_from(["1.7", "1.123456", "1.1234567", "1.01", "2.0", "1", 1]))
+
+
+@pytest.mark.filterwarnings("ignore::gradir.GradirWarning")
+@settings(max_examples=300)
+@given(_VERSIONS, st.one_of(st.lists(_CHANNELS, max_size=2), st.lists(_CHANNELS, min_size=1, max_size=1), _OTHERS))
+def test_the_schema_takes_what_the_reader_takes(version: object, channels: object) -> None:
+    names = [channel.get("name") for channel in channels] if isinstance(channels, list) else []
+    # That names differ is more than a schema can say.
+    assume(len(names) < 2 or names[0] != names[1])
+    document = {"format": "gir-overlay", "version": version, "channels": channels}
+    schema = jsonschema.Draft202012Validator(SCHEMA)
+    try:
+        decode(json.dumps(document).encode())
+    except FormatError:
+        assert not schema.is_valid(document)
+    else:
+        schema.validate(document)

@@ -14,11 +14,12 @@ from gradir.ir.jsontext import printable_json
 from gradir.ir.nesting import TOO_DEEP, is_too_deep
 from gradir.ir.unknown import converted
 
-__all__ = ["Headed"]
+__all__ = ["READABLE", "Headed"]
 
 T = TypeVar("T")
 
-_READABLE: Final = re.compile(r"1\.(0|[1-9][0-9]{0,5})")
+READABLE: Final = re.compile(r"1\.(0|[1-9][0-9]{0,5})")
+"""The versions that this gradir reads."""
 
 
 class Headed(NamedTuple):
@@ -59,7 +60,7 @@ class Headed(NamedTuple):
                 f'not {article} {self.noun}: its head has no "format": "{self.format}"; {self.command} writes one'
             )
         version = document.get("version")
-        if not isinstance(version, str) or not _READABLE.fullmatch(version):
+        if not isinstance(version, str) or not READABLE.fullmatch(version):
             raise FormatError(f"the {self.noun} has version {excerpt(version)}; this gradir reads {self.version}")
         del document["format"], document["version"]
         try:
