@@ -147,7 +147,8 @@ def _entry(name: str, found: Any, home: str = "gradir") -> Iterator[str]:
     yield from _told(found)
     members = [member for key, member in found.members.items() if not key.startswith("_") and not member.is_alias]
     members = [member for member in members if member.name in MEMBERS.get(name, (member.name,))]
-    fields = [member for member in members if member.is_attribute and "property" not in member.labels]
+    inherited = [member for base in found.mro() for key, member in base.members.items() if not key.startswith("_")]
+    fields = [member for member in (*members, *inherited) if member.is_attribute and "property" not in member.labels]
     typed = [field for field in fields if field.annotation is not None and not str(field.annotation).startswith("_")]
     if typed:
         yield "Fields:"

@@ -13,15 +13,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 from definitions import components
+from definitions import text as schema_text
 from schema_change import breaking_changes
 
-from gradir.codecs.document import FORMAT, Document
+from gradir.codecs.document import FORMAT, Document, layout
 from gradir.codecs.versions import NEWEST, RELEASED, Version
-from gradir.ir import Collective, Cut, Node, Producer, Rank, Saved, Scope, Source, TensorMeta
-from gradir.ir.fields import fields_of
-from gradir.ir.model import ROLES
+from gradir.ir import Node, Scope
+from gradir.ir.fields import fields_of, records_in
+from gradir.ir.head import Head
+from gradir.ir.model import ROLES, Record
 
 __all__ = ["PUBLISHED", "json_schema", "schema_text", "trouble"]
 
@@ -46,15 +47,11 @@ def json_schema() -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": PUBLISHED.removeprefix(f"{_FOLDER}/"),
         **document,
-        "properties": {**document["properties"], **head},
+        "properties": {key: head.get(key, document["properties"][key]) for key in layout()},
+        "required": [key for key in layout() if key in document["required"]],
         "title": f"GIR {NEWEST}, the gradir graph format",
         "$defs": dict(sorted(definitions.items())),
     }
-
-
-def schema_text(schema: Mapping[str, Any]) -> str:
-    """A schema as it is published."""
-    return msgspec.json.format(msgspec.json.encode(schema), indent=2).decode() + "\n"
 
 
 def trouble(root: Path) -> Iterator[str]:
@@ -74,12 +71,17 @@ def _undated(root: Path) -> Iterator[str]:
     """The fields that the published schema of the newest version lacks, and that are said to be no newer."""
     if not (root / PUBLISHED).exists():
         return
-    published = json.loads((root / PUBLISHED).read_text(encoding="utf-8"))["$defs"]
-    for record in (Node, Saved, TensorMeta, Source, Scope, Cut, Producer, Rank, Collective):
-        known = published.get(record.__name__, {}).get("properties", {})
+    published = json.loads((root / PUBLISHED).read_text(encoding="utf-8"))
+    records: list[type[Record]] = [Node, Scope, Head]
+    for record in records:
+        schema = published if record is Head else published["$defs"].get(record.__name__, {})
         for field in fields_of(record):
-            if field.key not in known and field.about.since <= NEWEST:
+            if field.key not in schema.get("properties", ()) and field.about.since <= NEWEST:
                 yield f"{record.__name__}: {field.key} is new after {NEWEST}: declare since which version it is there"
+            inner = records_in(field)
+            # The schema of a row has no keys.
+            if inner is not None and inner not in records and not inner.__struct_config__.array_like:
+                records.append(inner)
 
 
 def _breaking(root: Path, schema: Mapping[str, Any]) -> Iterator[str]:

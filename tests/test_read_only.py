@@ -33,7 +33,7 @@ CHANGES: dict[str, Callable[[Any], object]] = {
 
 
 def by_hand() -> Graph:
-    return Graph({"x": Node("x", attrs={"k": (1, (2,))}, ext={"e": 1})}, {}, (), Producer(options={"o": 1}))
+    return Graph({"x": Node("x", attrs={"k": (1, (2,))}, ext={"e": 1})}, producer=Producer(options={"o": 1}))
 
 
 def stacked() -> Graph:

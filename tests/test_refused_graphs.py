@@ -58,7 +58,7 @@ WRONG: list[tuple[Graph, str]] = [
     (Graph.of([Node(1)]), "node 1: id is 1; expected text"),  # type: ignore[arg-type]
     (Graph({"b": Node("a")}), "node 'a' is stored under the id 'b'"),
     (Graph({"a": Node("a")}, {"q": Scope("p")}), "scope 'p' is stored under the path 'q'"),
-    (Graph({"a": Node("a")}, {}, [Cut("hidden")]), "the cuts of the graph are of type list"),  # type: ignore[arg-type]
+    (Graph({"a": Node("a")}, cuts=[Cut("hidden")]), "the cuts of the graph are of type list"),  # type: ignore[arg-type]
     (with_meta("f", (-1, 3)), "node 'x': outputs[0].shape[0] is -1; expected an integer from 0"),
     (with_meta("f", (-1, 3)), "or text for a size that is not known, such as 'batch'"),
     (with_meta("f", (True,)), "node 'x': outputs[0].shape[0] is True"),

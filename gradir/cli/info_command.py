@@ -55,7 +55,9 @@ def _as_json(survey: Survey) -> bytes:
 
     from gradir.ir.jsontext import json_text
 
-    return msgspec.json.format(json_text(survey).encode(), indent=2) + b"\n"
+    fields = {**msgspec.structs.asdict(survey), **survey.others, "compression": survey.compression}
+    del fields["others"]
+    return msgspec.json.format(json_text(fields).encode(), indent=2) + b"\n"
 
 
 def describe(survey: Survey) -> str:
@@ -80,15 +82,24 @@ def describe(survey: Survey) -> str:
             ", ".join(f"{output.id} {', '.join(map(tensor_text, output.tensors))}" for output in survey.outputs),
         ),
     ]
-    if survey.rank is not None:
-        rows.append(("rank", f"{survey.rank.rank:,} of {survey.rank.world:,}"))
-    if survey.collectives:
-        rows.append(("collectives", f"{survey.collectives:,}"))
+    rows += [(key, _value_text(value)) for key, value in survey.others.items() if value]
     rows += [(cut.kind, _cut_text(cut)) for cut in survey.cuts[:_MOST_CUTS]]
     if len(survey.cuts) > _MOST_CUTS:
         what = "more cut" if any(cut.is_place for cut in survey.cuts) else "more parameter"
         rows.append(("", f"… and {counted(len(survey.cuts) - _MOST_CUTS, what)}"))
     return "".join(f"{printable(name):<20}{printable(text)}\n" for name, text in rows)
+
+
+def _value_text(value: object) -> str:
+    """A value of the head, or the length of a list of it."""
+    from gradir.ir import Rank
+    from gradir.ir.jsontext import json_text
+
+    if isinstance(value, Rank):
+        return f"{value.rank:,} of {value.world:,}"
+    if isinstance(value, str):
+        return value
+    return f"{value:,}" if type(value) is int else json_text(value)
 
 
 def _made_by(producer: Producer) -> str:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any, Final
 
-import msgspec
 from msgspec.structs import replace
 
 from gradir.codecs.faults import broken, conflict, damaged, foreign, too_new
 from gradir.codecs.versions import NEWEST, RELEASED, Version, lowest_for
 from gradir.errors import FormatError, GraphError, warn
-from gradir.ir import Collective, Cut, Graph, Node, Producer, Rank, Scope
+from gradir.ir import Graph, Node, Scope
 from gradir.ir.excerpt import excerpt, shortened
+from gradir.ir.fields import fields_of, is_list
+from gradir.ir.head import Head
 from gradir.ir.validate import by_id, check, check_all, vouch
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "Document",
     "check_head",
     "encoding_of",
+    "layout",
     "sections_of",
     "to_graph",
 ]
@@ -42,19 +45,29 @@ _COLUMNS: Final = b"\x89GIR"
 FEATURES: Final[frozenset[str]] = frozenset()
 """The names that ``requires`` may hold for this release to read the document."""
 
+_ALWAYS: Final = frozenset({"producer", "cuts"})
+"""The fields of the head that are written where they are the default, too."""
 
-class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+
+class Document(Head, frozen=True, kw_only=True):
     """A whole document in the order of its keys."""
 
     format: str
     version: str
     requires: tuple[str, ...] = ()
-    producer: Producer = Producer()
-    rank: Rank | None = None
     scopes: tuple[Scope, ...] = ()
-    cuts: tuple[Cut, ...] = ()
-    collectives: tuple[Collective, ...] = ()
     nodes: tuple[Node, ...]
+
+
+@cache
+def layout() -> tuple[str, ...]:
+    """Return the keys of a document in the order in which they are written.
+
+    >>> layout()
+    ('format', 'version', 'requires', 'producer', 'rank', 'scopes', 'cuts', 'collectives', 'nodes')
+    """
+    values, lists = ([field.key for field in fields_of(Head) if is_list(field) is wanted] for wanted in (False, True))
+    return ("format", "version", "requires", *values, "scopes", *lists, "nodes")
 
 
 def encoding_of(data: bytes) -> str:
@@ -87,17 +100,18 @@ def sections_of(graph: Graph) -> dict[str, Any]:
         check_all(graph)
     except GraphError as error:
         raise FormatError(str(error)) from error
-    return {
+    sections: dict[str, Any] = {
         "format": FORMAT,
         "version": str(lowest_for(graph)),
         "requires": [],
-        "producer": graph.producer,
-        **({} if graph.rank is None else {"rank": graph.rank}),
         "scopes": list(graph.scopes.values()),
-        "cuts": graph.cuts,
-        **({"collectives": graph.collectives} if graph.collectives else {}),
         "nodes": list(graph.nodes.values()),
     }
+    for field in fields_of(Head):
+        value = getattr(graph, field.name)
+        if field.name in _ALWAYS or value != field.default:
+            sections[field.key] = value
+    return {key: sections[key] for key in layout() if key in sections}
 
 
 def check_head(head: object) -> Version:
@@ -142,13 +156,10 @@ def to_graph(document: Document, version: Version, *, unknown: str) -> Graph:
         graph = Graph.of(
             document.nodes if nodes is None else (),
             document.scopes,
-            document.cuts,
-            document.producer,
             # That a newer document has more than is known goes without saying.
             read_from=str(version) if version > NEWEST else "",
             unknown="" if version > NEWEST else unknown,
-            rank=document.rank,
-            collectives=document.collectives,
+            **{name: getattr(document, name) for name in Head.__struct_fields__},
         )
         if nodes is None:
             check(graph)

@@ -11,8 +11,11 @@ from gradir.ir import Graph
 
 __all__ = ["encode"]
 
-_MAP: Final = 0x80
+_SMALL_MAP: Final = 0x80
 """The first byte of a map of fewer than 16 keys, without their number."""
+
+_MAP: Final = b"\xde"
+"""The first byte of a map whose number of keys follows in two bytes."""
 
 
 def encode(graph: Graph) -> bytes:
@@ -29,4 +32,6 @@ def encode(graph: Graph) -> bytes:
     sections = sections_of(graph)
     encoder = msgspec.msgpack.Encoder(order="deterministic")
     parts = [encoder.encode(part) for section in sections.items() for part in section]
-    return b"".join([bytes([_MAP | len(sections)]), *parts])
+    count = len(sections)
+    start = bytes([_SMALL_MAP | count]) if count < 16 else _MAP + count.to_bytes(2, "big")
+    return b"".join([start, *parts])

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
 from gradir.codecs.document import Document
 from gradir.codecs.versions import Version
-from gradir.ir import Cut, Producer, Rank, TensorMeta
+from gradir.ir import Cut, Producer, TensorMeta
+from gradir.ir.fields import fields_of, is_list
+from gradir.ir.head import Head
 from gradir.ir.totals import Totals, totals_of
 
 __all__ = ["Output", "Survey", "survey_of"]
@@ -26,8 +29,8 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     """The head and the counts of a document.
 
     ``encoding`` is ``json`` or ``msgpack`` and ``compression`` ``gzip``, ``zstd`` or ``None``. ``roles`` counts nodes
-    by role, ``ops`` functions by operation, both most frequent first; ``scopes`` is the number of modules,
-    ``collectives`` that of messages among processes.
+    by role, ``ops`` functions by operation, both most frequent first; ``scopes`` is the number of modules. ``others``
+    are the other fields of the head, by key: values, and of a list its length.
     """
 
     encoding: str
@@ -39,8 +42,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     scopes: int
     cuts: tuple[Cut, ...]
     outputs: tuple[Output, ...]
-    rank: Rank | None = None
-    collectives: int = 0
+    others: Mapping[str, Any]
     compression: str | None = None
 
 
@@ -62,8 +64,12 @@ def survey_of(encoding: str, version: Version, document: Document) -> Survey:
         scopes=len(document.scopes),
         cuts=document.cuts,
         outputs=tuple(Output(node.id, node.outputs) for node in nodes if node.role == "output"),
-        rank=document.rank,
-        collectives=len(document.collectives),
+        others={
+            field.key: len(value) if is_list(field) else value
+            for field in fields_of(Head)
+            if field.name not in Survey.__struct_fields__
+            for value in (getattr(document, field.name),)
+        },
     )
 
 

@@ -13,8 +13,9 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from gradir.ir import Collective, Cut, Graph, Node, Producer, Rank, Scope
+from gradir.ir import Graph, Node, Scope
 from gradir.ir.fields import fields_of, records_in
+from gradir.ir.head import Head
 from gradir.ir.model import Record
 
 __all__ = ["NEWEST", "RELEASED", "STEPS", "Version", "lowest_for", "needs_steps", "upgrade"]
@@ -64,10 +65,7 @@ def lowest_for(graph: Graph) -> Version:
     held: tuple[tuple[type[Record], Iterable[Record]], ...] = (
         (Node, graph.nodes.values()),
         (Scope, graph.scopes.values()),
-        (Cut, graph.cuts),
-        (Producer, (graph.producer,)),
-        (Rank, () if graph.rank is None else (graph.rank,)),
-        (Collective, graph.collectives),
+        (Head, (graph,)),
     )
     return max([first, *(since for kind, records in held for since in _needed(kind, records, first))])
 

@@ -13,7 +13,7 @@ from gradir.ir.graph import Graph
 from gradir.ir.ids import IdAllocator, storage_key
 from gradir.ir.model import BESIDE, AttrValue, Cut, Node, Producer, Ref, Saved, Scope, Source, TensorMeta
 from gradir.ir.order import postorder
-from gradir.ir.records import fault_in, rule_of_attributes
+from gradir.ir.records import fault_in, rule_of
 from gradir.ir.saved import OWNERS
 from gradir.ir.validate import check_all
 
@@ -300,7 +300,7 @@ def _attributes(what: str, attributes: Mapping[str, AttrValue] | None) -> Mappin
     if not isinstance(attributes, Mapping):
         raise GraphError(f"{what}: expected a mapping, got {attributes!r}")
     kept = frozen({key: _tupled(value) for key, value in attributes.items()})
-    fault = fault_in(kept, rule_of_attributes(), field)
+    fault = fault_in(kept, rule_of(Node, "attrs"), field)
     if fault is not None:
         raise GraphError(f"{owner}: {fault.place} {fault.problem}")
     return kept

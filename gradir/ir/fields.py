@@ -9,7 +9,7 @@ import msgspec
 
 from gradir.ir.model import About, Record
 
-__all__ = ["Field", "fields_of", "is_list", "other_fields", "records_in"]
+__all__ = ["Field", "fields_of", "is_list", "noun", "other_fields", "records_in"]
 
 _NOTHING_SAID: Final = About()
 
@@ -81,6 +81,17 @@ def records_in(field: Field) -> type[Record] | None:
         elif isinstance(kind, inspect.VarTupleType):
             kinds.append(kind.item_type)
     return None
+
+
+def noun(field: Field) -> str:
+    """What a message calls an entry of a list.
+
+    >>> from gradir.ir.model import Node
+    >>> [noun(field) for field in fields_of(Node) if is_list(field)]
+    ['names', 'ref', 'tensormeta', 'saved', 'kinds']
+    """
+    kind = records_in(field)
+    return field.key if kind is None else kind.__name__.lower()
 
 
 def is_list(field: Field) -> bool:

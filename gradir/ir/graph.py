@@ -9,15 +9,14 @@ from operator import attrgetter
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 from msgspec.structs import force_setattr
 
 from gradir.errors import GraphError
 from gradir.ir.edges import Edge, Edges
 from gradir.ir.excerpt import excerpt
 from gradir.ir.frozen import NOTHING, FrozenDict, frozen
+from gradir.ir.head import Head
 from gradir.ir.model import Cut, Node, Producer, Scope
-from gradir.ir.ranks import Collective, Rank
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Edge", "Edges", "Graph", "expect_graphs"]
 
 
-class Graph(msgspec.Struct, frozen=True, dict=True, eq=False):
+class Graph(Head, frozen=True, dict=True, eq=False):
     """An autograd graph as data.
 
     ``nodes`` maps id to `Node` in topological order; ``scopes`` maps module path to `Scope`. Graphs compare by value.
@@ -44,21 +43,17 @@ class Graph(msgspec.Struct, frozen=True, dict=True, eq=False):
 
     nodes: Mapping[str, Node]
     scopes: Mapping[str, Scope] = NOTHING
-    cuts: tuple[Cut, ...] = ()
-    producer: Producer = Producer()
     read_from: str = ""
     unknown: str = ""
-    rank: Rank | None = None
-    collectives: tuple[Collective, ...] = ()
 
     def __post_init__(self) -> None:
-        force_setattr(self, "nodes", frozen(self.nodes))
-        force_setattr(self, "scopes", frozen(self.scopes))
+        for name in _MAPPINGS:
+            force_setattr(self, name, frozen(getattr(self, name)))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Graph):
             return NotImplemented
-        return _value_of(self) == _value_of(other)
+        return all(getattr(self, name) == getattr(other, name) for name in self.__struct_fields__ if name != "unknown")
 
     def __ne__(self, other: object) -> bool:
         # A struct has one of its own, which does not ask __eq__.
@@ -76,12 +71,12 @@ class Graph(msgspec.Struct, frozen=True, dict=True, eq=False):
         *,
         read_from: str = "",
         unknown: str = "",
-        rank: Rank | None = None,
-        collectives: Iterable[Collective] = (),
+        **head: Any,
     ) -> Graph:
-        """Make a graph of records in order.
+        """Make a graph of records in order; ``head`` are further fields of its head, such as ``rank``.
 
         Raises:
+            TypeError: the head has no such field.
             GraphError: two nodes share an id, or two scopes a path.
         """
         node_list, scope_list = list(nodes), list(scopes)
@@ -91,7 +86,8 @@ class Graph(msgspec.Struct, frozen=True, dict=True, eq=False):
         by_path = FrozenDict(zip(map(_path_of, scope_list), scope_list, strict=True))
         if len(by_path) != len(scope_list):
             raise GraphError(f"scope {excerpt(_first_repeated(s.path for s in scope_list))} occurs twice")
-        return cls(by_id, by_path, tuple(cuts), producer, read_from, unknown, rank, tuple(collectives))
+        head |= {name: tuple(head[name]) for name in _LISTS & head.keys()}
+        return cls(by_id, by_path, read_from, unknown, cuts=tuple(cuts), producer=producer, **head)
 
     @property
     def edges(self) -> Edges:
@@ -266,9 +262,9 @@ def _public() -> Any:
 _id_of: Final = attrgetter("id")
 _path_of: Final = attrgetter("path")
 
-
-def _value_of(graph: Graph) -> tuple[object, ...]:
-    return graph.nodes, graph.scopes, graph.cuts, graph.producer, graph.read_from, graph.rank, graph.collectives
+_DEFAULTS: Final = dict(zip(Head.__struct_fields__, Head.__struct_defaults__, strict=True))
+_LISTS: Final = frozenset(name for name, default in _DEFAULTS.items() if isinstance(default, tuple))
+_MAPPINGS: Final = ("nodes", "scopes", *(name for name, default in _DEFAULTS.items() if isinstance(default, Mapping)))
 
 
 def _first_repeated(keys: Iterable[str]) -> str:

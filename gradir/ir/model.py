@@ -82,13 +82,19 @@ class About(NamedTuple):
 
     ``compared`` is what the field is for a comparison: ``structure`` (what the node is and how it is wired), ``type``
     (dtypes and shapes), ``detail`` (what belongs to an operation, and says nothing where that became another),
-    ``place`` (names and modules, which renames explain) or ``free`` (beside the computation). ``refers`` says that the
-    value is, or begins with, the id of a node. ``since`` is the version of the format that has it first.
+    ``place`` (names and modules, which renames explain) or ``free`` (beside the computation). A diff leaves out what is
+    ``free`` in the head. ``refers`` says that the value is, or begins with, the id of a node, and ``inside`` names the
+    field with the node that the value is a place in. ``since`` is the version of the format that has it first.
+
+    ``merged`` is what a merge does with a field of the head. It puts the edits of ``both`` sides together and reports a
+    conflict where they clash, takes ``either`` where they clash, or lets ``neither`` side edit it.
     """
 
     compared: Literal["structure", "type", "detail", "place", "free"] = "detail"
     refers: bool = False
     since: tuple[int, int] = (1, 0)
+    inside: str = ""
+    merged: Literal["both", "either", "neither"] = "both"
 
 
 Int64 = Annotated[int, msgspec.Meta(ge=-MOST - 1, le=MOST)]
@@ -336,9 +342,9 @@ class Cut(Record, frozen=True, gc=False):
     source: Annotated[Source | None, About("free")] = None
     via: Annotated[Source | None, About("free")] = None
     meant: str = ""
-    at: Annotated[str, About("free")] = ""
-    into: Annotated[str, About("free")] = ""
-    slot: Annotated[Count | None, About("free")] = None
+    at: Annotated[str, About("free", refers=True)] = ""
+    into: Annotated[str, About("free", refers=True)] = ""
+    slot: Annotated[Count | None, About("free", inside="into")] = None
 
     @property
     def is_place(self) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Annotated, Final
 
 from msgspec.structs import force_setattr
 
 from gradir.ir.frozen import NOTHING, frozen
-from gradir.ir.model import HAS_MANY_EMPTY_TUPLES, Count, Record, Shape, Source, TensorMeta, share_empty_tuples
+from gradir.ir.model import HAS_MANY_EMPTY_TUPLES, About, Count, Record, Shape, Source, TensorMeta, share_empty_tuples
 
 __all__ = ["Collective", "Rank"]
 
@@ -65,7 +65,7 @@ class Collective(Record, frozen=True, gc=False):
     reduce: str = ""
     tensors: tuple[TensorMeta, ...] = ()
     splits: tuple[tuple[Count, ...], ...] = ()
-    node: str = ""
+    node: Annotated[str, About(refers=True)] = ""
     scope: str = ""
     source: Source | None = None
 

@@ -18,10 +18,10 @@ from msgspec import inspect
 
 from gradir.ir.fields import fields_of
 from gradir.ir.frozen import FrozenDict
-from gradir.ir.model import Node, Record
+from gradir.ir.model import Record
 from gradir.ir.text import is_unicode
 
-__all__ = ["Fault", "fault_in", "first_fault", "rule_of_attributes", "sound"]
+__all__ = ["Fault", "fault_in", "first_fault", "has_sound", "rule_of", "sound"]
 
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 
@@ -48,10 +48,9 @@ class Fault(NamedTuple):
 _TEXT: Final = _Rule(frozenset({str}), "text")
 
 
-@cache
-def rule_of_attributes() -> _Rule:
-    """The rule of attributes by name."""
-    return _fields(Node)["attrs"]
+def rule_of(record: type[Record], field: str) -> _Rule:
+    """The rule of a field of a record, by its name."""
+    return _fields(record)[field]
 
 
 @cache
@@ -131,6 +130,16 @@ def sound(records: Sequence[Any], kind: type) -> bool:
     (True, False)
     """
     return _all_keep(records, _Rule(frozenset({kind}), ""))
+
+
+def has_sound(record: Record, kind: type[Record], field: str) -> bool:
+    """Whether a field of a record holds what it may.
+
+    >>> from gradir.ir.model import TensorMeta
+    >>> has_sound(TensorMeta(3, (2,)), TensorMeta, "dtype"), has_sound(TensorMeta(3, (2,)), TensorMeta, "shape")
+    (False, True)
+    """
+    return _all_keep((getattr(record, field),), rule_of(kind, field))
 
 
 def _all_keep(values: Sequence[Any], rule: _Rule) -> bool:

@@ -9,11 +9,12 @@ from typing import Final
 from gradir.errors import GraphError
 from gradir.ir.edges import DATA, KINDS, edges_into
 from gradir.ir.excerpt import shortened
+from gradir.ir.fields import Field, fields_of, is_list, noun
 from gradir.ir.frozen import FrozenDict
 from gradir.ir.graph import Graph
-from gradir.ir.model import Cut, Node, Producer, Scope
-from gradir.ir.ranks import Collective, Rank
-from gradir.ir.records import first_fault, sound
+from gradir.ir.head import Head
+from gradir.ir.model import Node, Scope
+from gradir.ir.records import fault_in, first_fault, has_sound, rule_of, sound
 
 __all__ = ["by_id", "check", "check_all", "problems", "vouch"]
 
@@ -60,12 +61,9 @@ def vouch(graph: Graph) -> None:
 
 
 def _check_records(graph: Graph) -> None:
-    for name, held, wanted in (
-        ("nodes", graph.nodes, FrozenDict),
-        ("scopes", graph.scopes, FrozenDict),
-        ("cuts", graph.cuts, tuple),
-        ("collectives", graph.collectives, tuple),
-    ):
+    lists = (field.name for field in fields_of(Head) if is_list(field))
+    for name, wanted in {"nodes": FrozenDict, "scopes": FrozenDict, **dict.fromkeys(lists, tuple)}.items():
+        held = getattr(graph, name)
         if type(held) is not wanted:
             expected = "dict" if wanted is FrozenDict else "tuple"
             raise GraphError(f"the {name} of the graph are of type {type(held).__name__}; expected {expected}")
@@ -74,16 +72,12 @@ def _check_records(graph: Graph) -> None:
         chunk = nodes[start : start + _CHUNK]
         if not sound(chunk, Node):
             _refuse_first(chunk, Node)
-    others: tuple[tuple[Sequence[object], type], ...] = (
-        (list(graph.scopes.values()), Scope),
-        (graph.cuts, Cut),
-        ((graph.producer,), Producer),
-        (() if graph.rank is None else (graph.rank,), Rank),
-        (graph.collectives, Collective),
-    )
-    for records, kind in others:
-        if not sound(records, kind):
-            _refuse_first(records, kind)
+    scopes = list(graph.scopes.values())
+    if not sound(scopes, Scope):
+        _refuse_first(scopes, Scope)
+    for field in fields_of(Head):
+        if not has_sound(graph, Head, field.name):
+            _refuse_field(graph, field)
     for path, scope in graph.scopes.items():
         if path != scope.path:
             raise GraphError(f"scope {scope.path!r} is stored under the path {path!r}")
@@ -96,14 +90,23 @@ def _refuse_first(records: Sequence[object], kind: type) -> None:
             raise GraphError(" ".join(filter(None, (f"{_named(record, kind, number)}:", fault.place, fault.problem))))
 
 
+def _refuse_field(graph: Graph, field: Field) -> None:
+    """Raise for what is wrong in a field of the head."""
+    held, rule = getattr(graph, field.name), rule_of(Head, field.name)
+    named = {f"the {field.key}": held}
+    if is_list(field):
+        rule = rule.entries or rule
+        named = {f"{noun(field)} {number}": value for number, value in enumerate(held)}
+    for name, value in named.items():
+        fault = fault_in(value, rule, "")
+        if fault is not None:
+            raise GraphError(" ".join(filter(None, (f"{name}:", fault.place, fault.problem))))
+
+
 def _named(record: object, kind: type, number: int) -> str:
     if type(record) is Node:
         return f"node {record.id!r}"
-    if type(record) is Scope:
-        return f"scope {record.path!r}"
-    if kind in (Producer, Rank):
-        return f"the {kind.__name__.lower()}"
-    return f"{kind.__name__.lower()} {number}"
+    return f"scope {record.path!r}" if type(record) is Scope else f"{kind.__name__.lower()} {number}"
 
 
 def by_id(nodes: Sequence[Node]) -> dict[str, Node] | None:

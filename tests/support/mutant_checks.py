@@ -81,7 +81,7 @@ def _check_document(data: bytes, original: Graph, number: int) -> bool:
 
 
 def _check_graph(graph: Graph, original: Graph, number: int) -> None:
-    plain = Graph(graph.nodes, graph.scopes, graph.cuts, graph.producer)
+    plain = Graph(graph.nodes, graph.scopes, cuts=graph.cuts, producer=graph.producer)
     check_all(plain)
     for encoding in codecs.ENCODINGS:
         data = codecs.encode(graph, encoding, lossy=True)
