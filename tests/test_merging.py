@@ -159,6 +159,19 @@ def test_ranks_are_kept_where_no_side_changed_them_and_else_in_conflict() -> Non
     assert ["changed its rank" in conflict.reason for conflict in conflicts] == [True]
 
 
+def test_collectives_follow_nodes_whose_ids_shift() -> None:
+    def graph(*values: int, last: int = 0) -> Graph:
+        b = Builder()
+        value = b.tensor("x", PLAIN)
+        for number in values:
+            value = b.function("f", [value], [PLAIN], scope="h", attrs={"v": number})
+        b.output(b.function("g", [value], [PLAIN], attrs={"v": last}))
+        sent = Collective("backward", "all_reduce", "world", node=f"h/f:{len(values)}")
+        return replace(b.build(), rank=Rank(0, 2), collectives=(sent,))
+
+    assert merged(graph(5), graph(9, 5), graph(5, last=1)).graph == graph(9, 5, last=1)
+
+
 def test_a_cycle_that_neither_side_has_is_a_conflict() -> None:
     def graph(first: str, second: str) -> Graph:
         nodes = {name: Node(name, op=name, inputs=(Ref(of, 0),)) for name, of in (("a", first), ("b", second))}

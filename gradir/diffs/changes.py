@@ -75,7 +75,8 @@ class Change(Record, frozen=True, gc=False):
     values the first that differ. A change ``order`` says that what both graphs hold stands in another order, a change
     ``indices`` that the indices and ordinals in names shifted, as they do after what was added or removed, a change
     ``sequence``, with the field ``modules``, that entries of a list changed places, and a change ``flow`` that the
-    places where gradient ends were noted of one graph alone.
+    places where gradient ends were noted of one graph alone. Another id is the key of a field of the head, with which
+    the paths of the fields start.
     """
 
     kind: Kind

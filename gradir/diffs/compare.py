@@ -10,7 +10,7 @@ import msgspec
 
 from gradir.diffs.changes import Change, Diff, FieldChange
 from gradir.diffs.correspondence import Correspondence
-from gradir.diffs.field_changes import compared_fields, descriptions, field_changes, numbered
+from gradir.diffs.field_changes import compared_fields, descriptions, field_changes, head_fields, numbered
 from gradir.diffs.growth import growth
 from gradir.diffs.hunks import script
 from gradir.diffs.matching import match
@@ -18,6 +18,8 @@ from gradir.diffs.sequences import matched, out_of_place, overtaken
 from gradir.gcpause import paused_gc
 from gradir.ir import Cut, Node, Scope
 from gradir.ir.cuts import lacking_flow
+from gradir.ir.head import Head, renamed_head
+from gradir.ir.ids import removed
 from gradir.ir.module_tree import OUTSIDE, ModuleTree
 from gradir.ir.text import counted
 from gradir.ir.totals import totals
@@ -84,6 +86,7 @@ class _Changes:
             *_of_records(self._scopes, self._scope),
             *self._of_cuts(),
             *_of_records(self._nodes, self._node),
+            *self._of_head(),
         ]
         if self._shifted:
             found.append(_of_graph("indices", self._shifted))
@@ -132,6 +135,16 @@ class _Changes:
         fields = field_changes(self._names.cut(old), new, _without_places(), old)
         # A module that takes another's name may translate a scope to what it is not called; what is shown is equal.
         return "", (field for field in fields if field.before != field.after)
+
+    def _of_head(self) -> Iterator[Change]:
+        """The changes of the head, one for each field."""
+        a, b = self._graphs
+        for field in head_fields():
+            named = renamed_head(a, lambda key: self._names.matched.get(key, removed(key)), keeps_slots=True)
+            old = msgspec.structs.replace(a, **named)
+            fields = tuple(field_changes(old, b, {field.name: descriptions(Head)[field.name]}, a))
+            if fields:
+                yield Change("changed", "graph", field.key, fields=fields)
 
     def _node(self, old: Node, new: Node) -> tuple[Verdict, Iterable[FieldChange]]:
         translated, verdict = self._names.node(old, new), self._names.verdict(old, new)

@@ -9,6 +9,7 @@ import msgspec
 from gradir.diffs.changes import UNSET, Change, Diff, FieldChange
 from gradir.diffs.field_changes import type_at
 from gradir.ir import AttrValue, Cut, Node, Scope
+from gradir.ir.head import Head
 from gradir.ir.headed import Headed
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def _with_values(change: Change) -> Change:
     """The change with the values of its fields as the records have them, which JSON does not tell."""
     if not change.fields:
         return change
-    kind = _KINDS.get(change.subject)
+    kind = Head if change.id == change.fields[0].path[0] else _KINDS.get(change.subject)
     fields = tuple(
         FieldChange(field.path, *(_value(kind, field, value) for value in (field.before, field.after)))
         for field in change.fields

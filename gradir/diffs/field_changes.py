@@ -14,6 +14,7 @@ from gradir.diffs.changes import FieldChange
 from gradir.diffs.sequences import matched, out_of_place
 from gradir.ir import AttrValue, Node, Ref, Saved, Scope, Source, TensorMeta
 from gradir.ir.fields import Field, fields_of, is_list, other_fields, records_in
+from gradir.ir.head import Head
 from gradir.ir.model import Record
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "descriptions",
     "field_changes",
     "further_parts",
+    "head_fields",
     "numbered",
     "type_at",
 ]
@@ -105,6 +107,11 @@ def compared_fields(kind: type[Record]) -> tuple[Field, ...]:
     ['file', 'line', 'function']
     """
     return tuple(field for field in fields_of(kind) if field.name != _KEYS.get(kind))
+
+
+def head_fields() -> tuple[Field, ...]:
+    """Return the fields of the head that a diff compares; cuts are compared one by one, as nodes are."""
+    return tuple(field for field in fields_of(Head) if field.about.compared != "free" and field.name != "cuts")
 
 
 @cache

@@ -7,14 +7,16 @@ graphs, so that it leads from each to the other and needs nothing else.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Generic, TypeVar
+from typing import Annotated, Any, Final, Generic, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
 from gradir.diffs.sequences import equal_ends, increasing
 from gradir.errors import PatchError
-from gradir.ir import Collective, Cut, Graph, Node, Producer, Rank, Scope
+from gradir.ir import Graph, Node, Scope
 from gradir.ir.exactkey import exact_key
+from gradir.ir.fields import Field, fields_of, is_list, noun
+from gradir.ir.head import Head
 from gradir.ir.validate import check
 
 __all__ = ["Hunk", "Script", "apply", "inverse", "script"]
@@ -37,21 +39,36 @@ class Hunk(msgspec.Struct, Generic[T], frozen=True, omit_defaults=True, forbid_u
     after: tuple[T, ...] = ()
 
 
-class Script(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+def _declared(field: Field) -> tuple[str, Any, Any]:
+    """The field of a script for one of the head: hunks of a list, and of a value that differs both."""
+    kind = get_args(field.hint)[0] if get_origin(field.hint) is Annotated else field.hint
+    if is_list(field):
+        return field.name, tuple[Hunk[get_args(kind)[0]], ...], ()  # type: ignore[misc]
+    return field.name, Union[tuple[kind, kind], None], None  # type: ignore[valid-type]
+
+
+_Fields: Any = msgspec.defstruct(
+    "_Fields",
+    [
+        ("nodes", tuple[Hunk[Node], ...], ()),
+        ("scopes", tuple[Hunk[Scope], ...], ()),
+        *map(_declared, fields_of(Head)),
+    ],
+    frozen=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+)
+
+
+class Script(_Fields, frozen=True):  # type: ignore[misc,call-arg]
     """What leads from one graph to another; false when that is nothing at all.
 
-    ``producer`` holds both producers where they differ, and ``rank`` both ranks.
+    It has hunks for the nodes, the scopes and each list of the head. Of any other field of the head, such as
+    ``producer``, it holds both values where they differ.
     """
 
-    nodes: tuple[Hunk[Node], ...] = ()
-    scopes: tuple[Hunk[Scope], ...] = ()
-    cuts: tuple[Hunk[Cut], ...] = ()
-    producer: tuple[Producer, Producer] | None = None
-    rank: tuple[Rank | None, Rank | None] | None = None
-    collectives: tuple[Hunk[Collective], ...] = ()
-
     def __bool__(self) -> bool:
-        return bool(self.nodes or self.scopes or self.cuts or self.producer or self.rank or self.collectives)
+        return any(getattr(self, name) for name in self.__struct_fields__)
 
 
 def script(a: Graph, b: Graph) -> Script:
@@ -68,10 +85,7 @@ def script(a: Graph, b: Graph) -> Script:
     return Script(
         tuple(_hunks(a.nodes, b.nodes)),
         tuple(_hunks(a.scopes, b.scopes)),
-        tuple(_trimmed(a.cuts, b.cuts)),
-        _both(a.producer, b.producer),
-        _both(a.rank, b.rank),
-        tuple(_trimmed(a.collectives, b.collectives)),
+        *(_between(field, getattr(a, field.name), getattr(b, field.name)) for field in fields_of(Head)),
     )
 
 
@@ -85,12 +99,12 @@ def apply(script: Script, graph: Graph) -> Graph:
     result = Graph.of(
         _replaced(list(graph.nodes.values()), script.nodes, "node"),
         _replaced(list(graph.scopes.values()), script.scopes, "scope"),
-        _replaced(list(graph.cuts), script.cuts, "cut"),
-        _exchanged(graph.producer, script.producer, "it was made by another producer"),
         read_from=graph.read_from,
         unknown=graph.unknown,
-        rank=_exchanged(graph.rank, script.rank, "it is of another rank"),
-        collectives=_replaced(graph.collectives, script.collectives, "collective"),
+        **{
+            field.name: _applied(field, getattr(graph, field.name), getattr(script, field.name))
+            for field in fields_of(Head)
+        },
     )
     check(result)
     return result
@@ -103,31 +117,33 @@ def inverse(script: Script) -> Script:
     >>> inverse(inverse(there)) == there
     True
     """
+    values = {field.name for field in fields_of(Head) if not is_list(field)}
     return Script(
-        tuple(map(_turned, script.nodes)),
-        tuple(map(_turned, script.scopes)),
-        tuple(map(_turned, script.cuts)),
-        None if script.producer is None else (script.producer[1], script.producer[0]),
-        None if script.rank is None else (script.rank[1], script.rank[0]),
-        tuple(map(_turned, script.collectives)),
+        *(
+            held and held[::-1] if name in values else tuple(map(_turned, held))
+            for name, held in msgspec.structs.asdict(script).items()
+        )
     )
 
 
-def _both(before: T, after: T) -> tuple[T, T] | None:
+def _between(field: Field, before: Any, after: Any) -> Any:
+    """What a script holds of a field of the head."""
+    if is_list(field):
+        return tuple(_trimmed(before, after))
     return None if _identical(before, after) else (before, after)
 
 
-def _exchanged(value: T, both: tuple[T, T] | None, otherwise: str) -> T:
-    """What stands in place of a value that the script may exchange.
+def _applied(field: Field, value: Any, change: Any) -> Any:
+    """What a field of the head becomes.
 
     Raises:
         PatchError: the script expects another value.
     """
-    if both is None:
-        return value
-    if not _identical(both[0], value):
-        raise PatchError(f"the diff was not made for this graph: {otherwise}")
-    return both[1]
+    if is_list(field):
+        return tuple(_replaced(value, change, noun(field)))
+    if change is not None and not _identical(change[0], value):
+        raise PatchError(f"the diff was not made for this graph: it expects another {field.key}")
+    return value if change is None else change[1]
 
 
 def _turned(hunk: Hunk[T]) -> Hunk[T]:
@@ -174,15 +190,15 @@ def _replaced(records: Sequence[T], hunks: Sequence[Hunk[T]], noun: str) -> Iter
     yield from records[at:]
 
 
-def _identical(one: object, other: object) -> bool:
-    """Whether two records are equal in value and in type: ``1``, ``1.0`` and ``true`` are not."""
-    return one == other and (
-        _have_same_types([one], [other])
-        or all(
-            repr(sorted(values.items())) == repr(sorted(getattr(other, field).items()))
-            for field in _VALUES
-            if (values := getattr(one, field, None))
-        )
+def _identical(one: Any, other: Any) -> bool:
+    """Whether two records or mappings are equal in value and in type: ``1``, ``1.0`` and ``true`` are not."""
+    if one != other:
+        return False
+    if isinstance(one, Mapping):
+        key = exact_key(one)
+        return (key is not None and key == exact_key(other)) or repr(sorted(one.items())) == repr(sorted(other.items()))
+    return type(one) is type(other) and all(
+        _identical(values, getattr(other, field)) for field in _VALUES if (values := getattr(one, field, None))
     )
 
 

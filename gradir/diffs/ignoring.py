@@ -10,7 +10,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from gradir.diffs.changes import UNSET, Change, Diff, FieldChange
-from gradir.diffs.field_changes import compared_fields
+from gradir.diffs.field_changes import compared_fields, head_fields
 from gradir.errors import GradirError
 from gradir.hints import did_you_mean
 from gradir.ir import Cut, Node, Saved, Scope
@@ -81,7 +81,8 @@ def check_names(patterns: Sequence[str]) -> None:
     Raises:
         GradirError: the first that does not, with what it may have meant.
     """
-    known = (*dict.fromkeys(field.key for kind in (Node, Scope, Cut) for field in compared_fields(kind)), *WHOLE)
+    fields = [*(field for kind in (Node, Scope, Cut) for field in compared_fields(kind)), *head_fields()]
+    known = (*dict.fromkeys(field.key for field in fields), *WHOLE)
     for given in patterns:
         name = re.split(r"[.\[]", given, maxsplit=1)[0]
         if not any(_fits(field, name) for field in known):

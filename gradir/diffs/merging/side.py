@@ -48,6 +48,10 @@ class Side:
         """What one of its modules is called in the result."""
         return self._places.path(self._number, path)
 
+    def key_of(self, node_id: str) -> str:
+        """The key of a node; nothing for an id that no node has."""
+        return self.keys.get(node_id, "")
+
     def signature(self, node: Node) -> Hashable:
         """What makes a new node the same as a new one of the other side: what it does, where, and with what."""
         edges = tuple((self.keys[edge.src], *edge[1:2], *edge[3:]) for edge in edges_into(node))
@@ -74,7 +78,7 @@ class Side:
         seen: defaultdict[Hashable, int] = defaultdict(int)
         for cut in self.graph.cuts:
             names = tuple(self._places.name(self._number, name) for name in cut.names)
-            at, into = (self.keys.get(node_id, "") for node_id in (cut.at, cut.into))
+            at, into = (self.key_of(node_id) for node_id in (cut.at, cut.into))
             now = replace(cut, names=names, scope=self.path(cut.scope), at=at, into=into)
             key = (now.kind, now.op, now.scope, names) if cut.is_place else ("", "", "", names)
             seen[key] += 1

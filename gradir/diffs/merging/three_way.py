@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from msgspec import UNSET
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from gradir.diffs.hunks import script
 from gradir.diffs.matching import match
@@ -17,8 +17,9 @@ from gradir.diffs.merging.values import Combiner, pick, same, woven
 from gradir.errors import GraphError
 from gradir.gcpause import paused_gc
 from gradir.ir import Cut, Graph, Node, Scope
-from gradir.ir.cuts import renamed_collectives
 from gradir.ir.edges import edges_into
+from gradir.ir.fields import fields_of
+from gradir.ir.head import Head, renamed_head
 from gradir.ir.model import MOST
 from gradir.ir.module_tree import OUTSIDE, ModuleTree
 from gradir.ir.validate import check_all
@@ -35,7 +36,7 @@ _REMOVED: Final = "one side changed what the other removed"
 _USED: Final = "one side uses what the other removed"
 _UNUSED: Final = "no output depends on it after both edits"
 _ADDED: Final = "both sides added the graph, and not the same"
-_RANKS: Final = "a side changed its rank or what it exchanges: capture the merged program again"
+_OF_CAPTURE: Final = "a side changed its {}: capture the merged program again"
 
 
 class Conflict(NamedTuple):
@@ -114,23 +115,12 @@ class _Merge:
         if self._conflicts:
             return Merged(None, tuple(sorted(self._conflicts)))
         ids = ids_of(nodes, order)
-        named = (replace(cut, at=ids.get(cut.at, ""), into=ids.get(cut.into, "")) for cut in cuts)
-        producer = Combiner().of(*(graph.producer for graph in self._graphs))
-        lost = [[getattr(graph, word) for graph in self._graphs] for word in ("read_from", "unknown")]
-        read_from, unknown = (next(filter(None, words), "") for words in lost)
-        base = self._graphs[0]
-        if any((graph.rank, graph.collectives) != (base.rank, base.collectives) for graph in self._graphs):
-            return Merged(None, (Conflict("graph", "", _RANKS),))
-        graph = Graph.of(
-            written(nodes, order, ids),
-            scopes,
-            named,
-            producer,
-            read_from=read_from,
-            unknown=unknown,
-            rank=base.rank,
-            collectives=renamed_collectives(base.collectives, lambda node_id: ids.get(BASE + node_id, "")),
-        )
+        head = self._head(cuts)
+        if self._conflicts:
+            return Merged(None, tuple(self._conflicts))
+        named = {**asdict(head), **renamed_head(head, lambda key: ids.get(key, ""), keeps_slots=True)}
+        lost = {word: max(getattr(graph, word) for graph in self._graphs) for word in ("read_from", "unknown")}
+        graph = Graph.of(written(nodes, order, ids), scopes, **named, **lost)
         try:
             check_all(graph)
         except GraphError as error:
@@ -198,6 +188,24 @@ class _Merge:
         order, _ = woven([repr(key) for key in side if key in found] for side in sides)
         by_text = {repr(key): cut for key, cut in found.items()}
         return [by_text[text] for text in order]
+
+    def _head(self, cuts: Sequence[Cut]) -> Head:
+        """The head with these cuts, with keys in place of ids."""
+        heads = [
+            {**asdict(side.graph), **renamed_head(side.graph, side.key_of, keeps_slots=True)} for side in self._sides
+        ]
+        found: dict[str, Any] = {"cuts": tuple(cuts)}
+        for field in fields_of(Head):
+            if field.name in found:
+                continue
+            base, *edits = (head[field.name] for head in heads)
+            combiner = Combiner()
+            found[field.name] = combiner.of(base, *edits)
+            if field.about.merged == "neither" and edits != [base, base]:
+                self._conflicts.append(Conflict("graph", "", _OF_CAPTURE.format(field.key)))
+            elif field.about.merged == "both" and combiner.clashes:
+                self._conflicts.append(Conflict("graph", "", f"{field.key}: {_CHANGED}"))
+        return Head(**found)
 
     def _check_uses(self, nodes: Mapping[str, Node]) -> None:
         for key, node in nodes.items():
