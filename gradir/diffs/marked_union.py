@@ -55,7 +55,7 @@ def marked_union(a: Graph, b: Graph, diff: Diff, correspondence: Correspondence)
         if lost:
             ext = {**ext, LOST: tuple(range(len(node.inputs), len(node.inputs) + len(lost)))}
         nodes[node.id] = replace(node, inputs=(*node.inputs, *lost), ext=ext)
-    return Graph.of(nodes.values(), _scopes(a, b, shown), b.cuts, b.producer)
+    return replace(b, nodes=nodes, scopes={scope.path: scope for scope in _scopes(a, b, shown)})
 
 
 def union_paths(a: Graph, paths: Mapping[str, str]) -> dict[str, str]:

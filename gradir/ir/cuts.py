@@ -1,12 +1,10 @@
-"""What is said of cuts, where they are drawn, and what becomes of them where nodes go."""
+"""What is said of cuts, and where they are drawn."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
-
-from msgspec.structs import replace
 
 from gradir.ir.excerpt import shortened
 from gradir.ir.graph import Graph
@@ -14,10 +12,9 @@ from gradir.ir.ids import whole_name
 from gradir.ir.marks import is_focus, left_out
 from gradir.ir.model import BESIDE, Cut, Node
 from gradir.ir.module_tree import common_path, upwards
-from gradir.ir.ranks import Collective
 from gradir.ir.text import counted, printable
 
-__all__ = ["FLOW", "Stub", "counts_text", "cut_text", "lacking_flow", "renamed_collectives", "renamed_cuts", "stubs"]
+__all__ = ["FLOW", "Stub", "counts_text", "cut_text", "lacking_flow", "stubs"]
 
 FLOW: Final = "flow"
 """The option of the producer of a graph whose forward was noted."""
@@ -105,16 +102,6 @@ def counts_text(graph: Graph) -> str:
     return ", ".join(texts + ["…"] * (len(kinds) > _MOST_KINDS))
 
 
-def renamed_cuts(cuts: Iterable[Cut], called: Callable[[str], str]) -> tuple[Cut, ...]:
-    """The cuts with their nodes as they are called now; ``called`` gives nothing for a node that is gone."""
-    return tuple([_renamed(cut, called) for cut in cuts])
-
-
-def renamed_collectives(collectives: Iterable[Collective], called: Callable[[str], str]) -> tuple[Collective, ...]:
-    """The collectives with their nodes as they are called now; ``called`` gives nothing for a node that is gone."""
-    return tuple([replace(each, node=called(each.node)) if each.node else each for each in collectives])
-
-
 def lacking_flow(a: Graph, b: Graph) -> Graph | None:
     """The one of two graphs whose forward was not noted, so that it has no places of cuts, where that of the other was.
 
@@ -126,13 +113,6 @@ def lacking_flow(a: Graph, b: Graph) -> Graph | None:
     has = [graph.producer.options.get(FLOW) is True for graph in (a, b)]
     lacking = (a, b)[has.index(False)] if has[0] != has[1] else None
     return None if lacking is None or any(cut.is_place for cut in lacking.cuts) else lacking
-
-
-def _renamed(cut: Cut, called: Callable[[str], str]) -> Cut:
-    at, into = called(cut.at), called(cut.into)
-    if (at, into) == (cut.at, cut.into):
-        return cut
-    return replace(cut, at=at, into=into, slot=cut.slot if into == cut.into else None)
 
 
 def _takes_values(node_id: str, graph: Graph) -> bool:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gradir.ir import Graph, Node, Ref, TensorMeta
-from gradir.ir.cuts import renamed_collectives, renamed_cuts
 from gradir.ir.edges import DATA, edges_into, number_into, rewired, sources
+from gradir.ir.head import renamed_head
 from gradir.ir.ids import claim, module_id, part_name
 from gradir.ir.marks import CARRIED, STATUS, TIMES, status, times, together
 from gradir.ir.merged import bytes_gone, bytes_told, counted
@@ -49,7 +49,7 @@ def contracted(graph: Graph, places: Sequence[str | None]) -> tuple[Graph, Calla
     ``places`` has the module that each node goes into, ``None`` where it stays. `gradir.passes.fold` says what is left.
     """
     contraction = _Contraction(graph, list(graph.nodes.values()), places)
-    nodes, cuts = _canonical(contraction.nodes()), renamed_cuts(graph.cuts, contraction.called)
+    nodes = _canonical(contraction.nodes())
     inside = {
         node.id: contraction.called(node.id)
         for node, place in zip(graph.nodes.values(), places, strict=True)
@@ -57,17 +57,8 @@ def contracted(graph: Graph, places: Sequence[str | None]) -> tuple[Graph, Calla
     }
     found = counted(graph.nodes, {node.id: node for node in nodes}, {}, inside, lambda node: node.scope)
     modules = {*inside.values()}
-    small = Graph.of(
-        [_with_bytes(node) if key in modules else node for key, node in found.items()],
-        graph.scopes.values(),
-        cuts,
-        graph.producer,
-        read_from=graph.read_from,
-        unknown=graph.unknown,
-        rank=graph.rank,
-        collectives=renamed_collectives(graph.collectives, contraction.called),
-    )
-    return small, contraction.called
+    found = {key: _with_bytes(node) if key in modules else node for key, node in found.items()}
+    return msgspec.structs.replace(graph, nodes=found, **renamed_head(graph, contraction.called)), contraction.called
 
 
 class _Contraction:

@@ -9,8 +9,8 @@ import msgspec
 
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, Saved, Scope
-from gradir.ir.cuts import renamed_collectives, renamed_cuts
 from gradir.ir.edges import rewired
+from gradir.ir.head import renamed_head
 from gradir.ir.ids import claim, encode_component, numbered, renamed
 from gradir.ir.marks import CARRIED, TIMES, times, together
 from gradir.ir.merged import counted
@@ -196,10 +196,8 @@ class Rolled:
         """The graph with one block of each stack."""
         kept = [self._moved(node) for node in self._graph.nodes.values() if node.id not in self._gone]
         nodes = counted(self._graph.nodes, {node.id: node for node in kept}, self._gone, self._ids, self._module_of)
-        cuts = renamed_cuts(self._graph.cuts, self._called)
-        collectives = renamed_collectives(self._graph.collectives, self._called)
-        changed = {"nodes": nodes, "scopes": self._scopes(), "cuts": cuts, "collectives": collectives}
-        return msgspec.structs.replace(self._graph, **changed)
+        head = renamed_head(self._graph, self._called)
+        return msgspec.structs.replace(self._graph, nodes=nodes, scopes=self._scopes(), **head)
 
     def _called(self, node_id: str) -> str:
         return self._ids.get(node_id, "" if node_id in self._gone else node_id)

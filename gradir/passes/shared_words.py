@@ -6,10 +6,11 @@ import re
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
-import msgspec
+from msgspec.structs import replace
 
 from gradir.gcpause import paused_gc
-from gradir.ir import Cut, Graph, Node, Producer, Ref, TensorMeta
+from gradir.ir import Cut, Graph, Node, Ref, TensorMeta
+from gradir.ir.head import renamed_head
 from gradir.ir.ids import FreeIds, IdAllocator
 from gradir.ir.marks import failure
 from gradir.ir.order import postorder
@@ -44,7 +45,7 @@ def in_shared_words(graph: Graph, *, with_modules: bool = True) -> Graph:
 
     Time and memory are linear in the nodes, and what is not known stays as it is.
 
-    >>> from gradir.ir import Builder
+    >>> from gradir.ir import Builder, Producer
     >>> b = Builder()
     >>> w, x = (b.tensor(name, TensorMeta("float32", (2, 2)), role="parameter") for name in ("fc_1.kernel", "x"))
     >>> y = b.function("dot_general", [x, w], [TensorMeta("float32", (2, 2))])
@@ -139,7 +140,7 @@ class _Telling:
         if slot not in self._slices:
             (source,) = self._translation.words[slot.word].inputs[:1] or (None,)
             outputs = node.outputs[slot.output_nr : slot.output_nr + 1]
-            made = msgspec.structs.replace(node, op="slice", outputs=outputs, attrs={}, inputs=())
+            made = replace(node, op="slice", outputs=outputs, attrs={}, inputs=())
             self._slices[slot] = self._translation.kept(made, (source,), node.op)
         return self._slices[slot]
 
@@ -207,10 +208,10 @@ class _Telling:
             word = words[number]
             ids[number] = free.free(self._id(allocator, word))
             nodes.append(self._node(word, ids, users[number], number))
-        cuts = [*self._cuts()]
-        producer = self._graph.producer
-        made = Producer(producer.gradir, producer.framework, producer.framework_version)
-        return Graph.of(nodes, [], cuts, made)
+        called = {words[number].node.id: id_ for number, id_ in ids.items()}
+        head = renamed_head(self._graph, lambda node_id: called.get(node_id, ""))
+        head |= {"cuts": tuple(self._cuts()), "producer": replace(self._graph.producer, options={})}
+        return replace(self._graph, nodes={node.id: node for node in nodes}, scopes={}, **head)
 
     def _id(self, allocator: IdAllocator, word: Word) -> str:
         if word.node.role == "output":

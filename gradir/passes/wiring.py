@@ -9,8 +9,8 @@ import msgspec
 
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, Saved
-from gradir.ir.cuts import renamed_collectives, renamed_cuts
 from gradir.ir.edges import DATA, rewired, sources
+from gradir.ir.head import renamed_head
 from gradir.ir.marks import ELIDED, FOCUS, LEFT_OUT, left_out
 from gradir.ir.model import BESIDE
 from gradir.ir.module_tree import Above
@@ -64,9 +64,7 @@ def without(graph: Graph, gone: Collection[str], joins: Callable[[Node], bool]) 
         def called(node_id: str) -> str:
             return node_id if node_id in left else ""
 
-        cuts = renamed_cuts(graph.cuts, called)
-        collectives = renamed_collectives(graph.collectives, called)
-        return msgspec.structs.replace(graph, nodes=left, cuts=cuts, collectives=collectives)
+        return msgspec.structs.replace(graph, nodes=left, **renamed_head(graph, called))
 
 
 def within(graph: Graph, kept: set[str]) -> Graph:

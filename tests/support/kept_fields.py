@@ -1,0 +1,201 @@
+"""The law that whatever makes a graph of another keeps each field of its head, or is declared to drop it."""
+
+from __future__ import annotations
+
+import inspect as python
+import pkgutil
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+from msgspec import inspect
+from msgspec.structs import replace
+
+import gradir
+from gradir import codecs
+from gradir.diffs import hunks
+from gradir.diffs.marked_union import marked_union
+from gradir.diffs.merging.three_way import merged
+from gradir.ir import Builder, Graph, TensorMeta
+from gradir.ir.fields import fields_of
+from gradir.ir.head import Head, renamed_head
+from gradir.ir.model import Record
+from gradir.overlays import Channel, Overlay, overlaid
+from gradir.passes import ancestors, between, descendants, drop, focus, fold, hide_shape_ops, ladder, once, rollup
+from gradir.passes.contraction import contracted
+from gradir.passes.focus import around
+from gradir.passes.fold import FoldOptions
+from gradir.passes.shared_words import in_shared_words
+from gradir.passes.wiring import pointed_out, within, without
+from gradir.plan import applied, planned
+from gradir.registry import run_pass
+from gradir.review.comparison import Comparison
+from gradir.review.drawn_union import drawn_union
+from gradir.world.joining import joined
+
+__all__ = ["KEPT", "PASSES", "Operation", "lost_fields", "operations", "public_operations", "whole"]
+
+KEPT: Final = tuple(name for name in Graph.__struct_fields__ if name not in ("nodes", "scopes"))
+"""All fields of a graph but those that passes are there to change."""
+
+NODE: Final = "layers.1/exp:1"
+"""What the head of the graph refers to; passes rename, fold and drop it."""
+
+PASSES: Final[Mapping[str, object]] = {
+    "ancestors": NODE,
+    "between": ("x", "layers.2/exp:1"),
+    "descendants": NODE,
+    "depth": 1,
+    "drop": "leaf",
+    "focus": NODE,
+    "hide_shape_ops": True,
+    "once": True,
+    "rollup": True,
+}
+"""An option for each pass."""
+
+
+class Operation(NamedTuple):
+    """What makes a graph of another, and the fields that it is declared to change or to drop."""
+
+    run: Callable[[Graph], Graph]
+    drops: frozenset[str] = frozenset()
+
+
+def whole() -> Graph:
+    """A graph for which every pass has something to do, and in which no field holds its default."""
+    b = Builder()
+    meta = TensorMeta("float32", (2, 2))
+    weight = b.tensor("w", meta, role="parameter")
+    value = b.function("mul", [b.tensor("x", meta), b.function("accumulate_grad", [weight], [meta])], [meta])
+    for number in range(80):
+        scope = f"layers.{number}"
+        value = b.function("exp", [b.function("t", [value], [meta], scope=scope)], [meta], scope=scope)
+    b.output(value)
+    graph = b.build()
+    assert NODE in graph.nodes
+    head = {field.name: sample(field.type) for field in fields_of(Head)}
+    head["producer"] = replace(head["producer"], framework="torch")
+    return replace(graph, **head, read_from="9.9", unknown="$.later")
+
+
+def sample(kind: Any) -> Any:
+    """Some value of a type."""
+    if isinstance(kind, inspect.StructType):
+        record: Any = kind.cls
+        return record(**{field.name: NODE if field.about.refers else sample(field.type) for field in fields_of(record)})
+    if isinstance(kind, inspect.UnionType):
+        return sample(next(each for each in kind.types if not isinstance(each, inspect.NoneType)))
+    if isinstance(kind, inspect.Metadata):
+        return sample(kind.type)
+    if isinstance(kind, inspect.VarTupleType):
+        return (sample(kind.item_type),)
+    if isinstance(kind, inspect.DictType):
+        return {"some": sample(kind.value_type)}
+    if isinstance(kind, inspect.LiteralType):
+        return kind.values[0]
+    return {inspect.StrType: "some", inspect.IntType: 3, inspect.FloatType: 0.5, inspect.BoolType: True}[type(kind)]
+
+
+def operations(graph: Graph) -> Mapping[str, Operation]:
+    """By name all that makes a graph of another."""
+    changed, again = (
+        replace(graph, nodes={**graph.nodes, key: replace(graph.nodes[key], attrs={"dim": 1})})
+        for key in ("layers.0/exp:1", "layers.2/exp:1")
+    )
+    diff = gradir.diff(graph, changed)
+    part = within(graph, {NODE})
+    marks = Overlay((Channel("norm", {NODE: 0.5}),))
+    places = [node.scope or None for node in graph.nodes.values()]
+    return {
+        "gradir.api.patch": Operation(lambda graph: gradir.patch(graph, diff)),
+        "gradir.api.unpatch": Operation(lambda graph: gradir.unpatch(graph, gradir.diff(changed, graph))),
+        "gradir.diffs.hunks.apply": Operation(partial(hunks.apply, diff.script)),
+        "gradir.diffs.marked_union.marked_union": Operation(
+            lambda graph: marked_union(graph, graph, diff, Comparison(graph, graph).correspondence)
+        ),
+        "gradir.diffs.merging.three_way.merged": Operation(lambda graph: _merged(graph, changed, again)),
+        "gradir.overlays.overlaid": Operation(partial(overlaid, overlay=marks)),
+        "gradir.passes.contraction.contracted": Operation(lambda graph: contracted(graph, places)[0]),
+        "gradir.passes.drop.drop": Operation(partial(drop, what=["leaf"])),
+        "gradir.passes.focus.around": Operation(partial(around, ids=[NODE])),
+        "gradir.passes.focus.between": Operation(partial(between, one="x", other="layers.2/exp:1")),
+        "gradir.passes.focus.focus": Operation(partial(focus, pattern=NODE)),
+        "gradir.passes.fold.fold": Operation(partial(fold, depth=1)),
+        "gradir.passes.hide.hide_shape_ops": Operation(hide_shape_ops),
+        "gradir.passes.ladder.readable": Operation(lambda graph: _graph_of(ladder.readable(graph))),
+        "gradir.passes.ladder.smallest": Operation(lambda graph: ladder.smallest(graph).graph),
+        "gradir.passes.lineage.ancestors": Operation(partial(ancestors, pattern=NODE)),
+        "gradir.passes.lineage.descendants": Operation(partial(descendants, pattern=NODE)),
+        "gradir.passes.rollup.rollup": Operation(rollup),
+        "gradir.passes.rounds.once": Operation(once),
+        "gradir.passes.shared_words.in_shared_words": Operation(in_shared_words, frozenset({"producer", "cuts"})),
+        "gradir.passes.wiring.pointed_out": Operation(partial(pointed_out, part=part, named={NODE})),
+        "gradir.passes.wiring.within": Operation(partial(within, kept={NODE})),
+        "gradir.passes.wiring.without": Operation(partial(without, gone={NODE}, joins=lambda _: True)),
+        "gradir.plan.applied": Operation(partial(applied, planned({"depth": 1}))),
+        "gradir.registry.run_pass": Operation(lambda graph: run_pass("fold", graph, FoldOptions(depth=1))),
+        "gradir.review.drawn_union.drawn_union": Operation(lambda graph: drawn_union(graph).graph),
+        "gradir.world.joining.joined": Operation(
+            lambda graph: joined({0: ("a", graph)}, []), frozenset({"rank", "collectives", "cuts"})
+        ),
+        **{f"pass {name}": Operation(partial(applied, planned({name: value}))) for name, value in PASSES.items()},
+        "a drawn part": Operation(lambda graph: Comparison(graph, changed).drawn_part(1)),
+        "a file": Operation(_in_files, frozenset({"read_from", "unknown"})),
+    }
+
+
+def _graph_of(found: ladder.Readable | None) -> Graph:
+    assert found is not None
+    return found.graph
+
+
+def _merged(*graphs: Graph) -> Graph:
+    found = merged(*graphs)
+    assert found.graph is not None, found.conflicts
+    return found.graph
+
+
+def _in_files(graph: Graph) -> Graph:
+    for form in codecs.ENCODINGS:
+        graph = codecs.decode(codecs.encode(graph, form, lossy=True))
+    return graph
+
+
+def lost_fields(graph: Graph, operation: Operation) -> set[str]:
+    """The fields that an operation loses, but for those that it is declared to."""
+    # A node may have another name, or be gone.
+    before, after = (replace(each, **renamed_head(each, lambda _: "")) for each in (graph, operation.run(graph)))
+    return {name for name in KEPT if getattr(before, name) != getattr(after, name)} - operation.drops
+
+
+def named_nodes(value: Any) -> Iterator[str]:
+    """The nodes that a value of the head names."""
+    if isinstance(value, tuple):
+        for entry in value:
+            yield from named_nodes(entry)
+    elif isinstance(value, Record):
+        for field in fields_of(type(value)):
+            held = getattr(value, field.name)
+            yield from [held] if field.about.refers else named_nodes(held)
+
+
+def public_operations() -> set[str]:
+    """The public functions that take a graph and return one, by module; front-ends and commands make theirs."""
+    found = set()
+    for each in pkgutil.walk_packages(gradir.__path__, "gradir."):
+        if each.name.startswith(("gradir.frontends", "gradir.cli", "gradir.__main__")):
+            continue
+        module = import_module(each.name)
+        for name, function in python.getmembers(module, python.isfunction):
+            if function.__module__ == each.name and not name.startswith("_"):
+                given = dict(function.__annotations__)
+                returned = str(given.pop("return", ""))
+                if _GRAPH.search(returned) and _GRAPH.search(" ".join(map(str, given.values()))):
+                    found.add(f"{each.name}.{name}")
+    return found
+
+
+_GRAPH: Final = re.compile(r"\b(Graph|Readable|DrawnUnion|Merged)\b")
