@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -14,6 +14,7 @@ from gradir.distributed.reading import RankFile, graph_in, read
 from gradir.distributed.words import span
 from gradir.errors import GradirError
 from gradir.ir import Cut, Graph, Node, Ref, Saved, Scope, TensorMeta
+from gradir.ir.head import renamed_head
 from gradir.ir.ids import behind, claim, output_path, split_last, storage_key, within
 from gradir.ir.model import bounded
 from gradir.ir.text import counted
@@ -218,11 +219,19 @@ def joined(graphs: Mapping[int, tuple[str, Graph]], links: Iterable[Link]) -> Gr
         total=bounded(sum(scope.total for scope in whole)),
         trainable=bounded(sum(scope.trainable for scope in whole)),
     )
-    return Graph.of(
+    made = Graph.of(
         [node for part in parts for node in part.nodes()],
         [root, *(scope for part in parts for scope in part.scopes())],
-        [part.cut(cut) for part in parts for cut in part.graph.cuts],
-        parts[0].graph.producer,
+    )
+    cuts = tuple(part.cut(cut) for part in parts for cut in part.graph.cuts)
+    # A rank and its collectives are of one process.
+    return replace(
+        parts[0].graph,
+        nodes=made.nodes,
+        scopes=made.scopes,
+        read_from=max(part.graph.read_from for part in parts),
+        unknown=max(part.graph.unknown for part in parts),
+        **{**parts[0].head(), "cuts": cuts, "rank": None, "collectives": ()},
     )
 
 
@@ -270,6 +279,10 @@ class _Side:
         for path, scope in self.graph.scopes.items():
             if path:
                 yield replace(scope, path=self._path(path))
+
+    def head(self) -> dict[str, Any]:
+        """The fields of the head that name nodes, in the names of all."""
+        return renamed_head(self.graph, self._id, keeps_slots=True)
 
     def cut(self, cut: Cut) -> Cut:
         """A cut in the names of all."""

@@ -10,6 +10,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
+from gradir.review.drawn_union import drawn_union
 from msgspec import inspect
 from msgspec.structs import replace
 
@@ -18,6 +19,7 @@ from gradir import codecs
 from gradir.diffs import hunks
 from gradir.diffs.marked_union import marked_union
 from gradir.diffs.merging.three_way import merged
+from gradir.distributed.linking import joined
 from gradir.ir import Builder, Graph, TensorMeta
 from gradir.ir.fields import fields_of
 from gradir.ir.head import Head, renamed_head
@@ -32,8 +34,6 @@ from gradir.passes.wiring import pointed_out, within, without
 from gradir.plan import applied, planned
 from gradir.registry import run_pass
 from gradir.review.comparison import Comparison
-from gradir.review.drawn_union import drawn_union
-from gradir.world.joining import joined
 
 __all__ = ["KEPT", "PASSES", "Operation", "lost_fields", "operations", "public_operations", "whole"]
 
@@ -138,7 +138,7 @@ def operations(graph: Graph) -> Mapping[str, Operation]:
         "gradir.plan.applied": Operation(partial(applied, planned({"depth": 1}))),
         "gradir.registry.run_pass": Operation(lambda graph: run_pass("fold", graph, FoldOptions(depth=1))),
         "gradir.review.drawn_union.drawn_union": Operation(lambda graph: drawn_union(graph).graph),
-        "gradir.world.joining.joined": Operation(
+        "gradir.distributed.linking.joined": Operation(
             lambda graph: joined({0: ("a", graph)}, []), frozenset({"rank", "collectives", "cuts"})
         ),
         **{f"pass {name}": Operation(partial(applied, planned({name: value}))) for name, value in PASSES.items()},
