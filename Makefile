@@ -120,8 +120,9 @@ site: $(VENV)/.ready-test ## build the documentation with a live page of every e
 goldens: $(VENV)/.ready-test ## write the golden files; review what changed
 	$(BIN)/python -m pytest -n auto tests --update-goldens $(PYTEST_ARGS)
 
-verification: $(VENV)/.ready-test ## rewrite the table of real models in docs/verification.md
+verification: $(VENV)/.ready-test ## rewrite the table of real models in docs/verification.md, and try every operator of torch
 	$(BIN)/python tests/support/real_models.py
+	$(BIN)/python -W ignore tests/support/operators.py
 
 verification-wide: .verification-wide/packages/.ready $(VENV)/.ready-test ## compare all of transformers, timm and torch with torch itself; WIDE="--only bert" reaches it; an hour
 	PYTHONPATH=tests/support:.verification-wide/packages nice -n 5 $(BIN)/python -m wide $(WIDE)

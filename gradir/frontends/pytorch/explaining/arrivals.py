@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import torch
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing
-from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, is_zero
+from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, elements, is_zero
 from gradir.frontends.pytorch.explaining.hooks import Hooks
 from gradir.frontends.pytorch.explaining.traps import spoilt
 from gradir.frontends.pytorch.explaining.zeros import STAYING, Origin, Zeros
@@ -96,7 +96,7 @@ class _Judge:
         self._zeros = Zeros(recorded.flow, recorded.flowing, recorded.named, starting, waiting)
         outputs = (found.tensor for found in live.captured if found.role == "output")
         # Where the loss is no number, nothing moves.
-        self._is_lost = not all(bool(torch.isfinite(tensor).all()) for tensor in outputs)
+        self._is_lost = not all(bool(torch.isfinite(elements(tensor)).all()) for tensor in outputs)
 
     def judged(self, arrival: Arrival, leaf: torch.Tensor) -> Verdict:
         if arrival.kind == "zero":

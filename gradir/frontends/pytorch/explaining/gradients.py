@@ -20,7 +20,7 @@ from gradir.frontends.pytorch.reading.tensors import held_by
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.verifying.verify import left_alone
 
-__all__ = ["Arrival", "Gradients", "brought", "gradients_of", "is_zero"]
+__all__ = ["Arrival", "Gradients", "brought", "elements", "gradients_of", "is_zero"]
 
 _NOTHING: Final = 1e-5
 """Which part of what came to a function is nothing."""
@@ -329,7 +329,18 @@ def is_zero(leaf: torch.Tensor) -> bool:
     held = held_by(leaf.detach())
     # The memory of what `fully_shard` gathers is freed between the passes.
     has_memory = held.layout is not torch.strided or held.untyped_storage().nbytes() > 0
-    return has_memory and not bool(held.any())
+    return has_memory and not bool(elements(held).any())
+
+
+def elements(tensor: torch.Tensor) -> torch.Tensor:
+    """The numbers that a tensor of any layout stores, as a tensor of the usual one."""
+    values = tensor.detach()
+    if values.layout is torch.sparse_coo:
+        return values.coalesce().values()
+    if values.is_mkldnn:
+        return values.to_dense()
+    # A copy: torch takes the parts of what it calls a view of a compressed layout for views of that.
+    return values.values().clone() if values.is_nested or values.layout is not torch.strided else values
 
 
 def _spoilt(came: Sequence[torch.Tensor | None], went: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
@@ -369,9 +380,7 @@ def _size(gradient: torch.Tensor | None) -> Size | None:
     if gradient is None:
         return None
     with torch.no_grad():
-        values = gradient.detach()
-        if values.layout is not torch.strided:
-            values = values.coalesce().values() if values.layout is torch.sparse_coo else values.values()
+        values = elements(gradient)
         if not values.numel():
             return Size(0.0, is_finite=True)
         largest = float(values.abs().max())

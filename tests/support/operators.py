@@ -1,0 +1,137 @@
+"""The differentiable operators that torch tests itself with, each captured, verified, explained, and written and read.
+
+``python tests/support/operators.py`` runs all of them.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+
+import gradir
+
+__all__ = ["NAMES", "Tried", "tried"]
+
+SAMPLES: Final = 2
+"""So many of each dtype."""
+
+_NO_GRADIENT: Final = "said to be reached, and got no gradient"
+
+
+class Tried(NamedTuple):
+    """What came of the samples of an operator: how many had a graph, and what went wrong, a line each."""
+
+    graphs: int
+    faults: tuple[str, ...]
+
+
+_OPERATORS: Final = {
+    f"{each.name}.{each.variant_test_name}".rstrip("."): each for each in op_db if each.supports_autograd
+}
+NAMES: Final = tuple(sorted(_OPERATORS))
+
+
+def tried(name: str) -> Tried:
+    """Run the first samples of each dtype of an operator through gradir."""
+    faults: list[str] = []
+    graphs = 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for label, run in _samples(_OPERATORS[name]):
+            try:
+                graphs += _is_sound(run)
+            except Exception as error:  # noqa: BLE001 (every one is a fault)
+                faults.append(f"{name} {label}: {type(error).__name__}: {str(error).splitlines()[:1]}")
+    return Tried(graphs, tuple(faults))
+
+
+def _samples(operator: Any) -> Iterator[tuple[str, Any]]:
+    """The samples that torch itself can run, each with what runs it on inputs of its own."""
+    for dtype in sorted(operator.supported_backward_dtypes("cpu"), key=str):
+        torch.manual_seed(0)
+        inputs = operator.sample_inputs("cpu", dtype, requires_grad=True)
+        for number, sample in enumerate(islice(inputs, SAMPLES)):
+
+            def run(sample: Any = sample) -> object:
+                return operator(sample.input, *sample.args, **sample.kwargs)
+
+            yield f"{dtype} {number}", run
+
+
+def _is_sound(run: Any) -> bool:
+    """Whether there is a graph, of which everything holds that gradir says of one."""
+    with gradir.record(flow=True) as recorder:
+        outputs = run()
+    tensors = [each for each in torch.utils._pytree.tree_leaves(outputs) if isinstance(each, torch.Tensor)]
+    if not any(each.requires_grad for each in tensors):
+        return False
+    graph = recorder.capture(outputs)
+    for form in ("json", "msgpack"):
+        assert gradir.loads(gradir.dumps(graph, format=form)) == graph, f"another graph is read from {form}"
+    assert gradir.loads(gradir.dumps(recorder.forward())) == recorder.forward(), "another forward is read"
+    assert recorder.explain(outputs).to("text"), "nothing is explained"
+    without = _without_gradient(tensors, graph)
+    if without is None:
+        # torch has no backward for these either, and gradir says so by an error of its own.
+        with suppress(gradir.CaptureError):
+            gradir.verify(outputs)
+        return True
+    checked = gradir.verify(outputs, keep_graph=False)
+    untrue = [each for each in checked.mismatches if not each.endswith(_NO_GRADIENT)]
+    assert not untrue, untrue[0]
+    assert len(checked.mismatches) == without, f"{checked.mismatches} for {without} leaves without a gradient"
+    return True
+
+
+def _without_gradient(tensors: Sequence[torch.Tensor], graph: gradir.Graph) -> int | None:
+    """How many leaves of the graph torch itself gives no gradient; ``None`` where its backward raises."""
+    outputs = [each for each in tensors if each.requires_grad]
+    leaves = [each.variable for each in _nodes_behind(outputs) if type(each).__name__ == "AccumulateGrad"]
+    leaves += [each for each in outputs if each.is_leaf]
+    assert len(leaves) == sum(node.role in {"leaf", "parameter"} for node in graph.nodes.values())
+    seeds = [torch.ones_like(each) if each.layout is torch.strided else each.detach().clone() for each in outputs]
+    try:
+        torch.autograd.backward(outputs, seeds, retain_graph=True)
+        return sum(each.grad is None for each in leaves)
+    except RuntimeError:
+        return None
+    finally:
+        for leaf in leaves:
+            leaf.grad = None
+
+
+def _nodes_behind(outputs: Sequence[torch.Tensor]) -> list[Any]:
+    left = [each.grad_fn for each in outputs if each.grad_fn is not None]
+    found: dict[Any, None] = {}
+    while left:
+        node = left.pop()
+        if node not in found:
+            found[node] = None
+            left += [behind for behind, _ in node.next_functions if behind is not None]
+    return [*found]
+
+
+def main() -> int:
+    """Try all of them, and print what went wrong."""
+    found = {}
+    for done, name in enumerate(NAMES, 1):
+        found[name] = tried(name)
+        for fault in found[name].faults:
+            print(fault, flush=True)
+        if done % 50 == 0:
+            print(f"{done} of {len(NAMES)}", file=sys.stderr)
+    faults = sum(len(each.faults) for each in found.values())
+    graphs = sum(each.graphs for each in found.values())
+    print(f"torch {torch.__version__}: {len(found)} operators, {graphs} graphs, {faults} faults")
+    return int(bool(faults))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
