@@ -40,16 +40,21 @@ NAMES: Final = tuple(sorted(_OPERATORS))
 
 def tried(name: str) -> Tried:
     """Run the first samples of each dtype of an operator through gradir."""
-    faults: list[str] = []
-    graphs = 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for label, run in _samples(_OPERATORS[name]):
-            try:
-                graphs += _is_sound(run)
-            except Exception as error:  # noqa: BLE001 (every one is a fault)
-                faults.append(f"{name} {label}: {type(error).__name__}: {str(error).splitlines()[:1]}")
-    return Tried(graphs, tuple(faults))
+        came = [(label, *_outcome(run)) for label, run in _samples(_OPERATORS[name])]
+    return Tried(
+        sum(has_graph for _, has_graph, _ in came),
+        tuple(f"{name} {label}: {fault}" for label, _, fault in came if fault),
+    )
+
+
+def _outcome(run: Any) -> tuple[bool, str]:
+    """Whether a sample has a graph, and what goes wrong with it."""
+    try:
+        return _is_sound(run), ""
+    except Exception as error:  # noqa: BLE001 (every one is a fault)
+        return False, f"{type(error).__name__}: {str(error).splitlines()[:1]}"
 
 
 def _samples(operator: Any) -> Iterator[tuple[str, Any]]:

@@ -169,12 +169,13 @@ def release_dropped() -> None:
     remove_left()
 
 
-def weak_hook(method: Callable[..., None]) -> Callable[..., None]:
+def weak_hook(method: Any) -> Callable[..., None]:
     """A hook of modules that calls a method where nothing is compiled, and does not keep its object alive."""
-    reference = weakref.WeakMethod(method)
+    # `WeakMethod` takes longer, and this runs twice for each call of a module.
+    owner, function = weakref.ref(method.__self__), method.__func__
 
     def hook(*given: object) -> None:
-        if not torch.compiler.is_compiling() and (found := reference()) is not None:
-            found(*given)
+        if not torch.compiler.is_compiling() and (found := owner()) is not None:
+            function(found, *given)
 
     return hook
