@@ -108,11 +108,11 @@ def verify(
     """Capture, and check the graph against the autograd engine by running a real backward.
 
     Every captured function must run and no other may, but for those of a backward that one of them runs inside this
-    one; the gradient that arrives at each must have the recorded dtype and shape; every leaf of the graph must receive
-    a gradient, and no parameter of the model that is said to be unreached. The arguments are those of `capture`; the
-    result is true where graph and engine agree. Afterwards ``.grad`` of these leaves and parameters is as before. Hooks
-    on tensors and nodes run. In a process of a group the engine is asked for the gradients and adds none up, so the
-    next backward is what it would have been; where the graph communicates, all ranks must verify.
+    one; the gradient that arrives at each must have the recorded dtype and shape; the engine must come to every leaf of
+    the graph, and bring no gradient to a parameter of the model that is said to be unreached. The arguments are those
+    of `capture`; the result is true where graph and engine agree. Afterwards ``.grad`` of these leaves and parameters
+    is as before. Hooks on tensors and nodes run. In a process of a group the engine is asked for the gradients and adds
+    none up, so the next backward is what it would have been; where the graph communicates, all ranks must verify.
 
     With ``keep_graph`` a backward of your own can run afterwards. What is seen to run only once is refused before
     anything runs, attributes that a custom Function deletes in its backward are put back, and a `GradirWarning` says

@@ -66,10 +66,19 @@ def test_a_freed_graph_is_one_clear_error() -> None:
         gradir.verify(loss)
 
 
-def test_a_leaf_that_gets_no_gradient_is_found() -> None:
+@pytest.mark.parametrize("function", [NoGradient.apply, lambda x: torch.norm(x, p=0)])
+def test_a_function_that_returns_no_gradient_is_no_mismatch(function) -> None:
     x = leaf(2)
-    found = gradir.verify(NoGradient.apply(x), params={"x": x})
-    assert found.mismatches == ("x: said to be reached, and got no gradient",)
+    found = gradir.verify(function(x), params={"x": x})
+    assert found.mismatches == ()
+    assert found.fired == found.nodes == 2
+
+
+def test_a_leaf_that_the_engine_does_not_come_to_is_found() -> None:
+    x, y = leaf(2), leaf(2)
+    found = capture(x.exp(), params={"x": x})
+    other = found._replace(leaves=dict.fromkeys(found.leaves, y))
+    assert other.verify().mismatches == ("x: said to be reached, and got no gradient",)
 
 
 def test_what_the_graph_has_wrong_is_found() -> None:

@@ -101,12 +101,12 @@ class _Watch:
                 self.arrived[fn] = _described((gradients.get(id(fn.variable)),))
         self.received = {leaf: {self._number} for leaf, gradient in gradients.items() if gradient is not None}
 
-    def accumulated(self) -> set[int]:
-        """The leaves that a gradient came to; a hook of the user may have taken it away again."""
+    def accumulated(self) -> dict[int, bool]:
+        """The leaves that the engine came to, and whether with a gradient; a hook may have taken it away again."""
         return {
-            id(fn.variable)
+            id(fn.variable): any(gradient is not None for gradient in gradients)
             for fn, gradients in self.arrived.items()
-            if type(fn).__name__ == private.ACCUMULATOR and any(gradient is not None for gradient in gradients)
+            if type(fn).__name__ == private.ACCUMULATOR
         }
 
     def came_from_inside(self, leaf: int) -> bool:
@@ -119,8 +119,8 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
 
     Every captured node must run, and nothing else: the nodes are counted by hooks on each of them and, independently,
     by the engine's own profile. A backward that a function or a hook runs inside this one is not counted. The gradient
-    that arrives at each output must have the recorded dtype and shape. The leaves of the graph, and no parameter that
-    is said to be unreached, must receive a gradient.
+    that arrives at each output must have the recorded dtype and shape. The engine must come to every leaf of the graph,
+    and bring no gradient to a parameter that is said to be unreached.
 
     The gradients in ``.grad`` of the leaves, of the model's parameters, of tensors with `retain_grad`, and of what the
     graph's custom Functions can be seen to reach are as before afterwards.
@@ -328,9 +328,11 @@ def _agrees(gradient: TensorMeta, meta: TensorMeta) -> bool:
 
 
 def _wrong_leaves(live: LiveGraph, watch: _Watch) -> Iterator[str]:
-    received = watch.received.keys() | watch.accumulated()
+    came_to = watch.accumulated()
+    received = {*watch.received, *(leaf for leaf, has_gradient in came_to.items() if has_gradient)}
     for node_id, tensor in live.leaves.items():
-        if id(tensor) not in received:
+        # Where a function returns no gradient for an input, the engine goes on to that without one.
+        if id(tensor) not in received and id(tensor) not in came_to:
             yield f"{node_id}: said to be reached, and got no gradient"
     for cut, tensor in zip(live.graph.cuts, live.unreached, strict=False):
         if cut.kind == "unreached" and id(tensor) in received:
