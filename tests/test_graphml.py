@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import chain, everything, hostile
 from strategies import graphs
+from tools import require
 
 import gradir
 from gradir.ir import Graph, Node
@@ -113,9 +114,15 @@ def test_networkx_reads_every_graph_back(graph: Graph) -> None:
 def test_numbered_ids_are_name_tokens_and_the_names_are_data(graph: Graph) -> None:
     made = read(export(graph, ids="numbers"))
     assert all(re.fullmatch(r"n\d+", id_) for id_ in made)
-    named = nx.relabel_nodes(made, nx.get_node_attributes(made, "name"))
+    named = nx.relabel_nodes(made, nx.get_node_attributes(made, "gir_id"))
     assert list(named) == list(graph.nodes)
     check_edges(graph, named)
+
+
+def test_numbered_ids_can_be_laid_out() -> None:
+    require("dot")
+    made = read(export(everything(), ids="numbers"))
+    assert len(nx.nx_pydot.graphviz_layout(made, prog="dot")) == len(everything().nodes)
 
 
 @given(graphs(), st.booleans(), st.booleans())

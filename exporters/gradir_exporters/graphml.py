@@ -32,7 +32,7 @@ __all__ = ["GraphmlExporter", "GraphmlOptions"]
 @cache
 def _keys() -> Mapping[str, Mapping[str, str]]:
     """What may stand in a graph, a node and an edge, with its type. Only what is not empty does."""
-    words = dict.fromkeys(("name", "label", "role", "op", "native", "scope", "names"), "string")
+    words = dict.fromkeys(("gir_id", "label", "role", "op", "native", "scope", "names"), "string")
     tensors = {"slots": "int", **dict.fromkeys(("dtype", "shape", "outputs"), "string")}
     details = {**dict.fromkeys(("attrs", "saved", "base"), "string"), "opaque": "boolean", "source": "string"}
     others = {field.key: "string" for field in other_fields(Node, TOLD[Node])}
@@ -117,13 +117,13 @@ def _nodes(graph: Graph, options: GraphmlOptions, ids: dict[str, str]) -> Iterat
     outputs, details = Memo(_outputs), _Details(graph, options)
     numbered = options.ids == "numbers"
     for id_, node in graph.nodes.items():
-        name = _data("name", _escaped(id_)) if numbered else ""
+        own = _data("gir_id", _escaped(id_)) if numbered else ""
         text = _escaped(node.label)
         label = f'<data key="label">{text}</data>' if text else ""
         words = f"{roles[node.role]}{ops[node.op]}{natives[node.native]}{scopes[node.scope]}"
         slots = f'<data key="slots">{len(node.inputs)}</data>' if node.inputs else ""
         tensors = outputs[node.outputs] if node.outputs else ""
-        yield f'<node id="{ids[id_]}">{name}{label}{words}{slots}{tensors}{details.next_of(node)}</node>'
+        yield f'<node id="{ids[id_]}">{own}{label}{words}{slots}{tensors}{details.next_of(node)}</node>'
 
 
 class _Details:
