@@ -54,7 +54,8 @@ def compare(a: Graph, b: Graph, names: Callable[[], Correspondence] | None = Non
     """
     with paused_gc():
         exact, before = script(a, b), totals(a)
-        if not (exact.nodes or exact.scopes or exact.cuts):
+        compared = ("nodes", "scopes", "cuts", *(field.name for field in head_fields()))
+        if not any(getattr(exact, name) for name in compared):
             return Diff(before, before, script=exact)
         known = names() if names else Correspondence(a, b, match(a, b))
         changes = tuple(_Changes(a, b, known).found())

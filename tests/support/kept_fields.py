@@ -10,7 +10,6 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
-from gradir.review.drawn_union import drawn_union
 from msgspec import inspect
 from msgspec.structs import replace
 
@@ -34,6 +33,7 @@ from gradir.passes.wiring import pointed_out, within, without
 from gradir.plan import applied, planned
 from gradir.registry import run_pass
 from gradir.review.comparison import Comparison
+from gradir.review.drawn import drawn_union
 
 __all__ = ["KEPT", "PASSES", "Operation", "lost_fields", "operations", "public_operations", "whole"]
 
@@ -127,8 +127,8 @@ def operations(graph: Graph) -> Mapping[str, Operation]:
         "gradir.passes.hide.hide_shape_ops": Operation(hide_shape_ops),
         "gradir.passes.ladder.readable": Operation(lambda graph: _graph_of(ladder.readable(graph))),
         "gradir.passes.ladder.smallest": Operation(lambda graph: ladder.smallest(graph).graph),
-        "gradir.passes.lineage.ancestors": Operation(partial(ancestors, pattern=NODE)),
-        "gradir.passes.lineage.descendants": Operation(partial(descendants, pattern=NODE)),
+        "gradir.passes.focus.ancestors": Operation(partial(ancestors, pattern=NODE)),
+        "gradir.passes.focus.descendants": Operation(partial(descendants, pattern=NODE)),
         "gradir.passes.rollup.rollup": Operation(rollup),
         "gradir.passes.rounds.once": Operation(once),
         "gradir.passes.shared_words.in_shared_words": Operation(in_shared_words, frozenset({"producer", "cuts"})),
@@ -137,7 +137,7 @@ def operations(graph: Graph) -> Mapping[str, Operation]:
         "gradir.passes.wiring.without": Operation(partial(without, gone={NODE}, joins=lambda _: True)),
         "gradir.plan.applied": Operation(partial(applied, planned({"depth": 1}))),
         "gradir.registry.run_pass": Operation(lambda graph: run_pass("fold", graph, FoldOptions(depth=1))),
-        "gradir.review.drawn_union.drawn_union": Operation(lambda graph: drawn_union(graph).graph),
+        "gradir.review.drawn.drawn_union": Operation(lambda graph: drawn_union(graph).graph),
         "gradir.distributed.linking.joined": Operation(
             lambda graph: joined({0: ("a", graph)}, []), frozenset({"rank", "collectives", "cuts"})
         ),
