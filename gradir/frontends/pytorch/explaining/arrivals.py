@@ -143,9 +143,8 @@ class _Judge:
     def _leaves_out(self, index: int) -> bool:
         """Whether compiled code computes what nothing takes, for which torch gives it zeros."""
         step = self._recorded.flow.steps[index]
-        given = (Value(index, number) for number in range(len(step.outputs)))
-        wanted = self._recorded.flowing.wanted
-        return isinstance(step.func, CompiledPart) and any(value not in wanted for value in given)
+        given = self._recorded.flow.made_by(index)
+        return isinstance(step.func, CompiledPart) and not self._recorded.flowing.wanted.issuperset(given)
 
     def _found(self, kind: str, fn: GradFn | None, *, lasts: bool = True, detail: str = "") -> Finding:
         if fn is None:

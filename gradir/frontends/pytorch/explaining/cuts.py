@@ -59,7 +59,7 @@ class Flowing:
     def __init__(self, flow: Flow, captured: Iterable[torch.Tensor]) -> None:
         self._flow = flow
         self._kinds = Kinds(flow.steps)
-        self._data_of: dict[int, Value | None] = {}
+        self._data_of = _leaves_of_data(flow)
         self._roots: dict[Value, Value] = {}
         self._places = dict(_places_taken(flow))
         ends = [flow.read(tensor) for tensor in captured]
@@ -102,33 +102,13 @@ class Flowing:
 
     def _before_update(self, leaf: Value) -> Value | None:
         """What a leaf was before the step that made it what it is, if that writes to it or to its ``.data``."""
-        step = None if leaf.maker == FROM_OUTSIDE else self._flow.steps[leaf.maker]
+        step = self._flow.step_of(leaf)
         if step is None or "inplace" not in step.kinds:
             return None
-        read = step.inputs[step.kinds.index("inplace")]
+        read = step.of_kind("inplace")[0]
         if updated_leaves(step):
             return read.value
-        return None if read.is_leaf or read.value.maker == FROM_OUTSIDE else self._whose_data(read.value.maker)
-
-    def _whose_data(self, number: int) -> Value | None:
-        """The leaf of which a step gave the ``.data``, or lends that memory on."""
-        passed, found = list[int](), None
-        while number not in self._data_of:
-            step = self._flow.steps[number]
-            passed.append(number)
-            lent = [source for kind, source in zip(step.kinds, step.inputs, strict=False) if kind != "data"]
-            if len(lent) != 1:
-                break
-            if lent[0].is_leaf:
-                found = lent[0].value if step.called == "data" else None
-                break
-            if lent[0].value.maker == FROM_OUTSIDE:
-                break
-            number = lent[0].value.maker
-        else:
-            found = self._data_of[number]
-        self._data_of.update(dict.fromkeys(passed, found))
-        return found
+        return None if read.is_leaf else self._data_of.get(read.value.maker)
 
     def leaves_behind(self, term: Value) -> list[Value]:
         """The leaves that get a gradient through a term of what was captured."""
@@ -197,8 +177,8 @@ class Flowing:
                 if read.value.maker == FROM_OUTSIDE and read.value not in known:
                     known.add(read.value)
                     self._add(read.value, step)
-            for number in range(len(step.outputs)):
-                self._add(Value(step_number, number), step)
+            for value in self._flow.made_by(step_number):
+                self._add(value, step)
             for value in let_go.pop(step_number, ()):
                 self._arriving.pop(value, None)
                 self._origins.pop(value, None)
@@ -249,7 +229,7 @@ class Flowing:
         for index, step in enumerate(self._flow.steps):
             new = {read.value for read in step.inputs if read.value.maker == FROM_OUTSIDE} - known
             known |= new
-            if any(Value(index, number) in self.wanted for number in range(len(step.outputs))) and (
+            if not self.wanted.isdisjoint(self._flow.made_by(index)) and (
                 _takes_numbers(step, written) or any(self._flow.outside[value.number].role == "input" for value in new)
             ):
                 last = index
@@ -257,11 +237,10 @@ class Flowing:
 
     def _leaving_functions(self, ends: Iterable[Read]) -> Iterator[Value]:
         """What custom Functions made and something outside them takes, such as the next Function."""
-        steps = self._flow.steps
-        for inside, reads in (*((step.inside, step.inputs) for step in steps), (None, ends)):
+        for inside, reads in (*((step.inside, step.inputs) for step in self._flow.steps), (None, ends)):
             for read in reads:
-                made = None if read.value.maker == FROM_OUTSIDE else steps[read.value.maker].inside
-                if made is not None and made != inside:
+                maker = self._flow.step_of(read.value)
+                if maker is not None and maker.inside is not None and maker.inside != inside:
                     yield read.value
 
     def _last_uses(self) -> dict[int, list[Value]]:
@@ -269,8 +248,7 @@ class Flowing:
         last: dict[Value, int] = {}
         known: set[Value] = set()
         for step_number, step in enumerate(self._flow.steps):
-            for number in range(len(step.outputs)):
-                last[Value(step_number, number)] = step_number
+            last.update(dict.fromkeys(self._flow.made_by(step_number), step_number))
             for read in (*step.inputs, *self._places.get(step_number, ())):
                 last[read.value] = step_number
                 if read.value.maker == FROM_OUTSIDE and read.value not in known:
@@ -295,16 +273,15 @@ class Flowing:
             self.compiled |= arriving
         passes = value in self.carrying or (step.inside is not None and value not in self._left_functions)
         # Which of its inputs an output of a compiled part is made of is not known.
-        is_stop = value in self.wanted and not passes and not (is_compiled and self._carries_otherwise(value, step))
+        is_stop = value in self.wanted and not passes and not (is_compiled and self._carries_otherwise(value))
         if arriving and is_stop:
             self.stops.append(Stop(self._kind_at(value), value, _seen_outside(step), arriving))
         self._arriving[value] = arriving if passes else 0
         self._origins[value] = computed
 
-    def _carries_otherwise(self, value: Value, step: Step) -> bool:
-        """Whether another output of a step that is wanted carries a gradient."""
-        others = (Value(value.maker, number) for number in range(len(step.outputs)))
-        return any(other in self.wanted and other in self.carrying for other in others)
+    def _carries_otherwise(self, value: Value) -> bool:
+        """Whether another output of the step that made a value is wanted, and carries a gradient."""
+        return any(other in self.wanted and other in self.carrying for other in self._flow.made_by(value.maker))
 
     def _kind_at(self, value: Value) -> str:
         if value.maker != FROM_OUTSIDE:
@@ -327,6 +304,20 @@ class Flowing:
             self._leaves[leaf] = len(self._leaves)
             self._listed.append(leaf)
         return 1 << self._leaves[leaf]
+
+
+def _leaves_of_data(flow: Flow) -> dict[int, Value]:
+    """By step, the leaf of which it gave the ``.data``, or lends that memory on."""
+    found: dict[int, Value] = {}
+    for number, step in enumerate(flow.steps):
+        lent = step.of_kind("view", "inplace")
+        if len(lent) != 1:
+            continue
+        if lent[0].is_leaf and step.called == "data":
+            found[number] = lent[0].value
+        elif not lent[0].is_leaf and lent[0].value.maker in found:
+            found[number] = found[lent[0].value.maker]
+    return found
 
 
 def _places_taken(flow: Flow) -> Iterator[tuple[int, tuple[Read, ...]]]:
@@ -379,9 +370,7 @@ def _takes_shape_alone(step: Step) -> bool:
 
 def updated_leaves(step: Step) -> list[Value]:
     """The leaves that a step writes to, as an optimizer does; each stays the leaf that it was."""
-    return [
-        read.value for kind, read in zip(step.kinds, step.inputs, strict=False) if kind == "inplace" and read.is_leaf
-    ]
+    return [read.value for read in step.of_kind("inplace") if read.is_leaf]
 
 
 def _seen_outside(step: Step) -> Step:

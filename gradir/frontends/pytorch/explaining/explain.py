@@ -223,8 +223,7 @@ class _Search:
         for name, tensor in self._subject.tensors.items():
             if self._statuses[name] != "nonleaf" or name in self._subject.owned:
                 continue
-            value = self._subject.flow.value_of(tensor)
-            step = None if value.maker == FROM_OUTSIDE else self._flow.steps[value.maker]
+            step = self._flow.step_of(self._flow.value_of(tensor))
             level: Level = "info" if name in self._subject.parametrized else "error"
             self._tell("nonleaf", level, "", [name], None if step is None else step.place)
 
@@ -293,8 +292,8 @@ class _Search:
         """Tell where something that no backward starts from was made, if nothing else has told why."""
         is_told = any(cause.level == "error" for cause in self._causes)
         if self._subject.live is None and not is_told:
-            maker = self._flow.value_of(self._subject.captured[0]).maker
-            self._tell("no_graph", "error", "", [], None if maker == FROM_OUTSIDE else self._flow.steps[maker].place)
+            maker = self._flow.step_of(self._flow.value_of(self._subject.captured[0]))
+            self._tell("no_graph", "error", "", [], None if maker is None else maker.place)
 
     def _tell_optimizer(self) -> None:
         stale = [name for name in self._replaced if self._statuses[name] in {"reached", "zero", "nonfinite"}]

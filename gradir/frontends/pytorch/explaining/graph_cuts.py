@@ -138,8 +138,7 @@ class Ends:
                 for slot, read in reversed(list(enumerate(step.inputs))):
                     if not read.carries:
                         found[read.value] = Entry(index, node_id, slot if is_sure else None)
-            for number in range(len(step.outputs)):
-                value = Value(index, number)
+            for value in self._flow.made_by(index):
                 if value in found and value not in self._flowing.carrying:
                     for read in self._flowing.sources(value):
                         if not read.carries:
@@ -159,7 +158,7 @@ def _made(flow: Flow, flowing: Flowing, live: LiveGraph) -> Iterator[tuple[int, 
         numbered[number] = "" if number in numbered else node_id
     makers: dict[int, list[int]] = {}
     for index, step in enumerate(flow.steps):
-        if step.mode == "grad" and any(Value(index, number) in flowing.carrying for number in range(len(step.outputs))):
+        if step.mode == "grad" and not flowing.carrying.isdisjoint(flow.made_by(index)):
             # The number was taken before the operation ran.
             makers.setdefault(step.number - 1, []).append(index)
     for number, (index, *others) in makers.items():

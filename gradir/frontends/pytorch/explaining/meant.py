@@ -45,9 +45,9 @@ class Meant:
             if _name(step) in _SAME_NUMBERS and len(step.inputs) == 1:
                 self._originals[Value(index, 0)] = self._original(step.inputs[0].value)
             if "view" in step.kinds:
-                viewed = flowing.root(step.inputs[step.kinds.index("view")].value)
+                viewed = flowing.root(step.of_kind("view")[0].value)
                 self._owners[Value(index, 0)] = self._owners.get(viewed, viewed)
-            if any(Value(index, number) in flowing.wanted for number in range(len(step.outputs))):
+            if not flowing.wanted.isdisjoint(flow.made_by(index)):
                 for slot, read in enumerate(step.inputs):
                     self._uses.setdefault(read.value, []).append(_Use(index, slot))
         self._averages = set(self._moved_averages())
@@ -73,7 +73,7 @@ class Meant:
 
     def _is_added_back(self, value: Value, source: Value) -> bool:
         """``x + (q - x).detach()``, or ``x - (x - q).detach()``."""
-        made = self._step(source)
+        made = self._flow.step_of(source)
         if made is None or not _is(made, _SUBTRACTING):
             return False
         left, right = (read.value for read in made.inputs)
@@ -101,7 +101,7 @@ class Meant:
     def _is_largest(self, stop: Stop) -> bool:
         """``x - x.amax().detach()``, the maximum of detached numbers or under no_grad."""
         value, whose = stop.value, self._original(stop.value)
-        made = self._step(whose)
+        made = self._flow.step_of(whose)
         if made is not None and _name(made) in _LARGEST and len(made.inputs) == 1 and whose.number == 0:
             return self._is_subtracted(value, self._original(made.inputs[0].value))
         uses = self._uses.get(value, ())
@@ -144,16 +144,13 @@ class Meant:
         read = step.inputs[1 - use.slot]
         return read.value if read.carries and step.mode == "grad" else None
 
-    def _step(self, value: Value) -> Step | None:
-        return None if value.maker == FROM_OUTSIDE else self._flow.steps[value.maker]
-
     def _moved_averages(self) -> Iterator[Value]:
         """Leaves that are written to from other leaves under no_grad, and that nothing captured has a gradient for."""
         written: dict[Value, None] = {}
         trained: set[Value] = set()
         for index, step in enumerate(self._flow.steps):
             leaves = [self._flowing.root(read.value) if read.is_leaf else None for read in step.inputs]
-            wanted = any(Value(index, number) in self._flowing.wanted for number in range(len(step.outputs)))
+            wanted = not self._flowing.wanted.isdisjoint(self._flow.made_by(index))
             if step.mode == "grad" and wanted:
                 trained.update(leaf for leaf in leaves if leaf is not None)
             elif step.mode == "no_grad" and "inplace" in step.kinds:

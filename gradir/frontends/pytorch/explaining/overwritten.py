@@ -24,7 +24,7 @@ from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.overwritten import ARRAYS, Held, extent
 from gradir.frontends.pytorch.recording.places import Place
-from gradir.frontends.pytorch.recording.steps import Step, Value
+from gradir.frontends.pytorch.recording.steps import Step
 from gradir.frontends.pytorch.verifying.asking import in_process_group
 
 __all__ = ["Overwrite", "overwrites"]
@@ -129,7 +129,7 @@ def _backwards(flow: Flow, flowing: Flowing) -> Iterator[int]:
     for index, step in enumerate(flow.steps):
         reads = {read.value for read in step.inputs}
         if not related.isdisjoint(reads):
-            related.update(Value(index, number) for number in range(len(step.outputs)))
+            related.update(flow.made_by(index))
         if step.called in DERIVING:
             starts = step.mode == "grad" and step.func.__name__.startswith("ones_like")
             if starts or before is None or (before.called, before.place) != (step.called, step.place):

@@ -78,7 +78,8 @@ def foreign(flow: Flow, aside: Mapping[str, torch.Tensor], leaves: Sequence[Valu
     ``aside`` is what the modules of that one keep otherwise than as parameters and buffers.
     """
     own = {id(tensor) for tensor in aside.values()}
-    owners = dict.fromkeys(_owner(flow, leaf) for leaf in leaves)
+    # A view that was made under no_grad counts as a leaf.
+    owners = dict.fromkeys(map(flow.owner_of, leaves))
     # The model that had them may be gone.
     is_of_others = all(
         owner.maker == FROM_OUTSIDE
@@ -89,13 +90,6 @@ def foreign(flow: Flow, aside: Mapping[str, torch.Tensor], leaves: Sequence[Valu
     if not is_of_others:
         return ""
     return f"{len(owners)} parameter{'s' if len(owners) > 1 else ''} that the recorded model does not have"
-
-
-def _owner(flow: Flow, value: Value) -> Value:
-    """What a value is a view of, such as one that was made under no_grad, which counts as a leaf."""
-    while value.maker != FROM_OUTSIDE and "view" in (step := flow.steps[value.maker]).kinds:
-        value = step.inputs[step.kinds.index("view")].value
-    return value
 
 
 def _has_a_module(tensors: Mapping[int, torch.Tensor]) -> bool:

@@ -13,7 +13,7 @@ from gradir.frontends.pytorch.explaining.words import Words, called, lines_of
 from gradir.frontends.pytorch.recording.flow import Flow, is_number
 from gradir.frontends.pytorch.recording.operands import SCALES, SUMS, plain_name
 from gradir.frontends.pytorch.recording.sources import ShownLines
-from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Read, Step, Value
+from gradir.frontends.pytorch.recording.steps import Read, Step, Value
 
 if TYPE_CHECKING:
     from gradir.frontends.pytorch.explaining.cuts import Flowing
@@ -37,7 +37,7 @@ def terms_of(flow: Flow, values: Iterable[Value]) -> Iterator[Value]:
         if value in seen:
             continue
         seen.add(value)
-        step = None if value.maker == FROM_OUTSIDE else flow.steps[value.maker]
+        step = flow.step_of(value)
         if step is None or not _is_sum(step):
             yield value
         else:
@@ -53,7 +53,7 @@ def told_terms(
 ) -> Iterator[Term]:
     """The terms as an explanation has them."""
     for value in terms:
-        step = None if value.maker == FROM_OUTSIDE else flow.steps[value.maker]
+        step = flow.step_of(value)
         yield Term(
             names_behind(value),
             flow.variables.get(value, ""),
@@ -101,7 +101,7 @@ def _told(words: Words, numbers: tuple[int, ...], read: Set[Value]) -> str:
     others = " and others" if len(numbers) > _MOST_TOLD else ""
     is_one = len(made) == 1 and not others
     listed = f"{', '.join(made)}{others} {'is' if is_one else 'are'}"
-    if any(value in read for number in numbers for value in _made_by(words.flow, number)):
+    if any(value in read for number in numbers for value in words.flow.made_by(number)):
         return f"{listed}, and {'its' if is_one else 'their'} numbers go on without a gradient"
     return f"{listed}, and {'goes' if is_one else 'go'} no further"
 
@@ -114,7 +114,7 @@ def loose_ends(flow: Flow, flowing: Flowing) -> dict[Value, tuple[int, ...]]:
     """
     ends: dict[Value, tuple[int, ...]] = {}
     for number in range(len(flow.steps) - 1, -1, -1):
-        outputs = _made_by(flow, number)
+        outputs = flow.made_by(number)
         after = {end for output in outputs for end in ends.pop(output, ())}
         carries = any(output in flowing.carrying or flowing.should_carry(output) for output in outputs)
         # What torch keeps for the derivative of an operation is no result of the program.
@@ -130,7 +130,7 @@ def loose_ends(flow: Flow, flowing: Flowing) -> dict[Value, tuple[int, ...]]:
 
 def _first_named(flow: Flow, number: int) -> Value:
     """The first result of a step that was in a variable, or else its first."""
-    values = _made_by(flow, number)
+    values = flow.made_by(number)
     return next((value for value in values if value in flow.variables), values[0])
 
 
@@ -141,7 +141,3 @@ def _taken(flow: Flow, flowing: Flowing) -> Iterator[Read]:
             yield from step.inputs
     for found in (*flow.exits, *flow.exchanges):
         yield from found.reads
-
-
-def _made_by(flow: Flow, number: int) -> list[Value]:
-    return [Value(number, output) for output in range(len(flow.steps[number].outputs))]

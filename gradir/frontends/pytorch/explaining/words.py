@@ -9,7 +9,7 @@ from gradir.explanations.model import Cause, Level
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.sources import ShownLines
-from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
+from gradir.frontends.pytorch.recording.steps import Step, Value
 from gradir.ir import Source
 
 __all__ = ["Words", "called", "few", "lines_of"]
@@ -78,7 +78,7 @@ class Words:
 
     def made_as(self, value: Value) -> str:
         """What a value is called, or what it is, and the line that made it."""
-        step = None if value.maker == FROM_OUTSIDE else self.flow.steps[value.maker]
+        step = self.flow.step_of(value)
         name = ", ".join(self.called([value]))
         if step is None:
             return name or "a tensor from before the recording"

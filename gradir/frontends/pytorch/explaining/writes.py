@@ -98,9 +98,8 @@ class _Following:
                 if "inplace" in step.kinds and not _is_unseen(self._flow, step):
                     for memory in _memories(self._owners, step):
                         self._writes.setdefault(memory, []).append(index)
-        saver = steps[saving]
-        given = [Value(saving, number) for number in range(len(saver.outputs))]
-        values = given if slot.slot.startswith("result") else [read.value for read in saver.inputs]
+        is_result = slot.slot.startswith("result")
+        values = self._flow.made_by(saving) if is_result else [read.value for read in steps[saving].inputs]
         memories = {
             self._owners.get(value, value)
             for value in values
@@ -125,15 +124,12 @@ class _Following:
 
 def _memories(owners: Mapping[Value, Value], write: Step) -> set[Value]:
     """What a step writes to, by the value that first had it."""
-    reads = (read.value for kind, read in zip(write.kinds, write.inputs, strict=False) if kind == "inplace")
-    return {owners.get(value, value) for value in reads}
+    return {owners.get(read.value, read.value) for read in write.of_kind("inplace")}
 
 
 def _written(flow: Flow, owners: Mapping[Value, Value], saver: int, memories: Set[Value]) -> Iterator[Value]:
     """What a step took or gave that has one of some memories; of views without a name, whose they are."""
-    step = flow.steps[saver]
-    given = (Value(saver, number) for number in range(len(step.outputs)))
-    for value in (*(read.value for read in step.inputs), *given):
+    for value in (*(read.value for read in flow.steps[saver].inputs), *flow.made_by(saver)):
         owner = owners.get(value, value)
         if owner in memories:
             yield value if value in flow.variables else owner
@@ -143,20 +139,12 @@ def _owners(flow: Flow) -> dict[Value, Value]:
     """Of each view, and of what was written to, the value that first had the memory."""
     found: dict[Value, Value] = {}
     for index, step in enumerate(flow.steps):
-        shared = [
-            read.value for kind, read in zip(step.kinds, step.inputs, strict=False) if kind in {"inplace", "view"}
-        ]
+        shared = step.lenders()
         if len(shared) == 1:
-            owner = found.get(shared[0], shared[0])
-            found.update((Value(index, number), owner) for number in range(len(step.outputs)))
+            found.update(dict.fromkeys(flow.made_by(index), found.get(shared[0], shared[0])))
     return found
 
 
 def _is_unseen(flow: Flow, write: Step) -> bool:
     """Whether a step writes to the ``.data`` of a tensor, which autograd does not count."""
-    value = write.inputs[write.kinds.index("inplace")].value
-    while value.maker != FROM_OUTSIDE and "view" in (step := flow.steps[value.maker]).kinds:
-        if step.called == "data":
-            return True
-        value = step.inputs[step.kinds.index("view")].value
-    return False
+    return any(step.called == "data" for step in flow.views(write.of_kind("inplace")[0].value))

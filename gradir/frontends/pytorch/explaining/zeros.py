@@ -129,11 +129,7 @@ class Zeros:
 
     def _multiplied(self, step: Step) -> Iterator[Value]:
         """What an operation multiplies, as it was before views of it were made."""
-        for value in _factors(step):
-            at = value
-            while at.maker != FROM_OUTSIDE and "view" in (maker := self._flow.steps[at.maker]).kinds:
-                at = maker.inputs[maker.kinds.index("view")].value
-            yield self._flowing.root(at)
+        return map(self._flowing.root, map(self._flow.owner_of, _factors(step)))
 
     def _is_stuck(self, origin: Origin) -> bool:
         """Whether an operation multiplies zeros that stay zero as long as the others do."""

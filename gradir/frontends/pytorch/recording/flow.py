@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from traceback import walk_tb
 from types import FrameType
 from typing import Any, Final
@@ -131,6 +131,26 @@ class Flow:
     def tensor_of(self, value: Value) -> torch.Tensor | None:
         """The tensor from outside that a value is of, while it lives."""
         return self.outside[value.number].tensor() if value.maker == FROM_OUTSIDE else None
+
+    def step_of(self, value: Value) -> Step | None:
+        """The step that made a value."""
+        return None if value.maker == FROM_OUTSIDE else self.steps[value.maker]
+
+    def made_by(self, index: int) -> list[Value]:
+        """The values that a step made."""
+        return [Value(index, number) for number in range(len(self.steps[index].outputs))]
+
+    def views(self, value: Value) -> Iterator[Step]:
+        """The steps by which a value is a view, the last first."""
+        while (step := self.step_of(value)) is not None and "view" in step.kinds:
+            yield step
+            value = step.of_kind("view")[0].value
+
+    def owner_of(self, value: Value) -> Value:
+        """What a value is a view of in the end."""
+        for step in self.views(value):
+            value = step.of_kind("view")[0].value
+        return value
 
     def meta_of(self, value: Value) -> TensorMeta:
         """The type and shape of a value."""

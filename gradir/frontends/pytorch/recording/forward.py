@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import torch
@@ -77,7 +77,7 @@ class _Forward:
             if index in skipped:
                 continue
             self._add_step(index, step)
-            if step.outputs and not _is_among(read, index, step) and self._is_wanted(step):
+            if step.outputs and read.isdisjoint(flow.made_by(index)) and self._is_wanted(step):
                 ends.append(index)
         while waiting is not None:
             self._add_exit(waiting)
@@ -107,9 +107,10 @@ class _Forward:
         skipped: set[int] = set()
         for index in range(len(flow.steps) - 1, -1, -1):
             step = flow.steps[index]
-            if not _is_among(read, index, step) and not step.failed:
+            if read.isdisjoint(flow.made_by(index)) and not step.failed:
                 is_initial = self._initial.initialises(index) or (
-                    index in self._initial.steps and (_is_among(taken, index, step) or self._asks(index, step))
+                    index in self._initial.steps
+                    and (not taken.isdisjoint(flow.made_by(index)) or self._asks(index, step))
                 )
                 if is_initial or _is_for_saving(step) or _gives_nothing(step) or self._is_bookkeeping(step):
                     skipped.add(index)
@@ -143,14 +144,12 @@ class _Forward:
 
     def _is_wanted(self, step: Step) -> bool:
         """Whether what nothing takes may be what all this was made for: no update of a parameter or from outside."""
-        written = [read.value for kind, read in zip(step.kinds, step.inputs, strict=False) if kind == "inplace"]
-        return bool(step.inputs) and all(self._is_made(value) for value in written)
+        return bool(step.inputs) and all(self._is_made(read.value) for read in step.of_kind("inplace"))
 
     def _is_made(self, value: Value) -> bool:
         """Whether the memory that a value is in was made by an operation, for no parameter or buffer."""
         while value.maker != FROM_OUTSIDE and not self._initial.is_of_made(value):
-            step = self._flow.steps[value.maker]
-            lent = [read.value for kind, read in zip(step.kinds, step.inputs, strict=False) if kind != "data"]
+            lent = self._flow.steps[value.maker].lenders()
             if not lent:
                 return True
             value = lent[0]
@@ -164,7 +163,7 @@ class _Forward:
         scope = self._scope_of(step.call)
         node_id = self._ids[index] = self._allocator.function(scope, operation)
         attrs = {name: plain_value(value, self._symbols) for name, value in step.constants}
-        variables = (self._flow.variables.get(Value(index, number)) for number in range(len(step.outputs)))
+        variables = map(self._flow.variables.get, self._flow.made_by(index))
         self._nodes.append(
             Node(
                 node_id,
@@ -265,10 +264,6 @@ def _failed(error: str) -> dict[str, str]:
 def _operation(func: Any) -> str:
     """The name of an operation without its namespace and overload."""
     return plain_text(str(getattr(func, "__name__", type(func).__name__)).partition(".")[0])
-
-
-def _is_among(read: Set[Value], index: int, step: Step) -> bool:
-    return any(Value(index, number) in read for number in range(len(step.outputs)))
 
 
 def _is_for_saving(step: Step) -> bool:

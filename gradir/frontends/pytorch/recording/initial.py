@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 from gradir.frontends.pytorch.recording.flow import MADE_OF_NUMBERS, Flow
-from gradir.frontends.pytorch.recording.operands import DATA, INPLACE
+from gradir.frontends.pytorch.recording.operands import INPLACE
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Step, Value
 
 __all__ = ["Initial", "Made"]
@@ -35,10 +35,9 @@ class Initial:
         numbers = (step.inputs for step in flow.steps if step.func is MADE_OF_NUMBERS)
         self._numbers = {read.value for reads in numbers for read in reads}
         for index, step in enumerate(flow.steps):
-            lent = _lent(step)
+            lent = step.lenders()
             if lent:
-                root = self._root(lent[0])
-                self._memory.update((Value(index, number), root) for number in range(len(step.outputs)))
+                self._memory.update(dict.fromkeys(flow.made_by(index), self._root(lent[0])))
         self._made = self._all_made(owned)
         self._carrying = {read.value for step in flow.steps for read in step.inputs if read.carries}
         self._read = {read.value for step in flow.steps for read in step.inputs}
@@ -69,8 +68,7 @@ class Initial:
 
     def initialises(self, index: int) -> bool:
         """Whether a step makes or writes to the memory of such a tensor before that is used."""
-        outputs = range(len(self._flow.steps[index].outputs))
-        return index in self.steps and any(self.is_of_made(Value(index, number)) for number in outputs)
+        return index in self.steps and any(map(self.is_of_made, self._flow.made_by(index)))
 
     def is_of_initialising(self, found: Exit) -> bool:
         """Whether a function reads nothing but numbers that only what initialises a tensor may need."""
@@ -110,11 +108,9 @@ class Initial:
                 yield Made(tensor, "input", last)
 
     def _look_at(self, index: int, step: Step) -> None:
-        outputs = [Value(index, number) for number in range(len(step.outputs))]
+        outputs = self._flow.made_by(index)
         is_free = step.call is None and not step.failed and step.called != "step"
-        written = {
-            self._root(read.value) for kind, read in zip(step.kinds, step.inputs, strict=False) if kind == INPLACE
-        }
+        written = {self._root(read.value) for read in step.of_kind(INPLACE)}
         carries = step.mode == "grad" and any(read.carries for read in step.inputs)
         # What takes the shape of a tensor alone carries nothing on.
         carries &= not self._read.issuperset(outputs) or not self._carrying.isdisjoint(outputs)
@@ -158,7 +154,3 @@ class Initial:
             shared = self._flow.outside[value.number].shared
             value = value if shared is None else shared
         return self._memory.get(value, value)
-
-
-def _lent(step: Step) -> list[Value]:
-    return [read.value for kind, read in zip(step.kinds, step.inputs, strict=False) if kind != DATA]

@@ -65,6 +65,14 @@ class Step(NamedTuple):
     place: Place | None
     failed: str
 
+    def of_kind(self, *kinds: str) -> list[Read]:
+        """The inputs that are of these kinds."""
+        return [read for kind, read in zip(self.kinds, self.inputs, strict=False) if kind in kinds]
+
+    def lenders(self) -> list[Value]:
+        """The inputs whose memory an output has."""
+        return [read.value for read in self.of_kind("view", "inplace")]
+
 
 class Exit(NamedTuple):
     """A function that read the numbers of tensors, when ``before`` steps had run.
