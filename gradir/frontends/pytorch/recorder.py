@@ -186,7 +186,7 @@ class Recorder:
         Raises:
             CaptureError: the recorder does not note the flow, nothing ran in it, or ``subject`` holds no tensor.
         """
-        from gradir.frontends.pytorch.explaining.explain import explain, explain_failure
+        from gradir.frontends.pytorch.explaining.explain import Search
         from gradir.frontends.pytorch.explaining.subject import subject_of
 
         if not self._notes_flow:
@@ -208,8 +208,10 @@ class Recorder:
         live = self.live_capture(with_graph, model=model, params=params) if with_graph else None
         temporary = _named_by_module(self._all_temporary().values(), modules.paths)
         ran = {name: entry.tensor for entry in temporary if not entry.tensor.is_meta for name in entry.names}
-        asked = subject_of(flow, modules, captured, live, ran, params=params, optimizer=optimizer)
-        return explain_failure(asked, subject) if isinstance(subject, BaseException) else explain(asked, values=values)
+        search = Search(subject_of(flow, modules, captured, live, ran, params=params, optimizer=optimizer))
+        if isinstance(subject, BaseException):
+            return search.explanation_of_failure(subject)
+        return search.explanation(values=values)
 
     def verify(
         self, outputs: object, *, model: object = None, params: Names | None = None, keep_graph: bool = True

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import torch
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, elements, is_zero
-from gradir.frontends.pytorch.explaining.hooks import Hooks
 from gradir.frontends.pytorch.explaining.traps import spoilt
 from gradir.frontends.pytorch.explaining.zeros import STAYING, Origin, Zeros
-from gradir.frontends.pytorch.private import hooks_of, sequence_number
+from gradir.frontends.pytorch.private import AFTER_FORWARD, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.compiled import CompiledPart
 from gradir.frontends.pytorch.recording.flow import Flow
-from gradir.frontends.pytorch.recording.places import Place, Written
+from gradir.frontends.pytorch.recording.places import Place, Written, written
 from gradir.frontends.pytorch.recording.steps import Step, Value
 
-__all__ = ["BROKEN", "Finding", "Recorded", "Verdict", "verdicts"]
+__all__ = ["BROKEN", "Finding", "Judge", "Recorded", "Verdict"]
 
 BROKEN: Final = frozenset({"all_masked", "nonfinite", "where_trap"})
 """The kinds of findings that are alarms whatever learns."""
@@ -47,8 +46,8 @@ class Recorded(NamedTuple):
     """What is known of the recorded forward.
 
     ``made`` has the place of the step that made each grad_fn, by sequence number; ``values`` what the leaves hold, by
-    name, ``named`` those that have one; ``functions`` are the places of the calls of custom Functions by the same
-    numbers, and ``line`` says in words where a place is.
+    name, ``named`` those that have one; ``hooks`` are those on the backward of modules, by path, ``functions`` the
+    places of the calls of custom Functions by the same numbers, and ``line`` says in words where a place is.
     """
 
     flow: Flow
@@ -56,24 +55,14 @@ class Recorded(NamedTuple):
     made: Mapping[int, int]
     values: Mapping[str, Value]
     named: Collection[Value]
-    hooks: Hooks
+    hooks: Mapping[str, Sequence[object]]
     functions: Mapping[int, Place | None]
     line: Callable[[Place | None], str]
 
 
-def verdicts(
-    live: LiveGraph,
-    gradients: Gradients,
-    recorded: Recorded,
-    arrivals: Mapping[str, Arrival],
-    leaves: Mapping[str, torch.Tensor],
-) -> dict[str, Verdict]:
-    """What is said of each leaf of which it is known what arrives there."""
-    judge = _Judge(live, gradients, recorded, arrivals, leaves)
-    return {name: judge.judged(arrival, leaves[name]) for name, arrival in arrivals.items()}
+class Judge:
+    """Knows what is to be said of the leaves of a graph of which it is known what arrives there."""
 
-
-class _Judge:
     def __init__(
         self,
         live: LiveGraph,
@@ -98,7 +87,8 @@ class _Judge:
         # Where the loss is no number, nothing moves.
         self._is_lost = not all(bool(torch.isfinite(elements(tensor)).all()) for tensor in outputs)
 
-    def judged(self, arrival: Arrival, leaf: torch.Tensor) -> Verdict:
+    def verdict(self, arrival: Arrival, leaf: torch.Tensor) -> Verdict:
+        """What is said of a leaf."""
         if arrival.kind == "zero":
             # Where no function made it zero, what came from several sides cancels.
             cancels = not arrival.arose and not hooks_of(leaf)
@@ -132,7 +122,20 @@ class _Judge:
         return self._found(kind, fn, detail=detail)
 
     def _hook(self, fn: GradFn | None, leaf: torch.Tensor) -> Written | None:
-        return self._recorded.hooks.at(fn, leaf, self._gradients.hooked)
+        """The hook at a function, or on a leaf, that changed a gradient.
+
+        Of what changes the gradient of a tensor that is no leaf, the recording knows what was registered while it ran.
+        """
+        if fn is None:
+            return next(map(written, (hooks_of(leaf) or {}).values()), None)
+        node, step = self._origin(fn)
+        unknown = Written(node.op, None if step is None else step.place)
+        if type(fn).__name__ == AFTER_FORWARD:
+            return next(map(written, self._recorded.hooks.get(node.scope, ())), unknown)
+        if fn not in self._gradients.hooked:
+            return None
+        made = self._recorded.made.get(sequence_number(fn))
+        return next((hook for value, hook in self._recorded.flow.hooks if value.maker == made), unknown)
 
     def _kind(self, fn: GradFn) -> str:
         if fn in self._gradients.constant:

@@ -12,13 +12,12 @@ import torch
 
 from gradir.errors import CaptureError
 from gradir.explanations.model import Cause, Explanation, Level, OfGraph, united
-from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Recorded, verdicts
+from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Judge, Recorded
 from gradir.frontends.pytorch.explaining.clearing import Clearing, Clearings
 from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
 from gradir.frontends.pytorch.explaining.failures import is_spent, of_backward, of_forward
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gradients_of
 from gradir.frontends.pytorch.explaining.graph_cuts import leavings
-from gradir.frontends.pytorch.explaining.hooks import Hooks
 from gradir.frontends.pytorch.explaining.kinds import EXPLICIT
 from gradir.frontends.pytorch.explaining.meant import is_own_of_torch
 from gradir.frontends.pytorch.explaining.overwritten import Overwrite, overwrites
@@ -32,7 +31,7 @@ from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Value
 from gradir.spec import own_error
 
-__all__ = ["explain", "explain_failure"]
+__all__ = ["Search"]
 
 _LEVELS: Final[Mapping[str, Level]] = {"empty": "info", "opaque": "info", "rounding": "note", "starting": "note"}
 """Of kinds that are no alarm, whatever they concern."""
@@ -44,17 +43,9 @@ _SMALL: Final = 20_000
 """The nodes of a graph through which a backward is run to explain it, if nobody says otherwise."""
 
 
-def explain_failure(subject: Subject, error: BaseException) -> Explanation:
-    """Explain why an operation of the recorded forward raised an error."""
-    return _Search(subject).explanation_of_failure(own_error(error))
+class Search:
+    """Explains what was recorded."""
 
-
-def explain(subject: Subject, *, values: bool | None) -> Explanation:
-    """Explain a loss; with ``values``, also by a backward that adds nothing to ``.grad``."""
-    return _Search(subject).explanation(values=values)
-
-
-class _Search:
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
         self._flow = subject.flow
@@ -82,6 +73,7 @@ class _Search:
         self._gradients_at: dict[str, float | str] = {}
 
     def explanation(self, *, values: bool | None) -> Explanation:
+        """Explain a loss; with ``values``, also by a backward that adds nothing to ``.grad``."""
         live = self._subject.live
         if values is None and live is not None:
             values = len(live.graph.nodes) <= _SMALL and not is_spent(
@@ -113,10 +105,9 @@ class _Search:
         self._tell_frozen()
         self._tell_no_graph()
         self._tell_optimizer()
-        self._tell_lent()
         self._tell_unregistered()
         for names in self._subject.untied:
-            self._tell("untied", "error", "", names, None)
+            self._tell_of("untied", "error", names)
         numbers = numbers_of(self._flow, self._flowing.terms, self._subject.captured) if values else {}
         terms = tuple(told_terms(self._flow, self._flowing.terms, numbers, self._names_behind, self._words.lines))
         causes = united(self._causes, self._statuses)
@@ -137,9 +128,10 @@ class _Search:
             name for name in names if self._statuses[name] == "reached" or self._values[name] not in self._compiled
         )
 
-    def explanation_of_failure(self, error: str) -> Explanation:
+    def explanation_of_failure(self, error: BaseException) -> Explanation:
+        """Explain why an operation of the recorded forward raised an error."""
         statuses = dict.fromkeys(self._statuses, "error")
-        causes = united(of_forward(self._words, error), statuses)
+        causes = united(of_forward(self._words, own_error(error)), statuses)
         return Explanation(statuses, causes, tied=self._subject.tied())
 
     def _all_leaves(self, sets: Iterable[int]) -> set[Value]:
@@ -243,21 +235,21 @@ class _Search:
             self._tell("cleared", "error" if is_lost else "info", "", names, found.place, detail=detail)
 
     def _tell_unused(self) -> None:
-        names = [name for name, status in self._statuses.items() if status == "unused" and self._is_trained(name)]
+        names = [name for name in self._names_that_are("unused") if self._is_trained(name)]
         # DistributedDataParallel waits for all; another function may take what is left out.
         live = self._subject.live
         waits = live is not None and any(type(fn).__name__ == DDP_SINK for fn in live.grad_fns)
         joined = {name for name in names if waits and id(self._subject.tensors[name]) in self._leaves}
-        if joined:
-            self._tell("unused", "error", "", [name for name in names if name in joined], None)
+        self._tell_of("unused", "error", [name for name in names if name in joined])
         alone = {name: self._values[name] for name in names if name not in joined}
         level: Level = "error" if self._moves_nothing() else "info"
         self._causes.extend(of_unused(self._words, self._flowing, level, alone))
-        unknown = [name for name, status in self._statuses.items() if status == "unreached" and self._is_trained(name)]
+        unknown = [name for name in self._names_that_are("unreached") if self._is_trained(name)]
         for kind in ("opaque", "unrecorded"):
-            kinds = [name for name in unknown if self._may_be_inside(self._values[name]) == (kind == "opaque")]
-            if kinds:
-                self._tell(kind, "info", "", kinds, None)
+            is_opaque = kind == "opaque"
+            self._tell_of(
+                kind, "info", [name for name in unknown if self._may_be_inside(self._values[name]) == is_opaque]
+            )
 
     def _moves_nothing(self) -> bool:
         """Whether what was captured depends on no tensor that is to learn: none of the optimizer, or of the model."""
@@ -278,15 +270,11 @@ class _Search:
                 yield name
 
     def _tell_frozen(self) -> None:
-        names = [
-            name
-            for name, status in self._statuses.items()
-            if status == "frozen" and name in self._subject.owned and self._values[name] in self._flowing.wanted
-        ]
-        if names:
-            nothing_learns = self._subject.live is None and "cut" not in self._statuses.values()
-            detail = "what was captured depends on nothing that requires grad" if nothing_learns else ""
-            self._tell("frozen", "error" if nothing_learns else "info", "", names, None, detail=detail)
+        own = (name for name in self._names_that_are("frozen") if name in self._subject.owned)
+        nothing_learns = self._subject.live is None and "cut" not in self._statuses.values()
+        detail = "what was captured depends on nothing that requires grad" if nothing_learns else ""
+        names = [name for name in own if self._values[name] in self._flowing.wanted]
+        self._tell_of("frozen", "error" if nothing_learns else "info", names, detail=detail)
 
     def _tell_no_graph(self) -> None:
         """Tell where something that no backward starts from was made, if nothing else has told why."""
@@ -297,21 +285,11 @@ class _Search:
 
     def _tell_optimizer(self) -> None:
         stale = [name for name in self._replaced if self._statuses[name] in {"reached", "zero", "nonfinite"}]
-        if stale:
-            self._tell("replaced", "error", "", stale, None)
-        names = [
-            name
-            for name, status in self._statuses.items()
-            if status == "reached" and name in self._subject.owned and not self._is_trained(name)
-        ]
-        if names:
-            # A step of a GAN or of an actor moves a part of what it reaches, and means to.
-            self._tell("not_in_optimizer", "note", "", names, None)
-
-    def _tell_lent(self) -> None:
-        names = [name for name in self._statuses if name in self._subject.lent and self._statuses[name] == "reached"]
-        if names:
-            self._tell("lent", "error", "", names, None)
+        self._tell_of("replaced", "error", stale)
+        own = (name for name in self._names_that_are("reached") if name in self._subject.owned)
+        # A step of a GAN or of an actor moves a part of what it reaches, and means to.
+        self._tell_of("not_in_optimizer", "note", [name for name in own if not self._is_trained(name)])
+        self._tell_of("lent", "error", [name for name in self._names_that_are("reached") if name in self._subject.lent])
 
     def _all_replaced(self, trained: Sequence[torch.Tensor] | None) -> list[str]:
         owned = {name: tensor for name, tensor in self._subject.tensors.items() if name in self._subject.owned}
@@ -321,8 +299,7 @@ class _Search:
     def _tell_unregistered(self) -> None:
         own = {id(tensor) for name, tensor in self._subject.tensors.items() if name in self._subject.owned}
         names = [name for name, tensor in self._subject.aside.items() if id(tensor) in self._leaves - own]
-        if names:
-            self._tell("not_registered", "error", "", names, None)
+        self._tell_of("not_registered", "error", names)
 
     # What a backward gives.
 
@@ -343,7 +320,6 @@ class _Search:
 
     def _tell_values(self, live: LiveGraph, gradients: Gradients, arrivals: Mapping[str, Arrival]) -> None:
         self._note_gradients(live, gradients)
-        hooks = Hooks(self._flow, live, self._made, self._subject.hooks)
         # The first operation in a Function runs when that has just taken its number.
         inside = [step for step in self._flow.steps if step.inside is not None]
         functions = {step.number - 1: step.inside.place for step in reversed(inside) if step.inside is not None}
@@ -353,12 +329,14 @@ class _Search:
             self._made,
             self._values,
             self._words.names,
-            hooks,
+            self._subject.hooks,
             functions,
             self._words.line,
         )
-        told: dict[Finding, list[str]] = {}
-        for name, (status, said) in verdicts(live, gradients, recorded, arrivals, self._subject.tensors).items():
+        tensors = self._subject.tensors
+        judge, told = Judge(live, gradients, recorded, arrivals, tensors), dict[Finding, list[str]]()
+        for name, arrival in arrivals.items():
+            status, said = judge.verdict(arrival, tensors[name])
             if status in {"zero", "nonfinite"}:
                 self._statuses[name] = status
             elif status == "none" and self._statuses[name] != "cut":
@@ -366,9 +344,9 @@ class _Search:
                 is_cut = self._values[name] in self._flowing.wanted or not self._is_whole
                 is_inside = self._may_be_inside(self._values[name])
                 self._statuses[name] = "unreached" if is_inside else "cut" if is_cut else "unused"
-                said = said if is_cut and not is_inside else ()  # noqa: PLW2901
+                said = said if is_cut and not is_inside else ()
             elif status == "none":
-                said = ()  # noqa: PLW2901
+                said = ()
             for finding in said:
                 told.setdefault(finding, []).append(name)
         for (kind, op, place, lasts, detail), names in told.items():
@@ -407,6 +385,14 @@ class _Search:
         # Where nothing has a graph, a backward raises whatever the optimizer has.
         lacking = (name for name in names if self._statuses[name] == "cut")
         return "error" if any(self._subject.live is None or self._is_trained(name) for name in lacking) else "info"
+
+    def _names_that_are(self, status: str) -> list[str]:
+        return [name for name, given in self._statuses.items() if given == status]
+
+    def _tell_of(self, kind: str, level: Level, names: Sequence[str], *, detail: str = "") -> None:
+        """Tell what no line of the program shows, if it is so of any tensor."""
+        if names:
+            self._tell(kind, level, "", names, None, detail=detail)
 
     def _tell(
         self, kind: str, level: Level, op: str, names: Iterable[str], place: Place | None, *, detail: str = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from operator import itemgetter
 from typing import NamedTuple
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing, Leaving, Stop
@@ -142,12 +143,10 @@ class Ends:
                 if value in found and value not in self._flowing.carrying:
                     for read in self._flowing.sources(value):
                         if not read.carries:
-                            found[read.value] = min(found[value], found.get(read.value, found[value]), key=_when)
+                            found[read.value] = min(
+                                found[value], found.get(read.value, found[value]), key=itemgetter(0)
+                            )
         return found
-
-
-def _when(entry: Entry) -> int:
-    return entry.step
 
 
 def _made(flow: Flow, flowing: Flowing, live: LiveGraph) -> Iterator[tuple[int, str]]:

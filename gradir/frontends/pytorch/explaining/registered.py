@@ -9,13 +9,19 @@ from typing import Final
 import torch
 from torch import nn
 
-from gradir.frontends.pytorch.private import fields_of, own_buffers, own_parameters
+from gradir.frontends.pytorch.private import (
+    backward_pre_hooks_of,
+    fields_of,
+    hooks_of_module,
+    own_buffers,
+    own_parameters,
+)
 from gradir.frontends.pytorch.reading.members import named_parameters_in
 from gradir.frontends.pytorch.reading.tensors import held_by
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Value
 
-__all__ = ["broken_ties", "foreign", "kept_aside", "replaced"]
+__all__ = ["broken_ties", "foreign", "hooked_modules", "kept_aside", "replaced"]
 
 _OF_TORCH: Final = frozenset(vars(nn.Module()))
 
@@ -48,6 +54,15 @@ def broken_ties(paths: Mapping[nn.Module, str]) -> list[tuple[str, str]]:
         for other, linear in linears.items()
         if _are_copies(embedding, linear)
     ]
+
+
+def hooked_modules(paths: Mapping[nn.Module, str]) -> dict[str, list[object]]:
+    """The hooks on the backward of modules, by the path of the module."""
+    return {
+        path: hooks
+        for module, path in paths.items()
+        if (hooks := [*hooks_of_module(module).values(), *backward_pre_hooks_of(module).values()])
+    }
 
 
 def replaced(trained: Sequence[torch.Tensor], parameters: Mapping[str, torch.Tensor], used: Set[int]) -> list[str]:

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from gradir.errors import CaptureError
-from gradir.frontends.pytorch.explaining.hooks import hooked_modules
-from gradir.frontends.pytorch.explaining.registered import broken_ties, kept_aside
+from gradir.frontends.pytorch.explaining.registered import broken_ties, hooked_modules, kept_aside
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.distributed import forms_of_sharded
 from gradir.frontends.pytorch.reading.tensors import Modules, named_tensors
