@@ -261,35 +261,34 @@ class Recorder:
         """Capture tensors that are flattened already."""
         # The walk made here is the whole graph's, and its objects live until the end.
         with paused_gc():
-            return self._assemble(captured, model, params)
-
-    def _assemble(self, captured: list[Captured], model: object, params: Names | None) -> LiveGraph:
-        modules = modules_below(modules_of(self._model if model is None else model))
-        ran = Ran(strays_among(list(self._outermost), modules.paths), list(self._timelines), self._recording)
-        walked = walk(captured)
-        temporary = self._all_temporary()
-        if modules.roots and ran.strays:
-            ran = taking_part(ran, modules.paths, walked, {key: module for key, (_, module, _) in temporary.items()})
-        modules = with_strays(modules, ran.strays)
-        named = list(_named_by_module(temporary.values(), modules.paths))
-        exchanged = self._exchanged
-        if exchanged is not None:
-            exchanged.groups = Groups()
-        live = assemble(
-            captured,
-            modules,
-            params=params,
-            walked=walked,
-            scope_of=ScopeLookup(ran.timelines, modules.paths),
-            calls=self._calls,
-            inside=self._inside,
-            temporary=named,
-            sources=self._source_lookup(ran.timelines),
-            groups=None if exchanged is None else exchanged.groups,
-        )
-        if exchanged is not None:
-            live = exchanged.located(live, modules)
-        return self._with_cuts(live, [*modules.owned, *named], params, modules.paths) if self._notes_flow else live
+            modules = modules_below(modules_of(self._model if model is None else model))
+            ran = Ran(strays_among(list(self._outermost), modules.paths), list(self._timelines), self._recording)
+            walked = walk(captured)
+            temporary = self._all_temporary()
+            if modules.roots and ran.strays:
+                ran = taking_part(
+                    ran, modules.paths, walked, {key: module for key, (_, module, _) in temporary.items()}
+                )
+            modules = with_strays(modules, ran.strays)
+            named = list(_named_by_module(temporary.values(), modules.paths))
+            exchanged = self._exchanged
+            if exchanged is not None:
+                exchanged.groups = Groups()
+            live = assemble(
+                captured,
+                modules,
+                params=params,
+                walked=walked,
+                scope_of=ScopeLookup(ran.timelines, modules.paths),
+                calls=self._calls,
+                inside=self._inside,
+                temporary=named,
+                sources=self._source_lookup(ran.timelines),
+                groups=None if exchanged is None else exchanged.groups,
+            )
+            if exchanged is not None:
+                live = exchanged.located(live, modules)
+            return self._with_cuts(live, [*modules.owned, *named], params, modules.paths) if self._notes_flow else live
 
     def _with_cuts(
         self, live: LiveGraph, known: list[Owned], params: Names | None, paths: Mapping[nn.Module, str]

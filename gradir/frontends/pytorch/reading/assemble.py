@@ -96,79 +96,57 @@ def assemble(
     # What is dropped before the collector runs again need not be looked at by it, and no class or mode of the user's
     # need be told of what is read.
     with paused_gc(), without_overrides():
-        return _assemble(
+        walked = walk(captured) if walked is None else walked
+        owned = modules.owned
+        temporary = _with_every_name(temporary, owned)
+        known = [*owned, *temporary]
+        placements = placements_of(modules.paths, [entry.tensor for entry in owned])
+        named = NamedTensors(known, params)
+        assembly = Assembly(
             captured,
-            modules,
-            params,
-            walk(captured) if walked is None else walked,
-            scope_of=scope_of,
-            calls=calls or {},
-            inside=inside,
-            temporary=temporary,
+            walked,
+            named,
+            TensorNodes(known),
+            scope_of,
             sources=sources,
+            placements=placements,
             groups=groups,
         )
-
-
-def _assemble(
-    captured: list[Captured],
-    modules: Modules,
-    params: Names | None,
-    walked: Walk,
-    *,
-    scope_of: Callable[[Sequence[GradFn]], Sequence[str | None]] | None,
-    calls: Mapping[nn.Module, int],
-    inside: Collection[nn.Module],
-    temporary: Sequence[Owned],
-    sources: NotedSources | None,
-    groups: Groups | None,
-) -> LiveGraph:
-    owned = modules.owned
-    temporary = _with_every_name(temporary, owned)
-    known = [*owned, *temporary]
-    placements = placements_of(modules.paths, [entry.tensor for entry in owned])
-    named = NamedTensors(known, params)
-    assembly = Assembly(
-        captured,
-        walked,
-        named,
-        TensorNodes(known),
-        scope_of,
-        sources=sources,
-        placements=placements,
-        groups=groups,
-    )
-    nodes = assembly.nodes()
-    grad_fns, leaves = assembly.grad_fns(), assembly.leaves()
-    reached = set(map(id, leaves.values()))
-    unreached = [entry for entry in owned if id(entry.tensor) not in reached and is_trainable(entry)]
-    if unreached:
-        unreached = _without_replaced(unreached, [entry for entry in temporary if id(entry.tensor) in reached])
-        known_ids = {id(entry.tensor) for entry in known}
-        unreached = _without_parts(unreached, [leaf for leaf in leaves.values() if id(leaf) not in known_ids])
-    hidden = hidden_among([entry.tensor for entry in unreached], walked.edges, inside, is_recorded=scope_of is not None)
-    graph = Graph.of(
-        nodes,
-        scope_table(modules.paths, owned, calls),
-        cuts(unreached, hidden, placements),
-        Producer(
-            __version__,
-            "torch",
-            str(torch.__version__),
-            {
-                "scopes": scope_of is not None,
-                "sources": sources is not None,
-                # Only where it is so: what has data need not say it.
-                **({"fake": True} if any(isinstance(entry.tensor, FakeTensor) for entry in captured) else {}),
-            },
-        ),
-    )
-    # Every text of the user's in a node is made plain, every kind of tensor described once, and the walk gave the
-    # order: a look at each node again would cost more than to write it. The same is true of the scopes, but for sums
-    # that are too large. The few other records are looked at.
-    if max(map(_total_of, graph.scopes.values()), default=0) <= MOST and sound(graph.cuts, Cut):
-        vouch(graph)
-    return LiveGraph(graph, captured, grad_fns, leaves, [_usable(entry.tensor) for entry in unreached], modules.roots)
+        nodes = assembly.nodes()
+        grad_fns, leaves = assembly.grad_fns(), assembly.leaves()
+        reached = set(map(id, leaves.values()))
+        unreached = [entry for entry in owned if id(entry.tensor) not in reached and is_trainable(entry)]
+        if unreached:
+            unreached = _without_replaced(unreached, [entry for entry in temporary if id(entry.tensor) in reached])
+            known_ids = {id(entry.tensor) for entry in known}
+            unreached = _without_parts(unreached, [leaf for leaf in leaves.values() if id(leaf) not in known_ids])
+        hidden = hidden_among(
+            [entry.tensor for entry in unreached], walked.edges, inside, is_recorded=scope_of is not None
+        )
+        graph = Graph.of(
+            nodes,
+            scope_table(modules.paths, owned, calls or {}),
+            cuts(unreached, hidden, placements),
+            Producer(
+                __version__,
+                "torch",
+                str(torch.__version__),
+                {
+                    "scopes": scope_of is not None,
+                    "sources": sources is not None,
+                    # Only where it is so: what has data need not say it.
+                    **({"fake": True} if any(isinstance(entry.tensor, FakeTensor) for entry in captured) else {}),
+                },
+            ),
+        )
+        # Every text of the user's in a node is made plain, every kind of tensor described once, and the walk gave the
+        # order: a look at each node again would cost more than to write it. The same is true of the scopes, but for
+        # sums that are too large. The few other records are looked at.
+        if max(map(_total_of, graph.scopes.values()), default=0) <= MOST and sound(graph.cuts, Cut):
+            vouch(graph)
+        return LiveGraph(
+            graph, captured, grad_fns, leaves, [_usable(entry.tensor) for entry in unreached], modules.roots
+        )
 
 
 def _usable(tensor: torch.Tensor) -> torch.Tensor:
