@@ -84,7 +84,10 @@ def modules_at(root: nn.Module) -> list[Placed]:
     Raises:
         CaptureError: the modules are nested too deeply.
     """
-    return _at_every_path(root) or _at_first_path(root)
+    found = _placed(root) or _placed(root, seen=set())
+    if not found:
+        raise CaptureError("the modules are nested too deeply")
+    return found
 
 
 def named_tensors_at(modules: list[Placed]) -> Iterator[tuple[str, torch.Tensor, bool]]:
@@ -159,35 +162,18 @@ def _fields_with_originals(module: nn.Module) -> dict[str, Any]:
     return {**fields, **originals}
 
 
-def _at_every_path(root: nn.Module) -> list[Placed]:
-    """Every module at every path; none if these have no end, as where modules contain each other."""
+def _placed(root: nn.Module, seen: set[int] | None = None) -> list[Placed]:
+    """Every module at every path, or what is not ``seen`` at its first; none if the paths have no end that way."""
     found: list[Placed] = []
     pending = [("", root, 0)]
     while pending:
         path, module, depth = pending.pop()
-        if depth > _DEEPEST or len(found) > _MOST_PATHS:
+        if seen is not None:
+            if id(module) in seen:
+                continue
+            seen.add(id(module))
+        if depth > _DEEPEST or (seen is None and len(found) > _MOST_PATHS):
             return []
-        found.append(Placed(path, module))
-        pending += _children(path, module, depth)
-    return found
-
-
-def _at_first_path(root: nn.Module) -> list[Placed]:
-    """Every module once.
-
-    Raises:
-        CaptureError: the modules are nested too deeply.
-    """
-    found: list[Placed] = []
-    seen: set[int] = set()
-    pending = [("", root, 0)]
-    while pending:
-        path, module, depth = pending.pop()
-        if id(module) in seen:
-            continue
-        if depth > _DEEPEST:
-            raise CaptureError("the modules are nested too deeply")
-        seen.add(id(module))
         found.append(Placed(path, module))
         pending += _children(path, module, depth)
     return found

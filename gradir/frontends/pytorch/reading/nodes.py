@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from itertools import repeat
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, Protocol
@@ -238,35 +238,32 @@ class Assembly:
         if not (layouts or undefined):
             return
         places = {node.id: index for index, node in enumerate(self._nodes)}
-        for ref, layout in layouts.items():
-            node = self._nodes[places[ref.id]]
-            outputs = list(node.outputs)
-            outputs[ref.output_nr] = replace(outputs[ref.output_nr], layout=layout)
-            self._nodes[places[ref.id]] = replace(node, outputs=tuple(outputs))
         # What torch says of a tensor that there is not.
         nothing = TensorMeta(dtype_name(torch.get_default_dtype()), ())
-        for ref in undefined:
+        for ref in (*layouts, *undefined):
             node = self._nodes[places[ref.id]]
             outputs = list(node.outputs)
-            if outputs[ref.output_nr] == nothing:
+            if ref in layouts:
+                outputs[ref.output_nr] = replace(outputs[ref.output_nr], layout=layouts[ref])
+            if ref in undefined and outputs[ref.output_nr] == nothing:
                 outputs[ref.output_nr] = TensorMeta()
-                self._nodes[places[ref.id]] = replace(node, outputs=tuple(outputs))
+            self._nodes[places[ref.id]] = replace(node, outputs=tuple(outputs))
 
-    def _undefined_outputs(self) -> list[Ref]:
+    def _undefined_outputs(self) -> Set[Ref]:
         """The outputs of derivatives that nothing in the graph needs, and torch may not have computed."""
         kinds = {kind for kind, anatomy in self._anatomies.by_type.items() if _DERIVATIVE.search(anatomy.native)}
         if not kinds:
-            return []
+            return frozenset()
         edges = self._walked.edges
         taken = {edge for inputs in edges.values() for edge in inputs if type(edge[0]) in kinds}
         taken.update(producer for _, _, _, producer, _ in self._captured if producer is not None)
-        return [
+        return {
             Ref(self._ids[fn], number)
             for fn in edges
             if type(fn) in kinds
             for number in range(len(output_metadata(fn)))
             if (fn, number) not in taken
-        ]
+        }
 
 
 class NotedSources(Protocol):

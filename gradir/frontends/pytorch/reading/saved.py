@@ -138,8 +138,9 @@ class SavedReader:
             return Saved(name, dtype, shape, size, None, storage, "stale")
         grad_fn = tensor.grad_fn
         if grad_fn is None:
-            if probe is not None:
-                self._note_number(tensor, probe, name)
+            number = None if probe is None else number_of(tensor, probe)
+            if number is not None:
+                self.numbers[name] = number
             known = self._placed.get(id(tensor))
             origin = Ref(known, 0) if known is not None else _own_output(fn, node_id, unpacked, raw, siblings)
         else:
@@ -158,11 +159,6 @@ class SavedReader:
             self._kinds[_kind_of(tensor)] = kind
         return kind
 
-    def _note_number(self, tensor: torch.Tensor, probe: torch.Tensor, slot: str) -> None:
-        number = number_of(tensor, probe)
-        if number is not None:
-            self.numbers[slot] = number
-
     def _storage(self, tensor: torch.Tensor, node_id: str, name: str) -> tuple[int | None, str]:
         try:
             storage = (tensor if type(tensor) in PLAIN else held_by(tensor)).untyped_storage()
@@ -177,13 +173,10 @@ class SavedReader:
             # It depends on a symbolic size.
             size = None
         owner = self._tensors.owner_of(handle)
-        if owner is None:
-            self._storages[handle] = size, storage_key(node_id, name)
-            return size, ""
         if isinstance(owner, Owned):
             owner = self._place(owner)
-        self._storages[handle] = size, owner
-        return size, owner
+        self._storages[handle] = size, owner or storage_key(node_id, name)
+        return size, owner or ""
 
 
 def _own_output(fn: GradFn, node_id: str, name: str, raw: Any, siblings: tuple[Any, ...] | None) -> Ref | None:

@@ -20,7 +20,7 @@ __all__ = ["cuts", "is_trainable", "scope_table"]
 
 _MAX_DETAIL = 1_000
 
-_Counts: TypeAlias = "defaultdict[str, int]"
+_Counts: TypeAlias = defaultdict[str, int]
 
 
 def scope_table(
@@ -49,10 +49,8 @@ def scope_table(
 
 def _parameter_counts(owned: Iterable[Owned]) -> tuple[_Counts, _Counts, _Counts]:
     """By path: the elements of the module's own parameters, of those of its whole subtree, the trainable of these."""
-    own: _Counts = defaultdict(int)
-    own_trainable: _Counts = defaultdict(int)
-    tied: defaultdict[tuple[str, ...], int] = defaultdict(int)
-    tied_trainable: defaultdict[tuple[str, ...], int] = defaultdict(int)
+    counts: defaultdict[tuple[str, ...], int] = defaultdict(int)
+    asking: defaultdict[tuple[str, ...], int] = defaultdict(int)
     for entry in owned:
         tensor, names, scope, _ = entry
         if type(tensor) is nn.Parameter or (entry.is_parameter and not is_lazy(tensor)):
@@ -60,29 +58,17 @@ def _parameter_counts(owned: Iterable[Owned]) -> tuple[_Counts, _Counts, _Counts
             if type(count) is not int:
                 # It depends on a symbolic size.
                 continue
-            more = count if tensor.requires_grad else 0
-            if len(names) == 1:
-                own[scope] += count
-                own_trainable[scope] += more
-            else:
-                owners = tuple(dict.fromkeys(name.rpartition(".")[0] for name in names))
-                tied[owners] += count
-                tied_trainable[owners] += more
-    total: _Counts = defaultdict(int)
-    trainable: _Counts = defaultdict(int)
-    for path, count in own.items():
-        more = own_trainable[path]
-        for above in _with_ancestors(path):
-            total[above] += count
-            trainable[above] += more
-    for owners, count in tied.items():
-        more = tied_trainable[owners]
+            owners = (scope,) if len(names) == 1 else tuple(dict.fromkeys(name.rpartition(".")[0] for name in names))
+            counts[owners] += count
+            asking[owners] += count if tensor.requires_grad else 0
+    own, total, trainable = (_Counts(int), _Counts(int), _Counts(int))
+    for owners, count in counts.items():
         for path in owners:
             own[path] += count
         # What is tied counts once in a module above all its owners.
         for above in dict.fromkeys(ancestor for owner in owners for ancestor in _with_ancestors(owner)):
             total[above] += count
-            trainable[above] += more
+            trainable[above] += asking[owners]
     return own, total, trainable
 
 
