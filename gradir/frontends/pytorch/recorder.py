@@ -38,7 +38,7 @@ from gradir.frontends.pytorch.recording.exchanged import Exchanged
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.forward import forward_nodes
 from gradir.frontends.pytorch.recording.leaving import leave_when_dropped, remove_left, weak_hook
-from gradir.frontends.pytorch.recording.modes import FlowModes
+from gradir.frontends.pytorch.recording.modes import enter_modes
 from gradir.frontends.pytorch.recording.participants import (
     Ran,
     calls_behind,
@@ -111,7 +111,7 @@ class Recorder:
             if self._exchanged is not None:
                 hooks.enter_context(self._exchanged.noting(timeline))
             if self._notes_flow:
-                hooks.enter_context(FlowModes(self._flows.setdefault(timeline, Flow(timeline))))
+                enter_modes(hooks, self._flows.setdefault(timeline, Flow(timeline)))
             self._hooks, self._entered_by = hooks.pop_all(), threading.get_ident()
         self._when_dropped = leave_when_dropped(self, self._hooks, sys._getframe(1))
         return self

@@ -24,6 +24,7 @@ from gradir.frontends.pytorch.reading.distributed import Groups, group_called, r
 from gradir.frontends.pytorch.reading.metadata import MetadataReader
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.leaving import DispatchMode
+from gradir.frontends.pytorch.recording.operands import named, signature_of, tensors_in
 from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.pytorch.recording.sources import ShownLines, is_commands
 from gradir.frontends.pytorch.recording.timelines import Frame, Timeline
@@ -72,23 +73,13 @@ _SEVERAL: Final = "batch_p2p_ops"
 _PAIR: Final = 2
 
 
-class _Operation(NamedTuple):
-    """An operation that communicates: what torch calls it, and its arguments."""
-
-    name: str
-    arguments: tuple[str, ...]
-
-
 @lru_cache(maxsize=4096)
-def _operation(func: Any) -> _Operation | None:
-    """What is known of an operation; ``None`` of one that exchanges nothing."""
+def _communicates_as(func: Any) -> str:
+    """The name of an operation that communicates; nothing of all others."""
     if not isinstance(func, private.Operator):
-        return None
-    schema = private.schema_of(func)
-    namespace, _, name = schema.name.partition("::")
-    if namespace not in private.COMMUNICATING or name in private.SILENT:
-        return None
-    return _Operation(plain_text(name), tuple([argument.name for argument in schema.arguments]))
+        return ""
+    namespace, _, name = private.schema_of(func).name.partition("::")
+    return plain_text(name) if namespace in private.COMMUNICATING and name not in private.SILENT else ""
 
 
 class _Message(NamedTuple):
@@ -196,12 +187,12 @@ class ExchangeMode(DispatchMode):
         if types and _is_spread(types):
             # What one of these does to its parts, such as to exchange them, is told only if it is left to itself.
             return NotImplemented
-        operation, exchange = _operation(func), self._exchange()
-        if operation is None or exchange is None:
+        name, exchange = _communicates_as(func), self._exchange()
+        if not name or exchange is None:
             return func(*args, **(kwargs or {}))
-        arguments = {**dict(zip(operation.arguments, args, strict=False)), **(kwargs or {})}
-        group = _group_of(operation.name, arguments)
-        exchange.note(operation.name, arguments, group, sys._getframe(1))
+        arguments = dict(named(signature_of(func).names, args, kwargs or {}))
+        group = _group_of(name, arguments)
+        exchange.note(name, arguments, group, sys._getframe(1))
         return func(*args, **(kwargs or {})) if self._sends else unsent(func, arguments, group)
 
 
@@ -220,12 +211,12 @@ def _group_of(name: str, arguments: Mapping[str, Any]) -> Any:
     return group
 
 
-def _given(name: str, arguments: Mapping[str, Any]) -> list[torch.Tensor]:
+def _given(name: str, arguments: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
     """What the process gives, or receives into where it gives nothing."""
     if name in _EMPTY:
-        return []
+        return ()
     found = next((arguments[argument] for argument in _GIVEN if argument in arguments), ())
-    return _tensors(found) or _tensors(arguments.get("output_tensors", ()))
+    return tensors_in(found) or tensors_in(arguments.get("output_tensors", ()))
 
 
 def _pipeline_around(frame: FrameType | None) -> Pipeline | None:
@@ -259,17 +250,6 @@ def _reduction_of(arguments: Mapping[str, Any], frame: FrameType) -> str:
             return reduction(called.f_locals.get("op")) or ""
         called = called.f_back
     return ""
-
-
-def _tensors(value: object) -> list[torch.Tensor]:
-    found, left = list[torch.Tensor](), [value]
-    while left:
-        value = left.pop()
-        if isinstance(value, torch.Tensor):
-            found.append(value)
-        elif isinstance(value, (tuple, list)):
-            left += reversed(value)
-    return found
 
 
 def unsent(func: Any, arguments: Mapping[str, Any], group: Any) -> Any:

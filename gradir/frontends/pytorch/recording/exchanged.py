@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -82,7 +81,8 @@ class Exchanged:
         """
         if any(exchange.has_backward for exchange in self._exchanges.values()):
             return live
-        with _dry(self._exchanges), torch.autograd.set_multithreading_enabled(False):
+        exchange = next(iter(self._exchanges.values()))
+        with ExchangeMode(exchange, sends=False), torch.autograd.set_multithreading_enabled(False):
             tensors = [entry.tensor for entry in live.captured if entry.role == "output"]
             try:
                 torch.autograd.backward(tensors, [torch.ones_like(tensor) for tensor in tensors])
@@ -92,13 +92,6 @@ class Exchanged:
                     f"{own_error(error)}"
                 ) from error
         return live._replace(graph=self.with_collectives(live.graph))
-
-
-@contextmanager
-def _dry(exchanges: Mapping[Timeline, Exchange]) -> Iterator[None]:
-    exchange = next(iter(exchanges.values()))
-    with ExchangeMode(exchange, sends=False):
-        yield
 
 
 def rank_of(groups: Groups, modules: Modules, device: str) -> Rank | None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import lru_cache
-from types import TracebackType
 from typing import Any, Final
 
 import torch
@@ -18,7 +18,7 @@ from gradir.frontends.pytorch.recording.compiled import CompiledParts
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.leaving import DispatchMode, FunctionMode
 
-__all__ = ["FlowModes"]
+__all__ = ["enter_modes"]
 
 _EXITS: Final = frozenset(
     {
@@ -29,26 +29,11 @@ _EXITS: Final = frozenset(
 """Functions that read the numbers of a tensor, so that what is made of these has no past."""
 
 
-class FlowModes:
-    """While entered, notes in a flow what this thread computes, and does not keep the flow alive."""
-
-    def __init__(self, flow: Flow) -> None:
-        self._calls = _Calls(flow)
-        self._operations = _Operations(flow, self._calls)
-        self._parts = CompiledParts(flow)
-
-    def __enter__(self) -> FlowModes:
-        self._parts.__enter__()
-        self._calls.__enter__()
-        self._operations.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._operations.__exit__(kind, error, trace)
-        self._calls.__exit__(kind, error, trace)
-        self._parts.__exit__(kind, error, trace)
+def enter_modes(entered: ExitStack, flow: Flow) -> None:
+    """Note in a flow what this thread computes until a stack is left, without keeping the flow alive."""
+    entered.enter_context(CompiledParts(flow))
+    calls = entered.enter_context(_Calls(flow))
+    entered.enter_context(_Operations(flow, calls))
 
 
 class _Calls(FunctionMode):
