@@ -57,7 +57,9 @@ def standing_in(rank: int, world: int) -> Iterator[None]:
 
     local = {"RANK": rank, "WORLD_SIZE": world, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": world}
     with ExitStack() as entered:
-        entered.enter_context(_environment({**_ELSEWHERE, **{name: str(number) for name, number in local.items()}}))
+        for name, said in (*_ELSEWHERE.items(), *local.items()):
+            entered.callback(_set_variable, name, os.environ.get(name))
+            os.environ[name] = str(said)
         for maker in makers:
             entered.enter_context(substituted(maker, make.__name__, init_process_group))
         entered.enter_context(substituted(distributed.distributed_c10d, private.MAKE_GROUP, make_group))
@@ -99,15 +101,7 @@ def _forget() -> None:
         distributed.destroy_process_group()
 
 
-@contextmanager
-def _environment(told: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in told}
-    os.environ.update(told)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+def _set_variable(name: str, value: str | None) -> None:
+    os.environ.pop(name, None)
+    if value is not None:
+        os.environ[name] = value

@@ -1,22 +1,24 @@
-"""A function of somebody else's with another in its place for a while."""
+"""What is somebody else's with something other in its place for a while."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 __all__ = ["substituted"]
 
+_NONE: Final = object()
+
 
 @contextmanager
-def substituted(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
-    """Put a function in the place of another one meanwhile, if there is one."""
-    old = getattr(owner, name, None)
-    if old is None:
+def substituted(owner: Any, name: str, value: object) -> Iterator[None]:
+    """Give an attribute, if there is one, another value meanwhile."""
+    old = getattr(owner, name, _NONE)
+    if old is _NONE:
         yield
         return
-    setattr(owner, name, function)
+    setattr(owner, name, value)
     try:
         yield
     finally:

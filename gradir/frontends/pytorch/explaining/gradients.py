@@ -18,7 +18,7 @@ from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.saved import saved_tensor
 from gradir.frontends.pytorch.reading.tensors import held_by
 from gradir.frontends.pytorch.reading.walk import GradFn
-from gradir.frontends.pytorch.verifying.verify import left_alone
+from gradir.frontends.pytorch.verifying.verify import left_alone, removing
 
 __all__ = ["Arrival", "Gradients", "brought", "elements", "gradients_of", "is_zero"]
 
@@ -301,27 +301,15 @@ def brought(
         raise CaptureError("a backward is running")
     with left_alone(live) as leave:
         hooks = [*register(), *(fn.register_prehook(leave) for fn in live.grad_fns)]
-        try:
+        found: Sequence[torch.Tensor | None] = ()
+        with removing(hooks), torch.autograd.set_multithreading_enabled(False):
             seeds = [torch.ones_like(tensor) for tensor in tensors]
-            with torch.autograd.set_multithreading_enabled(False):
-                found = (_added if adds else _asked)(tensors, leaves, seeds)
-        finally:
-            for hook in hooks:
-                hook.remove()
+            if adds:
+                torch.autograd.backward(tensors, seeds, retain_graph=True)
+                found = [leaf.grad for leaf in leaves]
+            elif leaves:
+                found = torch.autograd.grad(tensors, leaves, seeds, retain_graph=True, allow_unused=True)
         return list(zip(leaves, found, strict=True))
-
-
-def _asked(
-    tensors: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], seeds: Sequence[torch.Tensor]
-) -> Sequence[torch.Tensor | None]:
-    return torch.autograd.grad(tensors, leaves, seeds, retain_graph=True, allow_unused=True) if leaves else ()
-
-
-def _added(
-    tensors: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], seeds: Sequence[torch.Tensor]
-) -> Sequence[torch.Tensor | None]:
-    torch.autograd.backward(tensors, seeds, retain_graph=True)
-    return [leaf.grad for leaf in leaves]
 
 
 def is_zero(leaf: torch.Tensor) -> bool:

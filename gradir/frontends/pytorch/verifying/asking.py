@@ -8,7 +8,7 @@ is asked for the gradients, and adds up none.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NoReturn
 
 import torch
@@ -21,6 +21,7 @@ from gradir.frontends.pytorch.reading.distributed import sharding_groups
 from gradir.frontends.pytorch.reading.members import modules_in
 from gradir.frontends.pytorch.reading.reach import is_reentrant_checkpoint
 from gradir.frontends.pytorch.reading.walk import GradFn
+from gradir.frontends.pytorch.substitution import substituted
 
 __all__ = ["in_process_group", "refuse_addition", "refuse_lasting", "undisturbed"]
 
@@ -83,14 +84,10 @@ def undisturbed(grad_fns: Iterable[GradFn], roots: Iterable[nn.Module]) -> Itera
                 parts[id(wrapper)] = wrapper, private.DDP_ENQUEUED, True
     for group in _sharded_groups(grad_fns, roots):
         parts[id(group)] = group, "reduce_grads", False
-    kept = [(part, name, getattr(part, name)) for part, name, _ in parts.values()]
-    try:
-        for part, name, quiet in parts.values():
-            setattr(part, name, quiet)
+    with ExitStack() as changed:
+        for part in parts.values():
+            changed.enter_context(substituted(*part))
         yield
-    finally:
-        for part, name, value in kept:
-            setattr(part, name, value)
 
 
 def _sharded_groups(grad_fns: Iterable[GradFn], roots: Iterable[nn.Module]) -> Iterator[object]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch import private
@@ -17,6 +18,7 @@ from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.metadata import dtype_name, shape_of
 from gradir.frontends.pytorch.reading.reach import hiding_functions, leaves_reached_by
 from gradir.frontends.pytorch.reading.walk import GradFn
+from gradir.frontends.pytorch.substitution import substituted
 from gradir.frontends.pytorch.verifying.asking import (
     in_process_group,
     refuse_addition,
@@ -34,7 +36,7 @@ from gradir.progress import stage
 from gradir.protocols import Verification
 from gradir.spec import own_error
 
-__all__ = ["left_alone", "verify"]
+__all__ = ["left_alone", "removing", "verify"]
 
 _register_accumulated: Any = torch.Tensor.register_post_accumulate_grad_hook
 
@@ -145,12 +147,8 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
         leaves = () if asks else (*live.leaves.values(), *live.unreached)
         hooks += [_register_accumulated(leaf, watch.note_gradient) for leaf in leaves]
         backward = partial(_ask, live, watch, tensors, seeds) if asks else partial(_backward, tensors, seeds)
-        try:
-            with stage("running a backward", len(live.grad_fns), watch.arrived.__len__):
-                engine = _run_backward(partial(backward, keep_graph=keep_graph))
-        finally:
-            for hook in hooks:
-                hook.remove()
+        with removing(hooks), stage("running a backward", len(live.grad_fns), watch.arrived.__len__):
+            engine = _run_backward(partial(backward, keep_graph=keep_graph))
     mismatches = [
         *_missing_nodes(live, watch.arrived),
         *_unknown_nodes(live, engine),
@@ -177,16 +175,22 @@ def left_alone(live: LiveGraph, *, keep_graph: bool = True) -> Iterator[Callable
     asks = in_process_group()
     if asks:
         refuse_lasting(live.grad_fns, list(live.leaves.values()))
-    hooks = [_register_accumulated(tensor, refuse_addition) for tensor in tensors] if asks else []
+    with (
+        removing([_register_accumulated(tensor, refuse_addition) for tensor in tensors] if asks else []),
+        _grads_put_aside([*tensors, *_reached_aside(live)]),
+        state_kept(live) if keep_graph else nullcontext(),
+        buffers_and_random_numbers_kept(live),
+        undisturbed(live.grad_fns, live.roots.values()) if asks else nullcontext(),
+        retained_gradients_kept() as leave,
+    ):
+        yield leave
+
+
+@contextmanager
+def removing(hooks: Iterable[RemovableHandle]) -> Iterator[None]:
+    """Remove hooks afterwards."""
     try:
-        with (
-            _grads_put_aside([*tensors, *_reached_aside(live)]),
-            state_kept(live) if keep_graph else nullcontext(),
-            buffers_and_random_numbers_kept(live),
-            undisturbed(live.grad_fns, live.roots.values()) if asks else nullcontext(),
-            retained_gradients_kept() as leave,
-        ):
-            yield leave
+        yield
     finally:
         for hook in hooks:
             hook.remove()
@@ -201,14 +205,10 @@ def _reached_aside(live: LiveGraph) -> list[torch.Tensor]:
 @contextmanager
 def _grads_put_aside(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
     """Let tensors have no gradient meanwhile."""
-    kept = [(tensor, tensor.grad) for tensor in {id(tensor): tensor for tensor in tensors}.values()]
-    for tensor, _ in kept:
-        tensor.grad = None
-    try:
+    with ExitStack() as aside:
+        for tensor in {id(tensor): tensor for tensor in tensors}.values():
+            aside.enter_context(substituted(tensor, "grad", None))
         yield
-    finally:
-        for tensor, grad in kept:
-            tensor.grad = grad
 
 
 def _run_backward(backward: Callable[[], None]) -> Counter[str]:
