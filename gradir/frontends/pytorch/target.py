@@ -233,12 +233,7 @@ def _made_by(target: object, recorder: Recorder) -> object:
     """The target, or what a callable returns that is no module."""
     if not callable(target) or isinstance(target, nn.Module):
         return target
-
-    def recorded() -> object:
-        with recorder:
-            return target()
-
-    return _run(recorded, getattr(target, "__qualname__", type(target).__name__))
+    return _run(partial(_recorded, recorder, target), getattr(target, "__qualname__", type(target).__name__))
 
 
 def _parts(result: object, inputs: Sequence[str]) -> tuple[nn.Module | None, object, torch.optim.Optimizer | None]:
