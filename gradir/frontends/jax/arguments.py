@@ -39,6 +39,11 @@ class Arguments:
     others: tuple[Leaf, ...]
     integers: tuple[Leaf, ...]
 
+    @property
+    def given(self) -> tuple[list[Any], list[Any]]:
+        """What was given for the differentiated leaves, and for the others."""
+        return [leaf.value for leaf in self.differentiated], [leaf.value for leaf in self.others]
+
 
 def numbers_of(argnums: object, count: int) -> tuple[int, ...]:
     """The numbers of the differentiated arguments, as `jax.grad` takes them: one or several, from the end if negative.
@@ -104,13 +109,10 @@ def arranged(
             f"{', '.join(map(str, numbers))} is an array of floats"
         )
 
-    told_leaves = {place: Leaf(labels[place], leaves[place]) for place in moving}
-
-    def chosen_leaves(places: Sequence[int]) -> tuple[Leaf, ...]:
-        return tuple(told_leaves[place] for place in places)
-
+    known = {place: Leaf(labels[place], leaves[place]) for place in moving}
     integers = [place for place in chosen if place not in set(differentiated)]
-    return Arguments(of_leaves, chosen_leaves(differentiated), chosen_leaves(others), chosen_leaves(integers))
+    parts = (tuple(known[place] for place in places) for places in (differentiated, others, integers))
+    return Arguments(of_leaves, *parts)
 
 
 def path_text(path: Sequence[Any]) -> str:

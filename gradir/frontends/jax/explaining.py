@@ -27,8 +27,7 @@ def explain(trace: Trace, *, values: bool | None = None) -> Explanation:
     Raises:
         CaptureError: ``values`` are asked for, and a leaf has a shape and a dtype alone, or the backward cannot run.
     """
-    leaves = [*trace.arguments.differentiated, *trace.arguments.others]
-    has_numbers = are_known([leaf.value for leaf in leaves])
+    has_numbers = all(map(are_known, trace.arguments.given))
     if values and not has_numbers:
         raise CaptureError("gradients have values where the arguments have: hand over arrays, not shapes and dtypes")
     if values is None:
@@ -80,8 +79,7 @@ def _of_graph(trace: Trace, statuses: Mapping[str, str]) -> OfGraph | None:
 
 def _norms(trace: Trace) -> dict[str, float | str]:
     """What a real backward gives each leaf: its norm, or the word for none, zeros, or numbers that are not finite."""
-    given = [leaf.value for leaf in trace.arguments.differentiated]
-    found = gradients(trace.arguments.fn, given, [leaf.value for leaf in trace.arguments.others])
+    found = gradients(trace.arguments.fn, *trace.arguments.given)
     pairs = zip(trace.differentiated, found, strict=True)
     return {value.name: _norm(gradient) if value.is_live else "none" for value, gradient in pairs}
 

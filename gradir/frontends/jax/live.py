@@ -29,38 +29,10 @@ __all__ = ["LiveGraph", "Trace", "trace"]
 
 @dataclass(frozen=True)
 class LiveGraph:
-    """A graph, and what it was traced of.
-
-    ``fn(differentiated, others)`` is the function of two lists of leaves, without what it returns beside its output.
-    """
+    """A graph, and what it was traced of."""
 
     graph: Graph
     trace: Trace
-
-    @property
-    def fn(self) -> Callable[[Sequence[Any], Sequence[Any]], Any]:
-        """The function of lists of leaves."""
-        return self.trace.arguments.fn
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the differentiated leaves."""
-        return [leaf.name for leaf in self.trace.arguments.differentiated]
-
-    @property
-    def differentiated(self) -> list[Any]:
-        """The differentiated leaves, as they were given."""
-        return [leaf.value for leaf in self.trace.arguments.differentiated]
-
-    @property
-    def others(self) -> list[Any]:
-        """The other leaves, as they were given."""
-        return [leaf.value for leaf in self.trace.arguments.others]
-
-    @property
-    def reached(self) -> list[bool]:
-        """Of each differentiated leaf whether gradient comes to it."""
-        return [value.is_live for value in self.trace.differentiated]
 
 
 class Trace:
@@ -157,10 +129,8 @@ def trace(
 
 def _traced(arguments: Arguments, watch: AbstractContextManager[object]) -> tuple[Any, Any]:
     """The jaxpr of a function, and the shapes of what it returns."""
-    given = [leaf.value for leaf in arguments.differentiated]
-    others = [leaf.value for leaf in arguments.others]
     with watch:
-        traced: tuple[Any, Any] = jax.make_jaxpr(arguments.fn, return_shape=True)(given, others)
+        traced: tuple[Any, Any] = jax.make_jaxpr(arguments.fn, return_shape=True)(*arguments.given)
     return traced
 
 

@@ -43,11 +43,11 @@ def verify(live: LiveGraph) -> Verification:
 
 def _whole(live: LiveGraph) -> Traced:
     """What `jax.vjp` of the whole function lets through and keeps."""
-    values = [*live.trace.differentiated, *live.trace.others]
-    count = len(live.trace.differentiated)
+    trace = live.trace
+    values, count = [*trace.differentiated, *trace.others], len(trace.differentiated)
 
     def run(leaves: list[Any]) -> list[Any]:
-        made: list[Any] = tree_util.tree_leaves(live.fn(leaves[:count], leaves[count:]))
+        made: list[Any] = tree_util.tree_leaves(trace.arguments.fn(leaves[:count], leaves[count:]))
         return made
 
     given = [abstract(value.aval) for value in values]
@@ -59,23 +59,23 @@ def _whole(live: LiveGraph) -> Traced:
 
 def _wrong_leaves(live: LiveGraph, whole: Traced) -> Iterator[str]:
     moved = _moved(live)
-    handed = [any(row[place] for row in whole.reaches) for place in range(len(live.names))]
-    for name, is_reached, is_moved, is_handed in zip(live.names, live.reached, moved, handed, strict=True):
-        if is_moved and not is_reached:
-            yield f"{name} is not in the graph, and the backward gives it a gradient"
-        if is_reached and not is_handed:
-            yield f"{name} is in the graph, and the backward of JAX has no gradient for it"
+    for place, (leaf, is_moved) in enumerate(zip(live.trace.differentiated, moved, strict=True)):
+        if is_moved and not leaf.is_live:
+            yield f"{leaf.name} is not in the graph, and the backward gives it a gradient"
+        if leaf.is_live and not any(row[place] for row in whole.reaches):
+            yield f"{leaf.name} is in the graph, and the backward of JAX has no gradient for it"
 
 
 def _moved(live: LiveGraph) -> list[bool]:
     """Of each differentiated leaf whether a real backward gives it anything but zero."""
-    sizes = [elements_of(leaf) for leaf in (*live.differentiated, *live.others) if not are_known([leaf])]
+    given, others = live.trace.arguments.given
+    sizes = [elements_of(leaf) for leaf in (*given, *others) if not are_known([leaf])]
     known = [size for size in sizes if size is not None]
     if len(known) < len(sizes) or sum(known) > _MOST:
         why = f"they are more than {_MOST:,}" if len(known) == len(sizes) else "the size of some is not known"
         warn(f"verified by tracing alone: no numbers are drawn for leaves that have none, since {why}")
-        return [False] * len(live.differentiated)
-    found = gradients(live.fn, drawn(live.differentiated), drawn(live.others))
+        return [False] * len(given)
+    found = gradients(live.trace.arguments.fn, drawn(given), drawn(others))
     return [bool(np.any(np.asarray(gradient) != 0)) for gradient in found]
 
 

@@ -7,7 +7,7 @@ or the conditional is named.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import jax.numpy as jnp
@@ -53,9 +53,7 @@ class _Search:
     def __init__(self, trace: Trace, records: Sequence[Record]) -> None:
         self._readers: dict[int, list[tuple[Record, int]]] = {}
         # What a zero is added to: a value, or one that a record takes in a slot.
-        places: dict[tuple[int, int], Value] = {}
-        for value in trace.differentiated:
-            places[id(value), -1] = value
+        places = {(id(value), -1): value for value in trace.differentiated}
         for record in records:
             taken = _taken(record)
             for slot in alone(record.eqn).firsts:
@@ -109,13 +107,9 @@ def _moves(
         return [_number(value, known) for _, value in trace.outputs]
 
     zeros = [jnp.zeros(value.aval.shape, value.aval.dtype) for value in places.values()]
-    found = gradients(run, zeros, [*_leaves(trace)])
+    given, others = trace.arguments.given
+    found = gradients(run, zeros, [*given, *others])
     return {key: bool(jnp.any(gradient != 0)) for key, gradient in zip(places, found, strict=True)}
-
-
-def _leaves(trace: Trace) -> Iterator[Any]:
-    yield from (leaf.value for leaf in trace.arguments.differentiated)
-    yield from (leaf.value for leaf in trace.arguments.others)
 
 
 def _number(value: Value, known: Mapping[int, Any]) -> Any:

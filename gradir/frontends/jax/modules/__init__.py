@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from gradir.frontends.jax.modules.watch import ModuleWatch
 from gradir.frontends.texts import plain_text
 
-__all__ = ["Call", "ModuleWatch", "Prepared", "argument_names", "called", "naming", "prepared"]
+__all__ = ["Call", "ModuleWatch", "Prepared", "argument_names", "called", "naming", "prepared", "run"]
 
 _LIBRARIES: Final = {
     "flax.linen": "gradir.frontends.jax.modules.linen",
@@ -45,14 +45,14 @@ class Prepared(NamedTuple):
 
 
 class Library(Protocol):
-    """What a file here knows of a library of modules. Each function has it as its first argument."""
+    """What a file here knows of a library of modules. Each function has it as its first argument.
+
+    One whose modules are no pytrees has a third, ``without_modules(library, call, argnums)``, which gives a call that
+    takes pytrees of arrays in place of them.
+    """
 
     def call_of(self, library: Any, target: Any, inputs: tuple[Any, ...]) -> Call | None:
         """A call of a module on its inputs whose first argument is what is differentiated; ``None`` of all else."""
-        ...
-
-    def without_modules(self, library: Any, call: Call, argnums: Sequence[int]) -> Call:
-        """A call that takes pytrees of arrays in place of modules that are none."""
         ...
 
     def note_modules(self, library: Any, watch: ModuleWatch, args: tuple[Any, ...]) -> None:
@@ -77,7 +77,8 @@ def prepared(fn: Callable[..., Any], args: Sequence[Any], argnums: Sequence[int]
     call = Call(_told(fn, names, argnums, watch) if libraries else fn, tuple(args), names)
     for library, known in libraries:
         known.note_modules(library, watch, call.args)
-        call = known.without_modules(library, call, argnums)
+        if hasattr(known, "without_modules"):
+            call = known.without_modules(library, call, argnums)
     return Prepared(call.fn, call.args, watch, call.names)
 
 
@@ -94,6 +95,11 @@ def _told(
 
     telling.__name__ = getattr(fn, "__name__", type(fn).__name__)
     return telling
+
+
+def run(model: Any, *inputs: Any, **named: Any) -> Any:
+    """Call a module on its inputs."""
+    return model(*inputs, **named)
 
 
 def naming(call: Callable[..., Any], module: object, *names: str) -> Callable[..., Any]:

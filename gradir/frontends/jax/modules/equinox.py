@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 from jax import tree_util
 
-from gradir.frontends.jax.modules import Call, naming
+from gradir.frontends.jax.modules import Call, naming, run
 from gradir.frontends.jax.modules.watch import ModuleWatch
 from gradir.frontends.jax.modules.wrapping import WrappedCalls, below
 
-__all__ = ["call_of", "note_modules", "without_modules"]
+__all__ = ["call_of", "note_modules"]
 
 
 def call_of(equinox: Any, target: Any, inputs: tuple[Any, ...]) -> Call | None:
     """The call of a module, which is differentiated, on its inputs."""
-    return Call(naming(_call, target, "model"), (target, *inputs)) if _is_module(equinox, target) else None
-
-
-def _call(model: Any, *inputs: Any, **named: Any) -> Any:
-    return model(*inputs, **named)
-
-
-def without_modules(equinox: Any, call: Call, argnums: Sequence[int]) -> Call:  # noqa: ARG001
-    """The call as it is: a module of equinox is a pytree."""
-    return call
+    return Call(naming(run, target, "model"), (target, *inputs)) if _is_module(equinox, target) else None
 
 
 def note_modules(equinox: Any, watch: ModuleWatch, args: tuple[Any, ...]) -> None:

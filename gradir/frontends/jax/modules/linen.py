@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -13,7 +12,7 @@ from gradir.frontends.jax.modules import Call, naming
 from gradir.frontends.jax.modules.watch import ModuleWatch
 from gradir.frontends.jax.modules.wrapping import below
 
-__all__ = ["call_of", "note_modules", "without_modules"]
+__all__ = ["call_of", "note_modules"]
 
 
 def call_of(linen: Any, target: Any, inputs: tuple[Any, ...]) -> Call | None:
@@ -32,20 +31,10 @@ def _applied(module: Any, params: Any, variables: Any, *args: Any, **named: Any)
     return module.apply({"params": params, **variables}, *args, **named)
 
 
-def without_modules(linen: Any, call: Call, argnums: Sequence[int]) -> Call:  # noqa: ARG001
-    """The call as it is: a module of linen has no arrays."""
-    return call
-
-
 def note_modules(linen: Any, watch: ModuleWatch, args: tuple[Any, ...]) -> None:  # noqa: ARG001
     """Have every call of a module stand in the scope of its path, below the argument that has its parameters."""
     noted = _Noted(watch)
-
-    def noting() -> AbstractContextManager[object]:
-        intercepted: AbstractContextManager[object] = linen.intercept_methods(noted)
-        return intercepted
-
-    watch.while_traced(noting)
+    watch.while_traced(partial(linen.intercept_methods, noted))
     watch.when_given(noted.give)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from jax import tree_util
 
-from gradir.frontends.jax.modules import Call, naming
+from gradir.frontends.jax.modules import Call, naming, run
 from gradir.frontends.jax.modules.watch import ModuleWatch
 from gradir.frontends.jax.modules.wrapping import WrappedCalls, below
 
@@ -20,11 +20,7 @@ _STAMP: Final = "_gradir_path"
 
 def call_of(nnx: Any, target: Any, inputs: tuple[Any, ...]) -> Call | None:
     """The call of a module, which is differentiated, on its inputs."""
-    return Call(naming(_call, target, "model"), (target, *inputs)) if isinstance(target, nnx.Module) else None
-
-
-def _call(model: Any, *inputs: Any, **named: Any) -> Any:
-    return model(*inputs, **named)
+    return Call(naming(run, target, "model"), (target, *inputs)) if isinstance(target, nnx.Module) else None
 
 
 def without_modules(nnx: Any, call: Call, argnums: Sequence[int]) -> Call:
