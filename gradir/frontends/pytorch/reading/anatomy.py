@@ -11,11 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.private import GENERATED
-from gradir.frontends.pytorch.reading.attributes import (
-    AttributeReader,
-    LoneAttributeReader,
-    PythonAttributeReader,
-)
+from gradir.frontends.pytorch.reading.attributes import AttributeReader, PythonAttributeReader
 from gradir.frontends.pytorch.reading.distributed import Groups
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.texts import plain_text
@@ -114,9 +110,6 @@ def _attribute_reader(
     # Only a custom Function says which of its inputs need a gradient.
     if "needs_input_grad" in attributes:
         return PythonAttributeReader(named, groups, symbols)
-    if len(named) == 1:
-        ((name, attribute),) = named.items()
-        return LoneAttributeReader(name, attribute, symbols)
     return AttributeReader(named, symbols) if named else None
 
 

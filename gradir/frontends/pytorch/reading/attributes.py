@@ -19,7 +19,6 @@ from gradir.ir.model import AttrScalar
 
 __all__ = [
     "AttributeReader",
-    "LoneAttributeReader",
     "PythonAttributeReader",
     "device_name",
     "plain_value",
@@ -50,55 +49,27 @@ _KNOWN_BY_VALUE: Final = frozenset(
 """Types whose equal values are the same value."""
 
 
-class LoneAttributeReader:
-    """Reads the attribute of the grad_fns of one type that have just one; what was met before is not converted again.
-
-    Most types of grad_fn that have attributes at all are such.
-    """
-
-    def __init__(self, name: str, attribute: str, symbols: Callable[[object], str] = str) -> None:
-        """``name`` is the one in the IR, ``attribute`` the one on the grad_fn; ``symbols`` names symbolic sizes."""
-        self._symbols = symbols
-        self._name = name
-        self._read = attrgetter(attribute)
-        self._known: dict[tuple[Any, type], FrozenDict[str, AttrValue]] = {}
-
-    def __call__(self, fn: object) -> Mapping[str, AttrValue]:
-        """The attribute by name."""
-        value = self._read(fn)
-        try:
-            # 1, 1.0 and True are equal, and have to stay apart.
-            return self._known[value, value.__class__]
-        except (KeyError, TypeError):
-            plain = frozen({self._name: plain_value(_signed(value), self._symbols)})
-        if _is_known_by_value(value):
-            self._known[value, value.__class__] = plain
-        return plain
-
-
 class AttributeReader:
     """Reads the attributes of the grad_fns of one type; what was met before is not converted again."""
 
     def __init__(self, attributes: Mapping[str, str], symbols: Callable[[object], str] = str) -> None:
-        """``attributes`` has, by name in the IR, the names on the grad_fn, two or more; ``symbols`` is as above."""
+        """``attributes`` has, by name in the IR, the names on the grad_fn; ``symbols`` names symbolic sizes."""
         self._symbols = symbols
         self._names = tuple(attributes)
-        self._read = attrgetter(*attributes.values())
+        # With the class beside it, a lone attribute comes as a tuple too.
+        self._read = attrgetter(*attributes.values(), "__class__")
         self._known: dict[tuple[Any, ...], FrozenDict[str, AttrValue]] = {}
 
     def __call__(self, fn: object) -> Mapping[str, AttrValue]:
         """The attributes by name, sorted."""
         values = self._read(fn)
         try:
+            # 1, 1.0 and True are equal, and have to stay apart.
             return self._known[(values, *map(type, values))]
         except (KeyError, TypeError):
-            plain = frozen(
-                {
-                    name: plain_value(_signed(value), self._symbols)
-                    for name, value in zip(self._names, values, strict=True)
-                }
-            )
-        if all(map(_is_known_by_value, values)):
+            named = zip(self._names, values, strict=False)
+            plain = frozen({name: plain_value(_signed(value), self._symbols) for name, value in named})
+        if all(map(_is_known_by_value, values[:-1])):
             self._known[(values, *map(type, values))] = plain
         return plain
 
