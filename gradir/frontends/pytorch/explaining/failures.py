@@ -15,7 +15,6 @@ from gradir.frontends.pytorch.private import sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Value
-from gradir.ir import Node
 
 __all__ = ["is_spent", "of_backward", "of_forward"]
 
@@ -58,7 +57,7 @@ def of_backward(
 
 
 def _of_freed(flowing: Flowing, live: LiveGraph, made: Mapping[int, int], words: Words, error: str) -> Cause:
-    freed = freed_steps(live, made)
+    freed = [*_freed_steps(live, made)]
     if not freed:
         return words.cause("raised", "error", "the backward", [], None, detail=error)
     operation, first = freed[0]
@@ -79,15 +78,10 @@ def is_spent(flow: Flow, live: LiveGraph, made: Mapping[int, int], captured: Ite
 
     ``made`` has the place of the step that made each grad_fn, by sequence number.
     """
-    freed = [0 if index is None else index for _, index in _freed(live, made)]
+    freed = [max(index, 0) for _, index in _freed_steps(live, made)]
     last = max(map(flow.value_of, captured)).maker
     between = flow.steps[min(freed) : last] if freed else ()
     return bool(freed) and not any(step.called in DERIVING for step in between)
-
-
-def freed_steps(live: LiveGraph, made: Mapping[int, int]) -> list[tuple[str, int]]:
-    """The functions of a graph whose saved tensors are freed: the operation of each and the place of its step."""
-    return [(node.op, FROM_OUTSIDE if index is None else index) for node, index in _freed(live, made)]
 
 
 def carried_over(flow: Flow, ends: Iterable[Value], freed: Collection[int]) -> list[Value] | None:
@@ -123,8 +117,9 @@ def carried_over(flow: Flow, ends: Iterable[Value], freed: Collection[int]) -> l
     return sorted(value for value in seen if value.maker <= border and value.maker in spent)
 
 
-def _freed(live: LiveGraph, made: Mapping[int, int]) -> Iterator[tuple[Node, int | None]]:
+def _freed_steps(live: LiveGraph, made: Mapping[int, int]) -> Iterator[tuple[str, int]]:
+    """The functions of a graph whose saved tensors are freed: the operation of each and the place of its step."""
     for fn, node_id in live.grad_fns.items():
         node = live.graph.nodes[node_id]
         if any(slot.state == "freed" for slot in node.saved):
-            yield node, made.get(sequence_number(fn))
+            yield node.op, made.get(sequence_number(fn), FROM_OUTSIDE)

@@ -108,15 +108,13 @@ class Gradients:
         """Functions whose gradient is good where it is sent and bad where it comes, as a hook on a tensor makes it."""
         self._arrived = arrived
         self._consumers: dict[GradFn, list[tuple[GradFn, int]]] = {}
+        self._edges: dict[tuple[GradFn, int], list[tuple[GradFn, int]]] = {}
         for fn in passed:
-            for slot, (child, _) in enumerate(fn.next_functions):
+            for slot, (child, number) in enumerate(fn.next_functions):
                 if child is not None:
                     self._consumers.setdefault(child, []).append((fn, slot))
+                    self._edges.setdefault((child, number), []).append((fn, slot))
         self._origins = {is_bad: self._all_origins(is_bad) for is_bad in (_is_broken, _is_missing, _is_zero)}
-        self._edges: dict[tuple[GradFn, int], list[tuple[GradFn, int]]] = {}
-        for child, senders in self._consumers.items():
-            for sender, slot in senders:
-                self._edges.setdefault((child, sender.next_functions[slot][1]), []).append((sender, slot))
         found = [each for each in constants(live, passed, self._edges) if self._is_nothing(live, each)]
         self.constant = {each.fn: each.kind for each in found}
         """The functions whose result is constant by how it is made, with the kind of cause that they are."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +16,7 @@ from gradir.frontends.pytorch.reading.distributed import Groups, forms_of_sharde
 from gradir.frontends.pytorch.reading.metadata import shape_of
 from gradir.frontends.pytorch.reading.tensors import Modules, held_by, modules_below
 from gradir.frontends.pytorch.recording.exchange import Exchange, ExchangeMode
-from gradir.frontends.pytorch.recording.timelines import Frame, Timeline, path_of
+from gradir.frontends.pytorch.recording.timelines import Timeline, path_of
 from gradir.frontends.texts import plain_text
 from gradir.ir import Graph, Rank
 from gradir.ir.model import Shape
@@ -52,11 +53,7 @@ class Exchanged:
 
     def with_collectives(self, graph: Graph) -> Graph:
         """A graph with this process's rank, and with all that was exchanged."""
-        paths = self._modules.paths
-
-        def module_of(frame: Frame | None) -> str:
-            return path_of(frame, paths)
-
+        module_of = partial(path_of, paths=self._modules.paths)
         found = [
             collective
             for exchange in self._exchanges.values()

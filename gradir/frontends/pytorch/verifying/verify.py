@@ -146,11 +146,12 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
         # Not asked for afterwards: a distributed model takes gradients away as they come.
         leaves = () if asks else (*live.leaves.values(), *live.unreached)
         hooks += [_register_accumulated(leaf, watch.note_gradient) for leaf in leaves]
-        backward = partial(_ask, live, watch, tensors, seeds) if asks else partial(_backward, tensors, seeds)
-        with removing(hooks), stage("running a backward", len(live.grad_fns), watch.arrived.__len__):
-            engine = _run_backward(partial(backward, keep_graph=keep_graph))
+        run: Callable[..., None] = partial(_ask, live, watch) if asks else torch.autograd.backward
+        backward = partial(run, tensors, seeds, retain_graph=keep_graph)
+        with removing(hooks), stage("running a backward", len(live.grad_fns), watch.arrived.__len__), _one_error():
+            engine = _run_backward(backward)
     mismatches = [
-        *_missing_nodes(live, watch.arrived),
+        *(f"{node_id}: the engine did not run it" for fn, node_id in live.grad_fns.items() if fn not in watch.arrived),
         *_unknown_nodes(live, engine),
         *_wrong_gradients(live, watch.arrived),
         *_wrong_leaves(live, watch),
@@ -245,20 +246,14 @@ def _outermost(events: list[Any]) -> Iterator[str]:
                 running.add(event.handle())
 
 
-def _backward(tensors: list[torch.Tensor], seeds: list[torch.Tensor], *, keep_graph: bool) -> None:
-    with _one_error():
-        torch.autograd.backward(tensors, seeds, retain_graph=keep_graph)
-
-
 def _ask(
-    live: LiveGraph, watch: _Watch, tensors: list[torch.Tensor], seeds: list[torch.Tensor], *, keep_graph: bool
+    live: LiveGraph, watch: _Watch, tensors: list[torch.Tensor], seeds: list[torch.Tensor], *, retain_graph: bool
 ) -> None:
     """Note what would be added to each leaf, beside what the nodes' hooks note."""
     leaves = [*live.leaves.values(), *live.unreached]
-    with _one_error():
-        gradients = (
-            torch.autograd.grad(tensors, leaves, seeds, retain_graph=keep_graph, allow_unused=True) if leaves else ()
-        )
+    gradients = (
+        torch.autograd.grad(tensors, leaves, seeds, retain_graph=retain_graph, allow_unused=True) if leaves else ()
+    )
     watch.note_asked({id(leaf): gradient for leaf, gradient in zip(leaves, gradients, strict=True)}, live.grad_fns)
 
 
@@ -280,12 +275,6 @@ def _one_error() -> Iterator[None]:
     except BaseException as error:
         # A hook of the user may even leave the interpreter, which must not pass for success.
         raise CaptureError(f"verifying needs a backward, which failed: {own_error(error)}") from error
-
-
-def _missing_nodes(live: LiveGraph, arrived: dict[GradFn, _Gradients]) -> Iterator[str]:
-    for fn, node_id in live.grad_fns.items():
-        if fn not in arrived:
-            yield f"{node_id}: the engine did not run it"
 
 
 def _unknown_nodes(live: LiveGraph, engine: Counter[str]) -> Iterator[str]:
