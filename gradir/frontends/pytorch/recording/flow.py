@@ -270,22 +270,7 @@ class Flow:
         """Note what a frame called as one operation, of the inside of which nothing is known."""
         metas = tuple(map(self._metadata.of_tensor, outputs))
         number, call, place = next_sequence_number(), self._timeline.current, self._place(frame)
-        self.steps.append(
-            Step(
-                func,
-                tuple(reads),
-                tuple(kinds),
-                (),
-                metas,
-                _mode(),
-                inside=None,
-                number=number,
-                call=call,
-                called="",
-                place=place,
-                failed="",
-            )
-        )
+        self.steps.append(Step(func, tuple(reads), tuple(kinds), (), metas, _mode(), None, number, call, place=place))
         self._note_outputs(outputs, written)
 
     def note_exit(self, called: str, args: object, kwargs: object, frame: FrameType) -> None:

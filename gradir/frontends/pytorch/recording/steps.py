@@ -61,9 +61,9 @@ class Step(NamedTuple):
     inside: Within | None
     number: int
     call: Frame | None
-    called: str
-    place: Place | None
-    failed: str
+    called: str = ""
+    place: Place | None = None
+    failed: str = ""
 
     def of_kind(self, *kinds: str) -> list[Read]:
         """The inputs that are of these kinds."""
