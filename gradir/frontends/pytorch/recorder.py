@@ -225,17 +225,15 @@ class Recorder:
         Raises:
             CaptureError: the recorder does not note what is exchanged.
         """
-        return self._exchange().with_collectives(graph)
+        return self.exchanged.with_collectives(graph)
 
-    def with_dry_backward(self, live: LiveGraph) -> LiveGraph:
-        """A capture of this recording, with what a backward would exchange that runs here and sends nothing.
+    @property
+    def exchanged(self) -> Exchanged:
+        """What was exchanged with other processes.
 
         Raises:
-            CaptureError: the backward fails, or the recorder does not note what is exchanged.
+            CaptureError: the recorder does not note it.
         """
-        return self._exchange().with_dry_backward(live)
-
-    def _exchange(self) -> Exchanged:
         if self._exchanged is None:
             raise CaptureError("what is exchanged was not noted: record it with gradir.record(model, collectives=True)")
         return self._exchanged

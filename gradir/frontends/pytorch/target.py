@@ -88,7 +88,7 @@ def _with_exchange(recorder: Recorder, live: LiveGraph) -> LiveGraph:
     Raises:
         CaptureError: there is no process group.
     """
-    live = recorder.with_dry_backward(live)
+    live = recorder.exchanged.with_dry_backward(live)
     if live.graph.rank is None:
         raise CaptureError(
             "--collectives notes what processes exchange, and there is no process group: the program has to call "

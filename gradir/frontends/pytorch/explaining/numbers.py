@@ -40,10 +40,8 @@ class _Op(NamedTuple):
     start: int
 
 
-def use_of(place: Place | None) -> str:
+def use_of(place: Place) -> str:
     """What becomes of the number that an instruction makes; nothing where it may go on."""
-    if place is None:
-        return ""
     ops = list(_operations(place.code))
     made = sum(op.start <= place.instruction for op in ops) - 1
     use, variable = _use(ops, made)
