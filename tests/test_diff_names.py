@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from itertools import product
 
 import pytest
+from absolute_names import absolute_name, made_absolute
 from diff_pairs import pairs
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from gradir.diffs.changes import Change, FieldChange
 from gradir.diffs.compare import compare
 from gradir.ir import Graph, Ref
 from gradir.review.name_ranges import ranges
-from gradir.review.relative_changes import RelativeName, absolute_name, made_absolute, made_relative, relative_name
+from gradir.review.relative_changes import RelativeName, made_relative, relative_name
 
 components = st.sampled_from(
     [

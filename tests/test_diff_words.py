@@ -68,7 +68,7 @@ def test_a_comment_has_a_picture_or_says_why_not_and_is_no_book(name: str, back:
         assert not found.outline.entries
     drawn = found.drawn_part(with_explained=False).nodes
     for entry in found.outline.entries:
-        nodes = [change for path in entry.paths for change in entry.changes(path) if change.subject == "node"]
+        nodes = [change for each in entry.changes for change in each if change.subject == "node"]
         shown = [found.node_in_union(change) for change in nodes]
         assert isinstance(entry, Modules) or not shown or not drawn.keys().isdisjoint(shown)
 

@@ -155,7 +155,7 @@ def test_what_a_frozen_module_computes_is_no_other_operation(name: str, back: bo
         zip(*(sorted(names) for names in ((inside, outside) if back else (outside, inside))), strict=True)
     )
     # Only where that it is frozen does not say it all is an operation of it listed.
-    told = [change for entry in found.outline.entries for path in entry.paths for change in entry.changes(path)]
+    told = [change for entry in found.outline.entries for changes in entry.changes for change in changes]
     assert told
     assert not inside.intersection(change.id for change in told)
     assert not outside.intersection(change.id for change in told)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from absolute_names import absolute_name
 
 import gradir
 from gradir import cli
@@ -15,7 +16,7 @@ from gradir.passes import hide_shape_ops, rollup
 from gradir.review.comparison import Comparison
 from gradir.review.conditions import findings, parsed
 from gradir.review.name_ranges import ranges
-from gradir.review.relative_changes import absolute_name, relative_name
+from gradir.review.relative_changes import relative_name
 
 PORTS = Path(__file__).parent / "ports"
 X = TensorMeta("float32", (4,), None)

@@ -19,11 +19,11 @@ from gradir.passes.focus import near
 from gradir.passes.wiring import has_one_input, without
 from gradir.review.name_ranges import ranges
 from gradir.review.outline import Group
-from gradir.review.relative_changes import made_absolute, made_relative
+from gradir.review.relative_changes import made_relative
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gradir.diffs.changes import Change
     from gradir.ir import Graph
@@ -76,13 +76,13 @@ class _Drawing:
             if isinstance(entry, Group):
                 self._show_alike(entry.paths, entry.changes)
                 continue
-            for paths in _alike(entry.paths):
+            for paths, changes in _alike(entry.paths, entry.changes):
                 # A tensor and what takes its gradient are one.
-                nodes = dict.fromkeys(self._show_places(paths, entry.changes))
+                nodes = dict.fromkeys(self._show_places(changes))
                 if len(nodes) > 1:
                     self._fold(_Whole(entry, paths), nodes)
-            for relative, by in entry.readers:
-                self._show_alike(by, partial(made_absolute, relative))
+            for by, seen in entry.readers:
+                self._show_alike(by, seen)
         for cuts in outline.cuts:
             self._show_each([*cuts.nodes, *cuts.changes])
         if with_explained:
@@ -95,13 +95,13 @@ class _Drawing:
         counted = {key: self._counted(node) for key, node in part.nodes.items()}
         return self._folded(replace(part, nodes=counted))
 
-    def _show_alike(self, paths: Sequence[str], changes: Callable[[str], Sequence[Change]]) -> None:
-        for alike in _alike(paths):
-            self._show_places(alike, changes)
+    def _show_alike(self, paths: Sequence[str], changes: Sequence[Sequence[Change]]) -> None:
+        for _, alike in _alike(paths, changes):
+            self._show_places(alike)
 
-    def _show_places(self, paths: Sequence[str], changes: Callable[[str], Sequence[Change]]) -> list[str]:
+    def _show_places(self, changes: Sequence[Sequence[Change]]) -> list[str]:
         """Draw the changes of the first module, which stand for those of all."""
-        return [found for same in zip(*map(changes, paths), strict=True) if (found := self._show(same))]
+        return [found for same in zip(*changes, strict=True) if (found := self._show(same))]
 
     def _show_each(self, changes: Iterable[Change]) -> None:
         """Draw changes that the outline tells in one line, those that are the same for their modules once."""
@@ -181,12 +181,16 @@ def _described(node: Node, whole: _Whole, part: int | None) -> Node:
     return replace(node, names=(part_name(ranges(whole.paths), part or 1),), native=whole.entry.class_name, ext=ext)
 
 
-def _alike(paths: Sequence[str]) -> Iterator[list[str]]:
-    """Paths that differ in numbers alone, together."""
-    found: dict[str, list[str]] = {}
-    for path in paths:
-        found.setdefault(without_numbers(path), []).append(path)
-    yield from found.values()
+def _alike(
+    paths: Sequence[str], changes: Sequence[Sequence[Change]]
+) -> Iterable[tuple[list[str], list[Sequence[Change]]]]:
+    """Modules whose paths differ in numbers alone, together, with the changes of each."""
+    found: dict[str, tuple[list[str], list[Sequence[Change]]]] = {}
+    for path, each in zip(paths, changes, strict=True):
+        alike = found.setdefault(without_numbers(path), ([], []))
+        alike[0].append(path)
+        alike[1].append(each)
+    return found.values()
 
 
 class DrawnUnion(NamedTuple):

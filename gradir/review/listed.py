@@ -11,7 +11,6 @@ from gradir.ir.ids import without_indices
 from gradir.ir.marks import ListedChange
 from gradir.ir.model import Ref
 from gradir.review.outline import Group
-from gradir.review.relative_changes import made_absolute
 from gradir.review.text import cut_line, group_title, module_line
 from gradir.review.wording import both_words, change_line, nesting, one_line
 
@@ -76,7 +75,7 @@ class _Listing:
         for entry in outline.entries:
             if isinstance(entry, Group):
                 title = group_title(entry)
-                for same in zip(*map(entry.changes, entry.paths), strict=True):
+                for same in zip(*entry.changes, strict=True):
                     yield self._listed(title, change_line(same[0]), same)
             else:
                 yield from self._modules(entry)
@@ -86,14 +85,12 @@ class _Listing:
 
     def _modules(self, entry: Modules) -> Iterator[ListedChange]:
         """Modules that came or went, and what reads from them."""
-        line = module_line(entry)
-        inside = [change for path in entry.paths for change in entry.changes(path)]
         paths = list(entry.paths if entry.added else map(self._comparison.path_in_union, entry.paths))
-        kind = "added" if entry.added else "removed"
-        yield ListedChange(kind, line.text[_SIGN:], line.text[_SIGN:], self._nodes(inside), paths)
-        for relative, within in entry.readers:
-            for same in zip(*(made_absolute(relative, path) for path in within), strict=True):
-                yield self._listed(line.text[_SIGN:], change_line(same[0]), same)
+        kind, text = "added" if entry.added else "removed", module_line(entry).text[_SIGN:]
+        yield ListedChange(kind, text, text, self._nodes(chain.from_iterable(entry.changes)), paths)
+        for _, changes in entry.readers:
+            for same in zip(*changes, strict=True):
+                yield self._listed(text, change_line(same[0]), same)
 
     def _listed(self, group: str, line: Line, same: Sequence[Change], others: Sequence[Change] = ()) -> ListedChange:
         """Changes that are the same in several modules, as one; of ``others`` the nodes count only."""

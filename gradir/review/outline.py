@@ -7,7 +7,6 @@ exactly one entry.
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, Union
 
 from gradir.gcpause import paused_gc
@@ -16,16 +15,17 @@ from gradir.ir.ids import accumulated, numbered
 from gradir.ir.module_tree import upwards
 from gradir.review.changed_modules import readers
 from gradir.review.frozen_parameters import consequences
-from gradir.review.relative_changes import RelativeChanges, alike, made_absolute, made_relative
+from gradir.review.relative_changes import alike, made_relative
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from gradir.diffs.changes import Change
     from gradir.ir import Graph
     from gradir.review.changed_modules import ChangedModule, Contents, ModuleOrder, WholeModule, WholeModules
     from gradir.review.comparison import Comparison
+    from gradir.review.relative_changes import RelativeChanges
 
 __all__ = ["Cuts", "Entry", "Group", "Modules", "Outline", "entering", "folds", "outline"]
 
@@ -39,44 +39,34 @@ class Cuts(NamedTuple):
     nodes: tuple[Change, ...]
 
 
-class Group(NamedTuple):
-    """Modules with the same changes; ``gone`` where only the first graph has them.
+_Changes = tuple[tuple["Change", ...], ...]
+"""The changes of each of some modules, which are as many and of the same kinds."""
 
-    ``renamed`` has the path of a module in the first graph, where a renamed module that it lies in explains that this
-    is another. ``fed`` has the changes of those modules that something else fed before than the first one.
-    """
+
+class Group(NamedTuple):
+    """Modules with the same changes; ``gone`` where only the first graph has them."""
 
     paths: tuple[str, ...]
-    relative: RelativeChanges
+    changes: _Changes
     gone: bool
-    renamed: Mapping[str, str]
-    fed: Mapping[str, RelativeChanges] = MappingProxyType({})
-
-    def changes(self, path: str) -> tuple[Change, ...]:
-        """The changes of one of the modules."""
-        return made_absolute(self.fed.get(path, self.relative), path, self.renamed.get(path))
 
 
 class Modules(NamedTuple):
     """Equal modules that came or went as a whole; ``contents`` are those of the first, and of each but for saved bytes.
 
     Of modules that keep the same tensor the first one counts it: ``saved`` are the fewest and the most bytes of one.
-    ``readers`` are nodes that changed only in that they read from one of these modules now, or did before: as that
-    module sees them, with the paths of the modules that see them so.
+    ``readers`` are nodes that changed only in that they read from one of these modules now, or did before: the paths of
+    modules that see them alike, with the changes that each sees.
     """
 
     paths: tuple[str, ...]
+    changes: _Changes
     added: bool
     itself: bool
     class_name: str
     contents: Contents
-    relative: RelativeChanges
-    readers: tuple[tuple[RelativeChanges, tuple[str, ...]], ...]
+    readers: tuple[tuple[tuple[str, ...], _Changes], ...]
     saved: tuple[int, int]
-
-    def changes(self, path: str) -> tuple[Change, ...]:
-        """The changes of one of the modules, without what reads from it."""
-        return made_absolute(self.relative, path)
 
 
 Entry = Union[Group, Modules]
@@ -114,7 +104,7 @@ def folds(outline: Outline) -> bool:
     if outline.explained or outline.following or any(len(cuts.changes) + len(cuts.nodes) > 1 for cuts in outline.cuts):
         return True
     return any(
-        len(entry.paths) > 1 or (isinstance(entry, Modules) and len(entry.relative) > 1) for entry in outline.entries
+        len(entry.paths) > 1 or (isinstance(entry, Modules) and len(entry.changes[0]) > 1) for entry in outline.entries
     )
 
 
@@ -182,42 +172,53 @@ def _modules(
     order: ModuleOrder,
 ) -> Iterator[tuple[int, Modules]]:
     """Modules that came or went, equal ones together, each with its position in the order of the model."""
-    together: dict[Modules, dict[WholeModule, Contents]] = {}
+    together: dict[Hashable, dict[WholeModule, Contents]] = {}
     for whole in sorted(inside, key=order.position):
         relative = made_relative(inside[whole], whole.path)
         contents = wholes.contents(whole, inside[whole])
         but_for_bytes = contents._replace(saved_bytes=0)
-        key = Modules((), whole.added, whole.itself, wholes.class_name(whole), but_for_bytes, relative, (), (0, 0))
+        key = whole.added, whole.itself, wholes.class_name(whole), but_for_bytes, relative
         together.setdefault(key, {})[whole] = contents
-    for key, members in together.items():
-        readers_of: dict[RelativeChanges, list[str]] = {}
+    for members in together.values():
+        readers_of: dict[RelativeChanges, list[WholeModule]] = {}
         for whole in members:
             if whole in reading:
-                readers_of.setdefault(made_relative(reading[whole], whole.path), []).append(whole.path)
-        paths = tuple(whole.path for whole in members)
-        seen = tuple((relative, tuple(by)) for relative, by in readers_of.items())
+                readers_of.setdefault(made_relative(reading[whole], whole.path), []).append(whole)
+        seen = tuple(_with_changes(by, reading) for by in readers_of.values())
         first, *_ = members
         sizes = [contents.saved_bytes for contents in members.values()]
-        saved = min(sizes), max(sizes)
-        yield order.position(first), key._replace(paths=paths, contents=members[first], readers=seen, saved=saved)
+        yield (
+            order.position(first),
+            Modules(
+                *_with_changes(members, inside),
+                first.added,
+                first.itself,
+                wholes.class_name(first),
+                members[first],
+                seen,
+                (min(sizes), max(sizes)),
+            ),
+        )
+
+
+def _with_changes(
+    wholes: Iterable[WholeModule], changes: Mapping[WholeModule, Sequence[Change]]
+) -> tuple[tuple[str, ...], _Changes]:
+    return tuple(whole.path for whole in wholes), tuple(tuple(changes[whole]) for whole in wholes)
 
 
 def _groups(changes: Iterable[Change], comparison: Comparison) -> Iterator[tuple[int, Group]]:
     """Modules with changes, those with the same together, each with its position in the order of the model."""
     order, renamed, feeds = comparison.module_order, comparison.renamed, comparison.entering
-    together: dict[tuple[RelativeChanges, bool], dict[ChangedModule, tuple[RelativeChanges, str]]] = {}
+    together: dict[tuple[RelativeChanges, bool], dict[ChangedModule, tuple[Change, ...]]] = {}
     for module, found in order.sections(changes):
         before = module.path if module.gone else renamed.before(module.path)
         relative = made_relative(found, module.path, before)
         fed = feeds[0].get(entry(before), ""), feeds[1].get(entry(module.path), "")
-        together.setdefault((alike(relative, found, fed), module.gone), {})[module] = relative, before
+        together.setdefault((alike(relative, found, fed), module.gone), {})[module] = tuple(found)
     for (_, gone), members in together.items():
         paths = tuple(module.path for module in members)
-        first = next(iter(members))
-        relative = members[first][0]
-        was = {module.path: before for module, (_, before) in members.items() if before != module.path}
-        others = {module.path: own for module, (own, _) in members.items() if own != relative}
-        yield order.position(first), Group(paths, relative, gone, was, others)
+        yield order.position(next(iter(members))), Group(paths, tuple(members.values()), gone)
 
 
 def entering(graph: Graph) -> dict[str, str]:

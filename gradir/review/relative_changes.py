@@ -8,24 +8,23 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from gradir.diffs.changes import UNSET, Change, FieldChange
+from gradir.diffs.changes import UNSET
 from gradir.ir import Node, Ref, Saved
 from gradir.ir.fields import fields_of, records_in
-from gradir.ir.ids import BEHIND_A_PATH, numbered
+from gradir.ir.ids import BEHIND_A_PATH
 from gradir.review.wording import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from gradir.diffs.changes import Change, FieldChange
     from gradir.diffs.field_changes import Path
     from gradir.ir.model import Record
 
 __all__ = [
     "RelativeChanges",
     "RelativeName",
-    "absolute_name",
     "alike",
-    "made_absolute",
     "made_relative",
     "names_a_record",
     "relative_name",
@@ -79,6 +78,7 @@ RelativeChanges = tuple[_RelativeChange, ...]
 def made_relative(changes: Iterable[Change], path: str, was: str | None = None) -> RelativeChanges:
     """Changes as the module at ``path`` sees them; what the first graph says, as the module at ``was`` there.
 
+    >>> from gradir.diffs.changes import Change
     >>> one, other = (Change("added", "node", f"h.{n}.fc/exp:1", f"h.{n}.fc", "exp") for n in (0, 1))
     >>> made_relative([one], "h.0.fc") == made_relative([other], "h.1.fc")
     True
@@ -87,18 +87,13 @@ def made_relative(changes: Iterable[Change], path: str, was: str | None = None) 
     return tuple([_relative(change, before if change.kind == "removed" else path, before) for change in changes])
 
 
-def made_absolute(changes: RelativeChanges, path: str, was: str | None = None) -> tuple[Change, ...]:
-    """The changes that the module at ``path`` sees so, the inverse of `made_relative`."""
-    before = path if was is None else was
-    return tuple([_absolute(change, before if change.rest.kind == "removed" else path, before) for change in changes])
-
-
 def alike(changes: RelativeChanges, seen: Sequence[Change], entering: tuple[str, str] = ("", "")) -> RelativeChanges:
     """The changes without the name of what fed a module, which in a stack is another one for each layer.
 
     That is what a node read from outside of the module, where it reads from within or nothing now; and ``entering``,
     the only node that the list entry around the module reads from outside, before and after. ``seen`` are the changes.
 
+    >>> from gradir.diffs.changes import Change, FieldChange
     >>> a, b = (FieldChange(("in", 0), Ref(name, 0), None) for name in ("x", "h.0/add:1"))
     >>> one, other = ([Change("changed", "node", "h.1/f:1", fields=(field,))] for field in (a, b))
     >>> made_relative(one, "h.1") == made_relative(other, "h.1")
@@ -137,20 +132,6 @@ def relative_name(path: str, name: str) -> RelativeName:
     return RelativeName(path.count(".", common), name[common:]) if common else RelativeName(_ELSEWHERE, name)
 
 
-def absolute_name(name: RelativeName, path: str) -> str:
-    """The name as it is, for the module at ``path``: ``absolute_name(relative_name(path, name), path) == name``."""
-    if name.above == _ELSEWHERE:
-        return name.rest
-    if not name.above:
-        return f"{path}{name.rest}"
-    parts = path.rsplit(".", name.above)
-    common = f"{parts[0]}." if len(parts) > name.above else ""
-    if not name.step:
-        return f"{common[:-1]}{name.rest}"
-    list_, index = numbered(parts[-name.above]) or ("", 0)
-    return f"{common}{list_}{index + name.step}{name.rest}"
-
-
 def names_a_record(field: Path) -> bool:
     """Whether the values of a field are names of nodes or modules, and no other text.
 
@@ -166,18 +147,6 @@ def names_a_record(field: Path) -> bool:
 def _references(record: type[Record]) -> frozenset[str]:
     """The keys of the fields of a record that name nodes."""
     return frozenset(field.key for field in fields_of(record) if field.about.refers or records_in(field) is Ref)
-
-
-def _absolute(change: _RelativeChange, path: str, was: str) -> Change:
-    return replace(
-        change.rest,
-        id=absolute_name(change.id, path),
-        scope=absolute_name(change.scope, path),
-        was=absolute_name(change.was, was),
-        fields=tuple(
-            [FieldChange(at, _value_in(before, was), _value_in(after, path)) for at, before, after in change.fields]
-        ),
-    )
 
 
 def _relative(change: Change, path: str, was: str) -> _RelativeChange:
@@ -212,13 +181,6 @@ def _without_feed(
         for value, was, name in zip((before, after), (seen.before, seen.after), entering, strict=True)
     )
     return path, _FEED if is_fed else one, other
-
-
-def _value_in(seen: _Value, path: str) -> Any:
-    if seen.name is None:
-        return seen.value
-    name = absolute_name(seen.name, path)
-    return name if seen.value is None else Ref(name, seen.value)
 
 
 def _common_path(path: str, name: str) -> int:

@@ -16,7 +16,7 @@ from gradir.review.headline import unknown_sizes
 from gradir.review.lost_inputs import lost_inputs_text
 from gradir.review.name_ranges import ranges
 from gradir.review.outline import folds
-from gradir.review.relative_changes import RelativeName, absolute_name, relative_name
+from gradir.review.relative_changes import RelativeName, relative_name
 from gradir.review.text import no_difference, render_brief, render_text
 from gradir.review.wording import both_words, change_summary, nesting, one_line
 
@@ -200,7 +200,7 @@ def table(comparison: Comparison) -> Iterator[str]:
     was.update((module, scope.was) for module, scope in said.items() if scope.was and isinstance(module, ChangedModule))
     # What a renamed module explains is said of that module.
     was = {module: before for module, before in was.items() if before != comparison.renamed.before(module.path)}
-    together: dict[_Row, list[str]] = {}
+    together: dict[_Row, list[Module]] = {}
     for module in sorted(dict.fromkeys((*counts, *grown, *said)), key=order.position):
         found = counts.get(module, Counter())
         row = _Row(
@@ -212,7 +212,7 @@ def table(comparison: Comparison) -> Iterator[str]:
             grown.get(module, Size()),
             _settings(said.get(module), grown.get(module, Size())),
         )
-        together.setdefault(row, []).append(module.path)
+        together.setdefault(row, []).append(module)
     if not together:
         return
     rows = list(together.items())
@@ -220,9 +220,10 @@ def table(comparison: Comparison) -> Iterator[str]:
     yield f"| module | + | - | ~ | operations | parameters | saved |{' settings |' if last else ''}"
     yield f"|---|--:|--:|--:|--:|--:|--:|{'---|' if last else ''}"
     written = length = 0
-    for row, paths in rows[:_MOST_ROWS]:
+    for row, modules in rows[:_MOST_ROWS]:
+        paths = [module.path for module in modules]
         cells = [
-            _title(row, paths),
+            _title(row, paths, [was.get(module, module.path) for module in modules]),
             *_cells(row, len(paths)),
             *([row.settings and code_span(row.settings)] if last else []),
         ]
@@ -233,7 +234,7 @@ def table(comparison: Comparison) -> Iterator[str]:
         written += 1
         yield line
     if len(rows) > written:
-        more = sum(len(paths) for _, paths in rows[written:])
+        more = sum(len(modules) for _, modules in rows[written:])
         yield f"| … {more:,} more modules |{' |' * (6 + last)}"
 
 
@@ -269,11 +270,10 @@ def _settings(scope: Change | None, grown: Size) -> str:
     return settings(field for field in fields if not (grown.parameters and field.path[0] in _COUNTS))
 
 
-def _title(row: _Row, paths: Sequence[str]) -> str:
+def _title(row: _Row, paths: Sequence[str], before: Sequence[str]) -> str:
     notes = [f"{len(paths):,} modules"] if len(paths) > 1 else []
     notes += [row.note] if row.note else []
-    before = [absolute_name(row.was, path) for path in paths]
-    notes += [f"was {_names(before)}"] if before != list(paths) else []
+    notes += [f"was {_names(before)}"] if before != paths else []
     said = ", ".join(notes)
     return f"{_names(paths)} ({said})" if said else _names(paths)
 

@@ -10,7 +10,6 @@ from gradir.ir.text import amount, counted, short_bytes, word
 from gradir.review.headline import common, headline, unknown_sizes
 from gradir.review.name_ranges import ranges
 from gradir.review.outline import Cuts, Group, Modules, Outline
-from gradir.review.relative_changes import made_absolute
 from gradir.review.wording import (
     ANSI,
     BLANK,
@@ -200,13 +199,13 @@ def group_title(group: Group) -> str:
     """The heading above the changes that one module or equal ones have."""
     title = modules_text(group.paths, gone=group.gone)
     if len(group.paths) > 1:
-        what = "change" if len(group.relative) == 1 else f"{len(group.relative):,} changes"
+        what = "change" if len(group.changes[0]) == 1 else f"{len(group.changes[0]):,} changes"
         title += f": the same {what} in each of {len(group.paths):,} modules, here in {module_name(group.paths[0])}"
     return title
 
 
 def _group_lines(group: Group) -> list[Line]:
-    lines = (line for change in group.changes(group.paths[0]) for line in change_lines(change))
+    lines = (line for change in group.changes[0] for line in change_lines(change))
     return [heading(group_title(group)), *lines]
 
 
@@ -226,11 +225,11 @@ def module_line(entry: Modules) -> Line:
 
 
 def _reader_lines(entry: Modules) -> Iterator[Line]:
-    for relative, paths in entry.readers:
+    for paths, changes in entry.readers:
         rest = (
             "" if len(paths) == 1 else ", and so for each" if paths == entry.paths else f", and so for {ranges(paths)}"
         )
-        for change in made_absolute(relative, paths[0]):
+        for change in changes[0]:
             was = f"{word(change.was)} -> " if change.was else ""
             yield Line(f"{SIGNS[change.kind]} {was}{word(change.id)}  {_edges(change)}{rest}", indent=6)
 
@@ -264,8 +263,7 @@ def _overview(blocks: Iterable[tuple[Entry, list[Line]]]) -> list[Line]:
         if isinstance(entry, Modules):
             order.append(lines)
             continue
-        changes = entry.changes(entry.paths[0])
-        key = _common_kind(changes), _kinds(changes), entry.gone
+        key = _common_kind(entry.changes[0]), _kinds(entry.changes[0]), entry.gone
         if key not in together:
             order.append(key)
         together.setdefault(key, []).extend(entry.paths)

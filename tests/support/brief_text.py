@@ -31,14 +31,14 @@ def check_text(diff: Diff, sides: tuple[Graph, Graph]) -> None:
         # Cuts of another kind may have the same names.
         assert any(_is_of(line, cuts.changes) and nodes in line for line in lines)
     for entry in found.entries:
-        body = [line.text for change in entry.changes(entry.paths[0]) for line in change_lines(change)]
+        body = [line.text for change in entry.changes[0] for line in change_lines(change)]
         if isinstance(entry, Group):
             places = [at for at, line in enumerate(lines) if _heads(line, entry)]
             shown = [[line.strip() for line in lines[at + 1 : at + 1 + len(body)]] for at in places]
             assert [line.strip() for line in body] in shown
         else:
             assert sum(_names_modules(line, entry) for line in lines) >= 1
-            assert entry.contents.nodes == sum(change.subject == "node" for change in entry.changes(entry.paths[0]))
+            assert entry.contents.nodes == sum(change.subject == "node" for change in entry.changes[0])
 
 
 def _is_of(line: str, cuts: tuple[Change, ...]) -> bool:
@@ -55,7 +55,7 @@ def _heads(line: str, group: Group) -> bool:
         return line == f"{module_name(group.paths[0])}{removed}"
     if line[:1] not in {"", " ", "("}:
         names, rest = expanded(line)
-        what = "change" if len(group.relative) == 1 else f"{len(group.relative)} changes"
+        what = "change" if len(group.changes[0]) == 1 else f"{len(group.changes[0])} changes"
         told = (
             f"{removed}: the same {what} in each of {len(group.paths)} modules, here in {module_name(group.paths[0])}"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from gradir import registry
@@ -13,7 +14,6 @@ from gradir.review import conditions, frozen_parameters, report, text
 from gradir.review import headline as top_lines
 from gradir.review import outline as outlines
 from gradir.review.comparison import Comparison
-from gradir.review.relative_changes import made_absolute
 from gradir.review.wording import NO_COLOUR, Palette, words
 
 Sides = tuple[Graph, Graph]
@@ -58,11 +58,9 @@ def all_changes(outline: outlines.Outline) -> Iterator[Change]:
         yield from (*cut.changes, *cut.nodes)
     yield from (*outline.facts, *outline.explained, *outline.following)
     for entry in outline.entries:
-        for path in entry.paths:
-            yield from entry.changes(path)
-        for relative, paths in entry.readers if isinstance(entry, outlines.Modules) else ():
-            for path in paths:
-                yield from made_absolute(relative, path)
+        yield from chain.from_iterable(entry.changes)
+        for _, changes in entry.readers if isinstance(entry, outlines.Modules) else ():
+            yield from chain.from_iterable(changes)
 
 
 def headline(diff: Diff, sides: Sides) -> str:
