@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
+from gradir.diffs.sequences import cheapest_alignment
 from gradir.ir.module_tree import split_path, upwards
 
 if TYPE_CHECKING:
@@ -137,31 +138,10 @@ def _levels(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str) 
     if max(len(before), len(after)) > _MOST_LEVELS:
         yield from zip(before, after, strict=False)
     else:
-        yield from _aligned(a, b, before, after)
+        free = [0] * len(before), [0] * len(after)
+        pairs = cheapest_alignment(*free, lambda x, y: -_worth(a, b, before[x], after[y], x + y == 0)) or ()
+        yield from ((before[x], after[y]) for x, y in pairs)
     yield from reversed(outer)
-
-
-def _aligned(
-    a: Mapping[str, Scope], b: Mapping[str, Scope], before: Sequence[str], after: Sequence[str]
-) -> Iterator[tuple[str, str]]:
-    """The pairs, in order, that have most in common: their classes, and their names."""
-    best = [[0] * (len(after) + 1) for _ in range(len(before) + 1)]
-    worth = [[_worth(a, b, old, new, row + column == 0) for column, new in enumerate(after)] for row, old in
-             enumerate(before)]  # fmt: skip
-    for row in range(len(before) - 1, -1, -1):
-        for column in range(len(after) - 1, -1, -1):
-            best[row][column] = max(
-                best[row + 1][column + 1] + worth[row][column], best[row + 1][column], best[row][column + 1]
-            )
-    row = column = 0
-    while row < len(before) and column < len(after):
-        if best[row][column] == best[row + 1][column + 1] + worth[row][column]:
-            yield before[row], after[column]
-            row, column = row + 1, column + 1
-        elif best[row][column] == best[row + 1][column]:
-            row += 1
-        else:
-            column += 1
 
 
 def _worth(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str, is_innermost: bool) -> int:
