@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from functools import cache
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from gradir.diffs.changes import Change, Diff, FieldChange
 from gradir.diffs.correspondence import Correspondence
 from gradir.diffs.field_changes import compared_fields, descriptions, field_changes, head_fields, numbered
-from gradir.diffs.growth import growth
+from gradir.diffs.growth import COUNTS, counts_apart, growth
 from gradir.diffs.hunks import script
 from gradir.diffs.matching import match
 from gradir.diffs.sequences import matched, out_of_place, overtaken
@@ -20,7 +20,6 @@ from gradir.ir import Cut, Node, Scope
 from gradir.ir.cuts import lacking_flow
 from gradir.ir.head import Head, renamed_head
 from gradir.ir.ids import removed
-from gradir.ir.module_tree import OUTSIDE, ModuleTree
 from gradir.ir.text import counted
 from gradir.ir.totals import totals
 from gradir.vocabulary import vocabulary_of
@@ -33,10 +32,7 @@ if TYPE_CHECKING:
     from gradir.diffs.field_changes import Fields, Path
     from gradir.ir import Graph, Scope
 
-__all__ = ["compare"]
-
-_COUNTS: Final = ("total", "trainable")
-"""The fields of a scope that count what is below it too."""
+__all__ = ["compare", "cut_name"]
 
 K = TypeVar("K", bound="Hashable")
 R = TypeVar("R", Node, Scope, Cut)
@@ -70,7 +66,7 @@ class _Changes:
         self._names = correspondence
         self._nodes = correspondence.nodes(a.nodes), b.nodes
         self._scopes = correspondence.scopes(a.scopes), b.scopes
-        self._below = _below(a.scopes), _below(b.scopes)
+        self._apart = counts_apart(a.scopes), counts_apart(b.scopes)
         keys = _cut_keys(b.cuts)
         cut_keys = _keys_of_matches(list(map(correspondence.cut, a.cuts)), b.cuts, keys)
         self._cuts = dict(zip(cut_keys, a.cuts, strict=True)), dict(zip(keys, b.cuts, strict=True))
@@ -113,11 +109,7 @@ class _Changes:
         Those are the scope's ``own``, and the same counts of the scopes right below it. Where they do not add up, as
         with a parameter that two modules share or one that is frozen, the counts say something.
         """
-        before, after = (
-            [getattr(scope, count) - scope.own - below[count, scope.path] for count in _COUNTS]
-            for scope, below in zip((old, new), self._below, strict=True)
-        )
-        return before == after
+        return self._apart[0][old.path] == self._apart[1][new.path]
 
     def _of_cuts(self) -> Iterator[Change]:
         """The changes of cuts; places that were noted of one graph alone are one change of the whole, and no news."""
@@ -201,7 +193,7 @@ def _without_details() -> Fields:
 
 @cache
 def _without_counts() -> Fields:
-    return {name: describe for name, describe in descriptions(Scope).items() if name not in _COUNTS}
+    return {name: describe for name, describe in descriptions(Scope).items() if name not in COUNTS}
 
 
 @cache
@@ -230,7 +222,7 @@ def _same_node(old: Node, new: Node) -> bool:
 
 def _cut_keys(cuts: Sequence[Cut]) -> list[Path]:
     """A key for each cut; that of a place is none that a parameter may have."""
-    names = numbered(_cut_name(cut) for cut in cuts if not cut.is_place)
+    names = numbered(cut_name(cut) for cut in cuts if not cut.is_place)
     kinds: Counter[str] = Counter()
     found: list[Path] = []
     for cut in cuts:
@@ -282,7 +274,8 @@ def _cut_label(key: Path) -> str:
     return "#".join(map(str, key[1:] if key[1:] and key[0] == "place" and isinstance(key[1], str) else key))
 
 
-def _cut_name(cut: Cut) -> str:
+def cut_name(cut: Cut) -> str:
+    """What a change calls a cut."""
     return cut.names[0] if cut.names and not cut.is_place else cut.kind
 
 
@@ -292,15 +285,5 @@ def _change(kind: Kind, record: Node | Scope | Cut) -> Change:
         return Change(kind, "scope", record.path, record.path, record.class_name)
     if isinstance(record, Cut):
         place = record if record.is_place else None
-        return Change(kind, "cut", _cut_name(record), record.scope, record.kind, tensor=record.tensor, cut=place)
+        return Change(kind, "cut", cut_name(record), record.scope, record.kind, tensor=record.tensor, cut=place)
     return Change(kind, "node", record.id, record.scope, record.op or record.role, tensor=record.tensor)
-
-
-def _below(scopes: Mapping[str, Scope]) -> Counter[tuple[str, str]]:
-    """By count and path, the sum over the scopes right below."""
-    sums: Counter[tuple[str, str]] = Counter()
-    tree = ModuleTree(scopes.values())
-    for scope, above in zip(tree.scopes, tree.parents, strict=True):
-        for count in _COUNTS if scope.path else ():
-            sums[count, "" if above == OUTSIDE else tree.scopes[above].path] += getattr(scope, count)
-    return sums

@@ -4,17 +4,31 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gradir.diffs.changes import Growth, Size
 from gradir.ir.merged import bytes_told
+from gradir.ir.module_tree import OUTSIDE, ModuleTree
 from gradir.ir.saved import SavedBytes
 from gradir.ir.totals import bounded, parameter_elements
 
 if TYPE_CHECKING:
-    from gradir.ir import Graph
+    from gradir.ir import Graph, Scope
 
-__all__ = ["growth", "sizes"]
+__all__ = ["COUNTS", "counts_apart", "growth", "sizes"]
+
+COUNTS: Final = ("total", "trainable")
+"""The fields of a scope that count what is below it too."""
+
+
+def counts_apart(scopes: Mapping[str, Scope]) -> dict[str, dict[str, int]]:
+    """By path the `COUNTS` of a module without what is its own, and without those of the modules right below it."""
+    tree = ModuleTree(scopes.values())
+    found = {scope.path: {count: getattr(scope, count) - scope.own for count in COUNTS} for scope in tree.scopes}
+    for scope, above in zip(tree.scopes, tree.parents, strict=True):
+        for count in COUNTS if above != OUTSIDE else ():
+            found[tree.scopes[above].path][count] -= getattr(scope, count)
+    return found
 
 
 def growth(a: Graph, b: Graph, paths: Mapping[str, str]) -> Iterator[Growth]:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from gradir.diffs.field_changes import numbered
+from gradir.diffs.growth import counts_apart
 from gradir.ir.edges import edges_into, rewired
 from gradir.ir.ids import below, encode_component, function_prefix, is_named, split_ordinal, storage_key
 from gradir.ir.model import BESIDE, Cut, Node, Ref, Saved, Scope
-from gradir.ir.module_tree import OUTSIDE, ModuleTree
 from gradir.ir.order import postorder
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ ORDINAL, LEAF, NAMED, UNDER, FIXED = "#", "leaf:", "name", "/", "="
 
 TENSOR, TEXT, SLOT = "t", "x", "s"
 """What a storage is called after: a tensor that owns it, nothing in the graph, or its first slot."""
-
-COUNTS = ("total", "trainable")
 
 
 class Side:
@@ -88,15 +86,10 @@ class Side:
     @cached_property
     def scopes(self) -> dict[str, Scope]:
         """The modules of the table by key, their counts without those of the modules in them."""
-        tree = ModuleTree(self.graph.scopes.values())
-        rest = [{count: getattr(scope, count) - scope.own for count in COUNTS} for scope in tree.scopes]
-        for scope, parent in zip(tree.scopes, tree.parents, strict=True):
-            if parent != OUTSIDE:
-                for count in COUNTS:
-                    rest[parent][count] -= getattr(scope, count)
+        scopes = self.graph.scopes
         return {
-            self._places.key(self._number, scope.path): replace(scope, path=self.path(scope.path), **counts)
-            for scope, counts in zip(tree.scopes, rest, strict=True)
+            self._places.key(self._number, path): replace(scopes[path], path=self.path(path), **counts)
+            for path, counts in counts_apart(scopes).items()
         }
 
     @cached_property

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from msgspec import UNSET
 from msgspec.structs import asdict, replace
 
+from gradir.diffs.compare import cut_name
+from gradir.diffs.growth import COUNTS
 from gradir.diffs.hunks import script
 from gradir.diffs.matching import match
 from gradir.diffs.merging.places import BASE, OURS, THEIRS, Places
 from gradir.diffs.merging.result import ids_of, order_of, written
-from gradir.diffs.merging.side import COUNTS, TENSOR, Side
+from gradir.diffs.merging.side import TENSOR, Side
 from gradir.diffs.merging.values import Combiner, pick, same, woven
 from gradir.errors import GraphError
 from gradir.gcpause import paused_gc
@@ -182,7 +184,8 @@ class _Merge:
             cut, reason = _combined(*records)
             if reason:
                 module = max(record.scope for record in records if record)
-                self._conflicts.append(Conflict("cut", module, reason, *map(_cut_name, records)))
+                names = [cut_name(record) if record else "" for record in records]
+                self._conflicts.append(Conflict("cut", module, reason, *names))
             if cut is not None:
                 found[key] = cut
         order, _ = woven([repr(key) for key in side if key in found] for side in sides)
@@ -246,13 +249,6 @@ def _combined(base: R | None, ours: R | None, theirs: R | None) -> tuple[R | Non
     combiner = Combiner()
     found: R = combiner.of(UNSET if base is None else base, ours, theirs)
     return found, _CHANGED if combiner.clashes else ""
-
-
-def _cut_name(cut: Cut | None) -> str:
-    """What a change of a diff calls a cut."""
-    if cut is None:
-        return ""
-    return cut.names[0] if cut.names and not cut.is_place else cut.kind
 
 
 def _lasting(record: R) -> R:
