@@ -7,22 +7,27 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from gradir.diffs import compare
+from gradir.diffs import matching as matches
+from gradir.diffs.correspondence import Correspondence
+from gradir.diffs.ignoring import check_names, ignoring, normalized
+from gradir.gcpause import paused_gc
 from gradir.ir import Graph
+from gradir.ir.saved import unknown_slots
 from gradir.progress import stage
+from gradir.review import changed_modules, frozen_parameters, headline
+from gradir.review import outline as outlines
+from gradir.review.lost_inputs import LostInput, lost_inputs
+from gradir.review.wording import with_names
+from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gradir.diffs.changes import Change, Diff
-    from gradir.diffs.correspondence import Correspondence
-    from gradir.diffs.matching import Matching
     from gradir.ir import Cut
     from gradir.ir.module_tree import ModuleTree
-    from gradir.review.changed_modules import ModuleOrder, Renamed, WholeModules
     from gradir.review.drawn import DrawnUnion
-    from gradir.review.frozen_parameters import Frozen
-    from gradir.review.lost_inputs import LostInput
-    from gradir.review.outline import Outline
     from gradir.review.whole_changes import WholeChange
 
 __all__ = ["Comparison"]
@@ -63,8 +68,6 @@ class Comparison:
         normalize: bool = False,
         vocabulary: bool = False,
     ) -> None:
-        from gradir.diffs.ignoring import check_names
-
         check_names(ignore)
         self.before, self.after = _shared(before, after) if vocabulary else (before, after)
         self.in_shared_words = vocabulary
@@ -98,105 +101,76 @@ class Comparison:
         return self.before, self.after
 
     @cached_property
-    def matching(self) -> Matching:
+    def matching(self) -> matches.Matching:
         """Which node of the one graph is which of the other."""
-        from gradir.diffs.matching import match
-
         with stage("matching the nodes"):
-            return match(self.before, self.after)
+            return matches.match(self.before, self.after)
 
     @cached_property
     def correspondence(self) -> Correspondence:
         """The records of the first graph in the words of the second."""
-        from gradir.diffs.correspondence import Correspondence
-        from gradir.gcpause import paused_gc
-
-        matching = self.matching
+        pairs = self.matching
         with paused_gc():
-            return Correspondence(self.before, self.after, matching)
+            return Correspondence(self.before, self.after, pairs)
 
     @cached_property
     def diff(self) -> Diff:
         """What changed, without what is ignored."""
-        from gradir.diffs.compare import compare
-
         with stage("comparing the nodes"):
-            found = compare(self.before, self.after, lambda: self.correspondence)
+            found = compare.compare(self.before, self.after, lambda: self.correspondence)
         if self.in_shared_words:
             from gradir.diffs.across import across
 
             found = across(found, self.before.nodes, self.after.nodes)
         if not (self._ignore or self._normalize):
             return found
-        from gradir.diffs.ignoring import ignoring, normalized
-        from gradir.vocabulary import vocabulary_of
-
         found = ignoring(found, self._ignore)
         return normalized(found, vocabulary_of(*self.graphs)) if self._normalize else found
 
     @cached_property
     def changes(self) -> tuple[Change, ...]:
         """The changes of the diff, in which numbers that stand for something are known by that."""
-        from gradir.review.wording import with_names
-        from gradir.vocabulary import vocabulary_of
-
         words = vocabulary_of(*self.graphs)
         return tuple([with_names(change, words) for change in self.diff.changes])
 
     @cached_property
     def trees(self) -> tuple[ModuleTree, ModuleTree]:
         """The modules of both graphs, with those that only their nodes name."""
-        from gradir.review.changed_modules import module_tree
-
-        return module_tree(self.before), module_tree(self.after)
+        return changed_modules.module_tree(self.before), changed_modules.module_tree(self.after)
 
     @cached_property
     def unknown_slots(self) -> tuple[int, int]:
         """How many saved slots of each graph are of unknown size."""
-        from gradir.ir.saved import unknown_slots
-
         return unknown_slots(self.before.nodes.values()), unknown_slots(self.after.nodes.values())
 
     @cached_property
-    def module_order(self) -> ModuleOrder:
+    def module_order(self) -> changed_modules.ModuleOrder:
         """Where in the model each change stands."""
-        from gradir.review.changed_modules import ModuleOrder
-
-        return ModuleOrder(self)
+        return changed_modules.ModuleOrder(self)
 
     @cached_property
-    def whole_modules(self) -> WholeModules:
+    def whole_modules(self) -> changed_modules.WholeModules:
         """The modules that came or went with all that is in them."""
-        from gradir.review.changed_modules import WholeModules
-
-        return WholeModules(self)
+        return changed_modules.WholeModules(self)
 
     @cached_property
-    def renamed(self) -> Renamed:
+    def renamed(self) -> changed_modules.Renamed:
         """What modules were called before a module around them was renamed."""
-        from gradir.review.changed_modules import Renamed
-
-        return Renamed(self.diff.changes)
+        return changed_modules.Renamed(self.diff.changes)
 
     @cached_property
     def entering(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """What enters the entries of lists in both graphs."""
-        from gradir.review.outline import entering
-
-        return entering(self.before), entering(self.after)
+        return outlines.entering(self.before), outlines.entering(self.after)
 
     @cached_property
-    def frozen(self) -> Mapping[str, Sequence[Frozen]]:
+    def frozen(self) -> Mapping[str, Sequence[frozen_parameters.Frozen]]:
         """The modules of which parameters were ``frozen``, and those of which some were ``unfrozen``."""
-        from gradir.review.frozen_parameters import frozen_modules
-
-        return dict(frozen_modules(self))
+        return dict(frozen_parameters.frozen_modules(self))
 
     @cached_property
     def lost_inputs(self) -> Sequence[LostInput]:
         """The input slots that gradient went through before, and goes through no more."""
-        from gradir.review.lost_inputs import lost_inputs
-
         return tuple(lost_inputs(self))
 
     @cached_property
@@ -207,19 +181,15 @@ class Comparison:
         return whole_change(self)
 
     @cached_property
-    def outline(self) -> Outline:
+    def outline(self) -> outlines.Outline:
         """What a reader is told: what matters most first, each thing once."""
-        from gradir.review.outline import outline
-
         with stage("grouping the changes"):
-            return outline(self)
+            return outlines.outline(self)
 
     @cached_property
     def notes(self) -> Sequence[str]:
         """What many changes come to, in one line each."""
-        from gradir.review.headline import notes
-
-        return tuple(notes(self))
+        return tuple(headline.notes(self))
 
     @cached_property
     def union(self) -> Graph:
