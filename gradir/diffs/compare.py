@@ -12,7 +12,7 @@ from gradir.diffs.changes import Change, Diff, FieldChange
 from gradir.diffs.correspondence import Correspondence
 from gradir.diffs.field_changes import compared_fields, descriptions, field_changes, head_fields, numbered
 from gradir.diffs.growth import COUNTS, counts_apart, growth
-from gradir.diffs.hunks import script
+from gradir.diffs.hunks import identical, script
 from gradir.diffs.matching import match
 from gradir.diffs.sequences import matched, out_of_place, overtaken
 from gradir.gcpause import paused_gc
@@ -143,7 +143,7 @@ class _Changes:
         translated, verdict = self._names.node(old, new), self._names.verdict(old, new)
         if verdict == "renumbered":
             self._shifted.setdefault("nodes", (old.scope, new.scope) if old.id == new.id else (old.id, new.id))
-        if _same_node(translated, new):
+        if identical(translated, new):
             return verdict, ()
         compared = descriptions(Node) if self._are_same(old.op, new.op) else _without_details()
         return verdict, field_changes(translated, new, compared, old)
@@ -211,13 +211,6 @@ def _of_graph(what: str, found: Mapping[str, tuple[str, str]]) -> Change:
 def _apart(old: str, now: str, new: str) -> tuple[str, str]:
     """What stood in a place and what stands there; where both are called the same, the first as it is called now."""
     return (now if old == new else old), new
-
-
-def _same_node(old: Node, new: Node) -> bool:
-    """Whether two nodes are certainly equal: values of attributes in type too (``1``, ``1.0`` and ``true`` are not)."""
-    if old != new:
-        return False
-    return not (old.attrs or old.ext) or (repr(old.attrs) == repr(new.attrs) and repr(old.ext) == repr(new.ext))
 
 
 def _cut_keys(cuts: Sequence[Cut]) -> list[Path]:

@@ -19,7 +19,7 @@ from gradir.ir.fields import Field, fields_of, is_list, noun
 from gradir.ir.head import Head
 from gradir.ir.validate import check
 
-__all__ = ["Hunk", "Script", "apply", "inverse", "script"]
+__all__ = ["Hunk", "Script", "apply", "identical", "inverse", "script"]
 
 T = TypeVar("T")
 
@@ -130,7 +130,7 @@ def _between(field: Field, before: Any, after: Any) -> Any:
     """What a script holds of a field of the head."""
     if is_list(field):
         return tuple(_trimmed(before, after))
-    return None if _identical(before, after) else (before, after)
+    return None if identical(before, after) else (before, after)
 
 
 def _applied(field: Field, value: Any, change: Any) -> Any:
@@ -141,7 +141,7 @@ def _applied(field: Field, value: Any, change: Any) -> Any:
     """
     if is_list(field):
         return tuple(_replaced(value, change, noun(field)))
-    if change is not None and not _identical(change[0], value):
+    if change is not None and not identical(change[0], value):
         raise PatchError(f"the diff was not made for this graph: it expects another {field.key}")
     return value if change is None else change[1]
 
@@ -160,7 +160,7 @@ def _hunks(before: Mapping[str, T], after: Mapping[str, T]) -> Iterator[Hunk[T]]
     common = [
         (new_at, position[key])
         for new_at, (key, record) in enumerate(after.items())
-        if key in position and _identical(before[key], record)
+        if key in position and identical(before[key], record)
     ]
     start = new_start = 0
     for new_at, at in (*increasing(common), (len(news), len(olds))):
@@ -171,7 +171,7 @@ def _hunks(before: Mapping[str, T], after: Mapping[str, T]) -> Iterator[Hunk[T]]
 
 def _trimmed(before: Sequence[T], after: Sequence[T]) -> Iterator[Hunk[T]]:
     """One hunk for all between the common beginning and the common end."""
-    start, same = equal_ends(before, after, _identical)
+    start, same = equal_ends(before, after, identical)
     old, new = tuple(before[start : len(before) - same]), tuple(after[start : len(after) - same])
     if old or new:
         yield Hunk(start, start, old, new)
@@ -182,7 +182,7 @@ def _replaced(records: Sequence[T], hunks: Sequence[Hunk[T]], noun: str) -> Iter
     for hunk in hunks:
         end = hunk.start + len(hunk.before)
         fits = at <= hunk.start and end <= len(records)
-        if not fits or not all(map(_identical, records[hunk.start : end], hunk.before)):
+        if not fits or not all(map(identical, records[hunk.start : end], hunk.before)):
             raise PatchError(f"the diff was not made for this graph: it expects another {noun} at {hunk.start:,}")
         yield from records[at : hunk.start]
         yield from hunk.after
@@ -190,7 +190,7 @@ def _replaced(records: Sequence[T], hunks: Sequence[Hunk[T]], noun: str) -> Iter
     yield from records[at:]
 
 
-def _identical(one: Any, other: Any) -> bool:
+def identical(one: Any, other: Any) -> bool:
     """Whether two records or mappings are equal in value and in type: ``1``, ``1.0`` and ``true`` are not."""
     if one != other:
         return False
@@ -198,7 +198,7 @@ def _identical(one: Any, other: Any) -> bool:
         key = exact_key(one)
         return (key is not None and key == exact_key(other)) or repr(sorted(one.items())) == repr(sorted(other.items()))
     return type(one) is type(other) and all(
-        _identical(values, getattr(other, field)) for field in _VALUES if (values := getattr(one, field, None))
+        identical(values, getattr(other, field)) for field in _VALUES if (values := getattr(one, field, None))
     )
 
 
