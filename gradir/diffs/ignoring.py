@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
 
@@ -17,13 +17,16 @@ from gradir.ir import Cut, Node, Saved, Scope
 from gradir.ir.ids import storage_key
 from gradir.vocabulary import Vocabulary, vocabulary_of
 
-__all__ = ["WHOLE", "check_names", "ignoring", "names_field", "normalized"]
+__all__ = ["WHOLE", "across", "check_names", "ignoring", "names_field", "normalized"]
 
 WHOLE: Final = ("scopes", "cuts", "order", "indices", "sequence")
 """What a pattern can name beside fields: all changes of scopes or cuts, another order, shifted indices."""
 
 _CHURN: Final = ("native", "source", "ext", "order", "indices")
 """What differs between releases of a framework although the program is the same."""
+
+_BESIDE: Final = ("source", "ext", "order", "indices")
+"""What two frameworks tell in ways of their own."""
 
 _UNREAD: Final = "unread"
 """The state of a saved slot of which nothing is known, so that it may be any."""
@@ -45,9 +48,17 @@ def ignoring(diff: Diff, patterns: Sequence[str]) -> Diff:
     ()
     """
     check_names(patterns)
-    if not patterns:
-        return diff
-    return replace(diff, changes=tuple(_kept(diff.changes, patterns)))
+    whole = {name for name in WHOLE if any(_fits(name, pattern) for pattern in patterns)}
+    changes = tuple(
+        change
+        for change in diff.changes
+        if f"{change.subject}s" not in whole and (change.subject != "graph" or change.id not in whole)
+    )
+
+    def told(change: Change) -> tuple[FieldChange, ...]:
+        return tuple(field for field in change.fields if not any(names_field(each, field.name) for each in patterns))
+
+    return _with_fields(replace(diff, changes=changes), told) if patterns else diff
 
 
 def normalized(diff: Diff, words: Vocabulary | None = None) -> Diff:
@@ -62,8 +73,39 @@ def normalized(diff: Diff, words: Vocabulary | None = None) -> Diff:
     words = vocabulary_of() if words is None else words
     diff = ignoring(diff, (*_CHURN, *words.incidental))
     unread = {storage_key(name, slot) for change in diff.changes for name, slot in _unread_slots(change)}
-    kept = ((change, tuple(_said(change.fields, words, unread))) for change in diff.changes)
-    return replace(diff, changes=tuple(found for one, fields in kept if (found := _with(one, fields)) is not None))
+    return _with_fields(diff, lambda change: tuple(_said(change.fields, words, unread)))
+
+
+def across(diff: Diff, before: Mapping[str, Node], after: Mapping[str, Node]) -> Diff:
+    """The diff without lines of sources and the order, and without what only one of the two frameworks tells.
+
+    Of an operation that became another it also tells what each framework has for it (``native``), in its own words.
+
+    >>> from gradir.diffs.changes import Totals
+    >>> native = FieldChange(("native",), "addmm", "dot_general")
+    >>> across(Diff(Totals(), Totals(), (Change("changed", "node", "matmul:1", fields=(native,)),)), {}, {}).changes
+    ()
+    """
+
+    def told(change: Change) -> tuple[FieldChange, ...]:
+        fields = tuple(field for field in change.fields if not _is_of_one_framework(field))
+        if any(field.path == ("op",) for field in fields):
+            fields += _natives(before.get(change.was or change.id), after.get(change.id))
+        return fields
+
+    return _with_fields(ignoring(diff, _BESIDE), told)
+
+
+def _natives(old: Node | None, new: Node | None) -> tuple[FieldChange, ...]:
+    """What both frameworks have for an operation, where that is not just the word for it."""
+    if old is None or new is None or (old.native, new.native) == (old.op, new.op):
+        return ()
+    return (FieldChange(("native",), old.native, new.native),)
+
+
+def _is_of_one_framework(field: FieldChange) -> bool:
+    is_half_known = any(value is UNSET or value is None for value in (field.before, field.after))
+    return field.path[0] == "native" or (field.path[0] in ("out", "attrs") and is_half_known)
 
 
 def _fits(text: str, pattern: str) -> bool:
@@ -89,24 +131,14 @@ def check_names(patterns: Sequence[str]) -> None:
             raise GradirError(f"cannot ignore {given!r}{did_you_mean(name, known)}: choose from {', '.join(known)}")
 
 
-def _kept(changes: Sequence[Change], patterns: Sequence[str]) -> Iterator[Change]:
-    whole = {name for name in WHOLE if any(_fits(name, pattern) for pattern in patterns)}
-    for change in changes:
-        if f"{change.subject}s" in whole or (change.subject == "graph" and change.id in whole):
-            continue
-        fields = tuple(
-            field for field in change.fields if not any(names_field(given, field.name) for given in patterns)
-        )
-        found = _with(change, fields)
-        if found is not None:
-            yield found
-
-
-def _with(change: Change, fields: tuple[FieldChange, ...]) -> Change | None:
-    """The change with these fields; ``None`` where it then says nothing."""
-    if change.kind == "changed" and change.fields and not fields:
-        return None
-    return change if fields == change.fields else replace(change, fields=fields)
+def _with_fields(diff: Diff, told: Callable[[Change], tuple[FieldChange, ...]]) -> Diff:
+    """The diff with these fields of its changes, and without the changes that say nothing then."""
+    changes = []
+    for change in diff.changes:
+        fields = told(change)
+        if fields or not change.fields or change.kind != "changed":
+            changes.append(change if fields == change.fields else replace(change, fields=fields))
+    return replace(diff, changes=tuple(changes))
 
 
 def names_field(pattern: str, path: str) -> bool:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gradir.diffs import compare
 from gradir.diffs import matching as matches
 from gradir.diffs.correspondence import Correspondence
-from gradir.diffs.ignoring import check_names, ignoring, normalized
+from gradir.diffs.ignoring import across, check_names, ignoring, normalized
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph
 from gradir.ir.saved import unknown_slots
@@ -119,8 +119,6 @@ class Comparison:
         with stage("comparing the nodes"):
             found = compare.compare(self.before, self.after, lambda: self.correspondence)
         if self.in_shared_words:
-            from gradir.diffs.across import across
-
             found = across(found, self.before.nodes, self.after.nodes)
         if not (self._ignore or self._normalize):
             return found
