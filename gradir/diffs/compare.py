@@ -145,11 +145,9 @@ class _Changes:
             self._shifted.setdefault("nodes", (old.scope, new.scope) if old.id == new.id else (old.id, new.id))
         if identical(translated, new):
             return verdict, ()
-        compared = descriptions(Node) if self._are_same(old.op, new.op) else _without_details()
+        are_same = old.op == new.op or vocabulary_of(*self._graphs).are_same(old.op, new.op)
+        compared = descriptions(Node) if are_same else _without_details()
         return verdict, field_changes(translated, new, compared, old)
-
-    def _are_same(self, old: str, new: str) -> bool:
-        return old == new or vocabulary_of(*self._graphs).are_same(old, new)
 
     def _order(self) -> Iterator[Change]:
         """One change for all that stands elsewhere: in canonical order that is because an edge changed."""
@@ -233,13 +231,13 @@ def _keys_of_matches(old: Sequence[Cut], new: Sequence[Cut], keys: Sequence[Path
     found = _cut_keys(old)
     free = {at: cut for at, cut in enumerate(new) if cut.is_place}
     open_ = {at: cut for at, cut in enumerate(old) if cut.is_place}
-    for place in (_line, _function, _anywhere):
+    for near in (("file", "line", "function"), ("file", "function"), ()):
         waiting: defaultdict[Hashable, list[int]] = defaultdict(list)
         for at in reversed(free):
-            waiting[_identity(free[at]), place(free[at])].append(at)
+            waiting[_alike(free[at], *near)].append(at)
         for at, cut in list(open_.items()):
-            if waiting[_identity(cut), place(cut)]:
-                match = waiting[_identity(cut), place(cut)].pop()
+            if waiting[_alike(cut, *near)]:
+                match = waiting[_alike(cut, *near)].pop()
                 found[at] = keys[match]
                 del open_[at], free[match]
     for at in open_:
@@ -247,20 +245,9 @@ def _keys_of_matches(old: Sequence[Cut], new: Sequence[Cut], keys: Sequence[Path
     return found
 
 
-def _identity(cut: Cut) -> Hashable:
-    return cut.kind, cut.op, cut.scope, cut.names
-
-
-def _line(cut: Cut) -> Hashable:
-    return cut.source
-
-
-def _function(cut: Cut) -> Hashable:
-    return None if cut.source is None else (cut.source.file, cut.source.function)
-
-
-def _anywhere(_: Cut) -> Hashable:
-    return None
+def _alike(cut: Cut, *places: str) -> Hashable:
+    """What cuts have in common that may be one, as far as these fields tell where they stand."""
+    return (cut.kind, cut.op, cut.scope, cut.names, *(getattr(cut.source, place, None) for place in places))
 
 
 def _cut_label(key: Path) -> str:

@@ -38,11 +38,9 @@ def decode(data: bytes) -> Diff:
     Raises:
         FormatError: it is no diff, broken, or of a version that cannot be read.
     """
-    return _DOCUMENT.decode(data, Diff, _complete)
-
-
-def _complete(diff: Diff) -> Diff:
-    return msgspec.structs.replace(diff, changes=tuple(map(_with_values, diff.changes)))
+    return _DOCUMENT.decode(
+        data, Diff, lambda diff: msgspec.structs.replace(diff, changes=tuple(map(_with_values, diff.changes)))
+    )
 
 
 def _with_values(change: Change) -> Change:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from gradir.diffs.sequences import cheapest_alignment
 from gradir.ir.module_tree import split_path, upwards
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from gradir.ir import Graph, Node, Scope
 
@@ -35,8 +35,7 @@ def paired_scopes(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> dic
 class _Pairing:
     def __init__(self, a: Graph, b: Graph) -> None:
         self._a, self._b = a.scopes, b.scopes
-        self._children = _children(b)
-        self._inside = _inside(a, _children(a)), _inside(b, self._children)
+        self._inside = _inside(a.scopes), _inside(b.scopes)
         self._found: dict[str, str] = {}
         self._free = dict.fromkeys(b.scopes)
 
@@ -53,7 +52,8 @@ class _Pairing:
             for path in paths:
                 parent, name = split_path(path)
                 if path not in self._found and parent in self._found:
-                    self._add_alike(path, self._children.get((self._found[parent], name)))
+                    alike = self._inside[1][self._found[parent]].get(name)
+                    self._add_alike(path, alike.path if alike else None)
             for path in paths:
                 self._add_alike(path, path)
         return self._found
@@ -78,32 +78,25 @@ class _Pairing:
         return _held(self._b.get(new), self._a.get(wrapper), self._inside[0])
 
 
-def _held(module: Scope | None, wrapper: Scope | None, inside: Mapping[str, Sequence[Scope]]) -> str:
+def _held(module: Scope | None, wrapper: Scope | None, inside: Mapping[str, Mapping[str, Scope]]) -> str:
     if module is None or wrapper is None or module.class_name == wrapper.class_name:
         return ""
-    same = [scope.path for scope in inside.get(wrapper.path, ()) if _kind(scope) == _kind(module)]
+    same = [scope.path for scope in inside[wrapper.path].values() if _kind(scope) == _kind(module)]
     return same[0] if len(same) == 1 else ""
 
 
-def _inside(graph: Graph, children: Mapping[tuple[str, str], str]) -> Mapping[str, Sequence[Scope]]:
-    found: defaultdict[str, list[Scope]] = defaultdict(list)
-    for (parent, _), path in children.items():
-        found[parent].append(graph.scopes[path])
+def _inside(scopes: Mapping[str, Scope]) -> Mapping[str, Mapping[str, Scope]]:
+    """For each path of a table the modules right in it, by their names in there."""
+    found: dict[str, dict[str, Scope]] = {path: {} for path in scopes}
+    for path, scope in scopes.items():
+        parent, name = split_path(path)
+        if path and parent in scopes:
+            found[parent][name] = scope
     return found
 
 
 def _kind(scope: Scope) -> tuple[str, str, int]:
     return scope.class_name, scope.detail, scope.own
-
-
-def _children(graph: Graph) -> dict[tuple[str, str], str]:
-    """The paths of a table by the path around each, and by the name in there."""
-    found = {}
-    for path in graph.scopes:
-        parent, name = split_path(path)
-        if path and parent in graph.scopes:
-            found[graph.scopes[parent].path, name] = path
-    return found
 
 
 def _scope_votes(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> Counter[tuple[str, str]]:

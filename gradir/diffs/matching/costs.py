@@ -33,7 +33,7 @@ class Costs:
 
     def __init__(self, before: NumberedGraph, after: NumberedGraph) -> None:
         self.before, self.after = before, after
-        self._addresses = Addresses(before, after)
+        self.addresses = Addresses(before, after)
         self._known: dict[tuple[int, int], tuple[int, bool]] = {}
 
     def least(self) -> int:
@@ -51,7 +51,7 @@ class Costs:
 
     def of_shares(self, matching: Sequence[int], shares: Sequence[int]) -> int:
         """The number of edits, with what `shares` gave."""
-        return self.floor(shares) + self._naming(matching) + self._addresses.torn(matching)
+        return self.floor(shares) + self._naming(matching) + self.addresses.torn(matching)
 
     def floor(self, shares: Sequence[int]) -> int:
         """The number of edits, renames and torn modules apart."""
@@ -61,7 +61,7 @@ class Costs:
         """What each node of the first graph adds to the cost; a matched one spares the addition of the other."""
         after = self.after
         full, inputs, saved, addresses = after.full, after.inputs, after.kept, after.address_labels
-        before, astray = self.before, self._addresses.astray
+        before, astray = self.before, self.addresses.astray
         rows = zip(matching, before.full, before.inputs, before.kept, before.address_labels, strict=False)
         return [
             1
@@ -101,17 +101,9 @@ class Costs:
         if known is None:
             known = self._known[labels] = self._said(node, other)
         total, holds_the_same = known
-        total += self.rewired(node, other, matching) + self._addresses.astray(node, other)
+        total += self.rewired(node, other, matching) + self.addresses.astray(node, other)
         kept = before.kept[node]
         return total + (holds_the_same and tuple([matching[ref] for ref in kept]) != after.kept[other])
-
-    def astray(self, node: int, other: int) -> int:
-        """What it costs that a matched node left a name which stays, or took one."""
-        return self._addresses.astray(node, other)
-
-    def wrapped(self) -> dict[str, str]:
-        """Paths of modules that were wrapped, or are no more, to what they are in the second graph."""
-        return self._addresses.wrapped()
 
     def renames(self, matching: Sequence[int]) -> set[Rename]:
         """The renames that explain the ids and scopes of matched nodes."""

@@ -13,7 +13,6 @@ from gradir.ir.module_tree import scope_depth, split_path
 
 if TYPE_CHECKING:
     from gradir.diffs.matching.numbered import NumberedGraph
-    from gradir.ir import Node
 
 __all__ = ["matched_modules", "same_names"]
 
@@ -49,15 +48,12 @@ def same_names(
         other, label = index.get((new, called, is_tensor)), before.loose[node]
         if other is None:
             continue
-        if label != after.loose[other] and not (of_any_role and _are_tensors(before.nodes[node], after.nodes[other])):
+        are_tensors = not (before.nodes[node].op or after.nodes[other].op)
+        if label != after.loose[other] and not (of_any_role and are_tensors):
             continue
         if is_tensor or counts[path, label] == other_counts[new, label]:
             pairs.append((node, other))
     return pairs
-
-
-def _are_tensors(node: Node, other: Node) -> bool:
-    return not (node.op or other.op)
 
 
 def _called(graph: NumberedGraph, node: int) -> tuple[str, bool]:

@@ -148,10 +148,10 @@ class NumberedGraph:
         outputs = sorted((node for node in ends if self.nodes[node].role == "output"), key=self.ids.__getitem__)
         rest = [node for node in ends if self.nodes[node].role != "output"]
         # What is left after these lies on a cycle, which only a graph that breaks the rules has.
-        return postorder([*outputs, *rest, *range(len(self))], self._producers)
-
-    def _producers(self, node: int) -> list[int]:
-        return [below for below in self.below[node] if below != NOTHING]
+        return postorder(
+            [*outputs, *rest, *range(len(self))],
+            lambda node: [below for below in self.below[node] if below != NOTHING],
+        )
 
     def _add(self, node: int, record: Node) -> None:
         labels, slots = self.labels, len(record.inputs)

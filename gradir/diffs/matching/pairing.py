@@ -121,7 +121,7 @@ class Pairing:
         there, back = self.there, self.back
         for node in range(len(self._before) - 1, -1, -1):
             other = there[node]
-            if other < 0 or self._costs.astray(node, other) <= _BOTH:
+            if other < 0 or self._costs.addresses.astray(node, other) <= _BOTH:
                 continue
             touched = dict.fromkeys((node, *self._users(node)))
             if sum(len(self._before.inputs[each]) for each in touched) > _AROUND:

@@ -138,7 +138,7 @@ class _Search:
 
         As in a module that stayed in its place, what changed much is still one node: its parameters were frozen, say.
         """
-        modules = self.costs.wrapped()
+        modules = self.costs.addresses.wrapped()
         if not modules:
             return found
         pairing = self._pairing(found)

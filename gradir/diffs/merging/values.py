@@ -73,10 +73,9 @@ class Combiner:
         found = {}
         for key in dict.fromkeys(key for side in sides for key in side):
             was, *both = (side.get(key, UNSET) for side in sides)
-            if was is not UNSET and UNSET in both and any(slot is UNSET or _bare(slot) == _bare(was) for slot in both):
-                kept = [slot for slot in both if slot is not UNSET and _bare(slot) != _bare(was)]
-                if not kept:
-                    continue
+            is_dropped = was is not UNSET and UNSET in both
+            if is_dropped and all(slot is UNSET or _bare(slot) == _bare(was) for slot in both):
+                continue
             found[key] = self.of(was, *both)
         order, _ = woven([key for key in side if found.get(key, UNSET) is not UNSET] for side in sides)
         return tuple(found[key] for key in order)
