@@ -23,8 +23,7 @@ from gradir.diffs.changes import Change, Diff, FieldChange, Totals
 from gradir.diffs.compare import compare
 from gradir.ir import Builder, Cut, Graph, Node, Ref, Saved, Scope, TensorMeta
 from gradir.review.outline import Modules
-from gradir.review.text import ANSI, Palette
-from gradir.review.wording import change_line
+from gradir.review.wording import ANSI, Palette, change_line
 
 META = [TensorMeta("float32", (2, 4))]
 

@@ -14,7 +14,7 @@ from samples import HOSTILE_LABELS, everything, hostile
 from gradir.diffs.changes import Change, Diff, FieldChange, Totals
 from gradir.diffs.compare import compare
 from gradir.ir import Cut, Graph, Node, Ref, Saved, Scope, TensorMeta
-from gradir.review.text import ANSI, Palette
+from gradir.review.wording import ANSI, Palette
 
 
 @given(pairs())

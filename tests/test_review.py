@@ -27,7 +27,7 @@ from gradir.ir.validate import check
 from gradir.review import report
 from gradir.review.comparison import Comparison
 from gradir.review.conditions import parsed
-from gradir.review.text import ANSI
+from gradir.review.wording import ANSI
 
 LIMIT = 60_000
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import stat
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -130,12 +129,8 @@ def tidy(record: Record) -> None:
     for path in record.made:
         # What else happened to it since is the user's business.
         with contextlib.suppress(OSError):
-            _remove_empty(Path(os.path.realpath(path)))
-
-
-def _remove_empty(path: Path) -> None:
-    found = path.stat()
-    if stat.S_ISDIR(found.st_mode):
-        path.rmdir()
-    elif stat.S_ISREG(found.st_mode) and found.st_size == 0:
-        path.unlink()
+            place = Path(os.path.realpath(path))
+            if place.is_dir():
+                place.rmdir()
+            elif place.is_file() and not place.stat().st_size:
+                place.unlink()

@@ -100,7 +100,8 @@ def status(where: Where) -> Status:
     """
     path = _attributes_paths(where)[0]
     settings = _settings(where)
-    found = {key: _setting(where, key) for key in settings}
+    answers = {key: answer(["config", f"--{where}", "--get", key]) for key in settings}
+    found = {key: os.fsdecode(value or b"").rstrip("\n") for key, value in answers.items()}
     is_current = found == settings and _encoded(_text(_script(where))) == textconv.script()
     return Status(where, found[_COMMAND], path, has_block(_text(path)), current=is_current)
 
@@ -136,10 +137,6 @@ def _unset(where: Where, *, unended: bool) -> None:
 def _is_unended(config: Path) -> bool:
     data = files.read_bytes(config) if config.is_file() else b""
     return bool(data) and not data.endswith(b"\n")
-
-
-def _setting(where: Where, key: str) -> str:
-    return os.fsdecode(answer(["config", f"--{where}", "--get", key]) or b"").rstrip("\n")
 
 
 def _settings(where: Where) -> dict[str, str]:

@@ -9,7 +9,8 @@ from msgspec import Meta
 
 from gradir.errors import ExportError, GradirWarning
 from gradir.options import NoOptions, Options
-from gradir.review.text import ANSI, NO_COLOUR, render_brief, render_text
+from gradir.review.text import render_brief, render_text
+from gradir.review.wording import ANSI, NO_COLOUR
 
 if TYPE_CHECKING:
     from gradir.review.comparison import Comparison

@@ -185,31 +185,28 @@ class WholeModules:
     """
 
     def __init__(self, comparison: Comparison) -> None:
-        self._before, self._after = (
+        self._graphs = [
             _OneGraph(comparison.diff, graph, tree, added=added)
             for graph, tree, added in zip(comparison.graphs, comparison.trees, (False, True), strict=True)
-        )
+        ]
 
     def of(self, change: Change) -> WholeModule | None:
         """The module whose coming or going tells a change of a node or a module."""
-        if change.subject in {"node", "scope"}:
-            if change.kind == "added":
-                return self._after.whole(change.scope)
-            if change.kind == "removed":
-                return self._before.whole(change.scope)
+        if change.subject in {"node", "scope"} and change.kind in {"added", "removed"}:
+            return self.at(change.scope, added=change.kind == "added")
         return None
 
     def at(self, path: str, *, added: bool) -> WholeModule | None:
         """The module that a path of the second graph, or of the first, lies in, where that came or went."""
-        return (self._after if added else self._before).whole(path)
+        return self._graphs[added].whole(path)
 
     def contents(self, whole: WholeModule, changes: Iterable[Change]) -> Contents:
         """How much is in a module, given its changes."""
-        return (self._after if whole.added else self._before).contents(whole, changes)
+        return self._graphs[whole.added].contents(whole, changes)
 
     def class_name(self, whole: WholeModule) -> str:
         """The class of a module, where it is known."""
-        scope = (self._after if whole.added else self._before).graph.scopes.get(whole.path)
+        scope = self._graphs[whole.added].graph.scopes.get(whole.path)
         return "" if scope is None else scope.class_name
 
 

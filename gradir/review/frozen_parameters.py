@@ -213,7 +213,9 @@ class _Explained:
                 dead.add(node.id)
                 yield gone[node.id]
         for at in changed:
-            if _only_trainable(self._changes[at]) or self._is_reader(at, dead):
+            fields = [field.path for field in self._changes[at].fields]
+            is_count = self._changes[at].subject == "scope" and fields == [("trainable",)]
+            if is_count or self._is_reader(at, dead):
                 yield at
 
     def _name(self, change: Change) -> str:
@@ -255,7 +257,3 @@ class _Explained:
 def _source(node: Node, slot: object) -> str:
     ref = node.inputs[slot] if isinstance(slot, int) and slot < len(node.inputs) else None
     return "" if ref is None else ref.id
-
-
-def _only_trainable(change: Change) -> bool:
-    return change.subject == "scope" and [field.path for field in change.fields] == [("trainable",)]

@@ -63,11 +63,11 @@ def held_before(comparison: Comparison) -> dict[str, tuple[int, int]]:
 
 class _Listing:
     def __init__(self, comparison: Comparison) -> None:
-        self._comparison, self._outline = comparison, comparison.outline
+        self._comparison = comparison
 
     def changes(self) -> Iterator[ListedChange]:
         """The changes, one after the other."""
-        outline = self._outline
+        outline = self._comparison.outline
         for cuts in outline.cuts:
             yield self._listed(_WHOLE, cut_line(cuts), cuts.changes, cuts.nodes)
         for change in outline.facts:
@@ -95,6 +95,8 @@ class _Listing:
     def _listed(self, group: str, line: Line, same: Sequence[Change], others: Sequence[Change] = ()) -> ListedChange:
         """Changes that are the same in several modules, as one; of ``others`` the nodes count only."""
         first = same[0]
+        has_other_name = first.was and first.kind in {"renamed", "moved"}
+        names = [("name", one_line(first.was), one_line(first.id))] if has_other_name else []
         return ListedChange(
             # A module that is wrapped has its name, in another one.
             "moved" if nesting(first) else first.kind,
@@ -102,7 +104,7 @@ class _Listing:
             line.text[_SIGN:],
             self._nodes([*same, *others]),
             [*dict.fromkeys(chain.from_iterable(map(self._scopes, same)))],
-            [*_names(first), *((one_line(field.name), *both_words(field)) for field in first.fields)],
+            [*names, *((one_line(field.name), *both_words(field)) for field in first.fields)],
             [slot for change in same if change.subject == "node" for slot in _new_slots(change)],
             [cut for change in same if (cut := self._comparison.cut_in_union(change))],
         )
@@ -141,12 +143,6 @@ class _Listing:
             if old != new:
                 found.setdefault(without_indices(new), []).append((old, new))
         return found
-
-
-def _names(change: Change) -> Iterator[tuple[str, str, str]]:
-    """What something was called and is, where that is the change."""
-    if change.was and change.kind in {"renamed", "moved"}:
-        yield "name", one_line(change.was), one_line(change.id)
 
 
 def _new_slots(change: Change) -> Iterator[tuple[str, int]]:

@@ -11,7 +11,6 @@ from gradir.review.headline import common, headline, unknown_sizes
 from gradir.review.name_ranges import ranges
 from gradir.review.outline import Cuts, Group, Modules, Outline
 from gradir.review.wording import (
-    ANSI,
     BLANK,
     NO_COLOUR,
     SIGNS,
@@ -38,19 +37,7 @@ if TYPE_CHECKING:
     from gradir.review.comparison import Comparison
     from gradir.review.outline import Entry
 
-__all__ = [
-    "ANSI",
-    "NO_COLOUR",
-    "Palette",
-    "brief_lines",
-    "cut_line",
-    "group_title",
-    "module_line",
-    "modules_text",
-    "no_difference",
-    "render_brief",
-    "render_text",
-]
+__all__ = ["cut_line", "group_title", "module_line", "no_difference", "render_brief", "render_text"]
 
 _NOTHING: Final = "no difference"
 
@@ -139,9 +126,7 @@ def brief_lines(outline: Outline) -> Iterator[Line]:
         yield from (BLANK, heading("(whole graph)"))
         yield from map(cut_line, outline.cuts)
         yield from _fact_lines(outline.facts)
-    blocks = [
-        (entry, _group_lines(entry) if isinstance(entry, Group) else _modules_lines(entry)) for entry in outline.entries
-    ]
+    blocks = [(entry, _entry_lines(entry)) for entry in outline.entries]
     changes = [lines for entry, lines in blocks if isinstance(entry, Group)]
     overview = _overview(blocks)
     length, folded = sum(map(len, changes)), sum(len(lines) for _, lines in blocks) - sum(map(len, changes))
@@ -204,13 +189,10 @@ def group_title(group: Group) -> str:
     return title
 
 
-def _group_lines(group: Group) -> list[Line]:
-    lines = (line for change in group.changes[0] for line in change_lines(change))
-    return [heading(group_title(group)), *lines]
-
-
-def _modules_lines(entry: Modules) -> list[Line]:
-    return [module_line(entry), *_reader_lines(entry)]
+def _entry_lines(entry: Entry) -> list[Line]:
+    if isinstance(entry, Modules):
+        return [module_line(entry), *_reader_lines(entry)]
+    return [heading(group_title(entry)), *(line for change in entry.changes[0] for line in change_lines(change))]
 
 
 def module_line(entry: Modules) -> Line:
@@ -263,7 +245,8 @@ def _overview(blocks: Iterable[tuple[Entry, list[Line]]]) -> list[Line]:
         if isinstance(entry, Modules):
             order.append(lines)
             continue
-        key = _common_kind(entry.changes[0]), _kinds(entry.changes[0]), entry.gone
+        kinds = {change.kind for change in entry.changes[0]}
+        key = kinds.pop() if len(kinds) == 1 else "changed", _kinds(entry.changes[0]), entry.gone
         if key not in together:
             order.append(key)
         together.setdefault(key, []).extend(entry.paths)
@@ -277,11 +260,6 @@ def _overview(blocks: Iterable[tuple[Entry, list[Line]]]) -> list[Line]:
 def _overview_line(kind: Kind, text: str, gone: bool, paths: Sequence[str]) -> Line:
     count, each = (f"{len(paths):,} modules ", "each ") if len(paths) > 1 else ("", "")
     return sign_line(kind, f"{count}{modules_text(paths, gone=gone)}  {each}{text}")
-
-
-def _common_kind(changes: Iterable[Change]) -> Kind:
-    kinds = {change.kind for change in changes}
-    return kinds.pop() if len(kinds) == 1 else "changed"
 
 
 def _kinds(changes: Iterable[Change]) -> str:
