@@ -213,9 +213,9 @@ def _groups(changes: Iterable[Change], comparison: Comparison) -> Iterator[tuple
     together: dict[tuple[RelativeChanges, bool], dict[ChangedModule, tuple[Change, ...]]] = {}
     for module, found in order.sections(changes):
         before = module.path if module.gone else renamed.before(module.path)
-        relative = made_relative(found, module.path, before)
         fed = feeds[0].get(entry(before), ""), feeds[1].get(entry(module.path), "")
-        together.setdefault((alike(relative, found, fed), module.gone), {})[module] = tuple(found)
+        same = alike(found, module.path, before, fed), module.gone
+        together.setdefault(same, {})[module] = tuple(found)
     for (_, gone), members in together.items():
         paths = tuple(module.path for module in members)
         yield order.position(next(iter(members))), Group(paths, tuple(members.values()), gone)

@@ -87,28 +87,28 @@ def made_relative(changes: Iterable[Change], path: str, was: str | None = None) 
     return tuple([_relative(change, before if change.kind == "removed" else path, before) for change in changes])
 
 
-def alike(changes: RelativeChanges, seen: Sequence[Change], entering: tuple[str, str] = ("", "")) -> RelativeChanges:
-    """The changes without the name of what fed a module, which in a stack is another one for each layer.
+def alike(
+    changes: Iterable[Change], path: str, was: str | None = None, entering: tuple[str, str] = ("", "")
+) -> RelativeChanges:
+    """The same without the name of what fed the module, which in a stack is another one for each layer.
 
     That is what a node read from outside of the module, where it reads from within or nothing now; and ``entering``,
-    the only node that the list entry around the module reads from outside, before and after. ``seen`` are the changes.
+    the only node that the list entry around the module reads from outside, before and after.
 
     >>> from gradir.diffs.changes import Change, FieldChange
     >>> a, b = (FieldChange(("in", 0), Ref(name, 0), None) for name in ("x", "h.0/add:1"))
     >>> one, other = ([Change("changed", "node", "h.1/f:1", fields=(field,))] for field in (a, b))
     >>> made_relative(one, "h.1") == made_relative(other, "h.1")
     False
-    >>> alike(made_relative(one, "h.1"), one) == alike(made_relative(other, "h.1"), other)
+    >>> alike(one, "h.1") == alike(other, "h.1")
     True
     """
+    places = path if was is None else was, path
+    feeds = [relative_name(at, name) if name else None for at, name in zip(places, entering, strict=True)]
     return tuple(
         [
-            change._replace(
-                fields=tuple(
-                    [_without_feed(field, own, entering) for field, own in zip(change.fields, each.fields, strict=True)]
-                )
-            )
-            for change, each in zip(changes, seen, strict=True)
+            change._replace(fields=tuple([_without_feed(*field, feeds) for field in change.fields]))
+            for change in made_relative(changes, path, was)
         ]
     )
 
@@ -171,14 +171,13 @@ def _seen(field: FieldChange, value: Any, path: str) -> _Value:
 
 
 def _without_feed(
-    field: tuple[Path, _Value, _Value], seen: FieldChange, entering: tuple[str, str]
+    path: Path, before: _Value, after: _Value, feeds: Sequence[RelativeName | None]
 ) -> tuple[Path, _Value, _Value]:
-    path, before, after = field
     is_own = after.name.above == 0 if after.name is not None else after.value in (None, UNSET)
     is_fed = before.name is not None and before.name.above != 0 and is_own
     one, other = (
-        _FEED if name and value.name is not None and (was.id if isinstance(was, Ref) else was) == name else value
-        for value, was, name in zip((before, after), (seen.before, seen.after), entering, strict=True)
+        _FEED if feed is not None and value.name == feed else value
+        for value, feed in zip((before, after), feeds, strict=True)
     )
     return path, _FEED if is_fed else one, other
 
