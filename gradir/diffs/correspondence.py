@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
@@ -10,7 +11,7 @@ from gradir.diffs.matching.renames import Naming, Rename, pattern, rename
 from gradir.diffs.paired_scopes import paired_scopes
 from gradir.diffs.renamed_modules import RenamedModules
 from gradir.ir.edges import rewired
-from gradir.ir.ids import removed, split_last, storage_key
+from gradir.ir.ids import claim, removed, split_last, storage_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from gradir.ir import Cut, Graph, Node, Ref, Saved, Scope
 
 __all__ = ["Correspondence", "Verdict", "renamed_storages"]
+
+_GONE: Final = " (removed)"
 
 Verdict = Literal["", "renumbered", "renamed", "moved"]
 """What happened to a name; nothing where it is the same or another change says it."""
@@ -35,7 +38,7 @@ class Correspondence:
     def __init__(self, a: Graph, b: Graph, matching: Matching) -> None:
         self.matched: Mapping[str, str] = matching.nodes
         self._taken = b.nodes
-        self._known = a.nodes
+        self._known, self._scopes = a.nodes, a.scopes
         self._same = all(key in b.nodes and self.matched.get(key) == key for key in a.nodes.keys() & b.nodes.keys())
         self._same = self._same and all(before == after for before, after in self.matched.items())
         self._renames = frozenset(matching.renames)
@@ -44,6 +47,28 @@ class Correspondence:
         self._modules = RenamedModules(a, b, pairs if self._renames else (), self.paths)
         self.modules: Mapping[Rename, int] = self._modules.told
         self.storages: Mapping[str, str] = renamed_storages(a, b, self._id)
+
+    @cached_property
+    def union_ids(self) -> Mapping[str, str]:
+        """What a union of both graphs calls each node of the first."""
+        taken = set(self._taken)
+        return {**self.matched, **{key: claim(key, taken) for key in self._known if key not in self.matched}}
+
+    @cached_property
+    def union_paths(self) -> Mapping[str, str]:
+        """Where it shows each module of the first; one that is gone does not share a frame with another of its name."""
+        shown: dict[str, str] = {}
+        every = {*self._scopes, *(node.scope for node in self._known.values())}
+        for path in sorted(every, key=lambda path: path.count(".")):
+            if path in self.paths or not path:
+                shown[path] = self.paths.get(path, path)
+                continue
+            parent, dot, name = path.rpartition(".")
+            above = shown.get(parent, parent)
+            # Below a module that is gone, names mean nothing else.
+            fresh = path not in self._scopes or above.endswith(_GONE) or f"{_GONE}." in above
+            shown[path] = f"{above}{dot}{name}" + ("" if fresh else _GONE)
+        return shown
 
     def nodes(self, nodes: Mapping[str, Node]) -> Mapping[str, Node]:
         """Nodes of the first graph by the ids of the second."""

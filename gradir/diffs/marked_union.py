@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from gradir.diffs.sequences import matched
 from gradir.ir import Graph, Node, Ref
 from gradir.ir.edges import DATA, edges_into, rewired
-from gradir.ir.ids import claim
 from gradir.ir.marks import LOST, STATUS, WAS
 
 if TYPE_CHECKING:
@@ -18,9 +17,7 @@ if TYPE_CHECKING:
     from gradir.diffs.correspondence import Correspondence
     from gradir.ir import Scope
 
-__all__ = ["marked_union", "union_ids", "union_paths"]
-
-_GONE: Final = " (removed)"
+__all__ = ["marked_union"]
 
 
 def marked_union(a: Graph, b: Graph, diff: Diff, correspondence: Correspondence) -> Graph:
@@ -35,9 +32,7 @@ def marked_union(a: Graph, b: Graph, diff: Diff, correspondence: Correspondence)
     >>> [(node.id, dict(node.ext)) for node in Comparison(a, b).union.nodes.values()]
     [('x', {}), ('y', {'diff': 'removed'}), ('z', {'diff': 'added'})]
     """
-    there = correspondence.matched
-    names = union_ids(a, b, there)
-    shown = union_paths(a, correspondence.paths)
+    names, shown = correspondence.union_ids, correspondence.union_paths
     # A removed node may have the name of another that is there.
     kinds = {change.id: change.kind for change in diff.changes if change.subject == "node" and change.kind != "removed"}
     nodes: dict[str, Node] = {}
@@ -56,31 +51,6 @@ def marked_union(a: Graph, b: Graph, diff: Diff, correspondence: Correspondence)
             ext = {**ext, LOST: tuple(range(len(node.inputs), len(node.inputs) + len(lost)))}
         nodes[node.id] = replace(node, inputs=(*node.inputs, *lost), ext=ext)
     return replace(b, nodes=nodes, scopes={scope.path: scope for scope in _scopes(a, b, shown)})
-
-
-def union_paths(a: Graph, paths: Mapping[str, str]) -> dict[str, str]:
-    """Where the union shows each module of ``a``; one that is gone does not share a frame with another of its name."""
-    shown: dict[str, str] = {}
-    for path in sorted({*a.scopes, *(node.scope for node in a.nodes.values())}, key=lambda path: path.count(".")):
-        if path in paths or not path:
-            shown[path] = paths.get(path, path)
-            continue
-        parent, dot, name = path.rpartition(".")
-        above = shown.get(parent, parent)
-        # Below a module that is gone, names mean nothing else.
-        fresh = path not in a.scopes or above.endswith(_GONE) or f"{_GONE}." in above
-        shown[path] = f"{above}{dot}{name}" + ("" if fresh else _GONE)
-    return shown
-
-
-def union_ids(a: Graph, b: Graph, there: Mapping[str, str]) -> dict[str, str]:
-    """What the union calls each node of ``a``."""
-    taken = set(b.nodes)
-    names = dict(there)
-    for node_id in a.nodes:
-        if node_id not in names:
-            names[node_id] = claim(node_id, taken)
-    return names
 
 
 def _removed(node: Node, names: Mapping[str, str], nodes: Mapping[str, Node]) -> Node:

@@ -203,25 +203,13 @@ class Comparison:
 
         return drawn_union(self.union)
 
-    @cached_property
-    def _union_ids(self) -> Mapping[str, str]:
-        from gradir.diffs.marked_union import union_ids
-
-        return union_ids(self.before, self.after, self.correspondence.matched)
-
-    @cached_property
-    def _union_paths(self) -> Mapping[str, str]:
-        from gradir.diffs.marked_union import union_paths
-
-        return union_paths(self.before, self.correspondence.paths)
-
     def node_in_union(self, change: Change) -> str:
         """The node of `union` that a change of a node or a cut is about; nothing where there is none."""
         if change.subject not in {"node", "cut"}:
             return ""
         # A cut that came is a node that went.
         is_gone = (change.kind == "removed") == (change.subject == "node")
-        found = self._union_ids.get(change.id, change.id) if is_gone else change.id
+        found = self.correspondence.union_ids.get(change.id, change.id) if is_gone else change.id
         return found if found in self.union.nodes else ""
 
     def drawn_node(self, change: Change) -> str:
@@ -237,7 +225,7 @@ class Comparison:
         cut = change.cut or self._cuts[is_gone].get((change.what, change.id))
         if cut is None or not is_gone:
             return cut
-        at, into = (self._union_ids.get(node, "") for node in (cut.at, cut.into))
+        at, into = (self.correspondence.union_ids.get(node, "") for node in (cut.at, cut.into))
         return replace(cut, at=at, into=into, scope=self.path_in_union(cut.scope))
 
     @cached_property
@@ -250,7 +238,7 @@ class Comparison:
 
     def path_in_union(self, path: str) -> str:
         """Where `union` has a module of the first graph."""
-        return self._union_paths.get(path, path)
+        return self.correspondence.union_paths.get(path, path)
 
     def changed_part(self, hops: int = _HOPS) -> Graph:
         """What changed, each node marked, with what is at most ``hops`` edges away, without gradient accumulators.
