@@ -89,8 +89,8 @@ def capture(
     from gradir.capturing import captured
     from gradir.request import asked
 
-    named = {"kwargs": kwargs, "model": model, "params": params, "frontend": frontend, **options}
-    return captured(asked("capture", target, inputs, argnums=argnums, has_aux=has_aux, **named))
+    own = {"kwargs": kwargs, "model": model, "params": params, "argnums": argnums, "has_aux": has_aux}
+    return captured(asked("capture", target, inputs, {**own, "frontend": frontend, **options}))
 
 
 def verify(
@@ -131,8 +131,8 @@ def verify(
     from gradir.capturing import verified
     from gradir.request import asked
 
-    named = {"kwargs": kwargs, "model": model, "params": params, "frontend": frontend, **options}
-    request = asked("verify", target, inputs, argnums=argnums, has_aux=has_aux, **named)
+    own = {"kwargs": kwargs, "model": model, "params": params, "argnums": argnums, "has_aux": has_aux}
+    request = asked("verify", target, inputs, {**own, "frontend": frontend, **options})
     return verified(request, keep_graph=keep_graph)[1]
 
 
@@ -164,8 +164,8 @@ def explain(
     from gradir.capturing import explained
     from gradir.request import asked
 
-    named = {"kwargs": kwargs, "frontend": frontend, "values": values, **options}
-    return explained(asked("explain", target, inputs, argnums=argnums, has_aux=has_aux, **named))
+    own = {"kwargs": kwargs, "frontend": frontend, "argnums": argnums, "has_aux": has_aux, "values": values}
+    return explained(asked("explain", target, inputs, {**own, **options}))
 
 
 def release() -> int:
@@ -231,8 +231,8 @@ def record(
     from gradir.capturing import recording
     from gradir.request import asked
 
-    named = {"sources": sources, "flow": flow, "collectives": collectives, "frontend": frontend, **options}
-    return recording(asked("record", model=model, **named))
+    own = {"model": model, "sources": sources, "flow": flow, "collectives": collectives, "frontend": frontend}
+    return recording(asked("record", options={**own, **options}))
 
 
 def load(path: str | bytes | PathLike[str]) -> Graph:

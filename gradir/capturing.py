@@ -106,7 +106,7 @@ def expect_possible(request: CaptureRequest, *, verify: bool = False) -> None:
             f"verifying needs an autograd graph, which {told('collectives')} uses up: choose one of them"
         )
     if request.step != 1 and not request.collectives:
-        raise CaptureError(f"{told('step')} is for {told('collectives')}, which other steps may change: give both")
+        raise CaptureError("--step is for --collectives, which other steps may change: give both")
 
 
 def recording(request: CaptureRequest) -> Recorder:
@@ -269,6 +269,9 @@ def _prepared(request: CaptureRequest) -> tuple[str, CaptureRequest]:
     found = registry.frontend(name)
     if not request.is_program or "program" in found.features:
         return name, request
+    if request.inputs:
+        # These are descriptions, of which only what runs programs makes something.
+        able(name, "program", _spelled(request, "inputs"))
     target: Any = request.target
     with registry.frontend.failing(name):
         made = called(target) if callable(target) and not found.claims(target) else target

@@ -16,6 +16,7 @@ __all__ = [
     "OptionError",
     "OptionInfo",
     "Options",
+    "expect",
     "expect_sound",
     "filled",
     "option_infos",
@@ -165,6 +166,21 @@ def filled(kind: type[_Record], values: Mapping[str, object], whose: str, *, str
         return msgspec.convert(given, kind, strict=strict)
     except msgspec.ValidationError as error:
         raise OptionError(f"{whose}: {_wrong_value(list(fields.values()), values, str(error))}") from error
+
+
+def expect(type_: object, value: object) -> object:
+    """A value for an option of a type.
+
+    Raises:
+        OptionError: it is none.
+
+    >>> expect(int | None, 7)
+    7
+    """
+    try:
+        return msgspec.convert(value, type_)
+    except msgspec.ValidationError as error:
+        raise OptionError(f"expected {_bounded(schema_of(type_))}, not {value!r}") from error
 
 
 def read(type_: object, text: str) -> object:

@@ -33,10 +33,6 @@ FEATURES: Final[Mapping[str, str]] = {
 }
 """What a front-end may be unable to do, in words; one that an option alone needs has the name of that option."""
 
-_OF_FUNCTIONS: Final = ("keep_graph",)
-"""Keywords that are no options of a request."""
-
-_CAPTURE: Final = ("capture",)
 _PROGRAMS: Final = ("capture", "graph", "explain")
 _GRAPHS: Final = ("capture", "graph")
 
@@ -47,9 +43,9 @@ class Option(NamedTuple):
     Attributes:
         help: what it does, for the help texts.
         needs: the feature of a front-end without which it cannot be given.
-        uses: what takes it: ``capture`` (`gradir.capture`, `gradir.verify` and ``gradir capture``), ``graph`` (the
-            commands that take a GRAPH), ``explain`` (`gradir.explain` and ``gradir explain``), ``record``
-            (`gradir.record`).
+        uses: what takes it: ``capture`` (`gradir.capture`, `gradir.verify` and ``gradir capture``), ``program`` (of
+            these only the command), ``graph`` (the commands that take a GRAPH), ``explain`` (`gradir.explain` and
+            ``gradir explain``), ``record`` (`gradir.record`).
         metavar: what the help text calls its value.
         group: the group of options where the help text has it.
         flag: its word on a command line; without one it is made of the name. ``None`` where only Python can give it.
@@ -57,7 +53,7 @@ class Option(NamedTuple):
 
     help: str
     needs: str = ""
-    uses: tuple[str, ...] = _CAPTURE
+    uses: tuple[str, ...] = ("capture",)
     metavar: str = "VALUE"
     group: str = "input"
     flag: str | None = ""
@@ -140,9 +136,9 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
             group="advanced",
         ),
     ] = None
-    fake: Annotated[bool, Option("run without data: a model of any size takes seconds", needs="fake", uses=_GRAPHS)] = (
-        False
-    )
+    fake: Annotated[
+        bool, Option("run without data: a model of any size takes seconds", needs="fake", uses=("program", "graph"))
+    ] = False
     sources: Annotated[
         bool, Option("record source lines and variable names", needs="sources", uses=(*_GRAPHS, "record"))
     ] = False
@@ -162,7 +158,7 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             "record what this rank exchanges; a dry backward runs",
             needs="collectives",
-            uses=("capture", "record"),
+            uses=("program", "record"),
             group="distributed",
         ),
     ] = False
@@ -171,6 +167,7 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             "with --collectives, capture the Kth call; earlier ones run their backward",
             needs="collectives",
+            uses=("program",),
             metavar="K",
             group="distributed",
         ),
@@ -186,8 +183,8 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @cache
-def declared(use: str = "") -> Mapping[str, Declared]:
-    """The options that a use takes, by name; without one all of them.
+def declared(*uses: str) -> Mapping[str, Declared]:
+    """The options that any of these uses takes, by name; without one all of them.
 
     >>> [*declared("record")]
     ['model', 'frontend', 'sources', 'flow', 'collectives']
@@ -197,12 +194,14 @@ def declared(use: str = "") -> Mapping[str, Declared]:
     found = {}
     for name, default in defaults.items():
         option = next((each for each in getattr(hints[name], "__metadata__", ()) if isinstance(each, Option)), None)
-        if option is not None and (not use or use in option.uses):
+        if option is not None and (not uses or not {*uses}.isdisjoint(option.uses)):
             found[name] = Declared(name, hints[name], default, option)
     return found
 
 
-def asked(function: str, target: object = None, inputs: Iterable[object] = (), **options: Any) -> CaptureRequest:
+def asked(
+    function: str, target: object = None, inputs: Iterable[object] = (), options: Mapping[str, Any] | None = None
+) -> CaptureRequest:
     """The request that a public function makes of its arguments.
 
     Raises:
@@ -212,29 +211,36 @@ def asked(function: str, target: object = None, inputs: Iterable[object] = (), *
     taken = declared("capture" if function == "verify" else function)
     known = {name: each for name, each in taken.items() if name != "inputs"}
     plain: dict[str, Any] = {}
-    for name, value in options.items():
+    for name, value in (options or {}).items():
         if name not in known:
-            raise TypeError(_unknown(function, name, known))
+            raise TypeError(f"{function}() {_unknown(name, known)}")
         plain[name] = _expect_value(function, known[name], value)
     return CaptureRequest(target=target, inputs=tuple(inputs), **plain)
 
 
 def _expect_value(function: str, each: Declared, value: object) -> object:
-    if each.option.flag is None or value is each.default or each.name == "frontend":
+    from gradir.options import OptionError, expect
+
+    if value is each.default or each.name == "frontend":
+        # The name of a front-end is told about where these are known.
+        return value
+    if each.name == "kwargs" and not isinstance(value, Mapping):
+        raise TypeError(f"{function}() takes the keyword arguments of the model as kwargs={{...}}, not {value!r}")
+    if each.option.flag is None:
         # What only Python can give is an object of the framework.
         return value
     try:
-        return msgspec.convert(value, each.type)
-    except msgspec.ValidationError as error:
-        raise TypeError(f"{function}() takes {each.name}: {error}, not {value!r}") from error
+        return expect(each.type, value)
+    except OptionError as error:
+        raise TypeError(f"{function}(): {each.name}: {error}") from error
 
 
-def _unknown(function: str, name: str, known: Mapping[str, Declared]) -> str:
+def _unknown(name: str, known: Mapping[str, Declared]) -> str:
     """What is wrong with a keyword, which may be meant for the module or the function that is captured."""
     from gradir.hints import did_you_mean
 
-    if near := did_you_mean(name, [*known, *_OF_FUNCTIONS]):
-        return f"{function}() has no keyword {name!r}{near}"
-    if "kwargs" in known:
-        return f"{function}() passes keyword arguments of the model as kwargs={{{name!r}: ...}}"
-    return f"{function}() has no keyword {name!r}: it takes {', '.join(known)}"
+    if near := did_you_mean(name, known):
+        return f"has no keyword {name!r}{near}"
+    if "kwargs" not in known or name in {*declared(), "keep_graph"}:
+        return f"has no keyword {name!r}: it takes {', '.join(known)}"
+    return f"passes keyword arguments of the model as kwargs={{{name!r}: ...}}"

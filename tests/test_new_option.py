@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -22,8 +23,10 @@ OPTIONS = """    mirrored: Annotated[
         Literal["light", "dark"], Option("how bright", needs="mirrored", uses=("capture", "graph"))
     ] = "light"
     turns: Annotated[Annotated[int, Meta(ge=1)], Option("how often", needs="mirrored", metavar="TIMES")] = 1
+    levels: Annotated[tuple[Annotated[int, Meta(ge=1)], ...], Option("which ones", needs="mirrored", metavar="N")] = ()
+    glossy: Annotated[bool, Option("with a shine", needs="mirrored")] = True
 """
-USE = """options={name: getattr(request, name) for name in ("mirrored", "shade", "turns")}"""
+USE = """options={name: getattr(request, name) for name in ("mirrored", "shade", "turns", "levels", "glossy")}"""
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +68,10 @@ def gradir(tree: Path, *arguments: str) -> str:
 
 
 def test_the_commands_take_it(tree: Path) -> None:
-    made = gradir(tree, "capture", "spec.py:make", "--mirrored", "--shade", "dark", "--turns", "3")
-    assert '"options":{"mirrored":true,"shade":"dark","turns":3}' in made
+    made = gradir(tree, "capture", "spec.py:make", "--mirrored", "--shade", "dark", "--turns", "3", "--levels", "2")
+    options = {"mirrored": True, "shade": "dark", "turns": 3, "levels": [2], "glossy": True}
+    assert json.loads(made)["producer"]["options"] == options
+    assert '"glossy":false' in gradir(tree, "capture", "spec.py:make", "--no-glossy")
     assert "mirrored" in gradir(tree, "export", "spec.py:make", "--mirrored", "--to", "nodelink")
     # The first program of a comparison runs in a process of its own.
     assert gradir(tree, "diff", "spec.py:make", "spec.py:make", "--mirrored", "--shade", "dark") == "no difference\n"
@@ -87,6 +92,10 @@ def test_what_is_wrong_with_it_is_one_line(tree: Path) -> None:
             ("--turns", "0"),
             "gradir: argument --turns: expected integer, 1 or more, not '0'; see gradir capture --help\n",
         ),
+        (
+            ("--levels", "x"),
+            "gradir: argument --levels: expected integer, 1 or more, not 'x'; see gradir capture --help\n",
+        ),
         (("--shade", "grey"), "gradir: unknown --shade 'grey': choose from light, dark; see gradir capture --help\n"),
         (("--miror",), "gradir: unknown option '--miror' (did you mean '--mirrored'?); see gradir capture --help\n"),
     ):
@@ -102,9 +111,11 @@ import gradir
 from terms import Term
 
 graph = gradir.capture(Term("x"), mirrored=True, shade="dark")
-assert graph.producer.options == {"mirrored": True, "shade": "dark", "turns": 1}, graph.producer
+assert graph.producer.options == {
+    "mirrored": True, "shade": "dark", "turns": 1, "levels": (), "glossy": True
+}, graph.producer
 for given, told in (
-    ({"mirrored": 3}, "capture() takes mirrored: Expected `bool`, got `int`, not 3"),
+    ({"mirrored": 3}, "capture(): mirrored: expected true|false, not 3"),
     ({"miror": True}, "capture() has no keyword 'miror' (did you mean 'mirrored'?)"),
 ):
     try:

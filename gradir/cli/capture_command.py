@@ -39,7 +39,7 @@ Exit status: 0 done, 1 the program raised and the graph of its forward ends ther
 def add_options(parser: Parser) -> None:
     """Add what the command takes."""
     parser.add_argument("spec", metavar="PROGRAM", help="what to capture, e.g. train.py:loss or my_package.train:loss")
-    add_request_options(parser, "capture")
+    add_request_options(parser, "capture", "program")
     add_verify_option(parser)
     add_rank_options(parser)
     add_output(parser, "; {rank} and {world} are filled in")
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
     is_stdout = files.is_stdout(output)
     with running_program(options, options.spec, for_good=options.is_process) as own:
         with standing_in(options):
-            graph, raised = captured(options, "capture")
+            graph, raised = captured(options, "capture", "program")
         if is_stdout:
             own.write(api.dumps(graph, format=options.format, compress=options.compress))
         else:

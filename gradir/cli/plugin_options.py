@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 
 from gradir.errors import ExportError, PassError
@@ -113,22 +114,23 @@ def add_declared(group: argparse._ActionsContainer, each: Declared) -> None:
 
     from gradir.options import OptionError, read, schema_of
 
-    def value(text: str) -> object:
+    def value(type_: object, text: str) -> object:
         try:
-            return read(each.type, text)
+            return read(type_, text)
         except OptionError as error:
             raise argparse.ArgumentTypeError(str(error)) from error
 
     schema = schema_of(each.type)
     kinds = {str(branch.get("type")) for branch in schema.get("anyOf", [schema])}
     choices = [word for part in _parts(each.type) if get_origin(part) is Literal for word in get_args(part)]
-    taken: dict[str, Any] = {"metavar": each.option.metavar, "type": value}
-    if kinds == {"boolean"}:
+    taken: dict[str, Any] = {"metavar": each.option.metavar, "type": partial(value, each.type)}
+    if kinds == {"boolean"} and each.default is False:
         taken = {"action": "store_true"}
     elif "boolean" in kinds:
         taken = {"action": argparse.BooleanOptionalAction}
     elif "array" in kinds:
-        taken = {"action": "append", "metavar": each.option.metavar, "default": []}
+        of = next(get_args(part)[0] for part in _parts(each.type) if get_origin(part) in {list, tuple})
+        taken = {**taken, "type": partial(value, of), "action": "append", "default": []}
     elif choices:
         taken = {"choices": choices}
     group.add_argument(str(each.flag), dest=each.name, help=each.option.help, **{"default": each.default, **taken})

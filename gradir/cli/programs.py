@@ -31,12 +31,12 @@ __all__ = [
 ]
 
 
-def add_request_options(parser: Parser, use: str) -> None:
-    """Add the options that a use takes of a `CaptureRequest`, and what follows ``--``."""
+def add_request_options(parser: Parser, *uses: str) -> None:
+    """Add the options of a `CaptureRequest` that these uses take, and what follows ``--``."""
     from gradir.cli.plugin_options import add_declared
     from gradir.request import declared
 
-    for each in declared(use).values():
+    for each in declared(*uses).values():
         if each.flag is not None:
             add_declared(parser.group(each.option.group), each)
     add_traceback(parser)
@@ -68,7 +68,7 @@ def running_program(options: argparse.Namespace, spec: str, *, for_good: bool = 
         yield own
 
 
-def request_of(options: argparse.Namespace, use: str) -> CaptureRequest:
+def request_of(options: argparse.Namespace, *uses: str) -> CaptureRequest:
     """The request of what a program names, with the options that a command was given; the program is run.
 
     To be called inside `running_program`.
@@ -82,14 +82,16 @@ def request_of(options: argparse.Namespace, use: str) -> CaptureRequest:
     from gradir.capturing import expect_possible
     from gradir.request import CaptureRequest, declared
 
-    values = {name: getattr(options, name) for name, each in declared(use).items() if each.flag is not None}
-    request = CaptureRequest(is_program=True, **{**values, "inputs": tuple(options.inputs)})
+    values = {name: getattr(options, name) for name, each in declared(*uses).items() if each.flag is not None}
+    # What is given several times is a list to argparse.
+    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    request = CaptureRequest(is_program=True, **plain)
     # Before the program runs, which may take long.
     expect_possible(request, verify=getattr(options, "verify", False))
     return replace(request, target=_target_of(options))
 
 
-def captured(options: argparse.Namespace, use: str) -> tuple[Graph, str]:
+def captured(options: argparse.Namespace, *uses: str) -> tuple[Graph, str]:
     """Run what the options name, capture, and verify when asked to; to be called inside `running_program`.
 
     Beside the graph is what was raised where a forward ends before its time.
@@ -100,7 +102,7 @@ def captured(options: argparse.Namespace, use: str) -> tuple[Graph, str]:
     from gradir import capturing
     from gradir.protocols import StoppedError
 
-    request = request_of(options, use)
+    request = request_of(options, *uses)
     try:
         if not options.verify:
             return capturing.captured(request), ""

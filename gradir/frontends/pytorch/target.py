@@ -19,6 +19,7 @@ from gradir.frontends.pytorch.alone import is_standing_in
 from gradir.frontends.pytorch.fake import without_data
 from gradir.frontends.pytorch.private import LOOKED_AT
 from gradir.frontends.pytorch.reading.assemble import LiveGraph, capture
+from gradir.frontends.pytorch.reading.layouts import ones_for
 from gradir.frontends.pytorch.reading.outputs import flatten, flatten_quietly
 from gradir.frontends.pytorch.recorder import Recorder
 from gradir.frontends.pytorch.recording.sources import is_internal
@@ -74,10 +75,13 @@ def _of_tensors(request: CaptureRequest) -> LiveGraph:
     target = request.target
     if request.inputs or request.kwargs:
         raise CaptureError(f"inputs are for a torch.nn.Module to run on, not for {type(target).__name__}")
-    if request.fake or request.graph == "forward" or request.flow or request.sources or request.collectives:
+    if request.graph == "forward" or request.flow or request.sources or request.seed is not None:
+        asked, then = (
+            ("flow=True", "rec.forward()") if request.graph == "forward" else ("sources=True", "rec.capture(loss)")
+        )
         raise CaptureError(
             "these tensors were computed before: give the module and its inputs, or record what computes them, as in "
-            "`with gradir.record(model, sources=True) as rec: loss = ...`, then `rec.capture(loss)`"
+            f"`with gradir.record(model, {asked}) as rec: loss = ...`, then `{then}`"
         )
     return capture(target, model=request.model, params=request.params)
 
@@ -120,7 +124,10 @@ def _forward(request: CaptureRequest) -> Graph:
     try:
         with _without_data(request):
             ran = _ran(replace(request, flow=True, sources=False), recorders)
-            return ran.recorder.forward(model=ran.model)
+            graph = ran.recorder.forward(model=ran.model)
+        if not any(node.role == "function" for node in graph.nodes.values()):
+            raise CaptureError("no operation ran, so there is no forward to capture")
+        return graph
     except SpecError as error:
         cause = error.__cause__
         if cause is None:
@@ -183,14 +190,14 @@ def _recorded(recorder: Recorder, call: Callable[[], object]) -> object:
 
 
 def _told(call: Callable[[], object], request: CaptureRequest, name: str) -> object:
-    """What the call of a module returns; what it raises is told as the error of a program, where it is of one."""
-    return _run(call, name) if request.is_program else call()
+    """What the call of a module returns; what it raises is told as the error of a program, or ends its forward."""
+    return _run(call, name) if request.is_program or request.graph == "forward" else call()
 
 
 def _step(outputs: object) -> None:
     """Run the backward of what came out of a call."""
     tensors = [entry.tensor for entry in flatten_quietly(outputs) if entry.role == "output"]
-    torch.autograd.backward(tensors, [torch.ones_like(tensor) for tensor in tensors])
+    torch.autograd.backward(tensors, list(map(ones_for, tensors)))
 
 
 def explained(request: CaptureRequest) -> Explanation:

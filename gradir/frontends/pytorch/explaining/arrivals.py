@@ -8,11 +8,12 @@ from typing import Final, NamedTuple
 import torch
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing
-from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, elements, is_zero
+from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, is_zero
 from gradir.frontends.pytorch.explaining.traps import spoilt
 from gradir.frontends.pytorch.explaining.zeros import STAYING, Origin, Zeros
 from gradir.frontends.pytorch.private import AFTER_FORWARD, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
+from gradir.frontends.pytorch.reading.layouts import numbers_in
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.compiled import CompiledPart
 from gradir.frontends.pytorch.recording.flow import Flow
@@ -85,7 +86,7 @@ class Judge:
         self._zeros = Zeros(recorded.flow, recorded.flowing, recorded.named, starting, waiting)
         outputs = (found.tensor for found in live.captured if found.role == "output")
         # Where the loss is no number, nothing moves.
-        self._is_lost = not all(bool(torch.isfinite(elements(tensor)).all()) for tensor in outputs)
+        self._is_lost = not all(bool(torch.isfinite(numbers_in(tensor)).all()) for tensor in outputs)
 
     def verdict(self, arrival: Arrival, leaf: torch.Tensor) -> Verdict:
         """What is said of a leaf."""

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import torch
 
-from gradir.frontends.pytorch.explaining.gradients import elements
+from gradir.frontends.pytorch.reading.layouts import numbers_in
 from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.operands import plain_name
@@ -71,7 +71,7 @@ class Clearings:
             emptied = self._emptied.get(self._flow.value_of(tensor))
             return None if emptied is None else (emptied.before, emptied.place)
         index = self._last_write(tensor.grad)
-        if index is None or index <= self._start or bool(elements(tensor.grad).any()):
+        if index is None or index <= self._start or bool(numbers_in(tensor.grad).any()):
             return None
         step = self._flow.steps[index]
         return (index, step.place) if plain_name(step.func) in _ZEROING else None

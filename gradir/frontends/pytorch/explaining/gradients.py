@@ -15,12 +15,13 @@ from gradir.errors import CaptureError
 from gradir.frontends.pytorch.explaining.constants import Constant, constants
 from gradir.frontends.pytorch.private import ACCUMULATOR, CHECKPOINT, current_backward
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
+from gradir.frontends.pytorch.reading.layouts import numbers_in, ones_for
 from gradir.frontends.pytorch.reading.saved import saved_tensor
 from gradir.frontends.pytorch.reading.tensors import held_by
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.verifying.verify import left_alone, removing
 
-__all__ = ["Arrival", "Gradients", "brought", "elements", "gradients_of", "is_zero"]
+__all__ = ["Arrival", "Gradients", "brought", "gradients_of", "is_zero"]
 
 _NOTHING: Final = 1e-5
 """Which part of what came to a function is nothing."""
@@ -301,7 +302,7 @@ def brought(
         hooks = [*register(), *(fn.register_prehook(leave) for fn in live.grad_fns)]
         found: Sequence[torch.Tensor | None] = ()
         with removing(hooks), torch.autograd.set_multithreading_enabled(False):
-            seeds = [torch.ones_like(tensor) for tensor in tensors]
+            seeds = [ones_for(tensor) for tensor in tensors]
             if adds:
                 torch.autograd.backward(tensors, seeds, retain_graph=True)
                 found = [leaf.grad for leaf in leaves]
@@ -315,18 +316,7 @@ def is_zero(leaf: torch.Tensor) -> bool:
     held = held_by(leaf.detach())
     # The memory of what `fully_shard` gathers is freed between the passes.
     has_memory = held.layout is not torch.strided or held.untyped_storage().nbytes() > 0
-    return has_memory and not bool(elements(held).any())
-
-
-def elements(tensor: torch.Tensor) -> torch.Tensor:
-    """The numbers that a tensor of any layout stores, as a tensor of the usual one."""
-    values = tensor.detach()
-    if values.layout is torch.sparse_coo:
-        return values.coalesce().values()
-    if values.is_mkldnn:
-        return values.to_dense()
-    # A copy: torch takes the parts of what it calls a view of a compressed layout for views of that.
-    return values.values().clone() if values.is_nested or values.layout is not torch.strided else values
+    return has_memory and not bool(numbers_in(held).any())
 
 
 def _spoilt(came: Sequence[torch.Tensor | None], went: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
@@ -366,7 +356,7 @@ def _size(gradient: torch.Tensor | None) -> Size | None:
     if gradient is None:
         return None
     with torch.no_grad():
-        values = elements(gradient)
+        values = numbers_in(gradient)
         if not values.numel():
             return Size(0.0, is_finite=True)
         largest = float(values.abs().max())

@@ -8,9 +8,9 @@ from typing import Final
 
 import torch
 
-from gradir.frontends.pytorch.explaining.gradients import elements
 from gradir.frontends.pytorch.private import PACKED, SAVED
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
+from gradir.frontends.pytorch.reading.layouts import numbers_in
 from gradir.frontends.pytorch.reading.saved import saved_tensor
 from gradir.frontends.pytorch.reading.walk import GradFn
 
@@ -154,7 +154,7 @@ _TRAPS: Final[dict[str, Callable[[GradFn], str]]] = {
 
 
 def _is_broken(tensor: torch.Tensor | None) -> bool:
-    return tensor is not None and tensor.is_floating_point() and not bool(torch.isfinite(elements(tensor)).all())
+    return tensor is not None and tensor.is_floating_point() and not bool(torch.isfinite(numbers_in(tensor)).all())
 
 
 def _saves_tensors(fn: GradFn) -> bool:

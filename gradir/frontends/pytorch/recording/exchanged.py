@@ -13,6 +13,7 @@ from torch import distributed
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch.reading.attributes import device_name
 from gradir.frontends.pytorch.reading.distributed import Groups, forms_of_sharded, mesh_of_tensor
+from gradir.frontends.pytorch.reading.layouts import ones_for
 from gradir.frontends.pytorch.reading.metadata import shape_of
 from gradir.frontends.pytorch.reading.tensors import Modules, held_by, modules_below
 from gradir.frontends.pytorch.recording.exchange import Exchange, ExchangeMode
@@ -82,7 +83,7 @@ class Exchanged:
         with ExchangeMode(exchange, sends=False), torch.autograd.set_multithreading_enabled(False):
             tensors = [entry.tensor for entry in live.captured if entry.role == "output"]
             try:
-                torch.autograd.backward(tensors, [torch.ones_like(tensor) for tensor in tensors])
+                torch.autograd.backward(tensors, list(map(ones_for, tensors)))
             except Exception as error:
                 raise CaptureError(
                     f"the collectives of backward are found by one in which nothing is sent, which failed: "

@@ -15,6 +15,7 @@ from torch.utils.hooks import RemovableHandle
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
+from gradir.frontends.pytorch.reading.layouts import ones_for
 from gradir.frontends.pytorch.reading.metadata import dtype_name, shape_of
 from gradir.frontends.pytorch.reading.reach import hiding_functions, leaves_reached_by
 from gradir.frontends.pytorch.reading.walk import GradFn
@@ -259,10 +260,7 @@ def _ask(
 
 def _seeded(live: LiveGraph) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     tensors = [captured.tensor for captured in live.captured if captured.role == "output"]
-    # Of some layouts no ones can be made; what arrives has the same shape and dtype with any values.
-    return tensors, [
-        torch.ones_like(tensor) if tensor.layout is torch.strided else tensor.detach().clone() for tensor in tensors
-    ]
+    return tensors, list(map(ones_for, tensors))
 
 
 @contextmanager
