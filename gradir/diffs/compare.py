@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from gradir.diffs.changes import Kind
     from gradir.diffs.correspondence import Verdict
     from gradir.diffs.field_changes import Fields, Path
-    from gradir.ir import Graph, Scope
+    from gradir.ir import Graph
+    from gradir.ir.model import Record
 
 __all__ = ["compare", "cut_name"]
 
@@ -125,7 +126,8 @@ class _Changes:
             yield _of_graph("flow", {"cuts": (said[0], said[1])})
 
     def _cut(self, old: Cut, new: Cut) -> tuple[Verdict, Iterable[FieldChange]]:
-        fields = field_changes(self._names.cut(old), new, _without_places(), old)
+        # Where the same cut stands in a program or a graph says nothing new.
+        fields = field_changes(self._names.cut(old), new, _without(Cut, "free"), old)
         # A module that takes another's name may translate a scope to what it is not called; what is shown is equal.
         return "", (field for field in fields if field.before != field.after)
 
@@ -146,7 +148,8 @@ class _Changes:
         if identical(translated, new):
             return verdict, ()
         are_same = old.op == new.op or vocabulary_of(*self._graphs).are_same(old.op, new.op)
-        compared = descriptions(Node) if are_same else _without_details()
+        # The details of another operation are another's, as those of a node put in are.
+        compared = descriptions(Node) if are_same else _without(Node, "detail")
         return verdict, field_changes(translated, new, compared, old)
 
     def _order(self) -> Iterator[Change]:
@@ -183,22 +186,15 @@ def _of_records(
 
 
 @cache
-def _without_details() -> Fields:
-    """What is compared where the operation is another: its details are another's, as those of a node put in are."""
-    details = {field.name for field in compared_fields(Node) if field.about.compared == "detail"}
-    return {name: describe for name, describe in descriptions(Node).items() if name not in details}
+def _without(kind: type[Record], compared: str) -> Fields:
+    """What is compared of records of a kind without the fields that a comparison takes in one way."""
+    left_out = {field.name for field in compared_fields(kind) if field.about.compared == compared}
+    return {name: describe for name, describe in descriptions(kind).items() if name not in left_out}
 
 
 @cache
 def _without_counts() -> Fields:
     return {name: describe for name, describe in descriptions(Scope).items() if name not in COUNTS}
-
-
-@cache
-def _without_places() -> Fields:
-    """What is compared of cuts: where the same one stands in a program or a graph says nothing new."""
-    free = {field.name for field in compared_fields(Cut) if field.about.compared == "free"}
-    return {name: describe for name, describe in descriptions(Cut).items() if name not in free}
 
 
 def _of_graph(what: str, found: Mapping[str, tuple[str, str]]) -> Change:
