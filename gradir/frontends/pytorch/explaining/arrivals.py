@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import torch
@@ -10,13 +10,13 @@ import torch
 from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, is_zero
 from gradir.frontends.pytorch.explaining.traps import spoilt
+from gradir.frontends.pytorch.explaining.words import Words
 from gradir.frontends.pytorch.explaining.zeros import STAYING, Origin, Zeros
 from gradir.frontends.pytorch.private import AFTER_FORWARD, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.layouts import numbers_in
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.compiled import CompiledPart
-from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.places import Place, Written, written
 from gradir.frontends.pytorch.recording.steps import Step, Value
 
@@ -47,18 +47,14 @@ class Recorded(NamedTuple):
     """What is known of the recorded forward.
 
     ``made`` has the place of the step that made each grad_fn, by sequence number; ``values`` what the leaves hold, by
-    name, ``named`` those that have one; ``hooks`` are those on the backward of modules, by path, ``functions`` the
-    places of the calls of custom Functions by the same numbers, and ``line`` says in words where a place is.
+    name, and ``hooks`` are those on the backward of modules, by path.
     """
 
-    flow: Flow
+    words: Words
     flowing: Flowing
     made: Mapping[int, int]
     values: Mapping[str, Value]
-    named: Collection[Value]
     hooks: Mapping[str, Sequence[object]]
-    functions: Mapping[int, Place | None]
-    line: Callable[[Place | None], str]
 
 
 class Judge:
@@ -75,6 +71,10 @@ class Judge:
         self._live = live
         self._gradients = gradients
         self._recorded = recorded
+        self._flow = recorded.words.flow
+        # The first operation in a Function runs when that has just taken its number.
+        inside = ((step.number - 1, step.inside) for step in reversed(self._flow.steps))
+        self._functions = {number: within.place for number, within in inside if within is not None}
         self._spoils: dict[GradFn, tuple[str, str]] = {}
         closed = {name for name in arrivals if is_zero(leaves[name])}
         starting = {recorded.values[name] for name in closed if arrivals[name].kind == "some"}
@@ -83,7 +83,7 @@ class Judge:
             for name in closed
             if arrivals[name].kind == "zero" and arrivals[name].arose
         }
-        self._zeros = Zeros(recorded.flow, recorded.flowing, recorded.named, starting, waiting)
+        self._zeros = Zeros(self._flow, recorded.flowing, recorded.words.names, starting, waiting)
         outputs = (found.tensor for found in live.captured if found.role == "output")
         # Where the loss is no number, nothing moves.
         self._is_lost = not all(bool(torch.isfinite(numbers_in(tensor)).all()) for tensor in outputs)
@@ -136,7 +136,7 @@ class Judge:
         if fn not in self._gradients.hooked:
             return None
         made = self._recorded.made.get(sequence_number(fn))
-        return next((hook for value, hook in self._recorded.flow.hooks if value.maker == made), unknown)
+        return next((hook for value, hook in self._flow.hooks if value.maker == made), unknown)
 
     def _kind(self, fn: GradFn) -> str:
         if fn in self._gradients.constant:
@@ -146,15 +146,15 @@ class Judge:
 
     def _leaves_out(self, index: int) -> bool:
         """Whether compiled code computes what nothing takes, for which torch gives it zeros."""
-        step = self._recorded.flow.steps[index]
-        given = self._recorded.flow.made_by(index)
+        step = self._flow.steps[index]
+        given = self._flow.made_by(index)
         return isinstance(step.func, CompiledPart) and not self._recorded.flowing.wanted.issuperset(given)
 
     def _found(self, kind: str, fn: GradFn | None, *, lasts: bool = True, detail: str = "") -> Finding:
         if fn is None:
             return Finding(kind, lasts=lasts)
         node, step = self._origin(fn)
-        place = self._recorded.functions.get(sequence_number(fn)) if step is None else step.place
+        place = self._functions.get(sequence_number(fn)) if step is None else step.place
         return Finding(kind, node.op, place, lasts, detail)
 
     def _origin(self, fn: GradFn) -> Origin:
@@ -162,8 +162,8 @@ class Judge:
 
     def _step(self, fn: GradFn) -> Step | None:
         index = self._recorded.made.get(sequence_number(fn))
-        return None if index is None else self._recorded.flow.steps[index]
+        return None if index is None else self._flow.steps[index]
 
     def _words_of_line(self, fn: GradFn) -> str:
         step = self._step(fn)
-        return "" if step is None else self._recorded.line(step.place)
+        return "" if step is None else self._recorded.words.line(step.place)

@@ -320,19 +320,7 @@ class Search:
 
     def _tell_values(self, live: LiveGraph, gradients: Gradients, arrivals: Mapping[str, Arrival]) -> None:
         self._note_gradients(live, gradients)
-        # The first operation in a Function runs when that has just taken its number.
-        inside = [step for step in self._flow.steps if step.inside is not None]
-        functions = {step.number - 1: step.inside.place for step in reversed(inside) if step.inside is not None}
-        recorded = Recorded(
-            self._flow,
-            self._flowing,
-            self._made,
-            self._values,
-            self._words.names,
-            self._subject.hooks,
-            functions,
-            self._words.line,
-        )
+        recorded = Recorded(self._words, self._flowing, self._made, self._values, self._subject.hooks)
         tensors = self._subject.tensors
         judge, told = Judge(live, gradients, recorded, arrivals, tensors), dict[Finding, list[str]]()
         for name, arrival in arrivals.items():
