@@ -24,6 +24,21 @@ from gradir.cli.main import main  # noqa: E402
 Read = pytest.CaptureFixture[str]
 
 
+COMPILED = """\
+import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+
+counting = CompileCounterWithBackend("eager")
+model = torch.nn.Linear(3, 2)
+run = torch.compile(model, backend=counting)
+with torch.device("cpu"):
+    for _ in range(14):
+        hidden = run(torch.ones(1, 3))
+        hidden.sum().backward()
+print("compiled", counting.frame_count)
+"""
+
+
 @pytest.fixture(autouse=True)
 def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with the scripts, to be in; afterwards nothing of a run is left."""
@@ -73,6 +88,18 @@ def test_a_loop_with_arguments_is_captured_with_scopes_lines_and_variables(capfd
     assert (source.file, source.line, source.function) == ("loop.py", line_of(LOOP, "self.b("), "Net.forward")
     assert graph.nodes["nll_loss:1"].names == ("loss",)
     assert main(["validate", "--strict", "loss.gir"]) == 0
+
+
+@pytest.mark.filterwarnings("ignore:Using `torch.compile:UserWarning")
+def test_a_run_compiles_nothing_anew(scripts: Path, capfd: Read) -> None:
+    (scripts / "compiled.py").write_text(COMPILED)
+    torch._dynamo.reset()
+    assert ran("compiled.py", "--step", "13", "--go-on", "-o", "loss.gir") == 0
+    assert capfd.readouterr().out == "compiled 1\n"
+    nodes = gradir.load("loss.gir").nodes.values()
+    lines = {node.source.line for node in nodes if node.source is not None}
+    assert lines == {line_of(COMPILED, "run("), line_of(COMPILED, ".sum()")}
+    torch._dynamo.reset()
 
 
 @pytest.mark.parametrize("step", ["1", "2", "13"])

@@ -61,24 +61,24 @@ class Heads(nn.Module):
         return self.one(x), self.other(x), self.cut(x).detach()
 
 
-def compiled_of_a_module(head: Head, backend: Any) -> Callable[..., Any]:
-    return torch.compile(head, backend=backend)
+def compiled_of_a_module(head: Head, backend: Any, **options: Any) -> Callable[..., Any]:
+    return torch.compile(head, backend=backend, **options)
 
 
-def compiled_of_a_function(head: Head, backend: Any) -> Callable[..., Any]:
+def compiled_of_a_function(head: Head, backend: Any, **options: Any) -> Callable[..., Any]:
     def run(x: torch.Tensor) -> torch.Tensor:
         return head(x)
 
-    return torch.compile(run, backend=backend)
+    return torch.compile(run, backend=backend, **options)
 
 
-def compiled_in_place(head: Head, backend: Any) -> Callable[..., Any]:
-    head.compile(backend=backend)
+def compiled_in_place(head: Head, backend: Any, **options: Any) -> Callable[..., Any]:
+    head.compile(backend=backend, **options)
     return head
 
 
-def compiled_of_a_method(head: Head, backend: Any) -> Callable[..., Any]:
-    head.forward = torch.compile(head.forward, backend=backend)
+def compiled_of_a_method(head: Head, backend: Any, **options: Any) -> Callable[..., Any]:
+    head.forward = torch.compile(head.forward, backend=backend, **options)
     return head
 
 
@@ -114,6 +114,66 @@ def test_what_was_compiled_is_not_compiled_once_more_and_is_one_operation(
     assert ran == ["t", "addmm", "compiled_function", "sum"]
     assert rec.explain(loss).level == "none"
     assert all(status in {"reached", "zero"} for status in rec.explain(loss).statuses.values())
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+def test_source_lines_alone_compile_nothing_anew(way: Callable[..., Any], fullgraph: bool, counting: Any) -> None:
+    head, x = Head(), torch.rand(3, 2)
+    run = way(head, counting, fullgraph=fullgraph)
+    run(x)
+    for _ in range(3):
+        with gradir.record(head, sources=True) as rec:
+            hidden = x * 2
+            found = run(hidden)
+            loss = found.sum()
+        graph = rec.capture(loss)
+    run(x)
+    if isinstance(run, nn.Module):
+        gradir.capture(run, x, sources=True)
+    assert counting.frame_count == 1
+    made = [node for node in graph.nodes.values() if node.role == "function" and node.op != "accumulate_grad"]
+    *inside, last = [node.source for node in made]
+    assert inside
+    assert {(source.file, source.line, source.function) for source in inside} == {
+        (last.file, last.line - 1, last.function)
+    }
+    assert last.function == "test_source_lines_alone_compile_nothing_anew"
+
+
+def test_only_the_node_that_compiled_code_returned_has_the_variable(counting: Any) -> None:
+    class Kept:
+        other: torch.Tensor
+
+    kept = Kept()
+
+    @torch.compile(backend=counting)
+    def run(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        kept.other = x.cos()
+        return y
+
+    x = leaf(2)
+    with gradir.record(sources=True) as rec:
+        y = run(x)
+    names = {node.op: node.names for node in rec.capture((y, kept.other)).nodes.values()}
+    # What aot_eager compiles is one node, and has both results.
+    assert names.get("sin", ()) == names.get("cos", ()) == ()
+    with gradir.record(sources=True) as rec:
+        kept.other = run(x)
+        z = torch.compile(lambda x: x.exp(), backend=counting)(x)
+    assert [node.names for node in rec.capture(z).nodes.values() if node.op in {"exp", "compiled_function"}] == [("z",)]
+
+
+def test_recording_lines_goes_on_behind_compiled_code_that_raised(counting: Any) -> None:
+    run = torch.compile(lambda x: x @ torch.ones(5, 5), backend=counting)
+    x = leaf(2)
+    with gradir.record(sources=True) as rec:
+        with pytest.raises(RuntimeError):
+            run(x)
+        y = x.exp()
+    assert rec.capture(y).nodes["exp:1"].names == ("y",)
+    assert torch.overrides._get_current_function_mode_stack() == []
 
 
 def test_what_is_first_compiled_in_a_recording_is_compiled_for_all_that_follow(counting: Any) -> None:

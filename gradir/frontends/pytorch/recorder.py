@@ -34,6 +34,7 @@ from gradir.frontends.pytorch.reading.tensors import (
     modules_of,
 )
 from gradir.frontends.pytorch.reading.walk import walk
+from gradir.frontends.pytorch.recording.compiled import CompiledParts
 from gradir.frontends.pytorch.recording.exchanged import Exchanged
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.forward import forward_nodes
@@ -107,7 +108,7 @@ class Recorder:
             hooks.callback(module_hooks.register_module_forward_pre_hook(enter).remove)
             hooks.callback(module_hooks.register_module_forward_hook(leave, always_call=True).remove)
             if self._notes_sources:
-                hooks.enter_context(SourceMode(log))
+                hooks.enter_context(CompiledParts(hooks.enter_context(SourceMode(log))))
             if self._exchanged is not None:
                 hooks.enter_context(self._exchanged.noting(timeline))
             if self._notes_flow:

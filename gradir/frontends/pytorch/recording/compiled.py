@@ -1,4 +1,4 @@
-"""Compiled parts of a program: each call of one is one operation of a flow.
+"""Compiled parts of a program: each call of one is one operation of a flow, and has one source line.
 
 torch compiles code once more where other function modes are entered than were before, so those of a recorder are left
 while compiled code runs.
@@ -25,6 +25,7 @@ from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.operands import DATA, INPLACE, VIEW, tensors_in
+from gradir.frontends.pytorch.recording.sources import SourceMode
 
 __all__ = ["CompiledPart", "CompiledParts", "set_modes"]
 
@@ -51,10 +52,10 @@ class CompiledPart:
 
 
 class CompiledParts:
-    """While entered, notes in a flow what compiled code this thread calls, and does not keep the flow alive."""
+    """While entered, has compiled code that this thread calls noted as a whole, without keeping who notes it alive."""
 
-    def __init__(self, flow: Flow) -> None:
-        self.flow = weakref.ref(flow)
+    def __init__(self, noting: Flow | SourceMode) -> None:
+        self.noting = weakref.ref(noting)
         self.thread = threading.get_ident()
 
     def __enter__(self) -> CompiledParts:
@@ -79,25 +80,34 @@ _RECORDING: Final[list[CompiledParts]] = []
 
 
 class _Call:
-    """A running call of compiled code, made by a frame of torch's, and the flows that note it."""
+    """A running call of compiled code, made by a frame of torch's, and what notes it."""
 
-    def __init__(self, frame: FrameType, flows: Sequence[Flow]) -> None:
+    def __init__(self, frame: FrameType, noting: Sequence[Flow | SourceMode]) -> None:
         self.has_begun = False
-        self._frame, self._flows = frame, flows
+        self._frame, self._noting = frame, noting
+        self._flows = [each for each in noting if isinstance(each, Flow)]
         local = frame.f_locals
         self._function = local.get("fn")
         self._tensors = list(_apart(_taken_by(self._function, [*local["args"], *local["kwargs"].values()])))
-        self._reads = [[flow.read(tensor) for tensor in self._tensors] for flow in flows]
+        self._reads = [[flow.read(tensor) for tensor in self._tensors] for flow in self._flows]
         self._versions = list(map(_version, self._tensors))
         self._first = private.next_sequence_number()
-        for flow in flows:
-            flow.is_paused = True
+        for each in noting:
+            each.is_paused = True
         self._modes = private.function_modes()
         set_modes([mode for mode in self._modes if not type(mode).__module__.startswith(_OWN)])
 
     def end(self) -> None:
         """Note what the call gave, and go on noting operations."""
         set_modes(self._modes)
+        for each in self._noting:
+            each.is_paused = False
+            if isinstance(each, SourceMode):
+                each.note_whole(self._first, self._frame.f_locals.get("result"), self._frame.f_back or self._frame)
+        if self._flows:
+            self._end_in_flows()
+
+    def _end_in_flows(self) -> None:
         local, caller = self._frame.f_locals, self._frame.f_back
         error = None if "result" in local else sys.exc_info()[1]
         given = tensors_in(local.get("result"))
@@ -115,7 +125,6 @@ class _Call:
         kinds.extend([DATA] * len(further))
         part = CompiledPart(self._function)
         for flow, reads in zip(self._flows, self._reads, strict=True):
-            flow.is_paused = False
             if error is not None:
                 flow.note_failure(part.__name__, self._tensors, {}, self._frame, error)
                 continue
@@ -145,10 +154,10 @@ def _watch() -> None:
         # Without a callback torch runs what was compiled as it stands in the program.
         if callback is not None and frame.f_code in calls and _is_users(frame.f_locals.get("fn")):
             thread = threading.get_ident()
-            known = [parts.flow() for parts in _RECORDING if parts.thread == thread]
-            flows = [flow for flow in known if flow is not None and not flow.is_paused]
-            if flows:
-                _CALLS[frame] = _Call(frame, flows)
+            known = [parts.noting() for parts in _RECORDING if parts.thread == thread]
+            noting = [each for each in known if each is not None and not each.is_paused]
+            if noting:
+                _CALLS[frame] = _Call(frame, noting)
         return callback
 
     def note_end(callback: Any) -> Any:

@@ -258,7 +258,8 @@ class SourceMode(FunctionMode):
     def __init__(self, log: SourceLog) -> None:
         super().__init__()
         self._log = weakref.ref(log)
-        self._calling = False
+        # While a call runs that is noted as a whole.
+        self.is_paused = False
 
     def __enter__(self) -> SourceMode:
         with _LOCK:
@@ -283,20 +284,27 @@ class SourceMode(FunctionMode):
         if torch.compiler.is_compiling():
             return func(*args, **(kwargs or {}))
         start = private.next_sequence_number()
-        self._calling = True
+        self.is_paused = True
         try:
             result = func(*args, **(kwargs or {}))
         finally:
-            self._calling = False
+            self.is_paused = False
         end = private.next_sequence_number()
         if end != start and (log := self._log()) is not None:
             log.note(start, end, sys._getframe(1), whole=end == start + 1 or isinstance(result, torch.Tensor))
         return result
 
+    def note_whole(self, start: int, result: object, frame: FrameType) -> None:
+        """Note that a frame called compiled code, which made the nodes from ``start`` on and returned ``result``."""
+        end, log = private.next_sequence_number(), self._log()
+        if end != start and log is not None:
+            made = result.grad_fn if isinstance(result, torch.Tensor) else None
+            log.note(start, end, frame, whole=made is not None and private.sequence_number(made) == end - 1)
+
     def note_function(self, number: int, frame: FrameType) -> None:
         """Note that a frame applies a custom Function, whose node has this number."""
         log = self._log() if self.thread == threading.get_ident() else None
-        if log is not None and not (self._calling or torch.compiler.is_compiling()):
+        if log is not None and not (self.is_paused or torch.compiler.is_compiling()):
             log.note(number, number + 1, frame)
 
 
