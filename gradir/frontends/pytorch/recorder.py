@@ -149,8 +149,10 @@ class Recorder:
         """
         return self.live_capture(outputs, model=model, params=params).graph
 
-    def forward(self, *, model: object = None, params: Names | None = None) -> Graph:
+    def forward(self, *, model: object = None, params: Names | None = None, returned: object = None) -> Graph:
         """The graph of every operation that ran inside the recorder; ``model`` overrides the recorder's.
+
+        The tensors in what the program ``returned`` are outputs, and each that no operation took.
 
         Raises:
             CaptureError: the recorder does not note the flow.
@@ -163,7 +165,7 @@ class Recorder:
         temporary = _named_by_module(self._all_temporary().values(), paths)
         named = NamedTensors([*modules.owned, *temporary], params)
         return Graph.of(
-            forward_nodes(self._flows.values(), named, lambda frame: path_of(frame, paths)),
+            forward_nodes(self._flows.values(), named, lambda frame: path_of(frame, paths), tensors_of(returned)),
             scope_table(paths, modules.owned, self._calls),
             producer=Producer(__version__, "torch", str(torch.__version__), {"graph": "forward"}),
         )

@@ -124,7 +124,7 @@ def _forward(request: CaptureRequest) -> Graph:
     try:
         with _without_data(request):
             ran = _ran(replace(request, flow=True, sources=False), recorders)
-            graph = ran.recorder.forward(model=ran.model)
+            graph = ran.recorder.forward(model=ran.model, returned=ran.outputs)
         if not any(node.role == "function" for node in graph.nodes.values()):
             raise CaptureError("no operation ran, so there is no forward to capture")
         return graph
@@ -229,11 +229,12 @@ def explained(request: CaptureRequest) -> Explanation:
         if not isinstance(cause, RuntimeError) or not recorder.has_failed:
             raise
         found = recorder.explain(cause, model=model, params=request.params)
+        result = None
     else:
         if request.is_program:
             _expect_some(result)
         found = recorder.explain(result, model=model, params=request.params, optimizer=optimizer, values=request.values)
-    return found.located_in(recorder.forward(model=model)) if request.graph == "forward" else found
+    return found.located_in(recorder.forward(model=model, returned=result)) if request.graph == "forward" else found
 
 
 def _made_by(target: object, recorder: Recorder) -> object:

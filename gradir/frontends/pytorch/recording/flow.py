@@ -71,6 +71,8 @@ class Flow:
         self.clearings: list[Exit] = []
         self.hooks: list[tuple[Value, Written]] = []
         self.overwritten = Overwritten()
+        self.given = set[Value]()
+        """What operations that make several tensors gave to the program."""
         self.numbers: dict[Value, torch.Tensor] = {}
         """Copies of the newest lone numbers of which sums were made, so that the terms of a loss have values."""
         # While compiled code runs, which is noted as a whole.
@@ -122,6 +124,13 @@ class Flow:
         """What a step made of a tensor, or what it was when one first took it; nothing of one that none has met."""
         known = self._values.get(id(tensor))
         return None if known is None or known[0]() is not tensor else known[1]
+
+    def read_again(self, tensor: torch.Tensor) -> Read | None:
+        """What a tensor holds that was met before, it or another object for it; nothing of any other."""
+        if self.noted(tensor) is not None:
+            return self.read(tensor)
+        newest = self.newest_in(tensor)
+        return None if newest is None else Read(newest, tensor.requires_grad, tensor.requires_grad and tensor.is_leaf)
 
     def newest_in(self, tensor: torch.Tensor) -> Value | None:
         """What was last made in the memory of a tensor, which is not noted by this."""
@@ -272,6 +281,7 @@ class Flow:
         number, call, place = next_sequence_number(), self._timeline.current, self._place(frame)
         self.steps.append(Step(func, tuple(reads), tuple(kinds), (), metas, _mode(), None, number, call, place=place))
         self._note_outputs(outputs, written)
+        self.note_given(outputs)
 
     def note_exit(self, called: str, args: object, kwargs: object, frame: FrameType) -> None:
         """Note that a frame calls a function that reads the numbers of tensors."""
@@ -310,6 +320,13 @@ class Flow:
                 call = Frame(frame.f_locals["self"], call, ())
         place = self._place.raised(error.__traceback__)
         self.end = Exit("raise", (), place, len(self.steps), own_error(error), call)
+
+    def note_given(self, result: object) -> None:
+        """Note that a function returned tensors to the program."""
+        for tensor in tensors_in(result):
+            value = self.noted(tensor)
+            if value is not None and value.maker != FROM_OUTSIDE and len(self.steps[value.maker].outputs) > 1:
+                self.given.add(value)
 
     def note_variable(self, result: object, frame: FrameType) -> None:
         """Note where a frame stores the tensor that a function returned to it."""

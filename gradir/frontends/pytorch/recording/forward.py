@@ -28,14 +28,22 @@ __all__ = ["forward_nodes"]
 _ASKED_FOR: Final = frozenset({"data", "detach", "detach_"})
 """What a program calls for a detach of its own; torch makes others to save tensors."""
 
+_NUMBERS: Final = frozenset({"__complex__", "__float__", "__format__", "__int__", "item"})
+"""What a program calls to look at the numbers of a tensor, which may be its result all the same."""
 
-def forward_nodes(flows: Iterable[Flow], named: NamedTensors, scope_of: Callable[[Frame | None], str]) -> list[Node]:
+
+def forward_nodes(
+    flows: Iterable[Flow],
+    named: NamedTensors,
+    scope_of: Callable[[Frame | None], str],
+    returned: Sequence[torch.Tensor],
+) -> list[Node]:
     """A node for each operation in the order in which they ran, and for each tensor from outside before its first use.
 
-    ``scope_of`` gives the path of the module that a frame runs.
+    ``scope_of`` gives the path of the module that a frame runs, and ``returned`` are outputs, whatever takes them.
     """
     allocator, lines = IdAllocator(), ShownLines()
-    return [node for flow in flows for node in _Forward(flow, named, scope_of, allocator, lines).nodes()]
+    return [node for flow in flows for node in _Forward(flow, named, scope_of, allocator, lines).nodes(returned)]
 
 
 class _Forward:
@@ -63,12 +71,12 @@ class _Forward:
         self._metadata = MetadataReader()
         self._nodes: list[Node] = []
 
-    def nodes(self) -> list[Node]:
+    def nodes(self, returned: Sequence[torch.Tensor]) -> list[Node]:
         flow = self._flow
-        read, skipped = self._read_and_skipped()
+        ends = [read for read in map(flow.read_again, returned) if read is not None]
+        used, skipped = self._used_and_skipped(ends)
         exits = (found for found in flow.exits if not self._initial.is_of_initialising(found))
         waiting = next(exits, None)
-        ends: list[int] = []
         for index, step in enumerate(flow.steps):
             while waiting is not None and waiting.before <= index:
                 if not (waiting.before == index and _is_of(waiting, step)):
@@ -77,14 +85,14 @@ class _Forward:
             if index in skipped:
                 continue
             self._add_step(index, step)
-            if step.outputs and read.isdisjoint(flow.made_by(index)) and self._is_wanted(step):
-                ends.append(index)
+            if self._is_wanted(step):
+                ends.extend(Read(value, False, False) for value in self._given_by(index) if value not in used)
         while waiting is not None:
             self._add_exit(waiting)
             waiting = next(exits, None)
         for failure in self._failures():
             self._add_exit(failure)
-        self._add_outputs(ends)
+        self._add_outputs([*dict.fromkeys(map(self._read, ends))])
         return self._nodes
 
     def _failures(self) -> list[Exit]:
@@ -93,34 +101,45 @@ class _Forward:
         found = [end for end in (flow.failure, flow.end) if end is not None and end.before == len(flow.steps)]
         return [] if flow.steps and flow.steps[-1].failed else found[:1]
 
-    def _read_and_skipped(self) -> tuple[set[Value], set[int]]:
-        """The values that something takes, and the steps that are no part of the forward."""
+    def _given_by(self, index: int) -> list[Value]:
+        """The values that a step made for the program, which still are there; others are for its backward alone."""
+        made = self._flow.made_by(index)
+        given = [value for value in made if value in self._flow.given] or made[:1]
+        return [value for value in given if not (self._initial.is_overwritten(value) and self._is_made(value))]
+
+    def _used_and_skipped(self, ends: Iterable[Read]) -> tuple[set[Value], set[int]]:
+        """The values that something takes for what it makes, and the steps that are no part of the forward."""
         flow = self._flow
-        read, taken = {entry.value for failure in self._failures() for entry in failure.reads}, set[Value]()
+        used, taken = {entry.value for failure in self._failures() for entry in failure.reads}, set[Value]()
+        # What is an output may be so beside these.
+        shown = {value for entry in ends for value in self._held_by(entry)}
         for found in flow.exits:
             reads = [entry.value for entry in found.reads]
-            (taken if self._initial.is_of_initialising(found) else read).update(reads, map(self._made_as, reads))
+            into = shown if found.called in _NUMBERS else used
+            (taken if self._initial.is_of_initialising(found) else into).update(reads, map(self._made_as, reads))
         # A module that is moved or cast makes new memory of its parameters.
         taken.update(entry.value for found in flow.exchanges for entry in found.reads)
         # A parameter is of the forward where something takes it, and not where it is made.
-        read.update(other.shared for other in flow.outside if other.shared is not None and other.role != "parameter")
+        used.update(other.shared for other in flow.outside if other.shared is not None and other.role != "parameter")
         skipped: set[int] = set()
         for index in range(len(flow.steps) - 1, -1, -1):
-            step = flow.steps[index]
-            if read.isdisjoint(flow.made_by(index)) and not step.failed:
+            step, made = flow.steps[index], flow.made_by(index)
+            if used.isdisjoint(made) and shown.isdisjoint(made) and not step.failed:
                 is_initial = self._initial.initialises(index) or (
-                    index in self._initial.steps
-                    and (not taken.isdisjoint(flow.made_by(index)) or self._asks(index, step))
+                    index in self._initial.steps and (not taken.isdisjoint(made) or self._asks(index, step))
                 )
                 if is_initial or _is_for_saving(step) or _gives_nothing(step) or self._is_bookkeeping(step):
                     skipped.add(index)
                     if is_initial:
                         taken.update(self._made_as(entry.value) for entry in step.inputs)
                     continue
-            for entry in step.inputs:
-                if self._initial.begins(entry.value) is None:
-                    read.update((entry.value, self._made_as(entry.value)))
-        return read, skipped
+            into = shown if step.called in _NUMBERS else used
+            into.update(value for entry in step.inputs for value in self._held_by(entry))
+        return used, skipped
+
+    def _held_by(self, read: Read) -> tuple[Value, ...]:
+        """What a tensor holds, unless it begins with that."""
+        return () if self._initial.begins(read.value) is not None else (read.value, self._made_as(read.value))
 
     def _made_as(self, value: Value) -> Value:
         """What a step made, also of a tensor that is another object for it."""
@@ -144,7 +163,11 @@ class _Forward:
 
     def _is_wanted(self, step: Step) -> bool:
         """Whether what nothing takes may be what all this was made for: no update of a parameter or from outside."""
-        return bool(step.inputs) and all(self._is_made(read.value) for read in step.of_kind("inplace"))
+        return (
+            bool(step.inputs)
+            and step.called not in _NUMBERS
+            and all(self._is_made(read.value) for read in step.of_kind("inplace"))
+        )
 
     def _is_made(self, value: Value) -> bool:
         """Whether the memory that a value is in was made by an operation, for no parameter or buffer."""
@@ -250,11 +273,11 @@ class _Forward:
         self._nodes.append(Node(node_id, role, scope=scope, names=names, inputs=inputs, outputs=(meta,), kinds=kinds))
         return node_id
 
-    def _add_outputs(self, ends: Sequence[int]) -> None:
-        for place, index in enumerate(ends):
+    def _add_outputs(self, ends: Sequence[Ref]) -> None:
+        made = {node.id: node.outputs for node in self._nodes}
+        for place, ref in enumerate(ends):
             node_id = self._allocator.output(str(place) if len(ends) > 1 else "")
-            outputs = self._flow.steps[index].outputs[:1]
-            self._nodes.append(Node(node_id, "output", inputs=(Ref(self._ids[index], 0),), outputs=outputs))
+            self._nodes.append(Node(node_id, "output", inputs=(ref,), outputs=(made[ref.id][ref.output_nr],)))
 
 
 def _failed(error: str) -> dict[str, str]:

@@ -32,12 +32,14 @@ class Initial:
     def __init__(self, flow: Flow, owned: Iterable[torch.Tensor]) -> None:
         self._flow = flow
         self._memory: dict[Value, Value] = {}
+        self._written_at: dict[Value, int] = {}
         numbers = (step.inputs for step in flow.steps if step.func is MADE_OF_NUMBERS)
         self._numbers = {read.value for reads in numbers for read in reads}
         for index, step in enumerate(flow.steps):
             lent = step.lenders()
             if lent:
                 self._memory.update(dict.fromkeys(flow.made_by(index), self._root(lent[0])))
+            self._written_at.update((self._root(read.value), index) for read in step.of_kind(INPLACE))
         self._made = self._all_made(owned)
         self._carrying = {read.value for step in flow.steps for read in step.inputs if read.carries}
         self._read = {read.value for step in flow.steps for read in step.inputs}
@@ -65,6 +67,10 @@ class Initial:
     def is_of_made(self, value: Value) -> bool:
         """Whether a value is in the memory of such a tensor."""
         return self._root(value) in self._made
+
+    def is_overwritten(self, value: Value) -> bool:
+        """Whether a later step writes to the memory of a value."""
+        return self._written_at.get(self._root(value), value.maker) > value.maker
 
     def initialises(self, index: int) -> bool:
         """Whether a step makes or writes to the memory of such a tensor before that is used."""

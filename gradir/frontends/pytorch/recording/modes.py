@@ -69,6 +69,7 @@ class _Calls(FunctionMode):
             raise
         finally:
             self.called = before
+        flow.note_given(result)
         if isinstance(result, torch.Tensor):
             flow.note_variable(result, frame)
         return result
