@@ -7,7 +7,7 @@ import atexit
 import gc
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gradir.cli.parser import add_traceback
 from gradir.cli.program_output import OwnOutput, program_output
@@ -84,7 +84,7 @@ def request_of(options: argparse.Namespace, *uses: str) -> CaptureRequest:
 
     values = {name: getattr(options, name) for name, each in declared(*uses).items() if each.flag is not None}
     # What is given several times is a list to argparse.
-    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    plain: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     request = CaptureRequest(is_program=True, **plain)
     # Before the program runs, which may take long.
     expect_possible(request, verify=getattr(options, "verify", False))

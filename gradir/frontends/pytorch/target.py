@@ -125,7 +125,7 @@ def _forward(request: CaptureRequest) -> Graph:
         with _without_data(request):
             ran = _ran(replace(request, flow=True, sources=False), recorders)
             graph = ran.recorder.forward(model=ran.model, returned=ran.outputs)
-        if not any(node.role == "function" for node in graph.nodes.values()):
+        if not graph.nodes:
             raise CaptureError("no operation ran, so there is no forward to capture")
         return graph
     except SpecError as error:
