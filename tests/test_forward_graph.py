@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 
 from forward_graphs import forward  # noqa: E402
 from tensors import leaf, since  # noqa: E402
-from wiring import wired  # noqa: E402
+from wiring import tensor_roles, wired  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
@@ -265,6 +265,25 @@ def test_a_functional_call_takes_what_it_is_given() -> None:
     )
     assert "t:1(~zeros:1)" in wired(graph)
     assert "weight" not in graph.nodes
+
+
+def test_what_a_functional_call_is_given_is_a_leaf_and_no_buffer() -> None:
+    model, x = nn.Sequential(nn.Linear(2, 1), nn.BatchNorm1d(1, affine=False)), torch.ones(3, 2)
+    given = {name: tensor.detach().clone().requires_grad_() for name, tensor in model.named_parameters()}
+    with gradir.record(model, flow=True) as rec:
+        loss = torch.func.functional_call(model, given, (x,)).sum()
+    buffers = {"1.running_mean": "buffer", "1.running_var": "buffer"}
+    roles = {"0.weight": "leaf", "0.bias": "leaf", **buffers}
+    assert tensor_roles(rec.capture(loss)) == roles
+    assert tensor_roles(rec.forward()) == {"input:1": "input", **roles}
+
+
+@pytest.mark.parametrize(("requires_grad", "role"), [(True, "leaf"), (False, "input")])
+def test_a_name_makes_no_buffer(requires_grad: bool, role: str) -> None:
+    x = torch.ones(2, requires_grad=requires_grad)
+    with gradir.record(flow=True) as rec:
+        x.exp()
+    assert tensor_roles(rec.forward(params={"mine": x})) == {"mine": role}
 
 
 def test_an_operation_that_raises_is_the_last_and_marked() -> None:

@@ -163,7 +163,7 @@ class Recorder:
         modules = with_strays(modules, strays_among(list(self._outermost), modules.paths))
         paths = modules.paths
         temporary = _named_by_module(self._all_temporary().values(), paths)
-        named = NamedTensors([*modules.owned, *temporary], params)
+        named = NamedTensors(modules.owned, params, temporary)
         return Graph.of(
             forward_nodes(self._flows.values(), named, lambda frame: path_of(frame, paths), tensors_of(returned)),
             scope_table(paths, modules.owned, self._calls),

@@ -186,8 +186,10 @@ class NamedTensors:
     The module's names come first, then the names in ``params``, then the tensor's own.
     """
 
-    def __init__(self, owned: list[Owned], params: Names | None) -> None:
-        self._owned = {id(entry[0]): entry for entry in owned}
+    def __init__(self, owned: Sequence[Owned], params: Names | None, temporary: Iterable[Owned] = ()) -> None:
+        """``temporary`` are those that modules had only while they ran."""
+        self._held = {id(entry[0]) for entry in owned}
+        self._owned = {id(entry[0]): entry for entry in (*owned, *temporary)}
         self._given: dict[int, list[str]] = {}
         self.intermediates: list[tuple[torch.Tensor, str]] = []
         for name, tensor in named_tensors(params):
@@ -196,8 +198,12 @@ class NamedTensors:
                 self.intermediates.append((tensor, name))
 
     def owned(self) -> Iterable[Owned]:
-        """The tensors that modules hold."""
+        """The tensors that modules hold, or had while they ran."""
         return self._owned.values()
+
+    def is_held(self, tensor: torch.Tensor) -> bool:
+        """Whether a module holds a tensor as a parameter or buffer."""
+        return id(tensor) in self._held
 
     def of(self, tensor: torch.Tensor) -> Owned:
         """The tensor with every name, the one to show first, and the module that holds it, empty if none does."""

@@ -266,7 +266,7 @@ class _Forward:
             module, name = owner
             scope = self._scope_of(Frame(module, None, ()))
             names = (plain_text(f"{scope}.{name}" if scope else name),)
-        if role != "parameter" and (names or scope):
+        if role != "parameter" and tensor is not None and self._named.is_held(tensor):
             role = "parameter" if is_registered else "buffer"
         node_id = self._allocator.tensor(names[0]) if names else self._allocator.function("", role)
         inputs, kinds = ((self._ref(shared),), ("view",)) if shared is not None else ((), ())
