@@ -482,11 +482,11 @@ def diff_text(diff: Diff, renderer: str, **options: object) -> str:
     return registry.rendered(renderer, Comparison.behind(diff), options)
 
 
-def explanation_text(explanation: Explanation, format: str) -> str:
+def explanation_text(explanation: Explanation, format: str, **options: Any) -> str:
     """An explanation in a format, see `gradir.Explanation.to`."""
     from gradir.explanations.forms import written
 
-    return written(explanation, format)
+    return written(explanation, format, **options)
 
 
 def patch(graph: Graph, diff: Diff) -> Graph:

@@ -87,14 +87,13 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_lost_parameter_is_told_with_its_line_and_status_one(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "net.py:loss"]) == 1
     out, err = capfd.readouterr()
-    assert out.splitlines()[:5] == [
-        "2 of 6 parameters reached, 2 unused, 2 cut",
+    assert out.splitlines()[:4] == [
+        "4 of 6 parameters get no gradient, 2 of them because detach() cuts all of stem (net.py:12 in Net.forward).",
         "",
-        "x detach at net.py:12 in Net.forward",
-        "  detach() cuts stem.weight, stem.bias",
-        "  -> take detach() out of this line if stem.weight, stem.bias should learn from what is computed with its "
-        "result",
+        "error[detach]: detach() cuts all of stem",
+        "  --> net.py:12 in Net.forward",
     ]
+    assert "  help: take detach() out of this line if all of stem should learn" in out
     assert "the program prints" in err
 
 
@@ -109,9 +108,9 @@ def test_a_module_is_run_on_inputs(capfd: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.usefixtures("program")
 def test_what_the_returned_optimizer_lacks_may_go_without_a_gradient(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "net.py:target"]) == 1
-    assert "x no_grad" in capfd.readouterr().out
+    assert "error[no_grad]: " in capfd.readouterr().out
     assert main(["explain", "net.py:target_beside"]) == 0
-    assert "i no_grad" in capfd.readouterr().out
+    assert "info[no_grad]: " in capfd.readouterr().out
     assert main(["capture", "net.py:target", "-o", "pair.gir"]) == main(["capture", "net.py:target_beside"]) == 0
     assert gradir.loads(capfd.readouterr().out.encode()) == gradir.load("pair.gir")
 
@@ -121,7 +120,11 @@ def test_what_is_allowed_has_status_zero(capfd: pytest.CaptureFixture[str]) -> N
     assert main(["explain", "net.py:loss", "--allow", "stem.*"]) == 0
     assert main(["explain", "net.py:loss", "--allow", "detach"]) == 0
     assert main(["explain", "net.py:loss", "--allow", "head.*", "--allow", "exit"]) == 1
-    assert ". detach at net.py:12" in capfd.readouterr().out
+    out = capfd.readouterr().out
+    assert "note (detach 1): --all shows it" in out
+    assert "note[detach]" not in out
+    assert main(["explain", "net.py:loss", "--allow", "detach", "--all"]) == 0
+    assert "note[detach]: detach() cuts all of stem\n  --> net.py:12" in capfd.readouterr().out
 
 
 def test_it_is_written_where_the_command_was_given(
@@ -161,10 +164,10 @@ def test_a_file_that_cannot_be_written_is_called_as_it_was_given(
 @pytest.mark.usefixtures("program")
 def test_a_loss_without_a_graph_and_an_operation_that_raises(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "net.py:lost"]) == 1
-    assert "x no_grad at net.py:31 in lost" in capfd.readouterr().out
+    assert "\n  --> net.py:31 in lost\n" in capfd.readouterr().out
     assert main(["explain", "net.py:fails"]) == 1
     out = capfd.readouterr().out
-    assert "x raised at net.py:35 in fails" in out
+    assert "\n  --> net.py:35 in fails\n" in out
     assert "mat1 and mat2 shapes cannot be multiplied (2x5 and 3x3)" in out
 
 
@@ -239,7 +242,13 @@ def test_a_file_with_cuts_tells_their_places(capfd: pytest.CaptureFixture[str], 
     gradir.save(stored(Cut("unreached", ("b",)), Cut("unreached", ("c",)), cut), path)
     assert main(["explain", str(path)]) == 1
     out = capfd.readouterr().out
-    assert out.splitlines()[:3] == ["1 of 3 parameters reached, 1 unused, 1 cut", "", "x detach at net.py:12 in f"]
+    assert out.splitlines()[:4] == [
+        "2 of 3 parameters get no gradient, 1 of them because detach() cuts b, w (net.py:12 in f). "
+        "Values were not examined: a file has none; explain the program.",
+        "",
+        "error[detach]: detach() cuts b, w",
+        "  --> net.py:12 in f",
+    ]
     assert main(["explain", str(path), "--allow", "detach"]) == 0
 
 
@@ -260,7 +269,7 @@ def test_files_are_explained_without_torch(tmp_path: Path, clean_environment: di
     done = subprocess.run(
         [sys.executable, "-c", code], env=clean_environment, capture_output=True, text=True, check=True
     )
-    assert done.stdout.startswith("1 of 2 parameters reached, 1 unreached\n")
+    assert done.stdout.startswith("1 of 2 parameters is in the graph; 1 gets no gradient, which may be meant: ")
 
 
 def test_the_graph_of_a_forward_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

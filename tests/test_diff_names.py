@@ -16,7 +16,7 @@ from samples import HOSTILE_LABELS
 from gradir.diffs.changes import Change, FieldChange
 from gradir.diffs.compare import compare
 from gradir.ir import Graph, Ref
-from gradir.review.name_ranges import ranges
+from gradir.ir.name_ranges import ranges
 from gradir.review.relative_changes import RelativeName, made_relative, relative_name
 
 components = st.sampled_from(

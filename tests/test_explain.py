@@ -66,20 +66,34 @@ def test_explaining_leaves_no_trace(program: Program) -> None:
     assert len(_get_current_function_mode_stack()) == modes
 
 
-def test_values_are_looked_at_only_where_asked() -> None:
-    assert told_of(zero, values=False).statuses == {"a": "reached", "c": "reached"}
-    assert told_of(inplace, values=False).causes == ()
+def test_values_are_looked_at_only_where_asked_and_the_verdict_says_so() -> None:
+    found = told_of(zero, values=False)
+    assert found.statuses == {"a": "reached", "c": "reached"}
+    assert (found.examined.values, found.examined.reason) == ("none", "values=False")
+    assert found.verdict.startswith("All 2 parameters are in the graph. Values were not examined: values=False;")
+    assert "examined" not in told_of(zero).verdict
+
+
+def test_a_backward_that_raises_is_told_without_running_it() -> None:
+    found = told_of(inplace, values=False)
+    assert set(found.statuses.values()) == {"error"}
+    assert found.causes == told_of(inplace).causes
 
 
 def test_the_text_says_where_and_what_to_do() -> None:
     line = marked(detach)
-    assert str(told_of(detach)).splitlines() == [
-        "1 of 2 parameters reached, 1 cut",
+    place = f"tests/support/explained_programs.py:{line} in detach"
+    *texts, below, advice = str(told_of(detach)).splitlines()
+    assert texts == [
+        f"1 of 2 parameters gets no gradient: detach() cuts a ({place}).",
         "",
-        f"x detach at tests/support/explained_programs.py:{line} in detach",
-        "  detach() cuts a",
-        "  -> take detach() out of this line if a should learn from what is computed with its result",
+        "error[detach]: detach() cuts a",
+        f"  --> {place}",
+        f"{line} |     loss = (d.detach().relu() + c).sum()  # HERE",
     ]
+    # Python 3.10 does not know columns.
+    assert below.strip(" |^") == ""
+    assert advice == "  help: take detach() out of this line if a should learn from what is computed with its result"
 
 
 def test_json_is_what_the_schema_says() -> None:

@@ -232,7 +232,7 @@ def test_terms_have_their_values_where_these_are_asked_for(told: tuple[gradir.Re
     assert values == pytest.approx({"fit": fit, "penalty": penalty, "sum": head}, rel=1e-4)
     assert float(loss) == pytest.approx(fit + 0.5 * penalty - head, rel=1e-4)
     assert [len(term.names) for term in found.terms] == [4, 0, 1]
-    line = next(line for line in found.to("text").splitlines() if "penalty" in line)
+    line = next(line for line in found.to("text").splitlines() if line.startswith("  penalty at "))
     assert line.startswith("  penalty at tests/test_explain_values.py:")
     assert line.endswith(f": reaches nothing, value {penalty:.6g}")
     assert f"`: reaches nothing, value {penalty:.6g}\n" in found.to("markdown")

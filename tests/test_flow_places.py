@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 torch = pytest.importorskip("torch")
 
@@ -308,7 +309,7 @@ def test_the_file_explains_what_the_program_does(program: Callable[[Net, Tensor]
         loss = model(torch.randn(4, 4)).sum()
     found, stored = recorder.explain(loss, values=False), explained(loads(dumps(recorder.capture(loss))))
     assert stored.statuses == found.statuses
-    assert {*stored.causes} == {*found.causes}
+    assert {*stored.causes} == {replace(cause, excerpt=None) for cause in found.causes}
     assert stored.level == found.level
 
 

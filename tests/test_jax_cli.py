@@ -101,8 +101,8 @@ def test_explain_ends_in_the_line_that_cuts(capsys: pytest.CaptureFixture[str]) 
         for number, words in enumerate((ROOT / "examples/jax_mlp.py").read_text().splitlines(), 1)
         if "stop_gradient(" in words
     )
-    assert "4 of 8 parameters reached" in text
-    assert f"stop_gradient at examples/jax_mlp.py:{line} in distillation" in text
+    assert "4 of 8 parameters get no gradient: stop_gradient cuts all of teacher" in text
+    assert f"  --> examples/jax_mlp.py:{line} in distillation" in text
 
 
 def test_every_form_of_export_and_a_summary_come_straight_from_a_program(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
 from typing import TYPE_CHECKING, Any, Final
 
 from gradir.cli.plugin_options import add_option, given_options
-from gradir.cli.report import is_terminal, report
+from gradir.cli.report import add_colour, columns, report, wants_colour
 from gradir.errors import GradirError
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def add_options(parser: Parser) -> None:
     form = output.add_argument("--format", metavar="NAME", default=TEXT)
     add_option(output, "renderer")
     output.add_argument("--full", action="store_true", help="text form: list every change by itself")
-    output.add_argument("--color", choices=["auto", "always", "never"], default="auto", help="colour of the text form")
+    add_colour(output)
     ignored = group.add_argument("--ignore", metavar="FIELDS", action="append", default=[])
     group.add_argument("--normalize", action="store_true", help="ignore what another release of the framework changes")
     group.add_argument("--vocabulary", action="store_true", help="compare a model with its port to another framework")
@@ -152,7 +151,7 @@ def _values(options: argparse.Namespace) -> dict[str, Any]:
     """The options of the renderer; those with a word of their own are the text form's."""
     values = given_options(options)
     if options.format == TEXT:
-        return {"full": options.full, "color": _wants_colour(options), "width": _columns(options), **values}
+        return {"full": options.full, "color": wants_colour(options), "width": columns(options), **values}
     return {"legend": True, **values} if options.format != _renderer(options.format) else values
 
 
@@ -168,22 +167,3 @@ def _tell_names(form: argparse.Action, ignored: argparse.Action, failing: argpar
     ignored.help = f"fields to ignore, e.g. source,attrs.eps,saved; also {', '.join(WHOLE)}"
     metrics = ", ".join(METRICS)
     failing.help = f"exit with 1 only if one changes, or grows by more, e.g. params,nodes>5%%: {metrics}"
-
-
-def _columns(options: argparse.Namespace) -> int | None:
-    if not _is_terminal(options):
-        return None
-    import shutil
-
-    return shutil.get_terminal_size().columns
-
-
-def _is_terminal(options: argparse.Namespace) -> bool:
-    return options.output == "-" and is_terminal()
-
-
-def _wants_colour(options: argparse.Namespace) -> bool:
-    if options.color != "auto":
-        return bool(options.color == "always")
-    # https://no-color.org
-    return _is_terminal(options) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from gradir.cli.parser import add_output
 from gradir.cli.programs import add_request_options, request_of, running_program
+from gradir.cli.report import add_colour, columns, wants_colour
 from gradir.cli.sources import GRAPH_HELP, load, refuse_program_options, source_of
 from gradir.cli.suffixes import check_no_source
 from gradir.errors import CaptureError, GraphError, SpecError
@@ -64,6 +65,8 @@ def add_options(parser: Parser) -> None:
     add_output(parser)
     output = parser.group("output")
     output.add_argument("--format", choices=_FORMATS, default="text", help="format of the output (default: text)")
+    output.add_argument("--all", action="store_true", help="write out the notes too")
+    add_colour(output)
     output.add_argument("--overlay", metavar="FILE", help="also write gradients for 'gradir export --overlay'")
     output.add_argument(
         "--graph", choices=("autograd", "forward"), help="graph that the overlay is for (default: autograd)"
@@ -73,6 +76,7 @@ def add_options(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run or load, explain, print."""
     from gradir import files
+    from gradir.explanations.forms import written
     from gradir.project import project
 
     if options.graph and options.overlay is None:
@@ -88,7 +92,8 @@ def run(options: argparse.Namespace) -> int:
     found = found.allowing(own.allow, own.where).allowing(options.allow, "--allow")
     if overlay is not None:
         files.write_bytes(overlay, _overlay(found, graph, options.spec).to_json().encode())
-    files.write_bytes(path, found.to(options.format).encode("utf-8", "backslashreplace"))
+    shown = written(found, options.format, all=options.all, width=columns(options), color=wants_colour(options))
+    files.write_bytes(path, shown.encode("utf-8", "backslashreplace"))
     return int(found.level == "error")
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
+import os
+import shutil
 import sys
-from typing import Final
+from typing import Any, Final
 
-__all__ = ["COMPLETING", "TROUBLE", "is_terminal", "one_line", "report"]
+__all__ = ["COMPLETING", "TROUBLE", "add_colour", "columns", "is_terminal", "one_line", "report", "wants_colour"]
 
 TROUBLE: Final = 2
 """The exit status where something is wrong."""
@@ -17,6 +20,25 @@ COMPLETING: Final = "_ARGCOMPLETE"
 def is_terminal() -> bool:
     """Whether somebody reads standard output as it is written."""
     return sys.stdout is not None and sys.stdout.isatty()
+
+
+def add_colour(group: Any) -> None:
+    """Add the option that `wants_colour` reads."""
+    group.add_argument("--color", choices=["auto", "always", "never"], default="auto", help="colour of the text form")
+
+
+def wants_colour(options: argparse.Namespace) -> bool:
+    """Return whether a text is to have colours: where asked for, and by itself on a terminal."""
+    if options.color != "auto":
+        return bool(options.color == "always")
+    # https://no-color.org
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return options.output == "-" and is_terminal() and not is_plain
+
+
+def columns(options: argparse.Namespace) -> int | None:
+    """Return how many columns the terminal has that shows the output; nothing where none does."""
+    return shutil.get_terminal_size().columns if options.output == "-" and is_terminal() else None
 
 
 def report(message: str) -> None:

@@ -5,29 +5,45 @@ The JSON is what schemas/gir-explanation-1.0.schema.json describes.
 
 from __future__ import annotations
 
+import textwrap
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from gradir.errors import ExportError
-from gradir.explanations.model import STATUSES, Allowed, Cause, Explanation, Level, Record, Term
+from gradir.explanations.model import STATUSES, Allowed, Cause, Examined, Excerpt, Explanation, Level, Record, Term
+from gradir.explanations.verdict import place_text, subject, verdict_of
 from gradir.ir import Source
 from gradir.ir.jsontext import printable_json
 from gradir.ir.text import counted, printable
 from gradir.markdown import code_span
-from gradir.vocabulary.causes import worded
+from gradir.vocabulary.causes import printable_short, worded
 
-__all__ = ["FORMS", "Document", "json", "markdown", "text", "written"]
+__all__ = ["FORMS", "Document", "Layout", "json", "markdown", "text", "written"]
 
-_SIGNS: Final = {"error": "x", "info": "i", "note": "."}
+_LEVELS: Final = ("error", "info", "note")
 _MOST_TERMS: Final = 12
-_MOST_ROWS: Final = 40
 _MOST_CAUSES: Final = 30
 _MOST_ALLOWED: Final = 20
+_LONGEST_LINE: Final = 100
+_LEAST_LINE: Final = 40
 """Of more, a text names the first, or the gravest, and says how many are left; the JSON has all."""
+
+
+class Palette(NamedTuple):
+    """What to write before the signs of each kind; ``reset`` follows. Colour is never the only sign."""
+
+    error: str = ""
+    quiet: str = ""
+    reset: str = ""
+
+
+NO_COLOUR: Final = Palette()
+ANSI: Final = Palette("\x1b[1;31m", "\x1b[1;34m", "\x1b[0m")
 
 
 class Told(Record, frozen=True, omit_defaults=False):
@@ -41,39 +57,49 @@ class Told(Record, frozen=True, omit_defaults=False):
     names: tuple[str, ...]
     source: Source | None
     via: Source | None
+    excerpt: Excerpt | None = None
 
 
 class Document(Record, frozen=True, omit_defaults=False):
     """Which parameters get a gradient, and why the others get none.
 
-    ``statuses`` has a word for every parameter and tensor by name, ``level`` is the highest level of a cause,
-    ``terms`` are the summands of what was captured, ``gradients`` has by name the norm of what arrives, or ``none``,
-    ``zero`` or ``nonfinite``, where values were asked for, and ``allowed`` is what was said to be meant, and where.
+    ``verdict`` is the answer in one line, ``statuses`` has a word for every parameter and tensor by name, ``level`` is
+    the highest level of a cause, ``terms`` are the summands of the loss, ``gradients`` has by name the norm of the
+    gradient, or ``none``, ``zero`` or ``nonfinite``, as far as values were ``examined``, and ``allowed`` is what was
+    said to be meant, and where.
     """
 
     format: Literal["gir-explanation"]
     version: Annotated[str, msgspec.Meta(pattern=r"^1\.(0|[1-9][0-9]*)$")]
+    verdict: str
     level: Level
     statuses: Mapping[str, str]
     causes: tuple[Told, ...]
     terms: tuple[Term, ...]
     gradients: Mapping[str, float | str]
+    examined: Examined
     allowed: tuple[Allowed, ...] = ()
 
 
-def text(explanation: Explanation) -> str:
-    """The counts, then each cause with its line and what to do."""
-    lines = [_summary(explanation)]
-    causes, others = _gravest(explanation)
+class Layout(NamedTuple):
+    """How a text is laid out: with ``all`` notes are written out, and lines are wrapped to ``width`` columns."""
+
+    all: bool = False
+    width: int | None = None
+    palette: Palette = NO_COLOUR
+
+
+def text(explanation: Explanation, layout: Layout = Layout()) -> str:  # noqa: B008
+    """Return the verdict, then each cause with its line and what to do, the gravest first."""
+    lines = _wrapped(explanation.verdict, layout)
+    causes, others = _gravest(explanation, layout)
     for cause in causes:
-        lines += ["", f"{_SIGNS.get(cause.level, '-')} {printable(cause.kind)}{_at(cause)}", f"  {cause.text}"]
-        if cause.advice:
-            lines.append(f"  -> {cause.advice}")
-    if others:
-        lines += ["", others]
+        lines += ["", *_cause(explanation, cause, layout)]
+    for other in others:
+        lines += ["", other]
     if len(explanation.terms) > 1:
         listed = (f"  {_term(explanation, term)}" for term in explanation.terms[:_MOST_TERMS])
-        lines += ["", "terms of what was captured:", *listed]
+        lines += ["", "terms of the loss:", *listed]
         if len(explanation.terms) > _MOST_TERMS:
             lines.append(f"  and {len(explanation.terms) - _MOST_TERMS:,} more")
     if explanation.allowed:
@@ -81,9 +107,57 @@ def text(explanation: Explanation) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
+def _cause(explanation: Explanation, cause: Cause, layout: Layout) -> Iterator[str]:
+    """Return the lines of one cause, laid out as a compiler does."""
+    palette = layout.palette
+    colour = palette.error if cause.level == "error" else palette.quiet
+    words = worded(cause.kind, cause.op, cause.names, named=_named(explanation, cause, printable_short))
+    detail = f": {printable(cause.detail)}" if cause.detail else ""
+    head, *rest = _wrapped(f"{cause.level}[{printable(cause.kind)}]: {words.text}{detail}", layout)
+    label, colon, sentence = head.partition(": ")
+    yield f"{colour}{label}{palette.reset}{colon}{sentence}"
+    yield from rest
+    if cause.source is not None:
+        via = "" if cause.via is None else f" via {place_text(cause.via)}"
+        yield f"  {palette.quiet}-->{palette.reset} {place_text(cause.source)}{via}"
+        yield from _excerpt(cause.source.line, cause.excerpt, colour, layout)
+    if words.advice:
+        yield from _wrapped(f"  help: {words.advice}", layout, "        ")
+
+
+def _excerpt(line: int, excerpt: Excerpt | None, colour: str, layout: Layout) -> Iterator[str]:
+    """Return a line of the program with carets below the operation."""
+    if excerpt is None or not excerpt.text.isprintable():
+        return
+    palette, number = layout.palette, str(line)
+    first = len(excerpt.text) - len(excerpt.text.lstrip())
+    shown = excerpt.text.strip()
+    start, end = max(excerpt.start - first, 0), min(excerpt.end - first, len(shown))
+    room = _LONGEST_LINE if layout.width is None else max(layout.width - len(number) - 5, _LEAST_LINE)
+    # What does not fit is left out at the beginning, where the operation would be cut off.
+    left = max(0, min(end, start + room) - room) if len(shown) > room else 0
+    shown, start, end = shown[left : left + room], start - left, min(end - left, room)
+    yield f"{palette.quiet}{number} |{palette.reset}     {shown}"
+    if start < end:
+        blanks = "".join(" " * _columns_of(char) for char in shown[:start])
+        carets = "^" * sum(map(_columns_of, shown[start:end]))
+        yield f"{palette.quiet}{' ' * len(number)} |{palette.reset}     {blanks}{colour}{carets}{palette.reset}"
+
+
+def _wrapped(line: str, layout: Layout, further: str = "    ") -> list[str]:
+    if layout.width is None or len(line) <= layout.width:
+        return [line]
+    width = max(layout.width, _LEAST_LINE)
+    return textwrap.wrap(line, width, subsequent_indent=further, break_long_words=False, break_on_hyphens=False)
+
+
+def _named(explanation: Explanation, cause: Cause, shown: Callable[[str], str]) -> str:
+    return subject(explanation, cause.names, shown) if cause.names else ""
+
+
 def _term(explanation: Explanation, term: Term, shown: Callable[[str], str] = printable) -> str:
     number = "" if term.value is None else f", value {_number(term.value)}"
-    where = "" if term.source is None else f" at {shown(_line(term.source))}"
+    where = "" if term.source is None else f" at {shown(place_text(term.source))}"
     count = len(explanation.joined(term.names))
     reached = counted(count, "parameter") if count else "nothing"
     return f"{shown(term.variable or term.op or '?')}{where}: reaches {reached}{number}"
@@ -93,14 +167,26 @@ def _number(value: float | str) -> str:
     return value if isinstance(value, str) else f"{value:.6g}"
 
 
-def _gravest(explanation: Explanation) -> tuple[Sequence[Cause], str]:
-    """The causes to tell, and how many others there are; in the order of the program where all are told."""
-    causes = _causes(explanation)
-    if len(causes) <= _MOST_CAUSES:
-        return causes, ""
-    levels = [*_SIGNS]
-    gravest = sorted(causes, key=lambda cause: levels.index(cause.level) if cause.level in levels else len(levels))
-    return gravest[:_MOST_CAUSES], f"and {len(causes) - _MOST_CAUSES:,} more causes: --format json has them all"
+def _gravest(
+    explanation: Explanation, layout: Layout, shown: Callable[[str], str] = printable
+) -> tuple[Sequence[Cause], list[str]]:
+    """Return the causes to write out, the gravest first, and lines that count the others."""
+    levels = [level for level in _LEVELS if layout.all or level != "note"]
+    # A level of a later version is no note.
+    causes = sorted(
+        (cause for cause in explanation.causes if cause.level in levels or cause.level not in _LEVELS),
+        key=lambda cause: _LEVELS.index(cause.level) if cause.level in _LEVELS else 0,
+    )
+    others = []
+    if len(causes) > _MOST_CAUSES:
+        others.append(f"and {len(causes) - _MOST_CAUSES:,} more causes: --format json has them all")
+    notes = Counter(cause.kind for cause in explanation.causes if cause.level == "note")
+    if notes and not layout.all:
+        kinds = ", ".join(f"{shown(kind)} {count:,}" for kind, count in [*notes.items()][:_MOST_TERMS])
+        others.append(
+            f"{counted(notes.total(), 'note')} ({kinds}): --all shows {'it' if notes.total() == 1 else 'them'}"
+        )
+    return causes[:_MOST_CAUSES], others
 
 
 def _allowed(explanation: Explanation, shown: Callable[[str], str]) -> Iterator[str]:
@@ -113,57 +199,59 @@ def _allowed(explanation: Explanation, shown: Callable[[str], str]) -> Iterator[
         yield f"and {len(explanation.allowed) - _MOST_ALLOWED:,} more"
 
 
-def markdown(explanation: Explanation) -> str:
-    """The counts, a table of what does not simply get its gradient, and a list of the causes."""
-    return "".join(f"{line}\n" for line in _markdown(explanation))
+def markdown(explanation: Explanation, layout: Layout = Layout()) -> str:  # noqa: B008
+    """Return the verdict, a table of the parameters that lack a gradient, and a list of the causes."""
+    return "".join(f"{line}\n" for line in _markdown(explanation, layout))
 
 
-def _markdown(explanation: Explanation) -> Iterator[str]:
-    yield f"**{_summary(explanation)}**"
-    told = [(name, status) for name, status in explanation.statuses.items() if status != "reached"]
-    if told:
-        yield from ("", "| parameter | status |", "|---|---|")
-        for name, status in told[:_MOST_ROWS]:
-            yield f"| {code_span(name)} | {_status(status)} |"
-        if len(told) > _MOST_ROWS:
-            yield f"| … {len(told) - _MOST_ROWS:,} more | |"
+def _markdown(explanation: Explanation, layout: Layout) -> Iterator[str]:
+    yield f"**{verdict_of(explanation, code_span)}**"
+    groups: dict[str, list[str]] = {}
+    for name, status in explanation.statuses.items():
+        if status != "reached":
+            groups.setdefault(status, []).append(name)
+    if groups:
+        yield from ("", "| parameters | status |", "|---|---|")
+        for status, names in groups.items():
+            yield f"| {subject(explanation, names, code_span)} | {_status(status)} |"
     if explanation.causes or explanation.allowed:
         yield ""
-    causes, others = _gravest(explanation)
+    causes, others = _gravest(explanation, layout, code_span)
     for cause in causes:
-        words = worded(cause.kind, cause.op, cause.names, code_span)
-        where = "" if cause.source is None else f" at {code_span(_line(cause.source))}"
+        words = worded(cause.kind, cause.op, cause.names, code_span, named=_named(explanation, cause, code_span))
+        where = "" if cause.source is None else f" at {code_span(place_text(cause.source))}"
         advice = f" To do: {words.advice}." if words.advice else ""
         detail = f": {code_span(cause.detail)}" if cause.detail else ""
         yield f"- **{cause.level}**, {code_span(cause.kind)}{where}: {words.text}{detail}.{advice}"
-    if others:
-        yield f"- {others}"
+    yield from (f"- {other}" for other in others)
     yield from (f"- allowed: {each}" for each in _allowed(explanation, code_span))
     if len(explanation.terms) > 1:
-        yield from ("", "Terms of what was captured:", "")
+        yield from ("", "Terms of the loss:", "")
         yield from (f"- {_term(explanation, term, code_span)}" for term in explanation.terms[:_MOST_TERMS])
         if len(explanation.terms) > _MOST_TERMS:
             yield f"- and {len(explanation.terms) - _MOST_TERMS:,} more"
 
 
-def json(explanation: Explanation) -> str:
-    """All of it, with the sentences of each cause.
+def json(explanation: Explanation, _: Layout = Layout()) -> str:  # noqa: B008
+    """Return all of it, with the sentences of each cause.
 
     Raises:
         ExportError: a name holds what JSON cannot spell.
     """
     causes = [
-        Told(each.kind, each.level, shown.text, shown.advice, each.op, each.names, each.source, each.via)
+        Told(each.kind, each.level, shown.text, shown.advice, each.op, each.names, each.source, each.via, each.excerpt)
         for each, shown in zip(explanation.causes, _causes(explanation), strict=True)
     ]
     document = Document(
         "gir-explanation",
         "1.0",
+        explanation.verdict,
         explanation.level,
         explanation.statuses,
         tuple(causes),
         explanation.terms,
         explanation.gradients,
+        explanation.examined,
         explanation.allowed,
     )
     try:
@@ -173,19 +261,26 @@ def json(explanation: Explanation) -> str:
     return f"{printable_json(body)}\n"
 
 
-FORMS: Final[Mapping[str, Callable[[Explanation], str]]] = {"text": text, "markdown": markdown, "json": json}
+FORMS: Final[Mapping[str, Callable[[Explanation, Layout], str]]] = {"text": text, "markdown": markdown, "json": json}
 """The forms of an explanation by name."""
 
 
-def written(explanation: Explanation, form: str) -> str:
-    """An explanation in the form of that name.
+def written(
+    explanation: Explanation,
+    form: str,
+    *,
+    all: bool = False,
+    width: int | None = None,
+    color: bool = False,
+) -> str:
+    """Return an explanation in the form of that name.
 
     Raises:
         ExportError: there is no such form, or it cannot hold the explanation.
     """
     if form not in FORMS:
         raise ExportError(f"no format {form!r} of an explanation: there are {', '.join(FORMS)}")
-    return FORMS[form](explanation)
+    return FORMS[form](explanation, Layout(all, width, ANSI if color else NO_COLOUR))
 
 
 def _causes(explanation: Explanation) -> list[Cause]:
@@ -197,20 +292,6 @@ def _status(status: str) -> str:
     return f"{status}: {STATUSES[status]}" if status in STATUSES else code_span(status)
 
 
-def _summary(explanation: Explanation) -> str:
-    others = {name for group in explanation.tied for name in group[1:]}
-    counts = Counter(status for name, status in explanation.statuses.items() if name not in others)
-    total = counts.total()
-    lacking = [f"{counts[status]} {status}" for status in STATUSES if status != "reached" and counts[status]]
-    some = f"{counts['reached']} of {counted(total, 'parameter')} reached"
-    return ", ".join([some, *lacking])
-
-
-def _at(cause: Cause) -> str:
-    via = "" if cause.via is None else f" via {_line(cause.via)}"
-    return "" if cause.source is None else f" at {_line(cause.source)}{via}"
-
-
-def _line(source: Source) -> str:
-    where = f"{printable(source.file)}:{source.line}"
-    return f"{where} in {printable(source.function)}" if source.function else where
+def _columns_of(char: str) -> int:
+    """Return how many columns of a terminal a character takes."""
+    return 2 if unicodedata.east_asian_width(char) in "WF" else int(not unicodedata.combining(char))

@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gradir.errors import GraphError
+from gradir.explanations.verdict import verdict_of
 from gradir.hints import did_you_mean
 from gradir.ir import Graph, Source
 from gradir.ir.frozen import NOTHING
@@ -19,7 +20,18 @@ from gradir.ir.text import printable
 from gradir.overlays import Channel, Look, Overlay
 from gradir.vocabulary.causes import worded
 
-__all__ = ["STATUSES", "Allowed", "Cause", "Explanation", "Level", "OfGraph", "Term", "united"]
+__all__ = [
+    "STATUSES",
+    "Allowed",
+    "Cause",
+    "Examined",
+    "Excerpt",
+    "Explanation",
+    "Level",
+    "OfGraph",
+    "Term",
+    "united",
+]
 
 Level = Literal["none", "note", "info", "error"]
 
@@ -56,6 +68,14 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     """Base of an explanation's records."""
 
 
+class Excerpt(Record, frozen=True):
+    """A line of the user's program, with the columns of the operation in it: from ``start`` to before ``end``."""
+
+    text: str
+    start: int = 0
+    end: int = 0
+
+
 class Cause(Record, frozen=True):
     """One reason why a gradient does not arrive as one may expect.
 
@@ -63,7 +83,7 @@ class Cause(Record, frozen=True):
     ``note`` for what no change of the program would mend. ``op`` is the operation or function, ``names`` are the
     parameters and tensors concerned, ``source`` is the line of the user's program and ``via`` the line of a library
     that it called. ``detail`` is what is known beside: what the framework itself says, or which numbers and which other
-    line did it.
+    line did it. ``excerpt`` is the line ``source`` as the program has it, where it can be read.
 
     >>> Cause("detach", "error", "detach", ("fc.weight",)).text
     'detach() cuts fc.weight'
@@ -76,6 +96,7 @@ class Cause(Record, frozen=True):
     source: Source | None = None
     via: Source | None = None
     detail: str = ""
+    excerpt: Excerpt | None = None
 
     @property
     def text(self) -> str:
@@ -98,14 +119,14 @@ def united(causes: Iterable[Cause], statuses: Mapping[str, str]) -> tuple[Cause,
     >>> [cause.names for cause in united([one, two, replace(one, level="info")], {"a": "reached", "b": "cut"})]
     [('b', 'a'), ('a',)]
     """
-    found: dict[Cause, dict[str, None]] = {}
+    found: dict[Cause, tuple[Cause, dict[str, None]]] = {}
     for number, cause in enumerate(causes):
         # What has no line is told for a reason of its own, such as a pair of weights.
-        key = replace(cause, names=() if cause.source else (str(number),))
-        found.setdefault(key, {}).update(dict.fromkeys(cause.names))
+        key = replace(cause, names=() if cause.source else (str(number),), excerpt=None)
+        found.setdefault(key, (cause, {}))[1].update(dict.fromkeys(cause.names))
     return tuple(
-        replace(key, names=tuple(sorted(names, key=lambda name: statuses.get(name) == "reached")))
-        for key, names in found.items()
+        replace(first, names=tuple(sorted(names, key=lambda name: statuses.get(name) == "reached")))
+        for first, names in found.values()
     )
 
 
@@ -130,6 +151,20 @@ class OfGraph(Record, frozen=True):
     gradients: Mapping[str, float | str] = NOTHING
 
 
+class Examined(Record, frozen=True, omit_defaults=False):
+    """How far an explanation looked at the values of gradients.
+
+    ``values`` is ``backward`` where a backward was run, ``grad`` where `.grad` was read after the program's own, and
+    ``none`` where no value is known. ``reason`` says why it was not a backward, and ``advice`` how to get one.
+    ``overwritten`` is false where a write to a saved tensor, unseen by the framework, could not be looked for.
+    """
+
+    values: Literal["backward", "grad", "none"] = "none"
+    reason: str = ""
+    advice: str = ""
+    overwritten: bool = True
+
+
 class Allowed(Record, frozen=True, omit_defaults=False):
     """A pattern of what is meant, where it is written, and how many causes it took part in allowing."""
 
@@ -143,9 +178,9 @@ class Explanation(Record, frozen=True, dict=True):
 
     ``statuses`` has a word of `STATUSES` for every parameter and tensor by name, ``tied`` the names that are of one
     tensor, and ``allowed`` what was said to be meant. ``gradients`` has the norms of what arrives, or ``none``,
-    ``zero`` or ``nonfinite``, where values were asked for, and ``of_graph`` is where all this is in the graph that was
-    explained. It is true where there is something to tell, so `level` is not ``none``. Printed, it is the text of
-    ``gradir explain``, and `to` gives the other forms.
+    ``zero`` or ``nonfinite``, ``of_graph`` is where all this is in the graph that was explained, and ``examined`` how
+    far values were looked at. It is true where there is something to tell, so `level` is not ``none``. Printed, it is
+    the text of ``gradir explain``, and `to` gives the other forms.
 
     >>> found = Explanation({"fc.weight": "cut"}, (Cause("detach", "error", "detach", ("fc.weight",)),))
     >>> found.status("fc.weight"), found.level, bool(found)
@@ -159,6 +194,20 @@ class Explanation(Record, frozen=True, dict=True):
     gradients: Mapping[str, float | str] = NOTHING
     of_graph: OfGraph | None = None
     allowed: tuple[Allowed, ...] = ()
+    examined: Examined = Examined()
+
+    @property
+    def verdict(self) -> str:
+        """The answer in one line: how many parameters get a gradient, and the gravest reason why others do not.
+
+        >>> cut = Cause("detach", "error", "detach", ("g.w", "g.b"), Source("gan.py", 5, "step"))
+        >>> values = Examined("backward")
+        >>> Explanation({"g.w": "cut", "g.b": "cut", "d.w": "reached"}, (cut,), examined=values).verdict
+        '2 of 3 parameters get no gradient: detach() cuts all of g (gan.py:5 in step).'
+        >>> Explanation({"w": "reached", "b": "reached"}, examined=values).verdict
+        'All 2 parameters get a gradient.'
+        """
+        return verdict_of(self)
 
     def joined(self, names: Iterable[str]) -> tuple[str, ...]:
         """Names with those of one tensor as one.
@@ -277,14 +326,16 @@ class Explanation(Record, frozen=True, dict=True):
         gradients = {id_: self.gradients[name] for id_, name in names.items() if name in self.gradients}
         return replace(self, of_graph=OfGraph(names, gradients))
 
-    def to(self, format: str) -> str:
-        """What ``gradir explain --format`` prints: ``text``, ``markdown`` or ``json``.
+    def to(self, format: str, *, all: bool = False) -> str:
+        """Return what ``gradir explain --format`` prints: ``text``, ``markdown`` or ``json``.
+
+        ``all`` writes out the notes, which are counted otherwise; JSON has them in any case.
 
         Raises:
             ExportError: there is no such format, or a name holds what JSON cannot spell.
         """
         # As `gradir.Graph.to`: the forms are made of records, and import these.
-        text: str = sys.modules["gradir.api"].explanation_text(self, format)
+        text: str = sys.modules["gradir.api"].explanation_text(self, format, all=all)
         return text
 
     def __str__(self) -> str:

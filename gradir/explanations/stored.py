@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from gradir.errors import GraphError
-from gradir.explanations.model import Cause, Explanation, united
+from gradir.explanations.model import Cause, Examined, Explanation, united
 from gradir.ir import Cut, Graph
 from gradir.ir.cuts import FLOW
 
@@ -46,7 +46,8 @@ def explained(graph: Graph) -> Explanation:
         if cut.kind not in _ITS_OWN:
             statuses.update((name, "cut") for name in cut.names if statuses[name] == "unused")
     tied = tuple(names for names in leaves if len(names) > 1)
-    return Explanation(statuses, united(_causes(statuses, flow), statuses), tied=tied)
+    examined = Examined(reason="a file has none", advice="explain the program")
+    return Explanation(statuses, united(_causes(statuses, flow), statuses), tied=tied, examined=examined)
 
 
 def _causes(statuses: dict[str, str], flow: list[Cut]) -> Iterator[Cause]:

@@ -14,7 +14,7 @@ from typing import Final
 from gradir.frontends.texts import plain_text
 from gradir.ir.text import printable
 
-__all__ = ["ShownPaths", "is_installed"]
+__all__ = ["ShownPaths", "cell_of", "is_installed"]
 
 _INSTALLED: Final = ("site-packages", "dist-packages")
 _CELL: Final = re.compile(r"ipykernel_\d+")
@@ -57,6 +57,16 @@ class ShownPaths:
                 if found:
                     return spelling.relative_to(max(found, key=lambda root: len(root.parts)))
         return name
+
+
+def cell_of(filename: str) -> str:
+    """Return which cell of a notebook Python calls so, as ``cell 3``; nothing where it is none."""
+    if "IPython" not in sys.modules:
+        return ""
+    compiler = getattr(sys.modules["IPython"].get_ipython(), "compile", None)
+    named = None if compiler is None else compiler.format_code_name(filename)
+    number = re.search(r"\[(\d+)\]", named[1]) if named else None
+    return f"cell {number[1]}" if number else ""
 
 
 def is_installed(filename: str) -> bool:

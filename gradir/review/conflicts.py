@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from gradir.ir.name_ranges import ranges
 from gradir.ir.text import counted, word
 from gradir.review.comparison import Comparison
-from gradir.review.name_ranges import ranges
 from gradir.review.text import render_brief
 from gradir.review.wording import NO_COLOUR, Line, change_lines, heading, module_name, written
 

@@ -12,12 +12,12 @@ from gradir.ir import Graph, Node, Ref
 from gradir.ir.edges import rewired, sources
 from gradir.ir.ids import part_name, without_numbers
 from gradir.ir.marks import STATUS, TIMES, status, times
+from gradir.ir.name_ranges import ranges
 from gradir.ir.totals import bounded
 from gradir.passes import within
 from gradir.passes.contraction import contracted
 from gradir.passes.focus import near
 from gradir.passes.wiring import has_one_input, without
-from gradir.review.name_ranges import ranges
 from gradir.review.outline import Group
 from gradir.review.relative_changes import made_relative
 from gradir.vocabulary import vocabulary_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.ir.edges import sources
+from gradir.ir.name_ranges import ranges
 from gradir.ir.text import counted
 from gradir.ir.totals import elements
-from gradir.review.name_ranges import ranges
 from gradir.review.wording import module_name
 
 if TYPE_CHECKING:

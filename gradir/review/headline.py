@@ -6,10 +6,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.ir.cuts import cut_text, lacking_flow
+from gradir.ir.name_ranges import ranges
 from gradir.ir.text import amount, counted, printable, short_bytes
 from gradir.review.frozen_parameters import freezing
 from gradir.review.lost_inputs import lost_inputs_text
-from gradir.review.name_ranges import ranges
 from gradir.review.wording import SIGNS, nesting, words
 
 if TYPE_CHECKING:

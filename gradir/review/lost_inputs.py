@@ -8,7 +8,7 @@ from gradir.diffs.changes import UNSET
 from gradir.ir import Ref
 from gradir.ir.edges import sources
 from gradir.ir.ids import split_id
-from gradir.review.name_ranges import ranges
+from gradir.ir.name_ranges import ranges
 from gradir.review.wording import module_name
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from msgspec.structs import astuple
 
 from gradir.diffs.changes import Size
 from gradir.ir.cuts import cut_text
+from gradir.ir.name_ranges import ranges
 from gradir.ir.text import amount, counted, short_bytes, word
 from gradir.markdown import code_span, fenced
 from gradir.review.changed_modules import ChangedModule, WholeModule
 from gradir.review.headline import unknown_sizes
 from gradir.review.lost_inputs import lost_inputs_text
-from gradir.review.name_ranges import ranges
 from gradir.review.outline import folds
 from gradir.review.relative_changes import RelativeName, relative_name
 from gradir.review.text import no_difference, render_brief, render_text

@@ -6,9 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from gradir.ir.ids import without_indices
+from gradir.ir.name_ranges import ranges
 from gradir.ir.text import amount, counted, short_bytes, word
 from gradir.review.headline import common, headline, unknown_sizes
-from gradir.review.name_ranges import ranges
 from gradir.review.outline import Cuts, Group, Modules, Outline
 from gradir.review.wording import (
     BLANK,

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from gradir.ir.excerpt import shortened
+from gradir.ir.name_ranges import ranges
 from gradir.ir.text import printable
 
-__all__ = ["WORDS", "Words", "worded"]
+__all__ = ["WORDS", "Words", "listed_names", "printable_short", "worded"]
 
 _MOST_NAMES: Final = 4
 _LONGEST_NAME: Final = 120
+_PLAIN: Final = re.compile(r"\w+(\.\w+)+")
+"""A path of a module that has no character of the notation of ranges."""
 
 
 class Words(NamedTuple):
@@ -233,6 +238,14 @@ WORDS: Final[Mapping[str, Words]] = {
         "keep the input of {op} finite and away from where its derivative is infinite, by a clamp or a small number "
         "added before {op}: a torch.where after it hides the value and not the derivative",
     ),
+    "nonfinite_grad": Words(
+        "`.grad` of {names} holds NaN or infinity",
+        "explain the loss before backward(), or call backward(retain_graph=True), to find the operation",
+    ),
+    "zero_grad": Words(
+        "`.grad` of {names} is zero",
+        "explain the loss before backward(), or call backward(retain_graph=True), to find the operation",
+    ),
     "where_trap": Words(
         "the gradient of {names} becomes NaN in {op}, which gets 0 back where its result is not taken, and 0 times "
         "infinity is NaN",
@@ -282,20 +295,25 @@ _NUMBER: Final = {
 }
 
 
-def _short(text: str) -> str:
+def printable_short(text: str) -> str:
+    """Return a name on one line, without its middle where it is long."""
     return printable(shortened(text, _LONGEST_NAME))
 
 
-def worded(kind: str, op: str, names: Sequence[str], shown: Callable[[str], str] = _short) -> Words:
-    """The sentence of a cause and its advice; ``shown`` writes a name as the format needs it.
+def worded(
+    kind: str, op: str, names: Sequence[str], shown: Callable[[str], str] = printable_short, *, named: str = ""
+) -> Words:
+    """Return the sentence of a cause and its advice; ``shown`` writes a name as the format needs it.
+
+    ``named`` stands for the names where a shorter phrase is known.
 
     >>> worded("exit", "item", ["a", "b", "c", "d", "e", "f"]).text
     'item turns a tensor into plain numbers, which cuts a, b, c, d and 2 more'
-    >>> worded("frozen", "", ["a"]).text, worded("frozen", "", ["a", "b"]).text
-    ('a has requires_grad=False', 'a, b have requires_grad=False')
+    >>> worded("frozen", "", ["g.0.bias"]).text, worded("frozen", "", ["g.0.bias", "g.1.bias"]).text
+    ('g.0.bias has requires_grad=False', 'g.{0,1}.bias have requires_grad=False')
     """
     words = WORDS.get(kind)
-    listed = _listed(names, shown)
+    listed = named or listed_names(names, shown)
     if words is None:
         return Words(f"{shown(kind)}: {listed}", "")
     fitting = {word: forms[len(names) > 1] for word, forms in _NUMBER.items()}
@@ -303,8 +321,25 @@ def worded(kind: str, op: str, names: Sequence[str], shown: Callable[[str], str]
     return Words(*(part.format(op=operation, names=listed, **fitting) for part in words))
 
 
-def _listed(names: Sequence[str], shown: Callable[[str], str]) -> str:
+def listed_names(names: Sequence[str], shown: Callable[[str], str] = printable_short) -> str:
+    """Return names in one phrase: folded where that is shorter, and the first few of many that cannot be folded.
+
+    >>> listed_names(["g.0.weight", "g.0.bias", "g.2.weight", "g.2.bias"]), listed_names(["weight", "bias"])
+    ('g.{0,2}.{weight,bias}', 'weight, bias')
+    """
     if not names:
         return "a tensor that has no name"
+    folded = _folded(tuple(names))
+    if folded:
+        return shown(folded)
     listed = ", ".join(map(shown, names[:_MOST_NAMES]))
     return listed if len(names) <= _MOST_NAMES else f"{listed} and {len(names) - _MOST_NAMES} more"
+
+
+@lru_cache(maxsize=64)
+def _folded(names: tuple[str, ...]) -> str:
+    """Return names as a shell would spell them together; nothing where that is longer, or of what is no plain name."""
+    if len(names) == 1 or not all(map(_PLAIN.fullmatch, names)):
+        return ""
+    folded = ranges(names)
+    return folded if len(folded) <= min(_LONGEST_NAME, len(", ".join(names)) - 1) else ""

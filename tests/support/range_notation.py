@@ -1,4 +1,4 @@
-"""Reads the notation of `gradir.review.name_ranges` back, by its grammar and not by how it is written."""
+"""Reads the notation of `gradir.ir.name_ranges` back, by its grammar and not by how it is written."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from gradir.errors import CaptureError
-from gradir.explanations.model import Cause, Explanation, Level, OfGraph
+from gradir.explanations.model import Cause, Examined, Explanation, Level, OfGraph
 from gradir.frontends.jax.live import Trace
 from gradir.frontends.jax.reading.cuts import kind_of
 from gradir.frontends.jax.values import are_known, gradients
@@ -30,8 +30,8 @@ def explain(trace: Trace, *, values: bool | None = None) -> Explanation:
     has_numbers = all(map(are_known, trace.arguments.given))
     if values and not has_numbers:
         raise CaptureError("gradients have values where the arguments have: hand over arrays, not shapes and dtypes")
-    if values is None:
-        values = has_numbers and len(trace.flat.records) <= _SMALL
+    left_out = _left_out(values, len(trace.flat.records), has_numbers=has_numbers)
+    values = not left_out.reason
     statuses = {value.name: "reached" if value.is_live else "cut" for value in trace.differentiated}
     causes = []
     for record, behind in trace.ends():
@@ -56,7 +56,19 @@ def explain(trace: Trace, *, values: bool | None = None) -> Explanation:
         causes += _zeros(trace, found["zero"])
         if found["nonfinite"]:
             causes.append(Cause("nonfinite", "error", names=found["nonfinite"]))
-    return Explanation(statuses, tuple(causes), gradients=norms, of_graph=_of_graph(trace, statuses))
+    examined = Examined("backward") if norms else left_out
+    return Explanation(statuses, tuple(causes), gradients=norms, of_graph=_of_graph(trace, statuses), examined=examined)
+
+
+def _left_out(values: bool | None, count: int, *, has_numbers: bool) -> Examined:
+    """Return why gradients are not computed, if they are not."""
+    if not has_numbers:
+        return Examined(reason="arguments have a shape and a dtype alone", advice="hand over arrays")
+    if values is False:
+        return Examined(reason="values=False", advice="leave out values=False (--no-values)")
+    if values is None and count > _SMALL:
+        return Examined(reason=f"{count:,} equations are more than {_SMALL:,}", advice="pass values=True (--values)")
+    return Examined()
 
 
 def _names_of(status: str, norms: Mapping[str, float | str], statuses: Mapping[str, str]) -> tuple[str, ...]:

@@ -9,22 +9,24 @@ from operator import or_
 from typing import Final
 
 import torch
+from msgspec.structs import replace
 
 from gradir.errors import CaptureError
-from gradir.explanations.model import Cause, Explanation, Level, OfGraph, united
+from gradir.explanations.model import Cause, Examined, Explanation, Level, OfGraph, united
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Judge, Recorded
 from gradir.frontends.pytorch.explaining.clearing import Clearing, Clearings
 from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
 from gradir.frontends.pytorch.explaining.failures import is_spent, of_backward, of_forward
-from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gradients_of
+from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gradients_of, held_gradients
 from gradir.frontends.pytorch.explaining.graph_cuts import leavings
 from gradir.frontends.pytorch.explaining.kinds import EXPLICIT
 from gradir.frontends.pytorch.explaining.meant import is_own_of_torch
-from gradir.frontends.pytorch.explaining.overwritten import Overwrite, overwrites
+from gradir.frontends.pytorch.explaining.overwritten import Overwrite, communicates, overwrites
 from gradir.frontends.pytorch.explaining.registered import foreign, replaced
 from gradir.frontends.pytorch.explaining.subject import Subject
 from gradir.frontends.pytorch.explaining.terms import numbers_of, of_unused, told_terms
 from gradir.frontends.pytorch.explaining.words import Words, called, few
+from gradir.frontends.pytorch.explaining.writes import writes_over_saved
 from gradir.frontends.pytorch.private import ACCUMULATOR, DDP_SINK
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.recording.places import Place
@@ -38,6 +40,8 @@ _LEVELS: Final[Mapping[str, Level]] = {"empty": "info", "opaque": "info", "round
 
 _WITHOUT: Final = frozenset({"cut", "frozen", "unreached", "unused"})
 """The statuses of what no gradient comes to."""
+
+_SPENT: Final = "the backward has already run"
 
 _SMALL: Final = 20_000
 """The nodes of a graph through which a backward is run to explain it, if nobody says otherwise."""
@@ -75,19 +79,19 @@ class Search:
     def explanation(self, *, values: bool | None) -> Explanation:
         """Explain a loss; with ``values``, also by a backward that adds nothing to ``.grad``."""
         live = self._subject.live
-        if values is None and live is not None:
-            values = len(live.graph.nodes) <= _SMALL and not is_spent(
-                self._flow, live, self._made, self._subject.captured
-            )
-        gradients, arrivals, failure = None, dict[str, Arrival](), ""
-        if values and live is not None:
-            # What a backward of gradir's would change for the program's own is worth more than the values.
-            with suppress(CaptureError):
-                try:
-                    gradients = gradients_of(live)
-                    arrivals = self._arrivals(live, gradients)
-                except RuntimeError as error:
-                    failure = own_error(error)
+        gradients, arrivals, failure, examined = None, dict[str, Arrival](), "", self._left_out(values)
+        if not examined.reason and live is not None:
+            try:
+                gradients = gradients_of(live)
+                arrivals = self._arrivals(live, gradients)
+                examined = Examined("backward")
+            except CaptureError as error:
+                # What a backward of gradir's would change for the program's own is worth more than the values.
+                examined = Examined(reason=str(error))
+            except RuntimeError as error:
+                failure = own_error(error)
+        elif live is not None and examined.reason != _SPENT and writes_over_saved(self._flow, live, self._made):
+            failure = "a saved tensor was changed in place"
         self._tell_stops()
         self._tell_exits()
         self._tell_exchanges()
@@ -97,10 +101,11 @@ class Search:
             self._causes.extend(of_backward(self._flowing, live, self._made, self._words, failure))
         elif gradients is not None and live is not None:
             self._tell_values(live, gradients, arrivals)
-            self._tell_overwritten(live)
+            examined = replace(examined, overwritten=self._tell_overwritten(live))
         elif self._is_whole:
             self._statuses.update(dict.fromkeys(self._joined(), "unused"))
         self._tell_cleared()
+        examined = self._read_gradients(examined)
         self._tell_unused()
         self._tell_frozen()
         self._tell_no_graph()
@@ -108,10 +113,47 @@ class Search:
         self._tell_unregistered()
         for names in self._subject.untied:
             self._tell_of("untied", "error", names)
-        numbers = numbers_of(self._flow, self._flowing.terms, self._subject.captured) if values else {}
+        numbers = numbers_of(self._flow, self._flowing.terms, self._subject.captured) if gradients else {}
         terms = tuple(told_terms(self._flow, self._flowing.terms, numbers, self._names_behind, self._words.lines))
         causes = united(self._causes, self._statuses)
-        return Explanation(self._statuses, causes, terms, self._subject.tied(), self._gradients, self._of_graph())
+        return Explanation(
+            self._statuses,
+            causes,
+            terms,
+            self._subject.tied(),
+            self._gradients,
+            self._of_graph(),
+            examined=examined,
+        )
+
+    def _left_out(self, values: bool | None) -> Examined:
+        """Return why no backward is to be run, if it is not."""
+        live = self._subject.live
+        if live is None:
+            return Examined()
+        if values is False:
+            return Examined(reason="values=False", advice="leave out values=False (--no-values)")
+        if values is None and is_spent(self._flow, live, self._made, self._subject.captured):
+            return Examined(reason=_SPENT, advice="explain before backward(), or call backward(retain_graph=True)")
+        if values is None and len(live.graph.nodes) > _SMALL:
+            return Examined(
+                reason=f"the graph has {len(live.graph.nodes):,} nodes, which is more than {_SMALL:,}",
+                advice="pass values=True (--values)",
+            )
+        return Examined()
+
+    def _read_gradients(self, examined: Examined) -> Examined:
+        """Tell of gradients in `.grad` that are zero or not finite, where the program's own backward brought them."""
+        if examined.reason != _SPENT:
+            return examined
+        names = [name for name in self._names_that_are("reached") if self._subject.tensors[name].is_leaf]
+        held = held_gradients({name: self._subject.tensors[name] for name in names})
+        self._gradients.update(held)
+        for status in ("nonfinite", "zero"):
+            found = [name for name, gradient in held.items() if gradient == status]
+            self._statuses.update(dict.fromkeys(found, status))
+            self._tell_of(f"{status}_grad", "error" if status in BROKEN else "info", found)
+        return replace(examined, values="grad") if held and len(held) == len(names) else examined
 
     def _of_graph(self) -> OfGraph | None:
         live = self._subject.live
@@ -341,7 +383,10 @@ class Search:
             is_alarm = lasts and (kind in BROKEN or any(map(self._is_trained, names)))
             self._tell(kind, _LEVELS.get(kind, "error" if is_alarm else "info"), op, names, place, detail=detail)
 
-    def _tell_overwritten(self, live: LiveGraph) -> None:
+    def _tell_overwritten(self, live: LiveGraph) -> bool:
+        """Tell of saved tensors that were overwritten unseen; returns whether these could be looked for."""
+        if self._flow.overwritten.held and communicates(live):
+            return False
         found = list[Overwrite]()
         # One backward has run; what another one raises proves nothing.
         with suppress(CaptureError, RuntimeError):
@@ -356,6 +401,7 @@ class Search:
             detail = "; ".join([few(map(self._words.called_at, write.savers)), *write.how])
             level: Level = "error" if any(map(self._is_trained, names)) else "info"
             self._tell("overwritten", level, write.op, names, write.place, detail=detail)
+        return True
 
     def _note_gradients(self, live: LiveGraph, gradients: Gradients) -> None:
         tensors = self._subject.tensors

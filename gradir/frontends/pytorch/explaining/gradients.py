@@ -280,6 +280,14 @@ def gradients_of(live: LiveGraph) -> Gradients:
     return Gradients(live, passed, {id(leaf): _size(gradient) for leaf, gradient in brought(live, register)})
 
 
+def held_gradients(tensors: Mapping[str, torch.Tensor]) -> dict[str, float | str]:
+    """Return the norms of what leaves have in `.grad`, or ``zero`` or ``nonfinite``; nothing of those without."""
+    sizes = {
+        name: None if leaf.grad is None or leaf.grad.is_meta else _size(leaf.grad) for name, leaf in tensors.items()
+    }
+    return {name: size.value for name, size in sizes.items() if size is not None}
+
+
 def brought(
     live: LiveGraph, register: Callable[[], Iterable[RemovableHandle]]
 ) -> list[tuple[torch.Tensor, torch.Tensor | None]]:

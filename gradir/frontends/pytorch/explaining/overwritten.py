@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 import torch
+from torch.autograd.function import BackwardCFunction
 from torch.utils.hooks import RemovableHandle
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing
@@ -27,7 +28,7 @@ from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import Step
 from gradir.frontends.pytorch.verifying.asking import in_process_group
 
-__all__ = ["Overwrite", "overwrites"]
+__all__ = ["Overwrite", "communicates", "overwrites"]
 
 _Brought: TypeAlias = "tuple[torch.Tensor, torch.Tensor | None]"
 
@@ -54,7 +55,7 @@ def overwrites(flow: Flow, flowing: Flowing, live: LiveGraph, made: Mapping[int,
         CaptureError: a backward cannot be run.
         RuntimeError: whatever the backward raises.
     """
-    changed = {} if in_process_group() else dict(_changed(flow, flowing, live, made))
+    changed = dict(_changed(flow, flowing, live, made))
     if not changed:
         return []
     wrong = _differing(brought(live, list), _as_saved(live, changed))
@@ -72,6 +73,13 @@ def overwrites(flow: Flow, flowing: Flowing, live: LiveGraph, made: Mapping[int,
             how = ("the array that it gave has the same memory, and was written to",) if is_array else ()
             found.append(Overwrite(op, held.place, savers, leaves, how))
     return found
+
+
+def communicates(live: LiveGraph) -> bool:
+    """Return whether a backward may exchange something with other processes, which one of them alone must not start."""
+    return in_process_group() and any(
+        isinstance(fn, BackwardCFunction) or "c10d" in type(fn).__name__ for fn in live.grad_fns
+    )
 
 
 class _Part(NamedTuple):

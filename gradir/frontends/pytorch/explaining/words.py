@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import linecache
+import sys
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Final
 
-from gradir.explanations.model import Cause, Level
+from msgspec.structs import replace
+
+from gradir.explanations.model import Cause, Excerpt, Level
+from gradir.frontends.paths import cell_of
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.frontends.pytorch.recording.steps import Step, Value
+from gradir.frontends.texts import plain_text
 from gradir.ir import Source
 
 __all__ = ["Words", "called", "few", "lines_of"]
@@ -29,10 +36,30 @@ def lines_of(place: Place | None, lines: ShownLines) -> tuple[Source | None, Sou
     """The line of the user's program, and the one of the library that it called, if it is another."""
     if place is None:
         return None, None
-    inner = lines(place.code, place.instruction)
-    if place.caller is None:
-        return inner, None
-    return lines(place.caller.code, place.caller.instruction), inner
+    inner = _line(place, lines)
+    return (inner, None) if place.caller is None else (_line(place.caller, lines), inner)
+
+
+def _line(place: Place, lines: ShownLines) -> Source:
+    source, cell = lines(place.code, place.instruction), cell_of(place.code.co_filename)
+    return replace(source, file=cell) if cell else source
+
+
+def _excerpt(place: Place, line: int, op: str) -> Excerpt | None:
+    """Return a line of the user's program, with the columns of an operation where Python knows them."""
+    code = place.code
+    text = linecache.getline(code.co_filename, line).rstrip("\r\n")
+    if not text.strip():
+        return None
+    # Python 3.10 knows lines alone.
+    positions = code.co_positions() if sys.version_info >= (3, 11) else ()
+    first, last, start, end = next(islice(positions, place.instruction // 2, None), (None,) * 4)
+    if first != line or last is None or start is None or end is None:
+        return Excerpt(plain_text(text))
+    begins, ends = (len(text.encode()[:column].decode(errors="replace")) for column in (start, end))
+    # Of a chain of calls the columns are those of all up to the operation.
+    begins = max(begins, text.rfind(f".{op}(", begins, ends) + 1)
+    return Excerpt(plain_text(text), begins, ends if last == first else len(text))
 
 
 def few(texts: Iterable[str]) -> str:
@@ -89,4 +116,5 @@ class Words:
     ) -> Cause:
         """A cause at a place of the program."""
         source, via = lines_of(place, self.lines)
-        return Cause(kind, level, op, tuple(names), source, via, detail)
+        shown = None if place is None or source is None else _excerpt(place.caller or place, source.line, op)
+        return Cause(kind, level, op, tuple(names), source, via, detail, shown)

@@ -1,0 +1,161 @@
+"""The answer of an explanation in one sentence, the same in every form."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from gradir.ir import Source
+from gradir.ir.text import counted, printable
+from gradir.vocabulary.causes import listed_names, printable_short, worded
+
+if TYPE_CHECKING:
+    from gradir.explanations.model import Cause, Explanation
+
+__all__ = ["place_text", "subject", "verdict_of"]
+
+_GRADIENT: Final = ("gets a gradient", "get a gradient")
+_NO_GRADIENT: Final = ("gets no gradient", "get no gradient")
+_PHRASES: Final[Mapping[str, tuple[str, str]]] = {
+    **dict.fromkeys(("cut", "unused", "unreached"), _NO_GRADIENT),
+    "zero": ("gets a gradient of zero", "get a gradient of zero"),
+    "nonfinite": ("gets a gradient with NaN or infinity", "get a gradient with NaN or infinity"),
+    "wrong": ("gets a wrong gradient", "get a wrong gradient"),
+    "cleared": ("loses its gradient before the step", "lose their gradient before the step"),
+    "nonleaf": ("is no leaf and keeps no gradient", "are no leaves and keep no gradient"),
+    "frozen": ("is frozen", "are frozen"),
+    "error": _NO_GRADIENT,
+}
+"""What is said of one parameter with a status, and of several."""
+
+_GOOD: Final = ("reached", "hidden")
+
+
+Shown = Callable[[str], str]
+
+
+def verdict_of(explanation: Explanation, shown: Shown = printable_short) -> str:
+    """Return the sentence, and a second one where values were not examined; see `Explanation.verdict`.
+
+    ``shown`` writes a name or a place as the format needs it.
+    """
+    causes = {level: [each for each in explanation.causes if each.level == level] for level in ("error", "info")}
+    statuses = _counted(explanation)
+    if not statuses and not causes["error"]:
+        sentence = "There is no parameter and no named tensor to explain."
+    elif causes["error"]:
+        sentence = _harm(explanation, statuses, causes["error"], shown)
+    else:
+        sentence = _state(explanation, statuses, causes["info"], shown)
+    return " ".join([sentence, *_unexamined(explanation)])
+
+
+def subject(explanation: Explanation, names: Sequence[str], shown: Shown = printable_short) -> str:
+    """Return names in one phrase: ``all of encoder`` where they are all parameters below a module."""
+    whole = _module_of(names, explanation.statuses)
+    return f"all of {shown(whole)}" if whole else listed_names(explanation.joined(names), shown)
+
+
+def place_text(source: Source) -> str:
+    """Return a line of the program as text: ``net.py:7 in Net.forward``, or ``cell 3, line 2`` in a notebook."""
+    file = printable(source.file)
+    where = f"{file}, line {source.line}" if file.startswith("cell ") else f"{file}:{source.line}"
+    return f"{where} in {printable(source.function)}" if source.function else where
+
+
+def _counted(explanation: Explanation) -> Counter[str]:
+    """Return how many parameters have each status; names of one tensor count once."""
+    others = {name for group in explanation.tied for name in group[1:]}
+    return Counter(status for name, status in explanation.statuses.items() if name not in others)
+
+
+def _harm(explanation: Explanation, statuses: Counter[str], errors: Sequence[Cause], shown: Shown) -> str:
+    lacking = {
+        id(cause): [name for name in cause.names if explanation.statuses.get(name) not in _GOOD] for cause in errors
+    }
+    # The first of those that take most.
+    gravest = max(errors, key=lambda cause: len(lacking[id(cause)]))
+    concerned = lacking[id(gravest)]
+    phrase = _PHRASES.get(explanation.statuses.get(concerned[0], "") if concerned else "")
+    reason = _reason(explanation, gravest, shown)
+    further = f", and {counted(len(errors) - 1, 'more error')}" if len(errors) > 1 else ""
+    if "error" in statuses or not statuses:
+        return f"No parameter gets a gradient: {reason}{further}."
+    if phrase is None:
+        share = _share(explanation, statuses, _GOOD, _GRADIENT, shown)
+        return f"{share}{', but' if statuses.total() == _good(statuses) else ':'} {reason}{further}."
+    alike = [status for status, said in _PHRASES.items() if said == phrase]
+    others = sum(statuses[status] for status in alike) - len(explanation.joined(concerned))
+    of_them = f", {len(explanation.joined(concerned)):,} of them because" if others > 0 else ":"
+    return f"{_share(explanation, statuses, alike, phrase, shown)}{of_them} {reason}{further}."
+
+
+def _good(statuses: Counter[str]) -> int:
+    return sum(statuses[status] for status in _GOOD)
+
+
+def _state(explanation: Explanation, statuses: Counter[str], infos: Sequence[Cause], shown: Shown) -> str:
+    is_known = explanation.examined.values != "none"
+    verbs = _GRADIENT if is_known else ("is in the graph", "are in the graph")
+    parts = [_share(explanation, statuses, _GOOD, verbs, shown)]
+    counts = Counter[tuple[str, str]]()
+    for status, count in statuses.items():
+        if status not in _GOOD:
+            counts[_PHRASES.get(status, (f"is {printable(status)}", f"are {printable(status)}"))] += count
+    if statuses.keys().isdisjoint(_GOOD) and len(counts) == 1:
+        (phrase,) = counts
+        parts = [_share(explanation, statuses, [*statuses], phrase, shown)]
+    else:
+        parts += [f"{count} {one if count == 1 else many}" for (one, many), count in counts.items()]
+    first = next((cause for cause in infos if any(explanation.statuses.get(n) not in _GOOD for n in cause.names)), None)
+    is_allowed = any(allowed.causes for allowed in explanation.allowed)
+    why = ", which is allowed" if is_allowed else ""
+    if first is not None:
+        why = f", which may be meant: {_reason(explanation, first, shown)}"
+    return f"{'; '.join(parts)}{why}."
+
+
+def _share(
+    explanation: Explanation, statuses: Counter[str], alike: Iterable[str], verbs: tuple[str, str], shown: Shown
+) -> str:
+    """Return how many of all parameters are in some statuses, as the beginning of a sentence."""
+    (one, many), total = verbs, statuses.total()
+    count = sum(statuses[status] for status in alike)
+    if total == 1:
+        name = listed_names(explanation.joined(explanation.statuses), shown)
+        return f"{name} {one if count else 'gets no gradient'}"
+    if count == total:
+        return f"All {total:,} parameters {many}"
+    return f"{count:,} of {total:,} parameters {one if count == 1 else many}"
+
+
+def _reason(explanation: Explanation, cause: Cause, shown: Shown) -> str:
+    named = subject(explanation, cause.names, shown) if cause.names else ""
+    text = worded(cause.kind, cause.op, explanation.joined(cause.names), shown, named=named).text
+    return text if cause.source is None else f"{text} ({shown(place_text(cause.source))})"
+
+
+def _module_of(names: Sequence[str], statuses: Mapping[str, str]) -> str:
+    """Return the module of which these names are all parameters, if it is one of several."""
+    if len(names) == 1 or len(names) == len(statuses):
+        return ""
+    first, *others = (name.split(".")[:-1] for name in names)
+    shared = first
+    for path in others:
+        length = next((at for at, (a, b) in enumerate(zip(shared, path, strict=False)) if a != b), None)
+        shared = shared[: min(len(shared), len(path)) if length is None else length]
+    if not shared:
+        return ""
+    prefix = f"{'.'.join(shared)}."
+    below = sum(name.startswith(prefix) for name in statuses)
+    return prefix[:-1] if below == len(set(names)) else ""
+
+
+def _unexamined(explanation: Explanation) -> Iterable[str]:
+    examined = explanation.examined
+    if examined.reason:
+        what = "Values were not examined" if examined.values == "none" else "Values are those of `.grad`"
+        yield f"{what}: {printable(examined.reason)}{f'; {examined.advice}' if examined.advice else ''}."
+    if not examined.overwritten:
+        yield "Writes to saved tensors that torch cannot see were not examined, since the backward communicates."
