@@ -30,7 +30,6 @@ __all__ = [
     "Level",
     "OfGraph",
     "Term",
-    "united",
 ]
 
 Level = Literal["none", "note", "info", "error"]
@@ -108,26 +107,6 @@ class Cause(Record, frozen=True):
     def advice(self) -> str:
         """What to do, in one sentence; empty where nothing is known."""
         return worded(self.kind, self.op, self.names).advice
-
-
-def united(causes: Iterable[Cause], statuses: Mapping[str, str]) -> tuple[Cause, ...]:
-    """Causes of which those that differ in their names alone and are of one line are one, where the first of them was.
-
-    The names of what is reached another way come last, since few are shown.
-
-    >>> one, two = (Cause("detach", "error", "detach", (name,), Source("net.py", 7)) for name in "ab")
-    >>> [cause.names for cause in united([one, two, replace(one, level="info")], {"a": "reached", "b": "cut"})]
-    [('b', 'a'), ('a',)]
-    """
-    found: dict[Cause, tuple[Cause, dict[str, None]]] = {}
-    for number, cause in enumerate(causes):
-        # What has no line is told for a reason of its own, such as a pair of weights.
-        key = replace(cause, names=() if cause.source else (str(number),), excerpt=None)
-        found.setdefault(key, (cause, {}))[1].update(dict.fromkeys(cause.names))
-    return tuple(
-        replace(first, names=tuple(sorted(names, key=lambda name: statuses.get(name) == "reached")))
-        for first, names in found.values()
-    )
 
 
 class Term(Record, frozen=True):

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from gradir.errors import GraphError
-from gradir.explanations.model import Cause, Examined, Explanation, united
+from gradir.explanations.model import Cause, Examined, Explanation
+from gradir.explanations.uniting import united
 from gradir.ir import Cut, Graph
 from gradir.ir.cuts import FLOW
 

@@ -12,7 +12,8 @@ import torch
 from msgspec.structs import replace
 
 from gradir.errors import CaptureError
-from gradir.explanations.model import Cause, Examined, Explanation, Level, OfGraph, united
+from gradir.explanations.model import Cause, Examined, Explanation, Level, OfGraph
+from gradir.explanations.uniting import united
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Judge, Recorded
 from gradir.frontends.pytorch.explaining.clearing import Clearing, Clearings
 from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
