@@ -254,7 +254,17 @@ def test_a_file_with_cuts_tells_their_places(capfd: pytest.CaptureFixture[str], 
 
 def test_a_cut_that_is_meant_or_around_which_all_are_reached_is_information() -> None:
     assert explained(stored(Cut("detach", ("w",)))).level == "info"
-    assert explained(stored(Cut("unreached", ("b",)), Cut("detach", ("b",), meant="straight-through"))).level == "info"
+    target = Cut("no_grad", ("b",), op="linear", meant="target network")
+    assert explained(stored(Cut("unreached", ("b",)), target)).level == "info"
+
+
+def test_a_pattern_that_gives_its_parameters_a_gradient_excuses_none_without_one() -> None:
+    cut = Cut("detach", ("w", "b"), op="detach", meant="straight-through")
+    (reached,) = explained(stored(Cut("detach", ("w",), op="detach", meant="straight-through"))).causes
+    assert (reached.level, reached.pattern) == ("info", "straight-through")
+    (lost,) = (cause for cause in explained(stored(Cut("unreached", ("b",)), cut)).causes if cause.pattern)
+    assert (lost.level, lost.names) == ("error", ("b",))
+    assert lost.text == "the straight-through estimator passes b by, and nothing else gives it a gradient"
 
 
 def test_files_are_explained_without_torch(tmp_path: Path, clean_environment: dict[str, str]) -> None:

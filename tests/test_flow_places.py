@@ -149,6 +149,10 @@ def moving_average(net: Net, x: Tensor) -> Tensor:
     return no_grad_branch(net, x)
 
 
+def average_that_is_trained(net: Net, x: Tensor) -> Tensor:
+    return moving_average(net, x) + net.target(x)
+
+
 @pytest.mark.parametrize(
     ("program", "meant"),
     [
@@ -160,6 +164,8 @@ def moving_average(net: Net, x: Tensor) -> Tensor:
         (largest_of_detached, "subtracted maximum"),
         (largest_under_no_grad, "subtracted maximum"),
         (moving_average, "target network"),
+        # What learns on another way is no target network, and one side of a comparison.
+        (average_that_is_trained, "stop-gradient"),
     ],
 )
 def test_a_pattern_is_meant(program: Callable[[Net, Tensor], Tensor], meant: str) -> None:
@@ -216,10 +222,6 @@ def largest_the_wrong_way(net: Net, x: Tensor) -> Tensor:
     return s.amax(1, keepdim=True).detach() - s
 
 
-def average_that_is_trained(net: Net, x: Tensor) -> Tensor:
-    return moving_average(net, x) + net.target(x)
-
-
 def average_of_one(net: Net, x: Tensor) -> Tensor:
     with torch.no_grad():
         net.target.weight.mul_(0.9).add_(net.a.weight, alpha=0.1)
@@ -246,7 +248,6 @@ def weights_that_decay(net: Net, x: Tensor) -> Tensor:
         largest_of_another,
         largest_times,
         largest_the_wrong_way,
-        average_that_is_trained,
         average_of_one,
         weights_that_decay,
         no_grad_branch,

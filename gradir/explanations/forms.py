@@ -21,7 +21,7 @@ from gradir.ir import Source
 from gradir.ir.jsontext import printable_json
 from gradir.ir.text import counted, printable
 from gradir.markdown import code_span
-from gradir.vocabulary.causes import printable_short, worded
+from gradir.vocabulary.causes import printable_short
 
 __all__ = ["FORMS", "Document", "Layout", "json", "markdown", "text", "written"]
 
@@ -47,7 +47,10 @@ ANSI: Final = Palette("\x1b[1;31m", "\x1b[1;34m", "\x1b[0m")
 
 
 class Told(Record, frozen=True, omit_defaults=False):
-    """A cause with its sentences: ``text`` says what happened, ``advice`` what to do."""
+    """A cause with its sentences: ``text`` says what happened, ``advice`` what to do.
+
+    ``pattern`` is what it belongs to, such as ``straight-through``, and empty where none was recognised.
+    """
 
     kind: str
     level: Level
@@ -58,6 +61,7 @@ class Told(Record, frozen=True, omit_defaults=False):
     source: Source | None
     via: Source | None
     excerpt: Excerpt | None = None
+    pattern: str = ""
 
 
 class Document(Record, frozen=True, omit_defaults=False):
@@ -111,7 +115,7 @@ def _cause(explanation: Explanation, cause: Cause, layout: Layout) -> Iterator[s
     """Return the lines of one cause, laid out as a compiler does."""
     palette = layout.palette
     colour = palette.error if cause.level == "error" else palette.quiet
-    words = worded(cause.kind, cause.op, cause.names, named=_named(explanation, cause, printable_short))
+    words = cause.words(named=_named(explanation, cause, printable_short))
     detail = f": {printable(cause.detail)}" if cause.detail else ""
     head, *rest = _wrapped(f"{cause.level}[{printable(cause.kind)}]: {words.text}{detail}", layout)
     label, colon, sentence = head.partition(": ")
@@ -218,7 +222,7 @@ def _markdown(explanation: Explanation, layout: Layout) -> Iterator[str]:
         yield ""
     causes, others = _gravest(explanation, layout, code_span)
     for cause in causes:
-        words = worded(cause.kind, cause.op, cause.names, code_span, named=_named(explanation, cause, code_span))
+        words = cause.words(code_span, named=_named(explanation, cause, code_span))
         where = "" if cause.source is None else f" at {code_span(place_text(cause.source))}"
         advice = f" To do: {words.advice}." if words.advice else ""
         detail = f": {code_span(cause.detail)}" if cause.detail else ""
@@ -239,7 +243,18 @@ def json(explanation: Explanation, _: Layout = Layout()) -> str:  # noqa: B008
         ExportError: a name holds what JSON cannot spell.
     """
     causes = [
-        Told(each.kind, each.level, shown.text, shown.advice, each.op, each.names, each.source, each.via, each.excerpt)
+        Told(
+            each.kind,
+            each.level,
+            shown.text,
+            shown.advice,
+            each.op,
+            each.names,
+            each.source,
+            each.via,
+            each.excerpt,
+            each.pattern,
+        )
         for each, shown in zip(explanation.causes, _causes(explanation), strict=True)
     ]
     document = Document(

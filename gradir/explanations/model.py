@@ -18,7 +18,7 @@ from gradir.ir import Graph, Source
 from gradir.ir.frozen import NOTHING
 from gradir.ir.text import printable
 from gradir.overlays import Channel, Look, Overlay
-from gradir.vocabulary.causes import worded
+from gradir.vocabulary.causes import Words, worded
 
 __all__ = [
     "STATUSES",
@@ -82,7 +82,8 @@ class Cause(Record, frozen=True):
     ``note`` for what no change of the program would mend. ``op`` is the operation or function, ``names`` are the
     parameters and tensors concerned, ``source`` is the line of the user's program and ``via`` the line of a library
     that it called. ``detail`` is what is known beside: what the framework itself says, or which numbers and which other
-    line did it. ``excerpt`` is the line ``source`` as the program has it, where it can be read.
+    line did it. ``excerpt`` is the line ``source`` as the program has it, where it can be read. ``pattern`` is a word
+    of `gradir.vocabulary.patterns.PATTERNS` that the cause belongs to, such as ``straight-through``.
 
     >>> Cause("detach", "error", "detach", ("fc.weight",)).text
     'detach() cuts fc.weight'
@@ -96,17 +97,26 @@ class Cause(Record, frozen=True):
     via: Source | None = None
     detail: str = ""
     excerpt: Excerpt | None = None
+    pattern: str = ""
 
     @property
     def text(self) -> str:
         """What happened, in one sentence."""
-        text = worded(self.kind, self.op, self.names).text
+        text = self.words().text
         return f"{text}: {printable(self.detail)}" if self.detail else text
 
     @property
     def advice(self) -> str:
         """What to do, in one sentence; empty where nothing is known."""
-        return worded(self.kind, self.op, self.names).advice
+        return self.words().advice
+
+    def words(self, *shown: Callable[[str], str], named: str = "") -> Words:
+        """Return its sentence without the detail, and its advice.
+
+        ``shown`` writes a name as a format needs it, and ``named`` stands for the names where a phrase is known.
+        """
+        is_lost = self.level == "error"
+        return worded(self.kind, self.op, self.names, *shown, named=named, pattern=self.pattern, is_lost=is_lost)
 
 
 class Term(Record, frozen=True):

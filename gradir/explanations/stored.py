@@ -10,6 +10,7 @@ from gradir.explanations.model import Cause, Examined, Explanation
 from gradir.explanations.uniting import united
 from gradir.ir import Cut, Graph
 from gradir.ir.cuts import FLOW
+from gradir.vocabulary.patterns import EXCUSING, LOST
 
 __all__ = ["explained"]
 
@@ -54,8 +55,10 @@ def explained(graph: Graph) -> Explanation:
 def _causes(statuses: dict[str, str], flow: list[Cut]) -> Iterator[Cause]:
     # The unused parameters are told together below.
     for cut in (cut for cut in flow if cut.kind != "unused"):
-        is_lost = not cut.meant and any(statuses[name] == "cut" for name in cut.names)
-        yield Cause(cut.kind, "error" if is_lost else "info", cut.op, cut.names, cut.source, cut.via)
+        lost = tuple(name for name in cut.names if statuses[name] == "cut")
+        is_lost = bool(lost) and cut.meant not in EXCUSING
+        names = lost if is_lost and cut.meant in LOST else cut.names
+        yield Cause(cut.kind, "error" if is_lost else "info", cut.op, names, cut.source, cut.via, pattern=cut.meant)
     for status in ("unused", "unreached"):
         names = tuple(name for name, found in statuses.items() if found == status)
         if names:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from gradir.ir import Source
 from gradir.ir.text import counted, printable
-from gradir.vocabulary.causes import listed_names, printable_short, worded
+from gradir.vocabulary.causes import listed_names, printable_short
 
 if TYPE_CHECKING:
     from gradir.explanations.model import Cause, Explanation
@@ -132,7 +132,7 @@ def _share(
 
 def _reason(explanation: Explanation, cause: Cause, shown: Shown) -> str:
     named = subject(explanation, cause.names, shown) if cause.names else ""
-    text = worded(cause.kind, cause.op, explanation.joined(cause.names), shown, named=named).text
+    text = cause.words(shown, named=named).text
     return text if cause.source is None else f"{text} ({shown(place_text(cause.source))})"
 
 

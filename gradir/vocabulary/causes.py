@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from gradir.ir.excerpt import shortened
 from gradir.ir.name_ranges import ranges
 from gradir.ir.text import printable
+from gradir.vocabulary.patterns import LOST, PATTERNS
 
 __all__ = ["WORDS", "Words", "listed_names", "printable_short", "worded"]
 
@@ -301,18 +302,31 @@ def printable_short(text: str) -> str:
 
 
 def worded(
-    kind: str, op: str, names: Sequence[str], shown: Callable[[str], str] = printable_short, *, named: str = ""
+    kind: str,
+    op: str,
+    names: Sequence[str],
+    shown: Callable[[str], str] = printable_short,
+    *,
+    named: str = "",
+    pattern: str = "",
+    is_lost: bool = False,
 ) -> Words:
     """Return the sentence of a cause and its advice; ``shown`` writes a name as the format needs it.
 
     ``named`` stands for the names where a shorter phrase is known.
 
+    ``pattern`` is what the cause belongs to, and ``is_lost`` whether it leaves a parameter without a gradient all the
+    same.
+
     >>> worded("exit", "item", ["a", "b", "c", "d", "e", "f"]).text
     'item turns a tensor into plain numbers, which cuts a, b, c, d and 2 more'
     >>> worded("frozen", "", ["g.0.bias"]).text, worded("frozen", "", ["g.0.bias", "g.1.bias"]).text
     ('g.0.bias has requires_grad=False', 'g.{0,1}.bias have requires_grad=False')
+    >>> worded("detach", "detach", ["a"], pattern="teacher").text
+    'detach cuts a: it is part of a teacher, whose results are targets'
     """
-    words = WORDS.get(kind)
+    known = LOST.get(pattern) if is_lost else PATTERNS.get(pattern)
+    words = WORDS.get(kind) if known is None else Words(*known)
     listed = named or listed_names(names, shown)
     if words is None:
         return Words(f"{shown(kind)}: {listed}", "")

@@ -61,7 +61,7 @@ def _record(
     kind, op = (cut.kind, cut.op) if place is None else (place.kind, place.op)
     if place is None and kind == "unreached" and is_known:
         kind = "unused"
-    words = worded(kind, op, cut.names)
+    words = worded(kind, op, cut.names, pattern=cut.meant)
     return {
         "kind": cut.kind,
         "op": cut.op,

@@ -110,6 +110,13 @@ class Flowing:
             return read.value
         return None if read.is_leaf else self._data_of.get(read.value.maker)
 
+    def leaf_of(self, read: Read) -> Value | None:
+        """The leaf that a value is, or whose memory it is without a graph, if it is of one."""
+        if read.is_leaf:
+            return self.root(read.value)
+        leaf = self._data_of.get(read.value.maker)
+        return None if leaf is None else self.root(leaf)
+
     def leaves_behind(self, term: Value) -> list[Value]:
         """The leaves that get a gradient through a term of what was captured."""
         return self.members(self._arriving.get(term, 0))

@@ -21,7 +21,7 @@ from gradir.frontends.pytorch.explaining.failures import is_spent, of_backward, 
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gradients_of, held_gradients
 from gradir.frontends.pytorch.explaining.graph_cuts import leavings
 from gradir.frontends.pytorch.explaining.kinds import EXPLICIT
-from gradir.frontends.pytorch.explaining.meant import is_own_of_torch
+from gradir.frontends.pytorch.explaining.meant import Meant, is_own_of_torch
 from gradir.frontends.pytorch.explaining.overwritten import Overwrite, communicates, overwrites
 from gradir.frontends.pytorch.explaining.registered import foreign, replaced
 from gradir.frontends.pytorch.explaining.subject import Subject
@@ -33,6 +33,7 @@ from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Value
 from gradir.spec import own_error
+from gradir.vocabulary.patterns import EXCUSING, LOST
 
 __all__ = ["Search"]
 
@@ -214,23 +215,31 @@ class Search:
     # Why.
 
     def _tell_stops(self) -> None:
-        groups: dict[tuple[str, Place | None], tuple[Stop, int, bool]] = {}
+        groups: dict[tuple[str, Place | None], list[Stop]] = {}
         for stop in self._flowing.stops:
-            first, leaves, is_own = groups.get((stop.kind, stop.step.place), (stop, 0, True))
-            groups[stop.kind, stop.step.place] = first, leaves | stop.leaves, is_own and is_own_of_torch(stop)
-        for (kind, place), (stop, leaves, is_own) in groups.items():
-            behind = self._flowing.members(leaves)
+            groups.setdefault((stop.kind, stop.step.place), []).append(stop)
+        if not groups:
+            return
+        meant = Meant(self._flow, self._flowing, self._leaves, lambda leaf: self._words.names_of([leaf]))
+        for (kind, place), stops in groups.items():
+            behind = self._flowing.members(reduce(or_, (stop.leaves for stop in stops)))
+            is_own, pattern = all(map(is_own_of_torch, stops)), meant.pattern(stops)
             names = list(self._words.names_of(behind))
-            level = self._level_of(names)
+            level = "info" if pattern in EXCUSING else self._level_of(names)
+            if not pattern and level == "info" and any(self._statuses[name] == "cut" for name in names):
+                pattern = "other optimizer"
             if self._subject.live is None and behind and not is_own:
                 # No backward starts from what was captured, whether the tensor that is lost has a name or not.
                 level = "error"
             if level == "error" or kind in EXPLICIT:
+                if level == "error" and pattern in LOST:
+                    names = [name for name in names if self._statuses[name] == "cut"]
                 shown = names or [self._flow.variables[leaf] for leaf in behind if leaf in self._flow.variables]
                 is_nameless = bool(self._subject.owned) and not shown
                 detail = foreign(self._flow, self._subject.aside, behind) if is_nameless else ""
                 told: Level = "note" if level == "info" and (is_own or detail) else level
-                self._tell(kind, told, called(stop.step), dict.fromkeys(shown), place, detail=detail)
+                op = called(stops[0].step)
+                self._tell(kind, told, op, dict.fromkeys(shown), place, detail=detail, pattern=pattern)
 
     def _tell_exits(self) -> None:
         told: set[str] = set()
@@ -430,6 +439,14 @@ class Search:
             self._tell(kind, level, "", names, None, detail=detail)
 
     def _tell(
-        self, kind: str, level: Level, op: str, names: Iterable[str], place: Place | None, *, detail: str = ""
+        self,
+        kind: str,
+        level: Level,
+        op: str,
+        names: Iterable[str],
+        place: Place | None,
+        *,
+        detail: str = "",
+        pattern: str = "",
     ) -> None:
-        self._causes.append(self._words.cause(kind, level, op, names, place, detail=detail))
+        self._causes.append(self._words.cause(kind, level, op, names, place, detail=detail, pattern=pattern))

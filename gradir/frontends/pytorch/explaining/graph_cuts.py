@@ -35,7 +35,8 @@ def cuts_of(
     ``names_of`` gives the names of a leaf. A kind that no program asks for is left out where the graph has all leaves
     that are behind it. Of a place that ran several times, the ends are those of the first time that has any.
     """
-    lines, ends, meant = ShownLines(), Ends(flow, flowing, live), Meant(flow, flowing)
+    lines, ends = ShownLines(), Ends(flow, flowing, live)
+    meant = Meant(flow, flowing, {id(leaf) for leaf in live.leaves.values()}, names_of)
     nodes = live.graph.nodes.values()
     reached = {name for node in nodes if node.role in {"leaf", "parameter"} for name in node.names}
     groups: dict[tuple[str, Place | None, str], tuple[list[Stop], int]] = {}
@@ -50,7 +51,7 @@ def cuts_of(
         names = dict.fromkeys(name for leaf in flowing.members(leaves) for name in names_of(leaf)[:1])
         if kind in EXPLICIT or not names.keys() <= reached:
             source, via = lines_of(place, lines)
-            (stop, *_), patterns = stops, {meant.pattern(stop) for stop in stops}
+            stop = stops[0]
             entry = next(filter(None, map(ends.entry, stops)), None)
             yield Cut(
                 kind,
@@ -60,7 +61,7 @@ def cuts_of(
                 operation_of(stop),
                 source,
                 via,
-                meant=patterns.pop() if len(patterns) == 1 else "",
+                meant=meant.pattern(stops),
                 at=next(filter(None, map(ends.at, stops)), ""),
                 into="" if entry is None else entry.into,
                 slot=None if entry is None else entry.slot,

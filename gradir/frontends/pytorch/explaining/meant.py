@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import cached_property
+from typing import Final
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
+from gradir.frontends.pytorch.explaining.followers import Followers
+from gradir.frontends.pytorch.explaining.roles import Roles
+from gradir.frontends.pytorch.explaining.sums import SAME_NUMBERS, STOP_GRADIENT, Sums, Use, is_plain
 from gradir.frontends.pytorch.private import SPECTRAL_NORM
 from gradir.frontends.pytorch.recording.flow import Flow
-from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
+from gradir.frontends.pytorch.recording.operands import plain_name
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Read, Step, Value
 
 __all__ = ["Meant", "is_own_of_torch"]
 
 _ASKED_FOR: Final = frozenset({"data", "detach", "no_grad"})
-_ADDING: Final = frozenset({"add", "add_"})
-_SUBTRACTING: Final = frozenset({"sub", "sub_"})
 _LARGEST: Final = frozenset({"amax", "max"})
-_SAME_NUMBERS: Final = frozenset({"alias", "detach", "expand", "squeeze", "unsqueeze", "view"})
-
-
 _SAMPLING: Final = "gumbel_softmax"
+_MOST_NEAR: Final = 4
+"""How many operations after one another make a moving average."""
 
-
-class _Use(NamedTuple):
-    step: int
-    slot: int
+_OF_ROLES: Final = (
+    ("ratio", "policy ratio"),
+    ("advantage", "advantage"),
+    ("labels", "pseudo labels"),
+    ("return", "bootstrapped target"),
+    ("target", STOP_GRADIENT),
+)
+"""By what a value is for the pattern; of several the first."""
 
 
 class Meant:
@@ -34,76 +40,80 @@ class Meant:
     Whoever reads the value otherwise, and what was captured depends on that, makes it none of them.
     """
 
-    def __init__(self, flow: Flow, flowing: Flowing) -> None:
+    def __init__(
+        self, flow: Flow, flowing: Flowing, reached: Collection[int], names_of: Callable[[Value], Iterable[str]]
+    ) -> None:
+        """``reached`` are the leaves that get a gradient, by id(); ``names_of`` gives the names of a leaf."""
         self._flow = flow
         self._flowing = flowing
-        self._uses: dict[Value, list[_Use]] = {}
-        self._originals: dict[Value, Value] = {}
+        self._reached = reached
+        self._names_of = names_of
+        self._uses: dict[Value, list[Use]] = {}
         # A view of a leaf, taken under no_grad, counts as a leaf too.
         self._owners: dict[Value, Value] = {}
         for index, step in enumerate(flow.steps):
-            if _name(step) in _SAME_NUMBERS and len(step.inputs) == 1:
-                self._originals[Value(index, 0)] = self._original(step.inputs[0].value)
             if "view" in step.kinds:
                 viewed = flowing.root(step.of_kind("view")[0].value)
                 self._owners[Value(index, 0)] = self._owners.get(viewed, viewed)
             if not flowing.wanted.isdisjoint(flow.made_by(index)):
                 for slot, read in enumerate(step.inputs):
-                    self._uses.setdefault(read.value, []).append(_Use(index, slot))
+                    self._uses.setdefault(read.value, []).append(Use(index, slot))
         self._averages = set(self._moved_averages())
 
-    def pattern(self, stop: Stop) -> str:
-        """The name of the pattern that a stop belongs to, or nothing."""
+    def pattern(self, stops: Iterable[Stop]) -> str:
+        """The name of the pattern that all stops of a place belong to, or nothing."""
+        found = {self._pattern(stop) for stop in stops}
+        return found.pop() if len(found) == 1 else ""
+
+    def _pattern(self, stop: Stop) -> str:
         if stop.kind not in _ASKED_FOR or stop.value.maker == FROM_OUTSIDE or stop.value in self._flowing.ends:
             return ""
-        if (
-            stop.kind == "no_grad"
-            and stop.leaves
-            and all(self._owners.get(leaf, leaf) in self._averages for leaf in self._flowing.members(stop.leaves))
-        ):
-            return "target network"
-        if self._is_largest(stop):
-            return "subtracted maximum"
-        if stop.kind == "no_grad":
-            return ""
-        source = self._flowing.sources(stop.value)[0]
-        if self._is_added_back(stop.value, source.value) or self._is_taken_out(stop.value, source.value):
-            return "straight-through"
-        return "stop-gradient" if self._is_only_less(stop.value, source.value) else ""
+        leaves = [self._owners.get(leaf, leaf) for leaf in self._flowing.members(stop.leaves)]
+        if self._averages.issuperset(leaves) or self._is_largest(stop):
+            return "target network" if self._averages.issuperset(leaves) else "subtracted maximum"
+        found, roles = self._sums.pattern(stop.value), self._roles.of(stop.value)
+        if found:
+            return "policy ratio" if found == STOP_GRADIENT and "ratio" in roles else found
+        return self._by_use(stop, leaves, roles)
 
-    def _is_added_back(self, value: Value, source: Value) -> bool:
-        """``x + (q - x).detach()``, or ``x - (x - q).detach()``."""
-        made = self._flow.step_of(source)
-        if made is None or not _is(made, _SUBTRACTING):
-            return False
-        left, right = (read.value for read in made.inputs)
-        return self._all_used(value, lambda use: self._other(use, _ADDING) == right) or self._all_used(
-            value, lambda use: use.slot == 1 and self._other(use, _SUBTRACTING) == left
-        )
+    def _by_use(self, stop: Stop, leaves: Iterable[Value], roles: Collection[str]) -> str:
+        """The pattern that what is cut belongs to by what it is for."""
+        lacking = [leaf for leaf in leaves if id(self._flow.tensor_of(leaf)) not in self._reached]
+        if lacking:
+            return self._followers.pattern(lacking, roles)
+        found = next((pattern for role, pattern in _OF_ROLES if role in roles), "")
+        if found == "advantage" and self._is_probability(stop):
+            return "pseudo labels"
+        return "codebook" if found == STOP_GRADIENT and self._has_nearest else found
 
-    def _is_taken_out(self, value: Value, source: Value) -> bool:
-        """``q - x.detach() + x``."""
+    def _is_probability(self, stop: Stop) -> bool:
+        """Whether what is cut is the result of a softmax, so that a log-probability times it is a cross-entropy."""
+        source = self._flow.step_of(self._flowing.sources(stop.value)[0].value)
+        return source is not None and plain_name(source.func) == "softmax"
 
-        def adds_it(use: _Use) -> bool:
-            return self._other(use, _ADDING) == source
+    @cached_property
+    def _sums(self) -> Sums:
+        return Sums(self._flow, self._flowing, self._uses)
 
-        def takes_it_out(use: _Use) -> bool:
-            step = self._flow.steps[use.step]
-            is_other = use.slot == 1 and _is(step, _SUBTRACTING) and step.inputs[0].value != source
-            return is_other and self._all_used(Value(use.step, 0), adds_it)
+    @cached_property
+    def _roles(self) -> Roles:
+        return Roles(self._flow, self._flowing)
 
-        return self._all_used(value, takes_it_out)
+    @cached_property
+    def _followers(self) -> Followers:
+        return Followers(self._flow, self._flowing, self._reached, self._names_of)
 
-    def _is_only_less(self, value: Value, source: Value) -> bool:
-        """``a - a.detach()``, which is zero and has the gradient of ``a``."""
-        return self._all_used(value, lambda use: self._other(use, _SUBTRACTING) == source)
+    @cached_property
+    def _has_nearest(self) -> bool:
+        """Whether what was captured is of entries that are nearest to something, as those of a codebook."""
+        return any(_name(step) == "argmin" for step in self._flow.steps)
 
     def _is_largest(self, stop: Stop) -> bool:
         """``x - x.amax().detach()``, the maximum of detached numbers or under no_grad."""
-        value, whose = stop.value, self._original(stop.value)
+        value, whose = stop.value, self._sums.original(stop.value)
         made = self._flow.step_of(whose)
         if made is not None and _name(made) in _LARGEST and len(made.inputs) == 1 and whose.number == 0:
-            return self._is_subtracted(value, self._original(made.inputs[0].value))
+            return self._is_subtracted(value, self._sums.original(made.inputs[0].value))
         uses = self._uses.get(value, ())
         return bool(uses) and all(
             _name(self._flow.steps[use.step]) in _LARGEST
@@ -118,46 +128,54 @@ class Meant:
             value = waiting.pop()
             for use in self._uses.get(value, ()):
                 step = self._flow.steps[use.step]
-                if _name(step) in _SAME_NUMBERS and len(step.inputs) == 1:
+                if _name(step) in SAME_NUMBERS and len(step.inputs) == 1:
                     waiting.append(Value(use.step, 0))
                     continue
-                other = self._other(use, _SUBTRACTING)
-                if use.slot != 1 or other is None or self._original(other) != source:
+                other = self._subtracted_from(use)
+                if other is None or self._sums.original(other) != source:
                     return False
                 found = True
         return found
 
-    def _original(self, value: Value) -> Value:
-        """The value whose numbers a value has."""
-        return self._originals.get(value, value)
-
-    def _all_used(self, value: Value, fits: Callable[[_Use], bool]) -> bool:
-        """Whether something takes a value, and nothing that does not fit."""
-        uses = self._uses.get(value, ())
-        return bool(uses) and value not in self._flowing.ends and all(map(fits, uses))
-
-    def _other(self, use: _Use, names: Collection[str]) -> Value | None:
-        """What an operation of two operands adds or subtracts beside the one used, if that carries a gradient."""
+    def _subtracted_from(self, use: Use) -> Value | None:
+        """What a value is subtracted from, if that carries a gradient."""
         step = self._flow.steps[use.step]
-        if not _is(step, names):
+        if use.slot != 1 or not is_plain(step, {"sub"}):
             return None
-        read = step.inputs[1 - use.slot]
+        read = step.inputs[0]
         return read.value if read.carries and step.mode == "grad" else None
 
     def _moved_averages(self) -> Iterator[Value]:
-        """Leaves that are written to from other leaves under no_grad, and that nothing captured has a gradient for."""
-        written: dict[Value, None] = {}
+        """Leaves that are moved towards others without a gradient, and that nothing captured has a gradient for."""
+        moved: dict[Value, None] = {}
         trained: set[Value] = set()
         for index, step in enumerate(self._flow.steps):
-            leaves = [self._flowing.root(read.value) if read.is_leaf else None for read in step.inputs]
+            leaves = [self._flowing.leaf_of(read) for read in step.inputs]
             wanted = not self._flowing.wanted.isdisjoint(self._flow.made_by(index))
             if step.mode == "grad" and wanted:
-                trained.update(leaf for leaf in leaves if leaf is not None)
-            elif step.mode == "no_grad" and "inplace" in step.kinds:
+                trained.update(self._flowing.root(read.value) for read in step.inputs if read.is_leaf)
+            if "inplace" in step.kinds:
                 target = leaves[step.kinds.index("inplace")]
                 if target is not None and any(leaf not in (None, target) for leaf in leaves):
-                    written[target] = None
-        return (leaf for leaf in written if leaf not in trained)
+                    moved[target] = None
+        for exchange in self._flow.exchanges:
+            assigned, given = exchange.reads
+            target = self._flowing.root(assigned.value)
+            if not self._leaves_near(given) <= {target}:
+                moved[target] = None
+        return (leaf for leaf in moved if leaf not in trained)
+
+    def _leaves_near(self, read: Read) -> set[Value]:
+        """The leaves that a value is computed of in a few steps."""
+        found, waiting = set[Value](), [(read, 0)]
+        while waiting:
+            read, depth = waiting.pop()
+            leaf, step = self._flowing.leaf_of(read), self._flow.step_of(read.value)
+            if leaf is not None:
+                found.add(leaf)
+            elif step is not None and depth < _MOST_NEAR:
+                waiting += [(source, depth + 1) for source in step.inputs]
+        return found
 
 
 def is_own_of_torch(stop: Stop) -> bool:
@@ -173,8 +191,3 @@ def is_own_of_torch(stop: Stop) -> bool:
 
 def _name(step: Step) -> str:
     return str(step.func.__name__).partition(".")[0]
-
-
-def _is(step: Step, names: Collection[str]) -> bool:
-    """Whether a step adds or subtracts two tensors as they are."""
-    return _name(step) in names and len(step.inputs) == 2 and dict(step.constants).get("alpha", 1) == 1

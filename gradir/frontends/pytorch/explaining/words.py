@@ -112,9 +112,17 @@ class Words:
         return f"{name or f'the result of {called(step)}'} {self.line(step.place)}".rstrip()
 
     def cause(
-        self, kind: str, level: Level, op: str, names: Iterable[str], place: Place | None, *, detail: str = ""
+        self,
+        kind: str,
+        level: Level,
+        op: str,
+        names: Iterable[str],
+        place: Place | None,
+        *,
+        detail: str = "",
+        pattern: str = "",
     ) -> Cause:
         """A cause at a place of the program."""
         source, via = lines_of(place, self.lines)
         shown = None if place is None or source is None else _excerpt(place.caller or place, source.line, op)
-        return Cause(kind, level, op, tuple(names), source, via, detail, shown)
+        return Cause(kind, level, op, tuple(names), source, via, detail, shown, pattern)

@@ -1,0 +1,74 @@
+"""Patterns that cut a gradient on purpose: what is said of each, and which excuse a parameter without one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+__all__ = ["EXCUSING", "LOST", "PATTERNS"]
+
+EXCUSING: Final = frozenset({"reference model", "target network", "teacher"})
+"""Patterns of a network that is not trained by gradients. In all others each parameter should get one another way."""
+
+PATTERNS: Final[Mapping[str, tuple[str, str]]] = {
+    "straight-through": (
+        "{op} is part of a straight-through estimator: the forward takes the other value, and {names} {gets} the "
+        "gradient as if it had been passed on unchanged",
+        "keep this cut: without it, the gradient would be that of the function that is passed by, which is often zero",
+    ),
+    "stop-gradient": (
+        "{op} stops the gradient of {names} on one side of a comparison",
+        "keep this cut if only the other side should move, as in SimSiam, BYOL and a commitment loss; without it, both "
+        "sides can collapse to a constant",
+    ),
+    "codebook": (
+        "{op} separates the codebook loss from the commitment loss, so that each moves one side: it cuts {names} here",
+        "keep this cut: one loss moves the codebook, the other one the encoder",
+    ),
+    "bootstrapped target": (
+        "{op} makes a target that is computed from {names} a constant, as temporal-difference learning does",
+        "keep this cut: a target that moves with the value it is compared with makes training unstable",
+    ),
+    "pseudo labels": (
+        "{op} makes labels that are predicted by {names} constants",
+        "keep this cut: {names} should learn to predict the labels, and not to change them",
+    ),
+    "policy ratio": (
+        "{op} makes the old log-probabilities of a policy ratio constants, which cuts {names}",
+        "keep this cut, as in PPO and GRPO: only the new log-probabilities should give {names} a gradient",
+    ),
+    "advantage": (
+        "{op} makes the weight of a log-probability a constant, which cuts {names}",
+        "keep this cut, as for advantages and returns: {names} should learn from another term of the loss",
+    ),
+    "subtracted maximum": (
+        "{op} makes a maximum that is only subtracted for stability a constant, which cuts {names}",
+        "keep this cut: the result does not depend on what is subtracted, and its gradient would cancel",
+    ),
+    "target network": (
+        "{op} cuts {names}: it is part of a target network, which follows another network and gets no gradient",
+        "keep this cut, and update {names} by a moving average or a copy, outside the optimizer",
+    ),
+    "reference model": (
+        "{op} cuts {names}: it is part of a reference model, which stays as it is",
+        "keep this cut; requires_grad_(False) on the reference model says the same, and saves memory",
+    ),
+    "other optimizer": (
+        "{op} cuts {names}, which this optimizer does not have",
+        "keep this cut if {names} should not learn in this step, like a generator in the step of its discriminator",
+    ),
+    "teacher": (
+        "{op} cuts {names}: it is part of a teacher, whose results are targets",
+        "keep this cut; requires_grad_(False) on the teacher says the same, and saves memory",
+    ),
+}
+"""By pattern the sentence and the advice, in place of those of the kind of the cut; see `gradir.vocabulary.causes`."""
+
+LOST: Final[Mapping[str, tuple[str, str]]] = {
+    "straight-through": (
+        "the straight-through estimator passes {names} by, and nothing else gives {it} a gradient",
+        "add a loss of the value inside {op}, such as F.mse_loss(q, z.detach()) for a codebook, or update {it} by a "
+        "moving average",
+    ),
+}
+"""The same where a parameter gets no gradient another way, although the pattern excuses none."""

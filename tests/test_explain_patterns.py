@@ -1,0 +1,449 @@
+"""Which cuts are meant: one name and one level for a program and its file, and advice that keeps the gradient."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import gradir  # noqa: E402
+from gradir.explanations.stored import explained  # noqa: E402
+
+nn, functional = torch.nn, torch.nn.functional
+Tensor = torch.Tensor
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
+class Told(NamedTuple):
+    """What is said of a loss, and of the file of its graph."""
+
+    report: gradir.Explanation
+    of_file: gradir.Explanation
+
+    def patterns(self, kinds: tuple[str, ...] = ("detach", "data", "no_grad")) -> set[str]:
+        """The patterns of the cuts that a program asks for."""
+        return {cause.pattern for cause in self.report.causes if cause.kind in kinds}
+
+
+def told(model: Any, forward: Callable[[], Tensor], **options: Any) -> Told:
+    with gradir.record(model, flow=True) as recorder:
+        loss = forward()
+    report = recorder.explain(loss, **options)
+    names = {"params": options["params"]} if "params" in options else {}
+    found = Told(report, explained(recorder.capture(loss, **names)))
+    loss.backward()
+    for name, tensor in {**dict(model.named_parameters()), **options.get("params", {})}.items():
+        # A backward is what decides.
+        assert (tensor.grad is None) == (report.status(name) in {"cut", "frozen", "unused"}), name
+    return found
+
+
+def layer(*sizes: int) -> Any:
+    return nn.Linear(*(sizes or (4, 3)))
+
+
+def small(a: int = 4, b: int = 3) -> Any:
+    return nn.Sequential(nn.Linear(a, 8), nn.ReLU(), nn.Linear(8, b))
+
+
+x = torch.linspace(-1, 1, 20).reshape(5, 4)
+
+
+def taken_out(w: Tensor) -> Tensor:
+    return w.round() - w.detach() + w
+
+
+def difference_under_no_grad(w: Tensor) -> Tensor:
+    with torch.no_grad():
+        difference = w.round() - w
+    return w + difference
+
+
+@pytest.mark.parametrize(
+    "quantised",
+    [
+        lambda w: w + (w.round() - w).detach(),
+        lambda w: (w.sign() - w).detach() + w,
+        lambda w: w - (w - w.round()).detach(),
+        lambda w: w.sign().detach() + w - w.detach(),
+        lambda w: w.round().detach() - w.detach() + w,
+        # What is computed twice has equal numbers.
+        lambda w: (w.sign() - w.clamp(-1, 1)).detach() + w.clamp(-1, 1),
+        lambda w: (w > 0).float() - w.sigmoid().detach() + w.sigmoid(),
+        lambda w: w + (w.round() - w).data,
+        taken_out,
+        difference_under_no_grad,
+    ],
+)
+def test_a_straight_through_estimator_is_named_in_every_order_of_its_terms(
+    quantised: Callable[[Tensor], Tensor],
+) -> None:
+    model = layer()
+    found = told(model, lambda: functional.linear(x, quantised(model.weight), model.bias).pow(2).mean())
+    assert found.patterns() == {"straight-through"}
+    assert found.report.level == found.of_file.level == "info"
+    (cause, *_) = (cause for cause in found.report.causes if cause.pattern)
+    assert cause.advice.startswith("keep this cut: without it")
+    assert {each.pattern for each in found.of_file.causes} == {"straight-through"}
+
+
+def test_without_the_detach_of_an_estimator_the_gradient_would_be_zero() -> None:
+    weight = nn.Parameter(torch.tensor([0.3, -0.2]))
+    (weight + (weight.round() - weight)).sum().backward()
+    assert weight.grad is not None
+    assert not weight.grad.any()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda w: w + w.round().detach(),
+        lambda w: w + (w.round() - 2 * w).detach(),
+        lambda w: w * (w.round() / w).detach(),
+        lambda w: w + (w.round() - w.abs()).detach(),
+    ],
+)
+def test_what_does_not_cancel_is_no_estimator(other: Callable[[Tensor], Tensor]) -> None:
+    model = layer()
+    found = told(model, lambda: functional.linear(x, other(model.weight), model.bias).pow(2).mean())
+    assert "straight-through" not in found.patterns()
+
+
+def test_a_learned_step_that_the_estimator_passes_by_is_lost() -> None:
+    model, step = layer(), nn.Parameter(torch.tensor(0.1))
+
+    def forward() -> Tensor:
+        w = model.weight
+        return functional.linear(x, w + ((w / step).round() * step - w).detach(), model.bias).pow(2).mean()
+
+    found = told(model, forward, params={"step": step})
+    assert found.report.level == found.of_file.level == "error"
+    (cause,) = (cause for cause in found.report.causes if cause.level == "error")
+    assert (cause.kind, cause.pattern, cause.names) == ("detach", "straight-through", ("step",))
+    assert "add a loss of the value inside" in cause.advice
+
+
+class Quantised(nn.Module):
+    """A VQ-VAE, with the loss of its codebook or without."""
+
+    def __init__(self, *, has_loss: bool, by_product: bool) -> None:
+        super().__init__()
+        self.encoder, self.decoder, self.book = nn.Linear(4, 3), nn.Linear(3, 4), nn.Embedding(8, 3)
+        self.has_loss, self.by_product = has_loss, by_product
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = self.encoder(x)
+        nearest = torch.cdist(z, self.book.weight).argmin(1)
+        q = nn.functional.one_hot(nearest, 8).float() @ self.book.weight if self.by_product else self.book(nearest)
+        losses = functional.mse_loss(q, z.detach()) + 0.25 * (z - q.detach()).pow(2).mean() if self.has_loss else 0
+        return functional.mse_loss(self.decoder(z + (q - z).detach()), x) + losses
+
+
+@pytest.mark.parametrize("by_product", [True, False])
+def test_a_codebook_learns_by_its_loss_alone(*, by_product: bool) -> None:
+    model = Quantised(has_loss=True, by_product=by_product)
+    found = told(model, lambda: model(x), optimizer=torch.optim.Adam(model.parameters()))
+    assert found.patterns() == {"codebook", "straight-through"}
+    assert found.report.level == found.of_file.level == "info"
+    model = Quantised(has_loss=False, by_product=by_product)
+    found = told(model, lambda: model(x), optimizer=torch.optim.Adam(model.parameters()))
+    assert found.report.level == found.of_file.level == "error"
+    (cause,) = (cause for cause in found.report.causes if cause.kind == "detach")
+    assert (cause.names, cause.level, cause.pattern) == (("book.weight",), "error", "straight-through")
+    assert "F.mse_loss(q, z.detach()) for a codebook" in cause.advice
+
+
+def test_gumbel_softmax_that_is_hard_and_one_that_is_written_out() -> None:
+    model = nn.ModuleDict({"a": layer(), "b": layer(3, 1)})
+
+    def by_hand() -> Tensor:
+        soft = functional.softmax(model["a"](x), -1)
+        hard = functional.one_hot(soft.argmax(-1), 3).float()
+        return model["b"](hard - soft.detach() + soft).pow(2).mean()
+
+    of_torch = told(model, lambda: model["b"](functional.gumbel_softmax(model["a"](x), hard=True)).pow(2).mean())
+    assert (of_torch.report.level, of_torch.patterns()) == ("none", {"straight-through"})
+    found = told(model, by_hand)
+    assert (found.report.level, found.patterns()) == ("info", {"straight-through"})
+
+
+def test_a_surrogate_gradient_of_a_custom_function_is_no_cut() -> None:
+    class Spike(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            ctx.save_for_backward(x)
+            return (x > 0).float()
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Tensor:
+            return grad / (1 + 10 * ctx.saved_tensors[0].abs()) ** 2
+
+    model = nn.Sequential(layer(), layer(3, 1))
+    assert told(model, lambda: model[1](Spike.apply(model[0](x))).pow(2).mean()).report.level == "none"
+
+
+@pytest.mark.parametrize(
+    "distance",
+    [
+        lambda p, z: -functional.cosine_similarity(p, z.detach(), dim=-1).mean(),
+        lambda p, z: -(functional.normalize(p, dim=1) * functional.normalize(z.detach(), dim=1)).sum(1).mean(),
+        lambda p, z: (p - z.detach()).pow(2).mean(),
+    ],
+)
+def test_simsiam_stops_the_gradient_of_one_side(distance: Callable[[Tensor, Tensor], Tensor]) -> None:
+    model = nn.ModuleDict({"encoder": layer(), "predictor": layer(3, 3)})
+
+    def forward() -> Tensor:
+        z, other = model["encoder"](x), model["encoder"](x + 1)
+        return distance(model["predictor"](z), other) + distance(model["predictor"](other), z)
+
+    found = told(model, forward)
+    assert found.patterns() == {"stop-gradient"}
+    assert found.report.level == found.of_file.level == "info"
+
+
+def no_grad_of(network: Any, inputs: Tensor) -> Tensor:
+    with torch.no_grad():
+        result: Tensor = network(inputs)
+    return result
+
+
+def detached(network: Any, inputs: Tensor) -> Tensor:
+    result: Tensor = network(inputs).detach()
+    return result
+
+
+@pytest.mark.parametrize("stopped", [no_grad_of, detached])
+@pytest.mark.parametrize("has_optimizer", [True, False])
+def test_a_copy_is_a_target_network_as_in_byol_and_dqn(
+    stopped: Callable[[Any, Tensor], Tensor], *, has_optimizer: bool
+) -> None:
+    online, predictor = small(), layer(3, 3)
+    model = nn.ModuleDict({"online": online, "other": copy.deepcopy(online), "predictor": predictor})
+    trained = torch.optim.Adam([*online.parameters(), *predictor.parameters()]) if has_optimizer else None
+    byol = told(
+        model,
+        lambda: 2 - 2 * functional.cosine_similarity(predictor(online(x)), stopped(model["other"], x)).mean(),
+        optimizer=trained,
+    )
+    actions, rewards = torch.tensor([[0], [1], [2], [0], [1]]), torch.ones(5, 1)
+    model = nn.ModuleDict({"online": online, "other": copy.deepcopy(online)})
+    online.zero_grad()
+    dqn = told(
+        model,
+        lambda: functional.smooth_l1_loss(
+            online(x).gather(1, actions), rewards + 0.9 * stopped(model["other"], x + 1).max(1, keepdim=True).values
+        ),
+        optimizer=torch.optim.Adam(online.parameters()) if has_optimizer else None,
+    )
+    for found in (byol, dqn):
+        assert found.patterns() == {"target network"}
+        assert found.report.level == found.of_file.level == "info"
+
+
+def moved_by_data(query: Any, key: Any) -> None:
+    for new, old in zip(query.parameters(), key.parameters(), strict=True):
+        old.data = old.data * 0.9 + new.data * 0.1
+
+
+def moved_in_place(query: Any, key: Any) -> None:
+    for new, old in zip(query.parameters(), key.parameters(), strict=True):
+        old.data.mul_(0.9).add_(new.data, alpha=0.1)
+
+
+def moved_under_no_grad(query: Any, key: Any) -> None:
+    with torch.no_grad():
+        for new, old in zip(query.parameters(), key.parameters(), strict=True):
+            old.lerp_(new, 0.1)
+
+
+@pytest.mark.parametrize("moved", [moved_by_data, moved_in_place, moved_under_no_grad])
+def test_moco_moves_its_keys_in_the_forward(moved: Callable[[Any, Any], None]) -> None:
+    model = nn.ModuleDict({"query": layer(), "key": layer()})
+    queue = torch.ones(3, 2)
+
+    def forward() -> Tensor:
+        q = functional.normalize(model["query"](x), dim=1)
+        moved(model["query"], model["key"])
+        with torch.no_grad():
+            k = functional.normalize(model["key"](x), dim=1)
+        logits = torch.cat([(q * k).sum(1, keepdim=True), q @ queue], 1)
+        return functional.cross_entropy(logits / 0.1, torch.zeros(5, dtype=torch.long))
+
+    found = told(model, forward)
+    assert found.patterns() == {"target network"}
+    assert found.report.level == found.of_file.level == "info"
+
+
+@pytest.mark.parametrize("stopped", [no_grad_of, detached])
+def test_a_teacher_is_called_so_or_runs_in_evaluation_mode(stopped: Callable[[Any, Tensor], Tensor]) -> None:
+    for name, evaluates, level in (("teacher", False, "info"), ("big", True, "info"), ("big", False, "error")):
+        model = nn.ModuleDict({name: small(), "student": layer()})
+        model[name].train(not evaluates)
+
+        def distilled(model: Any = model, name: str = name) -> Tensor:
+            logits = stopped(model[name], x)
+            return functional.kl_div(model["student"](x).log_softmax(1), logits.softmax(1), reduction="batchmean")
+
+        found = told(model, distilled)
+        assert found.report.level == found.of_file.level == level
+        assert found.patterns() == {"teacher" if level == "info" else ""}
+
+
+def test_dpo_and_grpo_with_a_reference() -> None:
+    policy, tokens = layer(4, 5), torch.tensor([[0], [1], [2], [3], [4]])
+    model = nn.ModuleDict({"policy": policy, "ref": copy.deepcopy(policy)})
+
+    def log_probability(network: Any) -> Tensor:
+        return network(x).log_softmax(-1).gather(1, tokens).squeeze(1)
+
+    def grpo() -> Tensor:
+        new = log_probability(policy)
+        with torch.no_grad():
+            reference = log_probability(model["ref"])
+        ratio, kl = torch.exp(new - new.detach()), torch.exp(reference - new) - (reference - new) - 1
+        return -(ratio * torch.tensor([1.0, -1.0, 0.5, -0.5, 0.0]) - 0.04 * kl).mean()
+
+    found = told(model, grpo, optimizer=torch.optim.Adam(policy.parameters()))
+    assert found.patterns() == {"policy ratio", "reference model"}
+    assert found.report.level == found.of_file.level == "info"
+    model["ref"].requires_grad_(requires_grad=False)
+    policy.zero_grad()
+
+    def dpo() -> Tensor:
+        with torch.no_grad():
+            reference = log_probability(model["ref"])
+        return -functional.logsigmoid(0.1 * (log_probability(policy) - reference)).mean()
+
+    assert told(model, dpo).report.level == "info"
+
+
+def test_ppo_and_an_actor_with_its_critic() -> None:
+    model = nn.ModuleDict({"actor": layer(), "critic": layer(4, 1)})
+    returns, optimizer = torch.linspace(-1, 1, 5), torch.optim.Adam(model.parameters())
+
+    def policy() -> Any:
+        return torch.distributions.Categorical(logits=model["actor"](x))
+
+    def ppo() -> Tensor:
+        with torch.no_grad():
+            actions = policy().sample()
+            old = policy().log_prob(actions)
+            value = model["critic"](x).squeeze(1)
+        advantage = returns - value
+        ratio = (policy().log_prob(actions) - old).exp()
+        surrogate = torch.min(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage).mean()
+        return (model["critic"](x).squeeze(1) - returns).pow(2).mean() - surrogate
+
+    def a2c() -> Tensor:
+        actions, value = policy().sample(), model["critic"](x).squeeze(1)
+        advantage = returns - value.detach()
+        return functional.mse_loss(value, returns) - (policy().log_prob(actions) * advantage).mean()
+
+    found = told(model, ppo, optimizer=optimizer)
+    assert (found.report.level, found.patterns()) == ("info", {"policy ratio", "advantage"})
+    optimizer.zero_grad()
+    found = told(model, a2c, optimizer=optimizer)
+    assert (found.report.level, found.patterns()) == ("info", {"advantage"})
+
+
+def test_labels_that_the_model_predicts_itself() -> None:
+    model = layer()
+
+    def argmax() -> Tensor:
+        with torch.no_grad():
+            labels = model(x).argmax(1)
+        return functional.cross_entropy(model(x + 1), labels)
+
+    def soft() -> Tensor:
+        labels = model(x).softmax(1).detach()
+        return -(labels * model(x + 1).log_softmax(1)).sum(1).mean()
+
+    def fixmatch() -> Tensor:
+        sure, labels = model(x).detach().softmax(-1).max(-1)
+        return (functional.cross_entropy(model(x + 1), labels, reduction="none") * (sure > 0.3).float()).mean()
+
+    for forward in (argmax, soft, fixmatch):
+        model.zero_grad()
+        found = told(model, forward)
+        assert (found.report.level, found.of_file.level, found.patterns()) == ("info", "info", {"pseudo labels"})
+
+
+def test_a_target_of_the_network_itself_is_bootstrapped() -> None:
+    model, actions = small(), torch.tensor([[0], [1], [2], [0], [1]])
+    rewards = torch.ones(5, 1)
+    found = told(
+        model,
+        lambda: functional.mse_loss(
+            model(x).gather(1, actions), rewards + 0.9 * model(x + 1).max(1, keepdim=True).values.detach()
+        ),
+    )
+    assert (found.report.level, found.of_file.level, found.patterns()) == ("info", "info", {"bootstrapped target"})
+
+
+@pytest.mark.parametrize("stopped", [no_grad_of, detached])
+def test_the_other_network_of_a_gan_has_another_optimizer(stopped: Callable[[Any, Tensor], Tensor]) -> None:
+    model = nn.ModuleDict({"g": layer(), "d": layer(3, 1)})
+    real = torch.ones(5, 3)
+
+    def critic() -> Tensor:
+        fake = stopped(model["g"], x)
+        mixed = (0.5 * real + 0.5 * fake).requires_grad_()
+        (slope,) = torch.autograd.grad(model["d"](mixed).sum(), mixed, create_graph=True)
+        return model["d"](fake).mean() - model["d"](real).mean() + 10 * (slope.norm(2, 1) - 1).pow(2).mean()
+
+    report = told(model, critic, optimizer=torch.optim.Adam(model["d"].parameters())).report
+    assert (report.level, {cause.pattern for cause in report.causes if cause.level == "info"}) == (
+        "info",
+        {"other optimizer"},
+    )
+    model.zero_grad()
+    with gradir.record(model, flow=True) as recorder:
+        loss = -model["d"](stopped(model["g"], x)).mean()
+    assert recorder.explain(loss, optimizer=torch.optim.Adam(model["g"].parameters())).level == "error"
+
+
+@pytest.mark.parametrize("stopped", [no_grad_of, detached])
+def test_a_tower_that_should_learn_is_no_teacher(stopped: Callable[[Any, Tensor], Tensor]) -> None:
+    model = nn.ModuleDict({"image": layer(), "text": layer(), "target_encoder": layer(), "head": layer(3, 2)})
+    labels = torch.tensor([0, 1, 0, 1, 0])
+    contrastive = told(
+        model, lambda: functional.cross_entropy(model["image"](x) @ stopped(model["text"], x).t(), labels)
+    )
+    model.zero_grad()
+    translated = told(
+        model, lambda: functional.cross_entropy(model["head"](stopped(model["target_encoder"], x)), labels)
+    )
+    for found in (contrastive, translated):
+        assert (found.report.level, found.of_file.level, found.patterns()) == ("error", "error", {""})
+
+
+def test_recipes_without_a_cut_stay_silent() -> None:
+    model = small(4, 1)
+
+    def maml() -> Tensor:
+        names, weights = zip(*model.named_parameters(), strict=True)
+        inner = torch.func.functional_call(model, dict(zip(names, weights, strict=True)), (x,)).pow(2).mean()
+        slopes = torch.autograd.grad(inner, weights, create_graph=True)
+        fast = {name: w - 0.1 * g for name, w, g in zip(names, weights, slopes, strict=True)}
+        return (torch.func.functional_call(model, fast, (x,)) - 1).pow(2).mean()
+
+    assert told(model, maml, optimizer=torch.optim.Adam(model.parameters())).report.level == "none"
+
+
+def test_the_json_names_the_pattern() -> None:
+    model = layer()
+    with gradir.record(model, flow=True) as recorder:
+        w = model.weight
+        loss = functional.linear(x, w + (w.round() - w).detach()).sum()
+    (cause, *_) = json.loads(recorder.explain(loss).to("json"))["causes"]
+    assert cause["pattern"] == "straight-through"
