@@ -15,6 +15,7 @@ import torch
 from msgspec.structs import replace
 from torch import nn
 from torch.nn.modules import module as module_hooks
+from torch.nn.utils import parametrizations, parametrize
 
 from gradir.errors import CaptureError, warn
 from gradir.explanations.model import Explanation
@@ -61,6 +62,17 @@ from gradir.version import __version__
 __all__ = ["Recorder"]
 
 _OWN_CALL_AND_THE_ONE_ABOVE: Final = 2
+
+_REGISTERING: Final = frozenset(
+    id(function.__code__)
+    for function in (
+        parametrize.register_parametrization,
+        parametrizations.orthogonal,
+        parametrizations.spectral_norm,
+        parametrizations.weight_norm,
+    )
+)
+"""The code of torch's functions that register a parametrization, by id(), since code takes long to hash."""
 
 
 class _Temporary(NamedTuple):
@@ -356,14 +368,16 @@ class Recorder:
 
     def _enter_module(self, module: nn.Module, inputs: object) -> None:  # noqa: ARG002 (torch's signature)
         timeline = self._timeline()
-        if timeline.current is None:
-            self._outermost[module] = None
-        self._calls[module] += 1
         caller = timeline.current
-        inside = (caller is not None and caller.inside) or _in_a_function()
+        inside, checks = (True, caller.checks) if caller is not None and caller.inside else _surroundings()
+        checks |= caller is not None and caller.checks
+        if not checks:
+            if caller is None:
+                self._outermost[module] = None
+            self._calls[module] += 1
         if inside:
             self._inside[module] = None
-        timeline.switch(Frame(module, caller, tuple(own_parameters(module).items()), inside))
+        timeline.switch(Frame(module, caller, tuple(own_parameters(module).items()), inside, checks))
 
     def _leave_module(self, module: nn.Module, inputs: object, result: object) -> None:  # noqa: ARG002
         timeline = self._timeline()
@@ -390,15 +404,20 @@ def _named_by_module(temporary: Iterable[_Temporary], paths: Mapping[nn.Module, 
             yield Owned(tensor, (f"{scope}.{own}" if scope else own,), scope)
 
 
-def _in_a_function() -> bool:
-    """Whether a custom Function runs between the call of a module, from whose hook this is asked, and the one above."""
+def _surroundings() -> tuple[bool, bool]:
+    """Whether a custom Function, and whether the registration of a parametrization, runs the call of a module.
+
+    A hook of that call asks, and what is beyond the call above counts for nothing.
+    """
     frame: FrameType | None = sys._getframe(1)
-    calls = 0
+    calls, registers = 0, False
     while frame is not None and calls < _OWN_CALL_AND_THE_ONE_ABOVE:
         code = frame.f_code
         if code is MODULE_CALL:
             calls += 1
         elif runs_a_function(code):
-            return True
+            return True, registers
+        elif id(code) in _REGISTERING:
+            registers = True
         frame = frame.f_back
-    return False
+    return False, registers

@@ -67,7 +67,7 @@ class _Forward:
         self._outside_ids: dict[int, str] = {}
         self._made = flow.made_parameters()
         self._made_ids: dict[Value, str] = {}
-        self._initial = Initial(flow, (entry.tensor for entry in named.owned()))
+        self._initial = Initial(flow, named.owned(), scope_of)
         self._metadata = MetadataReader()
         self._nodes: list[Node] = []
 
@@ -125,8 +125,10 @@ class _Forward:
         for index in range(len(flow.steps) - 1, -1, -1):
             step, made = flow.steps[index], flow.made_by(index)
             if used.isdisjoint(made) and shown.isdisjoint(made) and not step.failed:
-                is_initial = self._initial.initialises(index) or (
-                    index in self._initial.steps and (not taken.isdisjoint(made) or self._asks(index, step))
+                is_initial = (
+                    index in self._initial.checks
+                    or self._initial.initialises(index)
+                    or (index in self._initial.steps and (not taken.isdisjoint(made) or self._asks(index, step)))
                 )
                 if is_initial or _is_for_saving(step) or _gives_nothing(step) or self._is_bookkeeping(step):
                     skipped.add(index)
@@ -148,7 +150,7 @@ class _Forward:
 
     def _asks(self, index: int, step: Step) -> bool:
         """Whether a step reads a number for the initialisation of a tensor."""
-        return _is_number_read(step) and self._initial.is_of_initialising(Exit("", step.inputs, None, index))
+        return (_is_number_read(step) or not step.outputs) and self._initial.is_of_initialising(Exit("", step.inputs, None, index))
 
     def _is_bookkeeping(self, step: Step) -> bool:
         """Whether a step whose result nothing takes only makes a tensor of nothing, or counts."""

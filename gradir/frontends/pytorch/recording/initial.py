@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 
+from gradir.frontends.pytorch.reading.tensors import Owned
 from gradir.frontends.pytorch.recording.flow import MADE_OF_NUMBERS, Flow
-from gradir.frontends.pytorch.recording.operands import INPLACE
+from gradir.frontends.pytorch.recording.operands import INPLACE, plain_name
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Step, Value
+from gradir.frontends.pytorch.recording.timelines import Frame
 
 __all__ = ["Initial", "Made"]
 
@@ -26,12 +28,23 @@ class Initial:
     """Knows which values are those that a parameter or buffer begins with, and the steps that only led to these.
 
     A tensor is initialised until a module, or an operation that carries a gradient, first takes it. Whatever is written
-    to it before without a gradient makes it what it begins with.
+    to it before without a gradient makes it what it begins with. Inside the call of a module that are constants alone,
+    and only what that call itself made is initialised there: its parameters, and the buffers of modules that it built.
+    A call with which torch checks a parametrization takes nothing, and what is made of its results alone neither.
     """
 
-    def __init__(self, flow: Flow, owned: Iterable[torch.Tensor]) -> None:
+    def __init__(self, flow: Flow, owned: Iterable[Owned], scope_of: Callable[[Frame | None], str]) -> None:
         self._flow = flow
-        self._memory: dict[Value, Value] = {}
+        owned = list(owned)
+        # The parameters and buffers of lazy modules get memory when they first run.
+        lazy = {
+            read.value: given.value
+            for read, given in (found.reads for found in flow.exchanges)
+            if read.value.maker == FROM_OUTSIDE and flow.outside[read.value.number].meta.shape is None
+        }
+        self._memory: dict[Value, Value] = {**lazy}
+        self._calls = [_call_around(step) for step in flow.steps]
+        self._call_of: dict[Value, Frame | None] = {}
         self._written_at: dict[Value, int] = {}
         numbers = (step.inputs for step in flow.steps if step.func is MADE_OF_NUMBERS)
         self._numbers = {read.value for reads in numbers for read in reads}
@@ -40,12 +53,16 @@ class Initial:
             if lent:
                 self._memory.update(dict.fromkeys(flow.made_by(index), self._root(lent[0])))
             self._written_at.update((self._root(read.value), index) for read in step.of_kind(INPLACE))
-        self._made = self._all_made(owned)
-        self._carrying = {read.value for step in flow.steps for read in step.inputs if read.carries}
+            for value in (*flow.made_by(index), *(read.value for read in step.inputs)):
+                self._call_of.setdefault(self._root(value), self._calls[index])
+        self._made = self._all_made(owned, scope_of, {*lazy.values()})
+        self._carrying = {read.value for step in flow.steps if step.mode == "grad" for read in step.inputs if read.carries}
         self._read = {read.value for step in flow.steps for read in step.inputs}
         self.steps: set[int] = set()
         """The steps that write to such a tensor, and those that neither a module nor a gradient has to do with."""
         self._touching: set[int] = set()
+        self.checks: set[int] = set()
+        """Those of the steps that check a parametrization."""
         self._first = {root: [root] for root in self._made if root.maker == FROM_OUTSIDE}
         self._used_at: dict[Value, int] = {}
         for index, step in enumerate(flow.steps):
@@ -85,7 +102,9 @@ class Initial:
             for read in found.reads
         )
 
-    def _all_made(self, owned: Iterable[torch.Tensor]) -> dict[Value, Made]:
+    def _all_made(
+        self, owned: Sequence[Owned], scope_of: Callable[[Frame | None], str], lazy: set[Value]
+    ) -> dict[Value, Made]:
         """By the value that first had their memory, the tensors that are alone in it."""
         found: dict[Value, dict[int, Made]] = {}
         for made in self._candidates(owned):
@@ -99,33 +118,47 @@ class Initial:
             living = [made for made in several.values() if made.tensor is not None] or [*several.values()]
             if len(living) == 1:
                 alone[root] = living[0]
-        return alone
+        scopes = {id(entry.tensor): entry.scope for entry in owned}
+        # By memory that a call made, the module below the running one that has the tensor.
+        below = {
+            root: _child_of(scope_of(call), scopes.get(id(made.tensor), ""))
+            for root, made in alone.items()
+            if (call := self._call_of.get(root)) is not None
+        }
+        built = {below.get(root) for root, made in alone.items() if made.role == "parameter"} - {None}
+        return {
+            root: made
+            for root, made in alone.items()
+            if root not in below or root in lazy or made.role == "parameter" or below[root] in built
+        }
 
-    def _candidates(self, owned: Iterable[torch.Tensor]) -> Iterator[Made]:
+    def _candidates(self, owned: Iterable[Owned]) -> Iterator[Made]:
         flow = self._flow
         for number, outside in enumerate(flow.outside):
             if outside.role == "parameter" and not outside.copied:
                 yield Made(outside.tensor(), "parameter", outside.shared or Value(FROM_OUTSIDE, number))
         for value, tensor in flow.made_parameters().items():
             yield Made(tensor, "parameter", value)
-        for tensor in owned:
-            last = flow.noted(tensor) or flow.newest_in(tensor)
+        for entry in owned:
+            last = flow.noted(entry.tensor) or flow.newest_in(entry.tensor)
             if last is not None:
-                yield Made(tensor, "input", last)
+                yield Made(entry.tensor, "input", last)
 
     def _look_at(self, index: int, step: Step) -> None:
-        outputs = self._flow.made_by(index)
-        is_free = step.call is None and not step.failed and step.called != "step"
+        outputs, call = self._flow.made_by(index), self._calls[index]
+        is_check = not step.failed and step.call is not call
+        is_free = is_check or not (step.failed or step.called == "step" or self._carries(step, outputs))
         written = {self._root(read.value) for read in step.of_kind(INPLACE)}
-        carries = step.mode == "grad" and any(read.carries for read in step.inputs)
-        # What takes the shape of a tensor alone carries nothing on.
-        carries &= not self._read.issuperset(outputs) or not self._carrying.isdisjoint(outputs)
-        is_write = bool(written) and all(self._is_unused(root) for root in written)
-        if not is_free or carries or not (is_write or all(self._is_initial(read.value) for read in step.inputs)):
+        is_write = bool(written) and all(self._is_unused(root) and self._call_of[root] is call for root in written)
+        if is_free and not is_check and not (is_write and call is None):
+            is_free = all(self._is_initial(read.value, call) for read in step.inputs)
+        if not is_free:
             for value in (*outputs, *(read.value for read in step.inputs)):
                 self._used_at.setdefault(self._root(value), index)
             return
         self.steps.add(index)
+        if is_check or any(read.value.maker in self.checks for read in step.inputs):
+            self.checks.add(index)
         if any(self.is_of_made(read.value) or read.value.maker in self._touching for read in step.inputs):
             self._touching.add(index)
         if is_write:
@@ -137,13 +170,25 @@ class Initial:
                 # What was written is known by the write, also where the tensor is made of a view.
                 self._first[root] = [known for known in self._first.get(root, ()) if known != root] + [value]
 
+    def _carries(self, step: Step, outputs: Sequence[Value]) -> bool:
+        """Whether a step carries a gradient on."""
+        if step.mode != "grad" or plain_name(step.func) == "detach":
+            return False
+        if not any(read.carries and read.value.maker not in self.checks for read in step.inputs):
+            return False
+        # What takes the shape of a tensor alone carries nothing on.
+        return not self._read.issuperset(outputs) or not self._carrying.isdisjoint(outputs)
+
     def _is_unused(self, root: Value) -> bool:
         """Whether a memory is that of a parameter or buffer, which nothing has taken so far."""
         return root in self._made and root not in self._used_at
 
-    def _is_initial(self, value: Value) -> bool:
+    def _is_initial(self, value: Value, call: Frame | None) -> bool:
+        """Whether a value is of what is initialised in a call, or outside all."""
         root = self._root(value)
-        return self._is_unused(root) if root in self._made else value.maker in self.steps or self._is_of_numbers(value)
+        if root in self._made:
+            return self._is_unused(root) and self._call_of[root] is call
+        return self._is_of_numbers(value) or (value.maker in self.steps and self._calls[value.maker] is call)
 
     def _is_of_numbers(self, value: Value) -> bool:
         return self._is_made_of_numbers(self._root(value))
@@ -160,3 +205,19 @@ class Initial:
             shared = self._flow.outside[value.number].shared
             value = value if shared is None else shared
         return self._memory.get(value, value)
+
+
+def _call_around(step: Step) -> Frame | None:
+    """The call that runs a step, or that runs the checks of which it is."""
+    call = step.call
+    while call is not None and call.checks:
+        call = call.caller
+    return call
+
+
+def _child_of(running: str, scope: str) -> str | None:
+    """The path of the module right below the running one that has a scope, if that is below it."""
+    start = f"{running}." if running else ""
+    if scope == running or not scope.startswith(start):
+        return None
+    return start + scope[len(start) :].partition(".")[0]

@@ -103,7 +103,7 @@ def calls_behind(timelines: Iterable[Timeline], walked: Walk) -> Counter[nn.Modu
         made: set[int] = set()
         places = [bisect_left(numbers, start) for start in starts]
         for frame, begin, end in zip(frames, places, [*places[1:], len(numbers)], strict=True):
-            if frame is None:
+            if frame is None or frame.checks:
                 continue
             modules[id(frame)] = frame.module
             first = outermost.setdefault(id(frame), outermost.get(id(frame.caller), frame))

@@ -21,13 +21,15 @@ class Frame(NamedTuple):
     """A running call of a module; ``caller`` is the frame that called it.
 
     ``parameters`` are those that the module had when it was called, with their names. A call ``inside`` a custom
-    Function is one that the Function's code made, directly or by other modules.
+    Function is one that the Function's code made, directly or by other modules. A call that ``checks`` is one with which
+    torch tries a parametrization when it is registered.
     """
 
     module: nn.Module
     caller: Frame | None
     parameters: tuple[tuple[str, torch.Tensor | None], ...]
     inside: bool = False
+    checks: bool = False
 
 
 class Timeline:
