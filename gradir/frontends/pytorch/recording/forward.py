@@ -116,11 +116,12 @@ class _Forward:
         for found in flow.exits:
             reads = [entry.value for entry in found.reads]
             into = shown if found.called in _NUMBERS else used
-            (taken if self._initial.is_of_initialising(found) else into).update(reads, map(self._made_as, reads))
+            (taken if self._initial.is_of_initialising(found) else into).update(reads, map(self._initial.shared, reads))
         # A module that is moved or cast makes new memory of its parameters.
         taken.update(entry.value for found in flow.exchanges for entry in found.reads)
         # A parameter is of the forward where something takes it, and not where it is made.
         used.update(other.shared for other in flow.outside if other.shared is not None and other.role != "parameter")
+        used -= self._initial.lazy.keys()
         skipped: set[int] = set()
         for index in range(len(flow.steps) - 1, -1, -1):
             step, made = flow.steps[index], flow.made_by(index)
@@ -133,7 +134,7 @@ class _Forward:
                 if is_initial or _is_for_saving(step) or _gives_nothing(step) or self._is_bookkeeping(step):
                     skipped.add(index)
                     if is_initial:
-                        taken.update(self._made_as(entry.value) for entry in step.inputs)
+                        taken.update(self._initial.shared(entry.value) for entry in step.inputs)
                     continue
             into = shown if step.called in _NUMBERS else used
             into.update(value for entry in step.inputs for value in self._held_by(entry))
@@ -141,27 +142,21 @@ class _Forward:
 
     def _held_by(self, read: Read) -> tuple[Value, ...]:
         """What a tensor holds, unless it begins with that."""
-        return () if self._initial.begins(read.value) is not None else (read.value, self._made_as(read.value))
-
-    def _made_as(self, value: Value) -> Value:
-        """What a step made, also of a tensor that is another object for it."""
-        shared = None if value.maker != FROM_OUTSIDE else self._flow.outside[value.number].shared
-        return value if shared is None else shared
+        return () if self._initial.begins(read.value) is not None else (read.value, self._initial.shared(read.value))
 
     def _asks(self, index: int, step: Step) -> bool:
         """Whether a step reads a number for the initialisation of a tensor."""
-        return (_is_number_read(step) or not step.outputs) and self._initial.is_of_initialising(Exit("", step.inputs, None, index))
+        return (_is_number_read(step) or not step.outputs) and self._initial.is_of_initialising(
+            Exit("", step.inputs, None, index)
+        )
 
     def _is_bookkeeping(self, step: Step) -> bool:
         """Whether a step whose result nothing takes only makes a tensor of nothing, or counts."""
         if not step.outputs or not all(kind == "inplace" for kind in step.kinds) or len(step.kinds) < len(step.inputs):
             return False
-        return not any(self._is_made(read.value) or self._is_trained(read.value) for read in step.inputs)
-
-    def _is_trained(self, value: Value) -> bool:
-        found = self._initial.begins(value)
-        outside = self._flow.outside[value.number] if value.maker == FROM_OUTSIDE else found
-        return outside is None or outside.role != "input"
+        return all(
+            self._initial.role_of(read.value) == "input" and not self._is_made(read.value) for read in step.inputs
+        )
 
     def _is_wanted(self, step: Step) -> bool:
         """Whether what nothing takes may be what all this was made for: no update of a parameter or from outside."""

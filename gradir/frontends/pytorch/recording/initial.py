@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
 from typing import NamedTuple
 
 import torch
@@ -10,7 +11,7 @@ import torch
 from gradir.frontends.pytorch.reading.tensors import Owned
 from gradir.frontends.pytorch.recording.flow import MADE_OF_NUMBERS, Flow
 from gradir.frontends.pytorch.recording.operands import INPLACE, plain_name
-from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Step, Value
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Read, Step, Value
 from gradir.frontends.pytorch.recording.timelines import Frame
 
 __all__ = ["Initial", "Made"]
@@ -36,15 +37,16 @@ class Initial:
     def __init__(self, flow: Flow, owned: Iterable[Owned], scope_of: Callable[[Frame | None], str]) -> None:
         self._flow = flow
         owned = list(owned)
-        # The parameters and buffers of lazy modules get memory when they first run.
-        lazy = {
-            read.value: given.value
+        self.lazy = {
+            flow.outside[read.value.number].shared or read.value: given.value
             for read, given in (found.reads for found in flow.exchanges)
             if read.value.maker == FROM_OUTSIDE and flow.outside[read.value.number].meta.shape is None
         }
-        self._memory: dict[Value, Value] = {**lazy}
+        """By what they were before, the memory that parameters and buffers of lazy modules get."""
+        self._memory: dict[Value, Value] = {**self.lazy}
         self._calls = [_call_around(step) for step in flow.steps]
-        self._call_of: dict[Value, Frame | None] = {}
+        made_later = (given for given in self.lazy.values() if given.maker != FROM_OUTSIDE)
+        self._call_of = {given: self._calls[given.maker] for given in made_later}
         self._written_at: dict[Value, int] = {}
         numbers = (step.inputs for step in flow.steps if step.func is MADE_OF_NUMBERS)
         self._numbers = {read.value for reads in numbers for read in reads}
@@ -55,9 +57,16 @@ class Initial:
             self._written_at.update((self._root(read.value), index) for read in step.of_kind(INPLACE))
             for value in (*flow.made_by(index), *(read.value for read in step.inputs)):
                 self._call_of.setdefault(self._root(value), self._calls[index])
-        self._made = self._all_made(owned, scope_of, {*lazy.values()})
-        self._carrying = {read.value for step in flow.steps if step.mode == "grad" for read in step.inputs if read.carries}
-        self._read = {read.value for step in flow.steps for read in step.inputs}
+        self._made = self._all_made(owned)
+        scopes = {id(entry.tensor): entry.scope for entry in owned}
+        # By memory that a call made, the module below the running one that has the tensor, if that has not.
+        self._below = {
+            root: _child_of(scope_of(call), scopes.get(id(made.tensor), ""))
+            for root, made in self._made.items()
+            if (call := self._call_of.get(root)) is not None
+        }
+        self._leave_out_computed_buffers()
+        self._carrying = self._all_carrying()
         self.steps: set[int] = set()
         """The steps that write to such a tensor, and those that neither a module nor a gradient has to do with."""
         self._touching: set[int] = set()
@@ -76,14 +85,24 @@ class Initial:
 
     def begins(self, value: Value) -> Made | None:
         """The tensor that begins with a value."""
-        if value.maker == FROM_OUTSIDE:
-            shared = self._flow.outside[value.number].shared
-            value = value if shared is None else shared
-        return self._begins.get(value)
+        value = self.shared(value)
+        return self._begins.get(self.lazy.get(value, value))
+
+    def shared(self, value: Value) -> Value:
+        """What a step made, also of a tensor that is another object for it."""
+        shared = None if value.maker != FROM_OUTSIDE else self._flow.outside[value.number].shared
+        return value if shared is None else shared
 
     def is_of_made(self, value: Value) -> bool:
         """Whether a value is in the memory of such a tensor."""
         return self._root(value) in self._made
+
+    def role_of(self, value: Value) -> str:
+        """The role of the tensor whose memory a value is in; empty if an operation made that for no such tensor."""
+        root = self._root(value)
+        if root in self._made:
+            return self._made[root].role
+        return self._flow.outside[root.number].role if root.maker == FROM_OUTSIDE else ""
 
     def is_overwritten(self, value: Value) -> bool:
         """Whether a later step writes to the memory of a value."""
@@ -95,16 +114,30 @@ class Initial:
 
     def is_of_initialising(self, found: Exit) -> bool:
         """Whether a function reads nothing but numbers that only what initialises a tensor may need."""
-        return all(
-            read.value.maker in self._touching
-            or self._is_of_numbers(read.value)
-            or (self.is_of_made(read.value) and found.before <= self._used_at.get(self._root(read.value), found.before))
-            for read in found.reads
-        )
+        others = [read.value for read in found.reads if not self._is_of_initialising(read.value, found.before)]
+        return len(others) < len(found.reads) and self.steps.issuperset(value.maker for value in others)
 
-    def _all_made(
-        self, owned: Sequence[Owned], scope_of: Callable[[Frame | None], str], lazy: set[Value]
-    ) -> dict[Value, Made]:
+    def _is_of_initialising(self, value: Value, before: int) -> bool:
+        if value.maker in self._touching or self._is_of_numbers(value):
+            return True
+        return self.is_of_made(value) and before <= self._used_at.get(self._root(value), before)
+
+    def _all_carrying(self) -> set[int]:
+        """The steps that carry a gradient on, in which no check of a parametrization counts."""
+        flow = self._flow
+        carrying, carried = set[int](), set[Value]()
+        taken = {read.value for step in flow.steps for read in step.inputs}
+        for index in range(len(flow.steps) - 1, -1, -1):
+            step, outputs = flow.steps[index], flow.made_by(index)
+            if step.mode != "grad" or step.call is not self._calls[index] or plain_name(step.func) == "detach":
+                continue
+            # What takes the shape of a tensor alone carries nothing on.
+            if not (taken.issuperset(outputs) and carried.isdisjoint(outputs)):
+                carried.update(read.value for read in step.inputs if read.carries)
+                carrying.add(index)
+        return carrying
+
+    def _all_made(self, owned: Iterable[Owned]) -> dict[Value, Made]:
         """By the value that first had their memory, the tensors that are alone in it."""
         found: dict[Value, dict[int, Made]] = {}
         for made in self._candidates(owned):
@@ -118,19 +151,15 @@ class Initial:
             living = [made for made in several.values() if made.tensor is not None] or [*several.values()]
             if len(living) == 1:
                 alone[root] = living[0]
-        scopes = {id(entry.tensor): entry.scope for entry in owned}
-        # By memory that a call made, the module below the running one that has the tensor.
-        below = {
-            root: _child_of(scope_of(call), scopes.get(id(made.tensor), ""))
-            for root, made in alone.items()
-            if (call := self._call_of.get(root)) is not None
-        }
-        built = {below.get(root) for root, made in alone.items() if made.role == "parameter"} - {None}
-        return {
-            root: made
-            for root, made in alone.items()
-            if root not in below or root in lazy or made.role == "parameter" or below[root] in built
-        }
+        return alone
+
+    def _leave_out_computed_buffers(self) -> None:
+        """Keep of the buffers that a call made those of a lazy module, and of one that has parameters of that call."""
+        built = {self._below.get(root) for root, made in self._made.items() if made.role == "parameter"} - {None}
+        lazy = {*self.lazy.values()}
+        for root, child in self._below.items():
+            if self._made[root].role != "parameter" and root not in lazy and child not in built:
+                del self._made[root]
 
     def _candidates(self, owned: Iterable[Owned]) -> Iterator[Made]:
         flow = self._flow
@@ -147,11 +176,11 @@ class Initial:
     def _look_at(self, index: int, step: Step) -> None:
         outputs, call = self._flow.made_by(index), self._calls[index]
         is_check = not step.failed and step.call is not call
-        is_free = is_check or not (step.failed or step.called == "step" or self._carries(step, outputs))
+        is_free = is_check or not (step.failed or step.called == "step" or self._carries(index, step))
         written = {self._root(read.value) for read in step.of_kind(INPLACE)}
         is_write = bool(written) and all(self._is_unused(root) and self._call_of[root] is call for root in written)
         if is_free and not is_check and not (is_write and call is None):
-            is_free = all(self._is_initial(read.value, call) for read in step.inputs)
+            is_free = all(map(self._is_initial, step.inputs, step.kinds or repeat("data"), repeat(call)))
         if not is_free:
             for value in (*outputs, *(read.value for read in step.inputs)):
                 self._used_at.setdefault(self._root(value), index)
@@ -170,25 +199,25 @@ class Initial:
                 # What was written is known by the write, also where the tensor is made of a view.
                 self._first[root] = [known for known in self._first.get(root, ()) if known != root] + [value]
 
-    def _carries(self, step: Step, outputs: Sequence[Value]) -> bool:
-        """Whether a step carries a gradient on."""
-        if step.mode != "grad" or plain_name(step.func) == "detach":
-            return False
-        if not any(read.carries and read.value.maker not in self.checks for read in step.inputs):
-            return False
-        # What takes the shape of a tensor alone carries nothing on.
-        return not self._read.issuperset(outputs) or not self._carrying.isdisjoint(outputs)
+    def _carries(self, index: int, step: Step) -> bool:
+        """Whether a step carries a gradient on, and not only of what a check made."""
+        carried = (read.value.maker for read in step.inputs if read.carries)
+        return index in self._carrying and not self.checks.issuperset(carried)
 
     def _is_unused(self, root: Value) -> bool:
         """Whether a memory is that of a parameter or buffer, which nothing has taken so far."""
         return root in self._made and root not in self._used_at
 
-    def _is_initial(self, value: Value, call: Frame | None) -> bool:
-        """Whether a value is of what is initialised in a call, or outside all."""
-        root = self._root(value)
+    def _is_initial(self, read: Read, kind: str, call: Frame | None) -> bool:
+        """Whether what an operation takes is of what is initialised in a call, or outside all."""
+        value, root = read.value, self._root(read.value)
         if root in self._made:
-            return self._is_unused(root) and self._call_of[root] is call
-        return self._is_of_numbers(value) or (value.maker in self.steps and self._calls[value.maker] is call)
+            # What a running module has of its own, it may write to; to read it is to use it.
+            is_its_own = kind == "data" and self._below.get(root, "") is None
+            return self._is_unused(root) and self._call_of[root] is call and not is_its_own
+        if value.maker in self.steps:
+            return self._calls[value.maker] is call
+        return self._is_of_numbers(value) or (call is None and self.role_of(value) == "parameter")
 
     def _is_of_numbers(self, value: Value) -> bool:
         return self._is_made_of_numbers(self._root(value))
@@ -201,9 +230,7 @@ class Initial:
 
     def _root(self, value: Value) -> Value:
         """The value that first had the memory of a value."""
-        if value.maker == FROM_OUTSIDE:
-            shared = self._flow.outside[value.number].shared
-            value = value if shared is None else shared
+        value = self.shared(value)
         return self._memory.get(value, value)
 
 

@@ -21,8 +21,8 @@ class Frame(NamedTuple):
     """A running call of a module; ``caller`` is the frame that called it.
 
     ``parameters`` are those that the module had when it was called, with their names. A call ``inside`` a custom
-    Function is one that the Function's code made, directly or by other modules. A call that ``checks`` is one with which
-    torch tries a parametrization when it is registered.
+    Function is one that the Function's code made, directly or by other modules. By a call that ``checks`` torch tries a
+    parametrization when it is registered.
     """
 
     module: nn.Module
