@@ -98,11 +98,12 @@ class Initial:
         return self._root(value) in self._made
 
     def role_of(self, value: Value) -> str:
-        """The role of the tensor whose memory a value is in; empty if an operation made that for no such tensor."""
+        """The role of the tensor whose memory a value is in; empty if the forward made that for no such tensor."""
         root = self._root(value)
         if root in self._made:
             return self._made[root].role
-        return self._flow.outside[root.number].role if root.maker == FROM_OUTSIDE else ""
+        is_made = root.maker != FROM_OUTSIDE or root in self._numbers
+        return "" if is_made else self._flow.outside[root.number].role
 
     def is_overwritten(self, value: Value) -> bool:
         """Whether a later step writes to the memory of a value."""
