@@ -1,16 +1,26 @@
 """Find the tensors in whatever a program returns: containers, records and objects, in any nesting.
 
-Nothing of an object is asked but the attributes that it has: no property runs. An iterator is left as it is.
+Nothing of an object is asked but the attributes that it has: no property runs, and no method of a mapping. An iterator
+is left as it is.
 """
 
 from __future__ import annotations
 
+import gc
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
 from enum import Enum
 from functools import partial
-from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType, SimpleNamespace
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+    SimpleNamespace,
+)
 from typing import Any, Final, NamedTuple
 from weakref import ReferenceType
 
@@ -21,7 +31,7 @@ from gradir.errors import CaptureError
 from gradir.frontends.pytorch.private import fields_of, sequence_number
 from gradir.frontends.texts import text_of
 
-__all__ = ["Leaf", "leaves_of", "tensors_of"]
+__all__ = ["Leaf", "attributes_of", "leaves_of", "tensors_of"]
 
 _DEEPEST: Final = 1_000
 _MOST_OBJECTS: Final = 100_000
@@ -123,8 +133,7 @@ class _Search:
         self.found: list[tuple[Leaf, _Object | None]] = []
         self.pending: list[_Opened] = []
         self._tensors: set[int] = set()
-        # What has an id() here has to live: a mapping may make its values as they are asked for.
-        self._met: dict[int, object] = {}
+        self._met: set[int] = set()
         self._objects = 0
 
     def look_at(self, value: object, steps: _Steps | None, owner: _Object | None, depth: int) -> None:
@@ -143,7 +152,7 @@ class _Search:
                 return
             if is_too_deep:
                 raise CaptureError("the outputs are nested too deeply")
-            self._met[id(value)] = value
+            self._met.add(id(value))
             if is_object:
                 self._objects += 1
                 inner = _Object(owner)
@@ -166,23 +175,25 @@ class _Search:
 def _entries_of(value: Any) -> tuple[_Entries | None, bool]:
     """The entries of a value by key, none of what is not taken apart; and whether it is an object, and no record."""
     kind = type(value)
+    if kind is MappingProxyType:
+        return _entries_of(gc.get_referents(value)[0])
     if issubclass(kind, _WHOLE) or hasattr(kind, "__next__"):
         return None, False
     for base, entries_of in _CONTAINERS.items():
         if issubclass(kind, base):
             return entries_of(value), False
     if issubclass(kind, Mapping):
-        try:
-            return list(value.items()), False
-        except Exception:  # noqa: BLE001 (a mapping of the user's must not break a capture)
-            return None, False
+        kept = [entry for _, entry in attributes_of(value) if issubclass(type(entry), dict)]
+        if len(kept) == 1:
+            return dict.items(kept[0]), False
     module = str(kind.__module__)
     if module.startswith("torch.") and not module.startswith("torch.distributions."):
         return None, False
-    return list(_attributes_of(value)) or None, not (is_dataclass(kind) or issubclass(kind, SimpleNamespace))
+    return list(attributes_of(value)) or None, not (is_dataclass(kind) or issubclass(kind, SimpleNamespace))
 
 
-def _attributes_of(value: object) -> Iterator[tuple[str, object]]:
+def attributes_of(value: object) -> Iterator[tuple[str, Any]]:
+    """Yield what an object keeps under its names, in slots too."""
     yield from fields_of(value).items()
     for kind in type(value).__mro__:
         for name, member in vars(kind).items():

@@ -13,6 +13,7 @@ from torch import nn
 
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch.private import name_of, storage_handle, without_overrides
+from gradir.frontends.pytorch.reading.leaves import attributes_of
 from gradir.frontends.pytorch.reading.members import modules_at, named_tensors_at
 from gradir.frontends.texts import plain_text, plain_texts, text_of
 from gradir.protocols import Names
@@ -157,16 +158,17 @@ def storage_of(tensor: torch.Tensor) -> int | None:
 def held_by(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor with the data: where a class only wraps another tensor, that one.
 
-    A distributed tensor has its global size, and the memory of its local part.
+    A distributed tensor has its global size, and the memory of its local part. Of a class that is not torch's own no
+    code is run.
     """
     while type(tensor) not in PLAIN:
         describe = getattr(type(tensor), "__tensor_flatten__", None)
         if describe is None:
             break
-        try:
+        if str(getattr(describe, "__module__", "")).startswith("torch."):
             parts = [getattr(tensor, name) for name in describe(tensor)[0]]
-        except Exception:  # noqa: BLE001 (a user's class must not break a capture)
-            break
+        else:
+            parts = [part for _, part in attributes_of(tensor)]
         inner = [part for part in parts if isinstance(part, torch.Tensor)]
         if len(inner) != 1 or inner[0] is tensor:
             break

@@ -77,7 +77,7 @@ def tensors_in(value: object) -> tuple[torch.Tensor, ...]:
     if not isinstance(value, (list, tuple, dict)):
         return ()
     found = []
-    waiting = [iter(value.values() if isinstance(value, dict) else value)]
+    waiting = [_entries(value)]
     while waiting:
         entry = next(waiting[-1], waiting)
         if entry is waiting:
@@ -85,5 +85,12 @@ def tensors_in(value: object) -> tuple[torch.Tensor, ...]:
         elif isinstance(entry, torch.Tensor):
             found.append(entry)
         elif isinstance(entry, (list, tuple, dict)):
-            waiting.append(iter(entry.values() if isinstance(entry, dict) else entry))
+            waiting.append(_entries(entry))
     return tuple(found)
+
+
+def _entries(value: list[Any] | tuple[Any, ...] | dict[Any, Any]) -> Iterator[Any]:
+    """What a container has, also where a class made of it iterates otherwise."""
+    if isinstance(value, dict):
+        return iter(dict.values(value))
+    return list.__iter__(value) if isinstance(value, list) else tuple.__iter__(value)
