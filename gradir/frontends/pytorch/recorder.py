@@ -96,9 +96,10 @@ class Recorder:
         self._timelines: list[Timeline] = []
         self._of_thread = threading.local()
         self._temporary: dict[int, _Temporary] = {}
-        self._outermost: dict[nn.Module, None] = {}
-        self._calls: defaultdict[nn.Module, int] = defaultdict(int)
-        self._inside: dict[nn.Module, None] = {}
+        # By id() of the modules, which the timelines keep alive.
+        self._outermost: dict[int, nn.Module] = {}
+        self._calls: defaultdict[int, int] = defaultdict(int)
+        self._inside: dict[int, nn.Module] = {}
         self._hooks: ExitStack | None = None
         self._entered_by = 0
         self._notes_sources = request.sources
@@ -172,7 +173,7 @@ class Recorder:
         if not self._notes_flow:
             raise CaptureError("the forward was not noted: record it with flow=True")
         modules = modules_below(modules_of(self._model if model is None else model))
-        modules = with_strays(modules, strays_among(list(self._outermost), modules.paths))
+        modules = with_strays(modules, strays_among([*self._outermost.values()], modules.paths))
         paths = modules.paths
         temporary = _named_by_module(self._all_temporary().values(), paths)
         named = NamedTensors(modules.owned, params, temporary)
@@ -210,7 +211,7 @@ class Recorder:
             raise CaptureError("nothing was recorded: run the forward inside `with recorder:`")
         modules = modules_below(modules_of(self._model if model is None else model))
         if not modules.roots:
-            modules = with_strays(modules, strays_among(list(self._outermost), modules.paths))
+            modules = with_strays(modules, strays_among([*self._outermost.values()], modules.paths))
         captured = tensors_of(subject)
         if not captured and not isinstance(subject, BaseException):
             kind = type(subject).__name__
@@ -261,8 +262,10 @@ class Recorder:
         """
         walked = walk(flatten(outputs))
         temporary = {key: module for key, (_, module, _) in self._all_temporary().items()}
-        ran = taking_part(Ran(list(self._outermost), list(self._timelines), self._recording), {}, walked, temporary)
-        self._outermost = dict.fromkeys(ran.strays)
+        ran = taking_part(
+            Ran([*self._outermost.values()], list(self._timelines), self._recording), {}, walked, temporary
+        )
+        self._outermost = {id(module): module for module in ran.strays}
         self._calls = defaultdict(int, calls_behind(self._timelines, walked))
         return [*ran.strays]
 
@@ -275,7 +278,7 @@ class Recorder:
         # The walk made here is the whole graph's, and its objects live until the end.
         with paused_gc():
             modules = modules_below(modules_of(self._model if model is None else model))
-            ran = Ran(strays_among(list(self._outermost), modules.paths), list(self._timelines), self._recording)
+            ran = Ran(strays_among([*self._outermost.values()], modules.paths), list(self._timelines), self._recording)
             walked = walk(captured)
             temporary = self._all_temporary()
             if modules.roots and ran.strays:
@@ -294,7 +297,7 @@ class Recorder:
                 walked=walked,
                 scope_of=ScopeLookup(ran.timelines, modules.paths),
                 calls=self._calls,
-                inside=self._inside,
+                inside=self._inside.values(),
                 temporary=named,
                 sources=self._source_lookup(ran.timelines),
                 groups=None if exchanged is None else exchanged.groups,
@@ -373,10 +376,10 @@ class Recorder:
         checks |= caller is not None and caller.checks
         if not checks:
             if caller is None:
-                self._outermost[module] = None
-            self._calls[module] += 1
+                self._outermost[id(module)] = module
+            self._calls[id(module)] += 1
         if inside:
-            self._inside[module] = None
+            self._inside[id(module)] = module
         timeline.switch(Frame(module, caller, tuple(own_parameters(module).items()), inside, checks))
 
     def _leave_module(self, module: nn.Module, inputs: object, result: object) -> None:  # noqa: ARG002

@@ -75,7 +75,7 @@ def assemble(
     params: Names | None = None,
     walked: Walk | None = None,
     scope_of: Callable[[Sequence[GradFn]], Sequence[str | None]] | None = None,
-    calls: Mapping[nn.Module, int] | None = None,
+    calls: Mapping[int, int] | None = None,
     inside: Collection[nn.Module] = (),
     temporary: Sequence[Owned] = (),
     sources: NotedSources | None = None,

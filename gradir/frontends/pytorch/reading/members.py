@@ -6,10 +6,10 @@ class of the user's may make an attribute such as ``weight`` a property, so none
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from inspect import getattr_static
 from types import FunctionType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import torch
 from torch import nn
@@ -18,6 +18,7 @@ from gradir.errors import CaptureError
 from gradir.frontends.pytorch.private import fields_of, own_buffers, own_modules, own_parameters
 
 __all__ = [
+    "ModuleMap",
     "Placed",
     "details_of",
     "has_parameters",
@@ -34,6 +35,31 @@ _DEEPEST: Final = 900
 
 _MOST_PATHS: Final = 200_000
 """More paths than any model of its own has: modules that share modules, level by level, double them each time."""
+
+
+_T = TypeVar("_T")
+
+
+class ModuleMap(MutableMapping[nn.Module, _T]):
+    """A dict by module, which asks no class of the user's whether two modules are equal, nor for a hash."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, tuple[nn.Module, _T]] = {}
+
+    def __getitem__(self, module: nn.Module) -> _T:
+        return self._entries[id(module)][1]
+
+    def __setitem__(self, module: nn.Module, value: _T) -> None:
+        self._entries[id(module)] = module, value
+
+    def __delitem__(self, module: nn.Module) -> None:
+        del self._entries[id(module)]
+
+    def __iter__(self) -> Iterator[nn.Module]:
+        return (module for module, _ in self._entries.values())
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
 
 class Placed(NamedTuple):

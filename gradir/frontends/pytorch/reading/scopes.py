@@ -23,10 +23,8 @@ _MAX_DETAIL = 1_000
 _Counts: TypeAlias = defaultdict[str, int]
 
 
-def scope_table(
-    paths: Mapping[nn.Module, str], owned: Iterable[Owned], calls: Mapping[nn.Module, int]
-) -> tuple[Scope, ...]:
-    """One `Scope` per module, in registration order."""
+def scope_table(paths: Mapping[nn.Module, str], owned: Iterable[Owned], calls: Mapping[int, int]) -> tuple[Scope, ...]:
+    """One `Scope` per module, in registration order; ``calls`` are by id() of the modules."""
     own, total, trainable = _parameter_counts(owned)
     class_names = Memo[type, str](lambda kind: plain_text(kind.__name__))
     details = Memo(_plain_detail)
@@ -36,7 +34,7 @@ def scope_table(
                 path,
                 class_names[type(module)],
                 details[detail] if (detail := details_of(module)) else "",
-                calls.get(module, 0),
+                calls.get(id(module), 0),
                 own[path],
                 total[path],
                 trainable[path],

@@ -14,7 +14,7 @@ from torch import nn
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch.private import name_of, storage_handle, without_overrides
 from gradir.frontends.pytorch.reading.leaves import attributes_of
-from gradir.frontends.pytorch.reading.members import modules_at, named_tensors_at
+from gradir.frontends.pytorch.reading.members import ModuleMap, modules_at, named_tensors_at
 from gradir.frontends.texts import plain_text, plain_texts, text_of
 from gradir.protocols import Names
 
@@ -86,7 +86,7 @@ def modules_below(roots: Mapping[str, nn.Module]) -> Modules:
     Raises:
         CaptureError: two modules have the same path, or they are nested too deeply.
     """
-    paths: dict[nn.Module, str] = {}
+    paths = ModuleMap[str]()
     found: dict[int, Owned] = {}
     others: defaultdict[int, list[str]] = defaultdict(list)
     for prefix, root in roots.items():

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from torch import nn
 
 from gradir.frontends.pytorch.private import ACCUMULATOR, own_parameters, sequence_number
-from gradir.frontends.pytorch.reading.members import has_parameters, modules_in
+from gradir.frontends.pytorch.reading.members import ModuleMap, has_parameters, modules_in
 from gradir.frontends.pytorch.reading.tensors import Modules, modules_below
 from gradir.frontends.pytorch.reading.walk import Walk
 from gradir.frontends.pytorch.recording.timelines import Frame, ScopeLookup, Timeline
@@ -71,41 +71,42 @@ def taking_part(ran: Ran, known: Mapping[nn.Module, str], walked: Walk, with_tem
     model, so a thread of strays counts for nothing unless one of them has a captured leaf.
     """
     leaves = {id(fn.variable) for fn in walked.edges if type(fn).__name__ == ACCUMULATOR}
-    holding = {with_temporary[leaf] for leaf in leaves & with_temporary.keys()}
-    place_of: dict[nn.Module, str] = {}
-    idle: dict[nn.Module, None] = {}
-    owning: dict[nn.Module, None] = {}
+    holding = {id(with_temporary[leaf]) for leaf in leaves & with_temporary.keys()}
+    place_of = ModuleMap[str]()
+    idle, owning = set[int](), set[int]()
     for place, stray in enumerate(ran.strays):
         members = list(modules_in(stray))
-        owns = any(member in holding or _has_any(member, leaves) for member in members)
-        (owning if owns else idle).update(dict.fromkeys(members))
+        owns = any(id(member) in holding or _has_any(member, leaves) for member in members)
+        (owning if owns else idle).update(map(id, members))
         for member in members:
             place_of.setdefault(member, str(place))
-    ignored = idle.keys() - owning.keys()
+    ignored = idle - owning
     timelines = [line for line in ran.timelines if line in ran.recording or not _ran_only(line, ignored)]
-    lookup = ScopeLookup(timelines, {**dict.fromkeys(known, ""), **place_of})
+    for module in known:
+        place_of.setdefault(module, "")
+    lookup = ScopeLookup(timelines, place_of)
     used = set(lookup(list(walked.edges)))
-    strays = [stray for place, stray in enumerate(ran.strays) if stray in owning or str(place) in used]
+    strays = [stray for place, stray in enumerate(ran.strays) if id(stray) in owning or str(place) in used]
     return Ran(strays, timelines, ran.recording)
 
 
-def calls_behind(timelines: Iterable[Timeline], walked: Walk) -> Counter[nn.Module]:
-    """How often each module was called on the way to the captured nodes.
+def calls_behind(timelines: Iterable[Timeline], walked: Walk) -> Counter[int]:
+    """How often each module, by id(), was called on the way to the captured nodes.
 
     Of the calls from outside any module those count that made such a node, with all the calls inside.
     """
     numbers = sorted(sequence_number(fn) for fn in walked.edges if type(fn).__name__ != ACCUMULATOR)
-    calls: Counter[nn.Module] = Counter()
+    calls: Counter[int] = Counter()
     for starts, frames in map(Timeline.snapshot, timelines):
         # Whoever calls a frame stands before it.
         outermost: dict[int, Frame] = {}
-        modules: dict[int, nn.Module] = {}
+        modules: dict[int, int] = {}
         made: set[int] = set()
         places = [bisect_left(numbers, start) for start in starts]
         for frame, begin, end in zip(frames, places, [*places[1:], len(numbers)], strict=True):
             if frame is None or frame.checks:
                 continue
-            modules[id(frame)] = frame.module
+            modules[id(frame)] = id(frame.module)
             first = outermost.setdefault(id(frame), outermost.get(id(frame.caller), frame))
             if begin < end:
                 made.add(id(first))
@@ -113,8 +114,8 @@ def calls_behind(timelines: Iterable[Timeline], walked: Walk) -> Counter[nn.Modu
     return calls
 
 
-def _ran_only(timeline: Timeline, modules: Collection[nn.Module]) -> bool:
-    return all(frame is None or frame.module in modules for frame in timeline.snapshot()[1])
+def _ran_only(timeline: Timeline, modules: Collection[int]) -> bool:
+    return all(frame is None or id(frame.module) in modules for frame in timeline.snapshot()[1])
 
 
 def _has_any(module: nn.Module, leaves: set[int]) -> bool:
