@@ -70,7 +70,7 @@ def test_values_are_looked_at_only_where_asked_and_the_verdict_says_so() -> None
     found = told_of(zero, values=False)
     assert found.statuses == {"a": "reached", "c": "reached"}
     assert (found.examined.values, found.examined.reason) == ("none", "values=False")
-    assert found.verdict.startswith("All 2 parameters are in the graph. Values were not examined: values=False;")
+    assert found.verdict.startswith("Both parameters are in the graph. Values were not examined: values=False;")
     assert "examined" not in told_of(zero).verdict
 
 

@@ -14,6 +14,8 @@ pytest.importorskip("torch")
 import forked
 
 from gradir.vocabulary.causes import WORDS, worded
+from gradir.vocabulary.patterns import PATTERNS
+from gradir.vocabulary.patterns import PATTERNS
 
 PAGE = (Path(__file__).parents[1] / "docs" / "gradient-flow.md").read_text(encoding="utf-8")
 FIRST, *_ = [
@@ -26,9 +28,12 @@ def test_there_are_as_many_examples_as_the_page_has() -> None:
     assert len(EXAMPLES) == 20
 
 
-def test_the_table_of_kinds_has_the_sentence_of_each() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", PAGE.partition("\n## All kinds of causes\n")[2], re.MULTILINE)
+def test_the_tables_of_patterns_and_kinds_have_the_sentence_of_each() -> None:
+    patterns, _, kinds = PAGE.partition("\n## Patterns\n")[2].partition("\n## All kinds of causes\n")
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", kinds, re.MULTILINE)
     assert rows == [(kind, worded(kind, "op", ["w"]).text) for kind in WORDS]
+    rows = re.findall(r"^\| ([a-z -]+) \| (.*) \|$", patterns, re.MULTILINE)
+    assert rows[1:] == [(pattern, worded("detach", "op", ["w"], pattern=pattern).text) for pattern in PATTERNS]
 
 
 RUN = """

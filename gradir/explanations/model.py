@@ -194,7 +194,7 @@ class Explanation(Record, frozen=True, dict=True):
         >>> Explanation({"g.w": "cut", "g.b": "cut", "d.w": "reached"}, (cut,), examined=values).verdict
         '2 of 3 parameters get no gradient: detach() cuts all of g (gan.py:5 in step).'
         >>> Explanation({"w": "reached", "b": "reached"}, examined=values).verdict
-        'All 2 parameters get a gradient.'
+        'Both parameters get a gradient.'
         """
         return verdict_of(self)
 

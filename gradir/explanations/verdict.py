@@ -30,6 +30,7 @@ _PHRASES: Final[Mapping[str, tuple[str, str]]] = {
 """What is said of one parameter with a status, and of several."""
 
 _GOOD: Final = ("reached", "hidden")
+_BOTH: Final = 2
 
 
 Shown = Callable[[str], str]
@@ -58,10 +59,13 @@ def subject(explanation: Explanation, names: Sequence[str], shown: Shown = print
 
 
 def place_text(source: Source) -> str:
-    """Return a line of the program as text: ``net.py:7 in Net.forward``, or ``cell 3, line 2`` in a notebook."""
+    """Return a line of the program as text: ``net.py:7 in Net.forward``, or ``cell 3, line 2`` in a notebook.
+
+    A line of no function has its place alone.
+    """
     file = printable(source.file)
     where = f"{file}, line {source.line}" if file.startswith("cell ") else f"{file}:{source.line}"
-    return f"{where} in {printable(source.function)}" if source.function else where
+    return f"{where} in {printable(source.function)}" if source.function not in {"", "<module>"} else where
 
 
 def _counted(explanation: Explanation) -> Counter[str]:
@@ -82,17 +86,14 @@ def _harm(explanation: Explanation, statuses: Counter[str], errors: Sequence[Cau
     further = f", and {counted(len(errors) - 1, 'more error')}" if len(errors) > 1 else ""
     if "error" in statuses or not statuses:
         return f"No parameter gets a gradient: {reason}{further}."
+    if phrase is None and statuses.total() == sum(statuses[status] for status in _GOOD):
+        return f"{reason}{further}."
     if phrase is None:
-        share = _share(explanation, statuses, _GOOD, _GRADIENT, shown)
-        return f"{share}{', but' if statuses.total() == _good(statuses) else ':'} {reason}{further}."
+        return f"{_share(explanation, statuses, _GOOD, _GRADIENT, shown)}: {reason}{further}."
     alike = [status for status, said in _PHRASES.items() if said == phrase]
     others = sum(statuses[status] for status in alike) - len(explanation.joined(concerned))
     of_them = f", {len(explanation.joined(concerned)):,} of them because" if others > 0 else ":"
     return f"{_share(explanation, statuses, alike, phrase, shown)}{of_them} {reason}{further}."
-
-
-def _good(statuses: Counter[str]) -> int:
-    return sum(statuses[status] for status in _GOOD)
 
 
 def _state(explanation: Explanation, statuses: Counter[str], infos: Sequence[Cause], shown: Shown) -> str:
@@ -126,7 +127,7 @@ def _share(
         name = listed_names(explanation.joined(explanation.statuses), shown)
         return f"{name} {one if count else 'gets no gradient'}"
     if count == total:
-        return f"All {total:,} parameters {many}"
+        return f"{f'All {total:,}' if total > _BOTH else 'Both'} parameters {many}"
     return f"{count:,} of {total:,} parameters {one if count == 1 else many}"
 
 

@@ -46,6 +46,7 @@ from gradir.frontends.pytorch.recording.participants import (
     calls_behind,
     strays_among,
     taking_part,
+    variable_of,
     with_strays,
 )
 from gradir.frontends.pytorch.recording.sources import SourceLog, SourceLookup, SourceMode
@@ -98,6 +99,7 @@ class Recorder:
         self._temporary: dict[int, _Temporary] = {}
         # By id() of the modules, which the timelines keep alive.
         self._outermost: dict[int, nn.Module] = {}
+        self._variables: dict[int, str] = {}
         self._calls: defaultdict[int, int] = defaultdict(int)
         self._inside: dict[int, nn.Module] = {}
         self._hooks: ExitStack | None = None
@@ -173,7 +175,7 @@ class Recorder:
         if not self._notes_flow:
             raise CaptureError("the forward was not noted: record it with flow=True")
         modules = modules_below(modules_of(self._model if model is None else model))
-        modules = with_strays(modules, strays_among([*self._outermost.values()], modules.paths))
+        modules = with_strays(modules, strays_among([*self._outermost.values()], modules.paths), self._variables)
         paths = modules.paths
         temporary = _named_by_module(self._all_temporary().values(), paths)
         named = NamedTensors(modules.owned, params, temporary)
@@ -211,7 +213,7 @@ class Recorder:
             raise CaptureError("nothing was recorded: run the forward inside `with recorder:`")
         modules = modules_below(modules_of(self._model if model is None else model))
         if not modules.roots:
-            modules = with_strays(modules, strays_among([*self._outermost.values()], modules.paths))
+            modules = with_strays(modules, strays_among([*self._outermost.values()], modules.paths), self._variables)
         captured = tensors_of(subject)
         if not captured and not isinstance(subject, BaseException):
             kind = type(subject).__name__
@@ -285,7 +287,7 @@ class Recorder:
                 ran = taking_part(
                     ran, modules.paths, walked, {key: module for key, (_, module, _) in temporary.items()}
                 )
-            modules = with_strays(modules, ran.strays)
+            modules = with_strays(modules, ran.strays, self._variables)
             named = list(_named_by_module(temporary.values(), modules.paths))
             exchanged = self._exchanged
             if exchanged is not None:
@@ -376,6 +378,8 @@ class Recorder:
         checks |= caller is not None and caller.checks
         if not checks:
             if caller is None:
+                if id(module) not in self._outermost:
+                    self._variables[id(module)] = variable_of(module, sys._getframe(1))
                 self._outermost[id(module)] = module
             self._calls[id(module)] += 1
         if inside:

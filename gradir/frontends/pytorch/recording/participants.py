@@ -5,18 +5,21 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import FrameType
 from typing import NamedTuple
 
 from torch import nn
 
+from gradir.frontends.paths import is_installed
 from gradir.frontends.pytorch.private import ACCUMULATOR, own_parameters, sequence_number
 from gradir.frontends.pytorch.reading.members import ModuleMap, has_parameters, modules_in
 from gradir.frontends.pytorch.reading.tensors import Modules, modules_below
 from gradir.frontends.pytorch.reading.walk import Walk
+from gradir.frontends.pytorch.recording.sources import is_commands, is_internal
 from gradir.frontends.pytorch.recording.timelines import Frame, ScopeLookup, Timeline
 from gradir.frontends.texts import plain_text
 
-__all__ = ["Ran", "calls_behind", "strays_among", "taking_part", "with_strays"]
+__all__ = ["Ran", "calls_behind", "strays_among", "taking_part", "variable_of", "with_strays"]
 
 
 class Ran(NamedTuple):
@@ -39,8 +42,38 @@ def strays_among(outermost: Iterable[nn.Module], known: Mapping[nn.Module, str])
     return [module for module in outermost if known.keys().isdisjoint(modules_in(module))]
 
 
-def with_strays(modules: Modules, strays: Sequence[nn.Module]) -> Modules:
-    """With every stray as a root under the name of its class; without any root a lone stray model is the root."""
+def variable_of(module: nn.Module, frame: FrameType | None) -> str:
+    """Return the variable that has a module, the outermost of the user's that a frame was called from.
+
+    Attributes of the object whose method runs count as variables too. Nothing of the user's runs.
+    """
+    found = ""
+    while frame is not None:
+        code = frame.f_code
+        if not (is_internal(code) or is_commands(code) or is_installed(code.co_filename)):
+            own = frame.f_locals.get("self")
+            attributes = {} if isinstance(own, nn.Module) else _attributes(own)
+            for names in (frame.f_locals, attributes, frame.f_globals):
+                name = next((name for name, value in [*names.items()] if value is module), "")
+                if name.isidentifier() and name != "self" and not name.startswith("_"):
+                    found = name
+        frame = frame.f_back
+    return found
+
+
+def _attributes(own: object) -> Mapping[str, object]:
+    try:
+        attributes = object.__getattribute__(own, "__dict__")
+    except AttributeError:
+        return {}
+    return attributes if type(attributes) is dict else {}
+
+
+def with_strays(modules: Modules, strays: Sequence[nn.Module], variables: Mapping[int, str]) -> Modules:
+    """With every stray as a root under the name of its variable or class; a lone stray model is the root itself.
+
+    ``variables`` has the names by id() of the module.
+    """
     if strays and not modules.roots:
         # Beside a lone model there may be modules without parameters, such as its criterion.
         models = [module for module in strays if has_parameters(module)] or strays
@@ -53,7 +86,7 @@ def with_strays(modules: Modules, strays: Sequence[nn.Module]) -> Modules:
     taken = {*modules.paths.values(), *(path.partition(".")[0] for path in modules.paths.values())}
     counts: dict[str, int] = {}
     for module in strays:
-        wanted = plain_text(type(module).__name__)
+        wanted = plain_text(variables.get(id(module)) or type(module).__name__)
         count = counts.get(wanted, 0) + 1
         while (name := wanted if count == 1 else f"{wanted}_{count}") in taken:
             count += 1
