@@ -43,30 +43,18 @@ def strays_among(outermost: Iterable[nn.Module], known: Mapping[nn.Module, str])
 
 
 def variable_of(module: nn.Module, frame: FrameType | None) -> str:
-    """Return the variable that has a module, the outermost of the user's that a frame was called from.
+    """Return the module-level variable that has a module, in the outermost file of the user's on the way from a frame.
 
-    Attributes of the object whose method runs count as variables too. Nothing of the user's runs.
+    Local variables are not looked at: that would keep what they have alive as long as their function runs.
     """
     found = ""
     while frame is not None:
         code = frame.f_code
         if not (is_internal(code) or is_commands(code) or is_installed(code.co_filename)):
-            own = frame.f_locals.get("self")
-            attributes = {} if isinstance(own, nn.Module) else _attributes(own)
-            for names in (frame.f_locals, attributes, frame.f_globals):
-                name = next((name for name, value in [*names.items()] if value is module), "")
-                if name.isidentifier() and name != "self" and not name.startswith("_"):
-                    found = name
+            names = (name for name, value in [*frame.f_globals.items()] if value is module)
+            found = next((name for name in names if name.isidentifier() and not name.startswith("_")), found)
         frame = frame.f_back
     return found
-
-
-def _attributes(own: object) -> Mapping[str, object]:
-    try:
-        attributes = object.__getattribute__(own, "__dict__")
-    except AttributeError:
-        return {}
-    return attributes if type(attributes) is dict else {}
 
 
 def with_strays(modules: Modules, strays: Sequence[nn.Module], variables: Mapping[int, str]) -> Modules:
