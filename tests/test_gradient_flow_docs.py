@@ -15,7 +15,6 @@ import forked
 
 from gradir.vocabulary.causes import WORDS, worded
 from gradir.vocabulary.patterns import PATTERNS
-from gradir.vocabulary.patterns import PATTERNS
 
 PAGE = (Path(__file__).parents[1] / "docs" / "gradient-flow.md").read_text(encoding="utf-8")
 FIRST, *_ = [

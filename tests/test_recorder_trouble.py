@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import traceback
+import warnings
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -146,3 +148,17 @@ def test_inside_a_compiled_function_capture_is_not_compiled() -> None:
     loss, graph = step(torch.ones(1, 2))
     assert {node.names for node in graph.nodes.values() if node.role == "parameter"} == {("weight",), ("bias",)}
     loss.backward()
+
+
+@pytest.mark.parametrize("noting", [{}, {"sources": True}, {"flow": True}, {"sources": True, "flow": True}])
+def test_a_warning_of_torch_has_the_line_that_called_it(noting: dict[str, bool]) -> None:
+    shown = warnings.showwarning
+    with warnings.catch_warnings(record=True) as found, gradir.record(**noting):
+        warnings.simplefilter("always")
+        torch.nn.functional.mse_loss(torch.ones(2, 1), torch.ones(2))  # HERE
+        # torch's own code in C++ gives this one.
+        torch.ones(2, requires_grad=True).sin().grad  # noqa: B018 (HERE TOO)
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    assert [Path(warning.filename).name for warning in found] == [Path(__file__).name] * 2
+    assert ["HERE" in lines[warning.lineno - 1] for warning in found] == [True, True]
+    assert warnings.showwarning is shown

@@ -49,6 +49,7 @@ from gradir.frontends.pytorch.recording.participants import (
     variable_of,
     with_strays,
 )
+from gradir.frontends.pytorch.recording.places import warnings_at_callers
 from gradir.frontends.pytorch.recording.sources import SourceLog, SourceLookup, SourceMode
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Value
 from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, ScopeLookup, Timeline, path_of
@@ -122,6 +123,7 @@ class Recorder:
             enter, leave = weak_hook(self._enter_module), weak_hook(self._leave_module)
             hooks.callback(module_hooks.register_module_forward_pre_hook(enter).remove)
             hooks.callback(module_hooks.register_module_forward_hook(leave, always_call=True).remove)
+            hooks.enter_context(warnings_at_callers())
             if self._notes_sources:
                 hooks.enter_context(CompiledParts(hooks.enter_context(SourceMode(log))))
             if self._exchanged is not None:

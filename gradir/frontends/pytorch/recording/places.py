@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import functools
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import CodeType, FrameType, TracebackType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from gradir.frontends.paths import is_installed
-from gradir.frontends.pytorch.recording.sources import is_internal
+from gradir.frontends.pytorch.recording.sources import is_internal, is_own_file
 
-__all__ = ["Place", "Places", "Written", "written"]
+__all__ = ["Place", "Places", "Written", "warnings_at_callers", "written"]
 
 _INTERNAL: Final = 1
 _LIBRARY: Final = 2
@@ -71,6 +75,31 @@ class Places:
             kind = _INTERNAL if is_internal(code) else _LIBRARY if is_installed(code.co_filename) else _USER
             self._kinds[id(code)] = kind
         return kind
+
+
+@contextmanager
+def warnings_at_callers() -> Iterator[None]:
+    """Show a warning that is raised below a mode of gradir's at the line that called torch.
+
+    torch gives a warning to the innermost frame of Python, which is that of the mode while something is recorded.
+    """
+    before = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
+        frame: FrameType | None = sys._getframe(1)
+        if is_own_file(filename):
+            while frame and (is_internal(frame.f_code) or frame.f_code.co_filename == warnings.__file__):
+                frame = frame.f_back
+            if frame is not None:
+                filename, lineno = frame.f_code.co_filename, frame.f_lineno
+        before(message, category, filename, lineno, *rest)
+
+    warnings.showwarning = show  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        if warnings.showwarning is show:
+            warnings.showwarning = before
 
 
 class Written(NamedTuple):

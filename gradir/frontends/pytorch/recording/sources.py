@@ -25,7 +25,7 @@ from gradir.frontends.texts import plain_text
 from gradir.ir import Source
 from gradir.ir.text import printable
 
-__all__ = ["ShownLines", "SourceLog", "SourceLookup", "SourceMode", "is_commands", "is_internal"]
+__all__ = ["ShownLines", "SourceLog", "SourceLookup", "SourceMode", "is_commands", "is_internal", "is_own_file"]
 
 
 def _folders(file: str | None) -> tuple[str, ...]:
@@ -325,6 +325,11 @@ def _note_function(node: BackwardCFunction) -> None:  # noqa: ARG001 (an __init_
 def is_commands(code: CodeType) -> bool:
     """Whether code is that of gradir's commands, which runs a program and is no part of it."""
     return code.co_filename.startswith(_COMMANDS)
+
+
+def is_own_file(filename: str) -> bool:
+    """Whether a file is gradir's own, below its commands."""
+    return filename.startswith(_OWN) and not filename.startswith(_COMMANDS)
 
 
 def is_internal(code: CodeType) -> bool:
