@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from torch.distributed.fsdp import fully_shard  # noqa: E402
 from torch.distributed.tensor import DTensor  # noqa: E402
 from torch.nn.utils import parametrizations, parametrize  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
+from wiring import wired  # noqa: E402
 
 import gradir  # noqa: E402
 
@@ -313,3 +315,96 @@ def test_a_distributed_training_is_the_same_bit_by_bit_with_every_public_call(wr
     alone = trained(make, "", wrap)
     found = {call: differing(alone, trained(make, call, wrap)) for call in CALLS}
     assert {call: paths for call, paths in found.items() if paths} == {}
+
+
+class Unequal(nn.Linear):
+    """Counts how often it is compared or hashed, and is equal to every other."""
+
+    asked = 0
+
+    def __eq__(self, other: object) -> bool:
+        type(self).asked += 1
+        return True
+
+    def __hash__(self) -> int:
+        type(self).asked += 1
+        return 1
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_no_module_is_compared_or_hashed_and_equal_ones_stay_apart(is_known: bool) -> None:
+    layers = nn.ModuleList([Unequal(3, 3), Unequal(3, 3)])
+    Unequal.asked = 0
+    with gradir.record(layers if is_known else None, flow=True, sources=True) as rec:
+        loss = layers[1](layers[0](torch.ones(1, 3))).sum()
+    graphs = [rec.capture(loss), rec.forward()]
+    rec.forget_others(loss)
+    assert Unequal.asked == 0
+    names = ["0", "1"] if is_known else ["Unequal", "Unequal_2"]
+    for graph in [*graphs, rec.capture(loss)]:
+        functions = {node.scope for node in graph.nodes.values() if node.role == "function"}
+        assert {scope: graph.scopes[scope].calls for scope in functions - {""}} == dict.fromkeys(names, 1)
+
+
+class Computing(Mapping[str, Any]):
+    """Keeps tensors in a dict, and runs code of its own to give them."""
+
+    def __init__(self, **values: Any) -> None:
+        self.values_by_name = values
+
+    def refuse(self, *names: object) -> Any:
+        raise AssertionError("called what the mapping does")
+
+    __getitem__ = __iter__ = __len__ = items = keys = values = refuse
+
+
+def test_no_method_of_a_mapping_runs() -> None:
+    x = torch.ones(2, requires_grad=True)
+    for wrap in (lambda found: found, MappingProxyType):
+        graph = gradir.capture(wrap(Computing(loss=x.exp(), other=[x.sin()])))
+        assert [node.id for node in graph.nodes.values() if node.role == "output"] == ["output:loss", "output:other.0"]
+
+
+class Wrapping(torch.Tensor):
+    """Wraps a tensor, and says so by code of its own."""
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor) -> torch.Tensor:
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    def __init__(self, inner: torch.Tensor) -> None:
+        self.inner = inner
+
+    def __tensor_flatten__(self) -> Any:
+        raise AssertionError("called what the tensor does")
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        plain, named = torch.utils._pytree.tree_map_only(cls, lambda tensor: tensor.inner, (args, kwargs or {}))
+        return torch.utils._pytree.tree_map_only(torch.Tensor, cls, func(*plain, **named))
+
+
+def test_no_method_of_a_tensor_that_wraps_another_runs() -> None:
+    memory = torch.ones(3)
+    with gradir.record(flow=True) as rec:
+        Wrapping(memory).mul_(2)
+        Wrapping(memory).exp()
+    assert "exp:1(mul_:1)" in wired(rec.forward())
+
+
+class Listed(list[Any]):
+    iterated = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        type(self).iterated += 1
+        return super().__iter__()
+
+
+def test_a_list_that_torch_takes_is_iterated_no_more_often() -> None:
+    entries = Listed([torch.ones(()), 2.0])
+    torch.as_tensor(entries)
+    alone, Listed.iterated = Listed.iterated, 0
+    with gradir.record(flow=True) as rec:
+        torch.as_tensor(entries)
+    assert Listed.iterated == alone
+    assert "as_tensor:1(input:1)" in wired(rec.forward())
