@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import pytest
@@ -103,12 +104,19 @@ def symmetric(module: nn.Module) -> nn.Module:
     return nn.utils.parametrize.register_parametrization(module, "weight", Symmetric())
 
 
-def linear() -> nn.Module:
+def linear() -> nn.Linear:
     return nn.Linear(3, 3)
+
+
+def filled(module: nn.Linear) -> nn.Linear:
+    nn.init.orthogonal_(module.weight)
+    nn.init.trunc_normal_(module.bias)
+    return module.double().float().requires_grad_(False)
 
 
 BUILDERS = {
     "lazy linear": lambda: nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.LazyLinear(2, bias=False)),
+    "lazy cast": lambda: nn.Sequential(nn.LazyLinear(3, dtype=torch.float64)).float(),
     "lazy convolution": lambda: Channels(nn.LazyConv1d(4, 1)),
     "lazy transposed": lambda: Channels(nn.LazyConvTranspose1d(4, 1)),
     "lazy norm": lambda: nn.Sequential(nn.Linear(3, 3), nn.LazyBatchNorm1d()),
@@ -136,6 +144,9 @@ BUILDERS = {
     "growing spectral": lambda: Growing(lambda: spectral_norm(linear())),
     "growing normed": lambda: Growing(lambda: weight_norm(linear())),
     "growing twice": lambda: Growing(lambda: Growing(linear)),
+    "growing copied": lambda: Growing(lambda: copy.deepcopy(linear())),
+    "growing emptied": lambda: Growing(lambda: filled(nn.Linear(3, 3, device="meta").to_empty(device="cpu"))),
+    "growing initialised": lambda: Growing(lambda: filled(linear())),
     "appending": Appending,
     "scaled": Scaled,
 }

@@ -29,9 +29,11 @@ class Initial:
     """Knows which values are those that a parameter or buffer begins with, and the steps that only led to these.
 
     A tensor is initialised until a module, or an operation that carries a gradient, first takes it. Whatever is written
-    to it before without a gradient makes it what it begins with. Inside the call of a module that are constants alone,
-    and only what that call itself made is initialised there: its parameters, and the buffers of modules that it built.
-    A call with which torch checks a parametrization takes nothing, and what is made of its results alone neither.
+    to it before without a gradient makes it what it begins with. Two kinds of calls may run before that:
+
+    - A call of a module that builds others initialises what it made itself: parameters, and buffers of the modules that
+      it built. It does so from constants.
+    - A call by which torch checks a parametrization does not count as use. Nor does an operation on its results alone.
     """
 
     def __init__(self, flow: Flow, owned: Iterable[Owned], scope_of: Callable[[Frame | None], str]) -> None:
@@ -59,9 +61,9 @@ class Initial:
                 self._call_of.setdefault(self._root(value), self._calls[index])
         self._made = self._all_made(owned)
         scopes = {id(entry.tensor): entry.scope for entry in owned}
-        # By memory that a call made, the module below the running one that has the tensor, if that has not.
+        # By memory that a call made.
         self._below = {
-            root: _child_of(scope_of(call), scopes.get(id(made.tensor), ""))
+            root: _child_of(scope_of(call), scopes.get(id(made.tensor)))
             for root, made in self._made.items()
             if (call := self._call_of.get(root)) is not None
         }
@@ -181,7 +183,7 @@ class Initial:
         written = {self._root(read.value) for read in step.of_kind(INPLACE)}
         is_write = bool(written) and all(self._is_unused(root) and self._call_of[root] is call for root in written)
         if is_free and not is_check and not (is_write and call is None):
-            is_free = all(map(self._is_initial, step.inputs, step.kinds or repeat("data"), repeat(call)))
+            is_free = all(map(self._is_initial, step.inputs, step.kinds or repeat("data"), repeat(call), repeat(index)))
         if not is_free:
             for value in (*outputs, *(read.value for read in step.inputs)):
                 self._used_at.setdefault(self._root(value), index)
@@ -209,11 +211,14 @@ class Initial:
         """Whether a memory is that of a parameter or buffer, which nothing has taken so far."""
         return root in self._made and root not in self._used_at
 
-    def _is_initial(self, read: Read, kind: str, call: Frame | None) -> bool:
+    def _is_initial(self, read: Read, kind: str, call: Frame | None, index: int) -> bool:
         """Whether what an operation takes is of what is initialised in a call, or outside all."""
         value, root = read.value, self._root(read.value)
+        if index < self.lazy.get(self.shared(value), value).maker:
+            # It is not materialized.
+            return True
         if root in self._made:
-            # What a running module has of its own, it may write to; to read it is to use it.
+            # A running module may write to a tensor of its own. Where it reads one, it uses it.
             is_its_own = kind == "data" and self._below.get(root, "") is None
             return self._is_unused(root) and self._call_of[root] is call and not is_its_own
         if value.maker in self.steps:
@@ -243,8 +248,13 @@ def _call_around(step: Step) -> Frame | None:
     return call
 
 
-def _child_of(running: str, scope: str) -> str | None:
-    """The path of the module right below the running one that has a scope, if that is below it."""
+def _child_of(running: str, scope: str | None) -> str | None:
+    """The path of the module right below the running one that has a scope.
+
+    It is empty without a scope, and None for the running module itself or one that is not below it.
+    """
+    if scope is None:
+        return ""
     start = f"{running}." if running else ""
     if scope == running or not scope.startswith(start):
         return None
