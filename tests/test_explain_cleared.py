@@ -107,7 +107,11 @@ def test_a_gradient_that_is_wiped_before_the_step_is_told(loop: Loop, make: Call
     assert cause.detail == f"the step at tests/test_explain_cleared.py:{line + 1} finds none"
     assert rec.explain(loss).level == "info"
     other = torch.optim.SGD([torch.ones(1, requires_grad=True)], 0.1)
-    assert rec.explain(loss, optimizer=other).level == "info"
+    # It moves nothing, which is an alarm of its own.
+    assert [(cause.kind, cause.level) for cause in rec.explain(loss, optimizer=other).causes] == [
+        ("cleared", "info"),
+        ("moves_nothing", "error"),
+    ]
 
 
 @pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -87,13 +91,18 @@ def test_an_optimizer_of_something_else_has_replaced_nothing() -> None:
     with gradir.record(model, flow=True) as rec:
         loss = model(x).sum() + other(x).sum() + frozen(x).sum()
     for optimizer in (
-        # Of another model that is part of the loss, of the whole and more, and of a part.
+        # Of another model that is part of the loss, of the whole and more, and of a new head.
         torch.optim.SGD(other.parameters(), 0.1),
         torch.optim.SGD([*model.parameters(), *other.parameters()], 0.1),
+        torch.optim.SGD(model.head.parameters(), 0.1),
+    ):
+        assert rec.explain(loss, optimizer=optimizer).level == "none"
+    for optimizer in (
         torch.optim.SGD(model.stem.parameters(), 0.1),
         torch.optim.SGD([*model.stem.parameters(), *other.head.parameters()], 0.1),
     ):
-        assert rec.explain(loss, optimizer=optimizer).level == "none"
+        # The head is lacking, and was not replaced.
+        assert named(rec.explain(loss, optimizer=optimizer)) == [("not_in_optimizer", "error", HEAD)]
     optimizer = torch.optim.SGD([p for p in frozen.parameters() if p.requires_grad], 0.1)
     assert rec.explain(loss, model=frozen, optimizer=optimizer).level == "info"
     frozen.head = nn.Linear(3, 2)
@@ -104,7 +113,7 @@ def test_an_optimizer_of_something_else_has_replaced_nothing() -> None:
     with gradir.record({"stem": model.stem, "head": model.head}, flow=True) as rec:
         loss = model(x).sum()
     optimizer = torch.optim.SGD([*model.stem.parameters(), *other.head.parameters()], 0.1)
-    assert rec.explain(loss, optimizer=optimizer).level == "none"
+    assert all(cause.kind != "replaced" for cause in rec.explain(loss, optimizer=optimizer).causes)
 
 
 def test_parameters_in_groups_of_their_own_may_have_been_replaced_too() -> None:
@@ -128,3 +137,195 @@ def test_an_optimizer_of_nothing_that_the_loss_is_computed_of_is_an_error() -> N
     assert rec.explain(loss, optimizer=both).level == "info"
     loss.backward()
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def explained(model: Any, run: Callable[[], Any], optimizer: Any, **options: Any) -> gradir.Explanation:
+    """What is said of a loss, if a step of the optimizer moves as much as it says."""
+    with gradir.record(model, flow=True) as rec:
+        loss = run()
+    report = rec.explain(loss, optimizer=optimizer, **options)
+    tensors = [tensor for group in optimizer.param_groups for tensor in group["params"]]
+    wanted = [tensor for tensor in tensors if tensor.requires_grad]
+    slopes = torch.autograd.grad(loss, wanted, allow_unused=True) if wanted else ()
+    moves = any(slope is not None and bool(slope.any()) for slope in slopes)
+    assert moves or report.level == "error"
+    return report
+
+
+SGD = torch.optim.SGD
+
+
+def two() -> Any:
+    return nn.ModuleDict({"g": nn.Linear(3, 4), "d": nn.Linear(4, 1)})
+
+
+@pytest.mark.parametrize("recorded", ["both", "g", "d", "none"])
+def test_an_optimizer_of_which_nothing_moves_is_an_error_whatever_was_recorded(recorded: str) -> None:
+    for run, kind in (
+        (lambda m: nn.functional.softplus(-m["d"](m["g"](torch.ones(2, 3)).detach())).mean(), "detach"),
+        (lambda m: (m["g"].weight.data.sum() * m["d"](torch.ones(2, 4))).mean(), "data"),
+        (lambda m: m["d"](torch.ones(2, 4)).mean(), "moves_nothing"),
+    ):
+        model = two()
+        what = {"both": model, "none": None, "g": model["g"], "d": model["d"]}[recorded]
+        report = explained(what, lambda model=model, run=run: run(model), SGD(model["g"].parameters(), 0.1))
+        first, *others = (cause for cause in report.causes if cause.level == "error")
+        assert first.kind == ("unused" if kind == "moves_nothing" and first.names else kind)
+        assert (first.source is None) == (kind == "moves_nothing")
+        assert {cause.kind for cause in others} <= {"unused"}
+
+
+def test_an_optimizer_of_a_copy_moves_nothing_but_one_of_master_weights_may() -> None:
+    model = two()
+    for tensors in (
+        copy.deepcopy(model).parameters(),
+        [p.detach().clone().requires_grad_() for p in model.parameters()],
+    ):
+        optimizer = SGD([*tensors], 0.1)
+        report = explained(model, lambda: model["d"](model["g"](torch.ones(2, 3))).sum(), optimizer)
+        assert report.level == "error"
+    half = two().bfloat16()
+    optimizer = SGD([p.detach().float().requires_grad_() for p in half.parameters()], 0.1)
+    with gradir.record(half, flow=True) as rec:
+        loss = half["d"](half["g"](torch.ones(2, 3).bfloat16())).sum()
+    assert rec.explain(loss, optimizer=optimizer).level == "none"
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_an_optimizer_whose_gradients_are_all_zero_is_an_error(*, recorded: bool) -> None:
+    for run, kind in (
+        (lambda m: m["d"](m["g"](torch.ones(2, 3)) * 0).sum(), "factor"),
+        (lambda m: m["d"](torch.relu(m["g"](torch.ones(2, 3)) - 99)).sum(), "dead"),
+        (lambda m: m["d"](m["g"](torch.ones(2, 3)).sign()).sum(), "flat"),
+    ):
+        model = two()
+        what = model if recorded else model["d"]
+        report = explained(what, lambda model=model, run=run: run(model), SGD(model["g"].parameters(), 0.1))
+        assert [cause.kind for cause in report.causes if cause.level == "error"] == [
+            kind if recorded else "moves_nothing"
+        ]
+
+
+def test_a_loss_at_its_minimum_is_no_alarm() -> None:
+    student = nn.Linear(3, 4)
+    teacher = copy.deepcopy(student).requires_grad_(requires_grad=False)
+    x = torch.ones(2, 3)
+    with gradir.record(student, flow=True) as rec:
+        loss = nn.functional.mse_loss(student(x), teacher(x))
+    assert rec.explain(loss, optimizer=SGD(student.parameters(), 0.1)).level == "info"
+
+
+def test_what_is_frozen_is_told_first_and_is_an_error_of_its_optimizer() -> None:
+    model, x = two(), torch.ones(2, 3)
+    model["g"].requires_grad_(requires_grad=False)
+    with gradir.record(model, flow=True) as rec:
+        loss = model["g"](x).sum()
+    report = rec.explain(loss, optimizer=SGD(model["d"].parameters(), 0.1))
+    assert [(cause.kind, cause.level) for cause in report.causes] == [("frozen", "error"), ("unused", "error")]
+    # The picture learns, and the optimizer has the weights.
+    picture = x.clone().requires_grad_()
+    for what in (model, None):
+        report = explained(what, lambda: model["g"](picture).sum(), SGD(model["g"].parameters(), 0.1))
+        assert report.level == "error"
+    report = explained(model, lambda: model["g"](picture).sum(), SGD([picture], 0.1))
+    assert [(cause.kind, cause.level) for cause in report.causes] == [("frozen", "info")]
+
+
+def test_tensors_without_a_name_are_held_against_the_graph_too() -> None:
+    w, v = (torch.ones(3, requires_grad=True) for _ in range(2))
+    for run, trained, level in (
+        (lambda: w.detach() @ v, w, "error"),
+        (lambda: w.data @ v, w, "error"),
+        (lambda: w @ v, w, "none"),
+        (lambda: w.detach() @ v, v, "info"),
+    ):
+        assert explained(None, run, SGD([trained], 0.1)).level == level
+    assert explained(None, lambda: w.data @ v, SGD([w], 0.1), params={"v": v}).level == "error"
+
+
+class Whole(nn.Module):
+    """A body, a neck and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.neck, self.head = nn.Sequential(nn.Linear(3, 4)), nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for extra in (name for name in ("before", "after") if hasattr(self, name)):
+            x = getattr(self, extra)(x)
+        return nn.functional.cross_entropy(self.head(self.neck(self.body(x))), torch.tensor([0, 1]))
+
+
+def test_what_was_forgotten_or_came_later_is_an_error_and_a_new_head_alone_is_not() -> None:
+    x = torch.randn(2, 3)
+
+    def without(model: Any, *lacking: str) -> Any:
+        return SGD([p for name, p in model.named_parameters() if not name.endswith(lacking)], 0.1)
+
+    def names(model: Any, optimizer: Any) -> list[tuple[str, str]]:
+        report = explained(model, lambda: model(x), optimizer)
+        return [(name, c.level) for c in report.causes if c.kind == "not_in_optimizer" for name in c.names]
+
+    model = Whole()
+    assert names(model, without(model, "head.weight", "head.bias")) == [
+        ("head.weight", "error"),
+        ("head.bias", "error"),
+    ]
+    assert {level for _, level in names(model, without(model, ".bias"))} == {"error"}
+    model = Whole()
+    optimizer = SGD(model.parameters(), 0.1)
+    model.before = nn.Linear(3, 3)
+    assert names(model, optimizer) == [("before.weight", "error"), ("before.bias", "error")]
+    model = Whole()
+    model.head.requires_grad_(requires_grad=False)
+    optimizer = SGD([p for p in model.parameters() if p.requires_grad], 0.1)
+    model.head.requires_grad_(requires_grad=True)
+    assert {level for _, level in names(model, optimizer)} == {"error"}
+    model = Whole()
+    head = SGD(model.head.parameters(), 0.1)
+    assert {level for _, level in names(model, head)} == {"note"}
+    # Another optimizer has the rest, such as Muon beside AdamW.
+    rest = without(model, "head.weight", "head.bias")
+    assert {level for _, level in names(model, rest)} == {"note"}
+
+
+@pytest.mark.parametrize(
+    "judged",
+    [
+        lambda score: -score.mean(),
+        lambda score: nn.functional.softplus(-score).mean(),
+        lambda score: -nn.functional.logsigmoid(score).mean(),
+        lambda score: -torch.log(score.sigmoid()).mean(),
+        lambda score: nn.functional.binary_cross_entropy_with_logits(score, torch.ones_like(score)),
+        lambda score: nn.functional.mse_loss(score, torch.ones(2, 1)) * 0.5,
+        lambda score: (0.2 * score.detach() - torch.min(score, score + 1)).mean(),
+    ],
+)
+def test_the_judge_of_a_gan_or_an_actor_is_trained_elsewhere(judged: Callable[[Any], Any]) -> None:
+    model, x = two(), torch.randn(2, 3)
+    generator = SGD(model["g"].parameters(), 0.1)
+    assert explained(model, lambda: judged(model["d"](model["g"](x))), generator).level in {"none", "info"}
+
+
+def test_two_optimizers_of_one_model_are_no_alarm() -> None:
+    model, x = two(), torch.randn(2, 3)
+    judge, generator = SGD(model["d"].parameters(), 0.1), SGD(model["g"].parameters(), 0.1)
+    for optimizer in (judge, generator):
+        assert explained(model, lambda: (model["d"](model["g"](x)) - 1).pow(2).mean(), optimizer).level == "none"
+    del judge, optimizer
+    model["d"].eval()
+    assert explained(model, lambda: (model["d"](model["g"](x)) - 1).pow(2).mean(), generator).level == "none"
+
+
+def test_an_embedding_that_keeps_to_a_norm_is_the_parameter_that_it_is() -> None:
+    model = nn.ModuleDict({"embed": nn.Embedding(5, 3, max_norm=0.5), "head": nn.Linear(3, 1)})
+    first, second = torch.tensor([0, 1]), torch.tensor([[2, 3]])
+    for run in (
+        lambda: model["head"](model["embed"](first)).sum(),
+        lambda: (model["embed"](first) * model["embed"](first + 2)).sum(0).sum(),
+        lambda: nn.functional.embedding_bag(second, model["embed"].weight, max_norm=0.5).sum(),
+    ):
+        with gradir.record(model, flow=True) as rec:
+            loss = run()
+        assert [cause for cause in rec.explain(loss).causes if cause.kind != "unused"] == []
+        assert rec.explain(loss).status("embed.weight") == "reached"

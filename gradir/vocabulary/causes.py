@@ -137,6 +137,11 @@ WORDS: Final[Mapping[str, Words]] = {
         "{names} {gets} a gradient, and no group of the optimizer has {it}",
         "add {it} to the optimizer, or ignore this if another one has {it}",
     ),
+    "moves_nothing": Words(
+        "no gradient arrives at anything that this optimizer has, so its step moves nothing",
+        "make the optimizer from the parameters that the loss depends on: it may have those of a copy or of another "
+        "model",
+    ),
     "replaced": Words(
         "{names} {gets} a gradient, and the optimizer still has the tensors from before: the model was changed after "
         "the optimizer was made",

@@ -20,6 +20,9 @@ __all__ = ["Flowing", "Leaving", "Stop", "updated_leaves"]
 
 _DIFFERENTIABLE: Final = ("bfloat", "complex", "float")
 _DETACHING: Final = frozenset({"data", "detach", "detach_"})
+_LENDING: Final = frozenset({"data", "embedding", "embedding_bag"})
+"""What gives the memory of a leaf to be written to; an embedding does so to keep to its ``max_norm``."""
+
 _CONDITION: Final = "__bool__"
 _OF_SHAPE_ALONE: Final = ("empty", "full", "new_", "ones", "rand", "zeros")
 """How the names of operations begin that take the shape and the type of a tensor alone."""
@@ -320,7 +323,7 @@ def _leaves_of_data(flow: Flow) -> dict[int, Value]:
         lent = step.of_kind("view", "inplace")
         if len(lent) != 1:
             continue
-        if lent[0].is_leaf and step.called == "data":
+        if lent[0].is_leaf and step.called in _LENDING:
             found[number] = lent[0].value
         elif not lent[0].is_leaf and lent[0].value.maker in found:
             found[number] = found[lent[0].value.maker]

@@ -22,6 +22,7 @@ from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gr
 from gradir.frontends.pytorch.explaining.graph_cuts import leavings
 from gradir.frontends.pytorch.explaining.kinds import EXPLICIT
 from gradir.frontends.pytorch.explaining.meant import Meant, is_own_of_torch
+from gradir.frontends.pytorch.explaining.optimizers import Unnamed, forgotten, held_otherwise
 from gradir.frontends.pytorch.explaining.overwritten import Overwrite, communicates, overwrites
 from gradir.frontends.pytorch.explaining.registered import foreign, replaced
 from gradir.frontends.pytorch.explaining.subject import Subject
@@ -73,6 +74,7 @@ class Search:
         self._replaced = self._all_replaced(subject.trained)
         new = [subject.tensors[name] for name in self._replaced]
         self._given = None if subject.trained is None else {id(tensor) for tensor in (*subject.trained, *new)}
+        self._unnamed = Unnamed(subject, is_open=self._flowing.has_compiled)
         self._statuses = {name: self._status(name, tensor) for name, tensor in subject.tensors.items()}
         self._causes: list[Cause] = []
         self._gradients: dict[str, float | str] = {}
@@ -108,8 +110,13 @@ class Search:
             self._statuses.update(dict.fromkeys(self._joined(), "unused"))
         self._tell_cleared()
         examined = self._read_gradients(examined)
-        self._tell_unused()
-        self._tell_frozen()
+        moves_nothing = self._moves_nothing()
+        if live is None:
+            # Where only what is frozen leads to the loss, that is why the others are not in it.
+            self._tell_frozen(is_alarm=moves_nothing)
+        self._tell_unused("error" if moves_nothing else "info")
+        if live is not None:
+            self._tell_frozen(is_alarm=moves_nothing)
         self._tell_no_graph()
         self._tell_optimizer()
         self._tell_unregistered()
@@ -226,6 +233,8 @@ class Search:
             is_own, pattern = all(map(is_own_of_torch, stops)), meant.pattern(stops)
             names = list(self._words.names_of(behind))
             level = "info" if pattern in EXCUSING else self._level_of(names)
+            if level == "info" and not is_own and self._unnamed.lacks_any(map(self._flow.tensor_of, behind)):
+                level = "error"
             if not pattern and level == "info" and any(self._statuses[name] == "cut" for name in names):
                 pattern = "other optimizer"
             if self._subject.live is None and behind and not is_own:
@@ -286,7 +295,7 @@ class Search:
             detail = f"the step {line} finds none" if line else ""
             self._tell("cleared", "error" if is_lost else "info", "", names, found.place, detail=detail)
 
-    def _tell_unused(self) -> None:
+    def _tell_unused(self, level: Level) -> None:
         names = [name for name in self._names_that_are("unused") if self._is_trained(name)]
         # DistributedDataParallel waits for all; another function may take what is left out.
         live = self._subject.live
@@ -294,7 +303,6 @@ class Search:
         joined = {name for name in names if waits and id(self._subject.tensors[name]) in self._leaves}
         self._tell_of("unused", "error", [name for name in names if name in joined])
         alone = {name: self._values[name] for name in names if name not in joined}
-        level: Level = "error" if self._moves_nothing() else "info"
         self._causes.extend(of_unused(self._words, self._flowing, level, alone))
         unknown = [name for name in self._names_that_are("unreached") if self._is_trained(name)]
         for kind in ("opaque", "unrecorded"):
@@ -304,16 +312,20 @@ class Search:
             )
 
     def _moves_nothing(self) -> bool:
-        """Whether what was captured depends on no tensor that is to learn: none of the optimizer, or of the model."""
-        trained = [name for name in self._statuses if self._is_trained(name)]
+        """Whether no gradient comes to anything that is to learn: to all that the optimizer has, or to the model."""
         if self._given is None:
-            if self._subject.live is None:
-                # Then the loss itself has no graph, which is another cause.
-                return False
-            trained = [name for name in trained if name in self._subject.owned]
-        elif {id(self._subject.tensors[name]) for name in trained} != self._given:
-            return False
-        return bool(trained) and all(self._statuses[name] in {"frozen", "unused"} for name in trained)
+            # Without a graph of the loss itself there is another cause.
+            statuses = [self._statuses[name] for name in self._statuses if name in self._subject.owned]
+            return self._subject.live is not None and bool(statuses) and {"frozen", "unused"}.issuperset(statuses)
+        return (
+            bool(self._given)
+            and all(map(self._is_idle, filter(self._is_trained, self._statuses)))
+            and not self._unnamed.may_move()
+        )
+
+    def _is_idle(self, name: str) -> bool:
+        status = self._statuses[name]
+        return status in {*_WITHOUT, "zero"} and not (status == "unreached" and self._may_be_inside(self._values[name]))
 
     def _joined(self) -> Iterator[str]:
         """What only a function that joins all outputs of a model has in the graph: nothing is computed of it."""
@@ -321,12 +333,15 @@ class Search:
             if self._statuses[name] == "reached" and value in self._taken and value not in self._flowing.wanted:
                 yield name
 
-    def _tell_frozen(self) -> None:
+    def _tell_frozen(self, *, is_alarm: bool) -> None:
         own = (name for name in self._names_that_are("frozen") if name in self._subject.owned)
         nothing_learns = self._subject.live is None and "cut" not in self._statuses.values()
+        is_alarm = nothing_learns or (is_alarm and self._given is not None)
         detail = "what was captured depends on nothing that requires grad" if nothing_learns else ""
         names = [name for name in own if self._values[name] in self._flowing.wanted]
-        self._tell_of("frozen", "error" if nothing_learns else "info", names, detail=detail)
+        trained = [name for name in names if is_alarm and (nothing_learns or self._is_trained(name))]
+        self._tell_of("frozen", "error", trained, detail=detail)
+        self._tell_of("frozen", "info", [name for name in names if name not in trained])
 
     def _tell_no_graph(self) -> None:
         """Tell where something that no backward starts from was made, if nothing else has told why."""
@@ -338,10 +353,36 @@ class Search:
     def _tell_optimizer(self) -> None:
         stale = [name for name in self._replaced if self._statuses[name] in {"reached", "zero", "nonfinite"}]
         self._tell_of("replaced", "error", stale)
-        own = (name for name in self._names_that_are("reached") if name in self._subject.owned)
+        own = {name: self._values[name] for name in self._names_that_are("reached") if name in self._subject.owned}
+        lacking = {name: self._subject.tensors[name] for name in own if not self._is_trained(name)}
+        lost = set(forgotten(self._flow, self._flowing, own, lacking)) if lacking else set[str]()
         # A step of a GAN or of an actor moves a part of what it reaches, and means to.
-        self._tell_of("not_in_optimizer", "note", [name for name in own if not self._is_trained(name)])
+        lost -= held_otherwise({name: lacking[name] for name in lost})
+        self._tell_of("not_in_optimizer", "error", [name for name in lacking if name in lost])
+        self._tell_of("not_in_optimizer", "note", [name for name in lacking if name not in lost])
+        self._tell_idle()
         self._tell_of("lent", "error", [name for name in self._names_that_are("reached") if name in self._subject.lent])
+
+    def _tell_idle(self) -> None:
+        """Tell that a step of the optimizer moves nothing, if nothing else that is an error has told why."""
+        is_told = any(cause.level == "error" for cause in self._causes)
+        if self._given is None or is_told or not self._moves_nothing():
+            return
+        zeros = {name for name in self._names_that_are("zero") if self._is_trained(name)}
+        causes = [
+            replace(cause, level="error")
+            if cause.level in {"info", "note"} and zeros.intersection(cause.names)
+            else cause
+            for cause in self._causes
+        ]
+        if any(cause.kind == "equal" for cause in causes if zeros.intersection(cause.names)):
+            # The loss is at its minimum, as where a student starts as a copy of its teacher.
+            return
+        self._causes = causes
+        if not any(cause.level == "error" for cause in causes):
+            count = len(self._given)
+            detail = f"it has {count} tensor{'s' if count > 1 else ''}"
+            self._tell("moves_nothing", "error", "", filter(self._is_trained, self._statuses), None, detail=detail)
 
     def _all_replaced(self, trained: Sequence[torch.Tensor] | None) -> list[str]:
         owned = {name: tensor for name, tensor in self._subject.tensors.items() if name in self._subject.owned}
@@ -421,6 +462,7 @@ class Search:
             if id(tensors[name]) in self._leaves or status in _WITHOUT
         }
         self._gradients_at = gradients.by_node(live)
+        self._unnamed.note(gradients)
 
     def _is_trained(self, name: str) -> bool:
         return self._given is None or id(self._subject.tensors[name]) in self._given

@@ -20,7 +20,7 @@ __all__ = ["Meant", "is_own_of_torch"]
 
 _ASKED_FOR: Final = frozenset({"data", "detach", "no_grad"})
 _LARGEST: Final = frozenset({"amax", "max"})
-_SAMPLING: Final = "gumbel_softmax"
+_DETACHING: Final = frozenset({"embedding", "embedding_bag", "gumbel_softmax"})
 _MOST_NEAR: Final = 4
 """How many operations after one another make a moving average."""
 
@@ -184,7 +184,7 @@ def is_own_of_torch(stop: Stop) -> bool:
         return stop.step.place is not None and stop.step.place.code is copy.deepcopy.__code__
     if stop.kind == "detach":
         # A program's own has that name.
-        return stop.step.called == _SAMPLING
+        return stop.step.called in _DETACHING
     call = stop.step.call
     return stop.kind == "no_grad" and call is not None and type(call.module).__name__ == SPECTRAL_NORM
 

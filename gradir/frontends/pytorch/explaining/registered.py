@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from typing import Final
 
 import torch
@@ -21,7 +21,7 @@ from gradir.frontends.pytorch.reading.tensors import held_by
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Value
 
-__all__ = ["broken_ties", "foreign", "hooked_modules", "kept_aside", "replaced"]
+__all__ = ["broken_ties", "foreign", "hooked_modules", "is_master", "kept_aside", "replaced"]
 
 _OF_TORCH: Final = frozenset(vars(nn.Module()))
 
@@ -74,7 +74,7 @@ def replaced(trained: Sequence[torch.Tensor], parameters: Mapping[str, torch.Ten
     given, own = ({id(tensor): tensor for tensor in tensors} for tensors in (trained, parameters.values()))
     stale = {key: tensor for key, tensor in given.items() if key not in own and key not in used}
     new = {key: tensor for key, tensor in own.items() if key not in given and tensor.requires_grad}
-    if not stale or len(stale) != len(new):
+    if not stale or len(stale) != len(new) or is_master(stale.values(), new.values()):
         return []
     has_shapes = sorted(tensor.shape for tensor in stale.values()) == sorted(tensor.shape for tensor in new.values())
     is_model = len(stale) < len(given) and any(
@@ -85,6 +85,11 @@ def replaced(trained: Sequence[torch.Tensor], parameters: Mapping[str, torch.Ten
     if not (has_shapes or is_model) or _has_a_module(stale):
         return []
     return [name for name, tensor in parameters.items() if id(tensor) in new]
+
+
+def is_master(trained: Collection[torch.Tensor], reached: Collection[torch.Tensor]) -> bool:
+    """Whether an optimizer may have copies of another precision, to which something else brings the gradients."""
+    return bool(reached) and {tensor.dtype for tensor in trained}.isdisjoint(tensor.dtype for tensor in reached)
 
 
 def foreign(flow: Flow, aside: Mapping[str, torch.Tensor], leaves: Sequence[Value]) -> str:

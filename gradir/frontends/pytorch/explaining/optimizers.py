@@ -1,0 +1,163 @@
+"""What an optimizer lacks that it should have: a head that was forgotten, or a layer that came after it was made."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import torch
+from torch import nn
+
+from gradir.frontends.pytorch.explaining.cuts import Flowing
+from gradir.frontends.pytorch.explaining.gradients import Gradients
+from gradir.frontends.pytorch.explaining.registered import is_master
+from gradir.frontends.pytorch.explaining.subject import Subject
+from gradir.frontends.pytorch.private import CHECKPOINT, fields_of
+from gradir.frontends.pytorch.recording.flow import Flow
+from gradir.frontends.pytorch.recording.operands import plain_name
+from gradir.frontends.pytorch.recording.steps import Step, Value
+
+__all__ = ["Unnamed", "forgotten", "held_otherwise"]
+
+_PLAIN: Final = (torch.Tensor, nn.Parameter)
+"""The types of tensors that a backward gives their gradient as they are."""
+
+_SCALING: Final = frozenset({"div", "mean", "mul", "squeeze", "sum", "to_copy", "unsqueeze", "view"})
+_ADDING: Final = frozenset({"add", "cat", "maximum", "minimum", "stack", "sub"})
+_SCORING: Final = frozenset({"addmm", "bmm", "convolution", "dot", "mm", "mv"})
+"""What gives the score of a critic, which has no bounds."""
+
+_DECIDING: Final = frozenset({"log", "log_sigmoid_forward", "sigmoid", "softplus"})
+_AGAINST_CONSTANTS: Final = frozenset({"binary_cross_entropy", "binary_cross_entropy_with_logits", "mse_loss"})
+_CONSTANT: Final = ("full", "ones", "zeros")
+_MOST_SUMMANDS: Final = 64
+
+
+class Unnamed:
+    """The tensors of an optimizer that have no name, such as those of a model that was not recorded."""
+
+    def __init__(self, subject: Subject, *, is_open: bool) -> None:
+        """``is_open`` is whether compiled code may take others than are known."""
+        named = set(map(id, subject.tensors.values()))
+        self._tensors = {id(tensor): tensor for tensor in subject.trained or () if id(tensor) not in named}
+        self._live = subject.live
+        self._leaves = {} if self._live is None else {id(leaf): leaf for leaf in self._live.leaves.values()}
+        self._is_open = is_open
+        self._gradients: dict[int, float | str] = {}
+
+    def note(self, gradients: Gradients) -> None:
+        """Note what a backward brings."""
+        self._gradients = {key: gradients.of_leaf(tensor) for key, tensor in self._tensors.items()}
+
+    def lacks_any(self, tensors: Iterable[torch.Tensor | None]) -> bool:
+        """Whether one of some tensors is of the optimizer, and no gradient comes to it."""
+        return any(id(tensor) in self._tensors and id(tensor) not in self._leaves for tensor in tensors)
+
+    def may_move(self) -> bool:
+        """Whether a gradient comes to one of them, or may come in a way that is not known."""
+        return any(map(self._may_move, self._tensors.values()))
+
+    def _may_move(self, tensor: torch.Tensor) -> bool:
+        if id(tensor) in self._leaves:
+            return self._gradients.get(id(tensor)) not in {"none", "zero"}
+        if self._live is None:
+            return False
+        # A distributed tensor gets its gradient in another form.
+        is_open = self._is_open or type(tensor) not in _PLAIN or is_master([tensor], self._leaves.values())
+        return is_open or any(type(fn).__name__ == CHECKPOINT for fn in self._live.grad_fns)
+
+
+def held_otherwise(tensors: Mapping[str, torch.Tensor]) -> set[str]:
+    """The names of the tensors that a living optimizer has, such as the other one of a GAN."""
+    ids = {id(tensor): name for name, tensor in tensors.items()}
+    found: set[str] = set()
+    for entry in gc.get_objects() if ids else ():
+        if issubclass(type(entry), torch.optim.Optimizer):
+            groups = fields_of(entry).get("param_groups") or ()
+            found.update(ids[id(tensor)] for group in groups for tensor in group["params"] if id(tensor) in ids)
+    return found
+
+
+def forgotten(flow: Flow, flowing: Flowing, model: Mapping[str, Value], lacking: Collection[str]) -> Sequence[str]:
+    """Those of the names that an optimizer lacks which it should have, since it has others of the model.
+
+    ``model`` is by name all that gets a gradient, in the order of the model. What comes before all that the optimizer
+    has is meant to stay, as below a new head, unless it was added to the model later. So is what runs in evaluation
+    mode, and what judges the results of the others, as a critic or a discriminator does.
+    """
+    trained = [name for name in model if name not in lacking]
+    if not trained:
+        return ()
+    first, evaluating = _first_uses(flow, flowing)
+    start, last = min(first.get(model[name], 0) for name in trained), [*model].index(trained[-1])
+    trains = any(model[name] not in evaluating for name in trained)
+    judging = set(_judging(flow, flowing))
+    return [
+        name
+        for number, (name, value) in enumerate(model.items())
+        if name in lacking
+        and (first.get(value, start) >= start or number > last)
+        and not (trains and value in evaluating)
+        and value not in judging
+    ]
+
+
+def _first_uses(flow: Flow, flowing: Flowing) -> tuple[dict[Value, int], set[Value]]:
+    """By leaf the first step that takes it, and the leaves that were taken in modules in evaluation mode."""
+    first, evaluating = dict[Value, int](), set[Value]()
+    for index, step in enumerate(flow.steps):
+        for read in step.inputs:
+            leaf = flowing.root(read.value) if read.is_leaf else None
+            if leaf is not None and leaf not in first:
+                first[leaf] = index
+                if step.call is not None and fields_of(step.call.module).get("training") is False:
+                    evaluating.add(leaf)
+    return first, evaluating
+
+
+def _judging(flow: Flow, flowing: Flowing) -> Iterator[Value]:
+    """The leaves of the terms of a loss that make a score larger, or a decision the other one."""
+    for value, sign, term in _summands(flow, flowing):
+        if _is_judgement(flow, value, sign):
+            yield from flowing.leaves_behind(term)
+
+
+def _summands(flow: Flow, flowing: Flowing) -> Iterator[tuple[Value, int, Value]]:
+    """What a loss is a mean of sums of, with their signs and the terms that they are in."""
+    terms = frozenset(flowing.terms)
+    waiting = [(end, 1, end) for end in sorted(flowing.ends)]
+    for _ in range(_MOST_SUMMANDS):
+        if not waiting:
+            return
+        value, sign, term = waiting.pop()
+        term = value if value in terms else term
+        step = flow.step_of(value)
+        name = "" if step is None else plain_name(step.func)
+        if step is not None and name == "neg":
+            waiting.append((step.inputs[0].value, -sign, term))
+        elif step is not None and name in _SCALING and len(step.inputs) == 1:
+            is_negative = any(isinstance(number, (int, float)) and number < 0 for _, number in step.constants)
+            waiting.append((step.inputs[0].value, -sign if name in {"div", "mul"} and is_negative else sign, term))
+        elif step is not None and name in _ADDING and step.called not in _AGAINST_CONSTANTS:
+            waiting += [
+                (read.value, -sign if name == "sub" and slot else sign, term) for slot, read in enumerate(step.inputs)
+            ]
+        else:
+            yield value, sign, term
+
+
+def _is_judgement(flow: Flow, value: Value, sign: int) -> bool:
+    step = flow.step_of(value)
+    if step is None:
+        return False
+    if step.called in _AGAINST_CONSTANTS:
+        return any(_is_constant(flow.step_of(read.value)) for read in step.inputs)
+    decides = plain_name(step.func) in _DECIDING
+    while step is not None and (plain_name(step.func) in _DECIDING or plain_name(step.func) == "neg"):
+        step = flow.step_of(step.inputs[0].value)
+    return step is not None and plain_name(step.func) in _SCORING and (sign < 0 or decides)
+
+
+def _is_constant(step: Step | None) -> bool:
+    return step is not None and plain_name(step.func).startswith(_CONSTANT)
