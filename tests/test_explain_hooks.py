@@ -114,7 +114,7 @@ def test_a_hook_that_gives_nan_is_named(model: nn.Sequential) -> None:
         hidden.register_hook(broken)
         return model[2](model[1](hidden))
 
-    assert told(explained(model, run)) == [("nonfinite", "error", "broken", FIRST, line_of(broken))]
+    assert told(explained(model, run)) == [("hook_nonfinite", "error", "broken", FIRST, line_of(broken))]
 
 
 def test_hooks_that_change_nothing_or_little_are_no_cause(model: nn.Sequential) -> None:

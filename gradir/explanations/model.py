@@ -116,7 +116,16 @@ class Cause(Record, frozen=True):
         ``shown`` writes a name as a format needs it, and ``named`` stands for the names where a phrase is known.
         """
         is_lost = self.level == "error"
-        return worded(self.kind, self.op, self.names, *shown, named=named, pattern=self.pattern, is_lost=is_lost)
+        return worded(
+            self.kind,
+            self.op,
+            self.names,
+            *shown,
+            named=named,
+            pattern=self.pattern,
+            is_lost=is_lost,
+            detail=self.detail,
+        )
 
 
 class Term(Record, frozen=True):

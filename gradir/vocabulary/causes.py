@@ -10,10 +10,12 @@ from typing import Final, NamedTuple
 from gradir.ir.excerpt import shortened
 from gradir.ir.name_ranges import ranges
 from gradir.ir.text import printable
+from gradir.vocabulary.operations import advice_on_error, words_of_operation
 from gradir.vocabulary.patterns import LOST, PATTERNS
 
 __all__ = ["WORDS", "Words", "listed_names", "printable_short", "worded"]
 
+_ERRORS: Final = frozenset({"backward", "raised"})
 _MOST_NAMES: Final = 4
 _LONGEST_NAME: Final = 120
 _PLAIN: Final = re.compile(r"\w+(\.\w+)+")
@@ -252,6 +254,23 @@ WORDS: Final[Mapping[str, Words]] = {
         "`.grad` of {names} is zero",
         "explain the loss before backward(), or call backward(retain_graph=True), to find the operation",
     ),
+    "hook_nonfinite": Words(
+        "the hook {op} makes the gradient of {names} infinite or NaN",
+        "check what the hook returns, or remove it by the handle that register_hook returned",
+    ),
+    "underflow": Words(
+        "the gradient of {names} is too small for float16 in {op}, and becomes zero",
+        "scale the loss with torch.amp.GradScaler, or compute {op} in bfloat16 or float32",
+    ),
+    "overflow": Words(
+        "the gradient of {names} is too large for float16 in {op}, and becomes infinite",
+        "compute {op} in bfloat16 or float32; torch.amp.GradScaler leaves out such a step and takes a smaller scale",
+    ),
+    "exploding": Words(
+        "the gradient of {names} grows with every repetition of {op}, until it is infinite",
+        "make a step change the size less: smaller initial weights, a normalisation, or a gated cell such as an LSTM; "
+        "or clip the gradient inside the loop by a hook, or detach() the state every few steps",
+    ),
     "where_trap": Words(
         "the gradient of {names} becomes NaN in {op}, which gets 0 back where its result is not taken, and 0 times "
         "infinity is NaN",
@@ -266,6 +285,17 @@ WORDS: Final[Mapping[str, Words]] = {
     "cleared": Words(
         "the gradient of {names} is wiped here, after the backward that brought it and before a step used it",
         "call zero_grad() before the backward or after the step, and not between them",
+    ),
+    "clipped": Words(
+        "the gradient of {names} is multiplied or clamped to zero here, after the backward that brought it",
+        "check the limit that clip_grad_norm_ gets, and whether the norm is infinite, which makes all gradients zero: "
+        "pass error_if_nonfinite=True to see it",
+    ),
+    "ddp_unused": Words(
+        "DistributedDataParallel waits for a gradient of {names} in every iteration, and the loss gives {it} none: the "
+        "next forward raises",
+        "let the loss depend on {names}, take the module out, or pass find_unused_parameters=True to "
+        "DistributedDataParallel",
     ),
     "raised": Words("{op} raised", "change what {op} is given, as the error says"),
     "backward": Words(
@@ -315,13 +345,14 @@ def worded(
     named: str = "",
     pattern: str = "",
     is_lost: bool = False,
+    detail: str = "",
 ) -> Words:
     """Return the sentence of a cause and its advice; ``shown`` writes a name as the format needs it.
 
     ``named`` stands for the names where a shorter phrase is known.
 
-    ``pattern`` is what the cause belongs to, and ``is_lost`` whether it leaves a parameter without a gradient all the
-    same.
+    ``pattern`` is what the cause belongs to, ``is_lost`` whether it leaves a parameter without a gradient all the same,
+    and ``detail`` the error, of a cause that is one.
 
     >>> worded("exit", "item", ["a", "b", "c", "d", "e", "f"]).text
     'item turns a tensor into plain numbers, which cuts a, b, c, d and 2 more'
@@ -332,6 +363,10 @@ def worded(
     """
     known = LOST.get(pattern) if is_lost else PATTERNS.get(pattern)
     words = WORDS.get(kind) if known is None else Words(*known)
+    if words is not None and known is None:
+        text, advice = words_of_operation(kind, op)
+        advice = advice_on_error(detail) if kind in _ERRORS else advice
+        words = Words(text or words.text, advice or words.advice)
     listed = named or listed_names(names, shown)
     if words is None:
         return Words(f"{shown(kind)}: {listed}", "")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import torch
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, is_zero
-from gradir.frontends.pytorch.explaining.traps import spoilt
-from gradir.frontends.pytorch.explaining.words import Words
+from gradir.frontends.pytorch.explaining.ranges import grows, overflows, underflows
+from gradir.frontends.pytorch.explaining.traps import ITS_RESULT, spoilt, trap
+from gradir.frontends.pytorch.explaining.words import Words, called
 from gradir.frontends.pytorch.explaining.zeros import STAYING, Origin, Zeros
 from gradir.frontends.pytorch.private import AFTER_FORWARD, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
@@ -22,8 +24,14 @@ from gradir.frontends.pytorch.recording.steps import Step, Value
 
 __all__ = ["BROKEN", "Finding", "Judge", "Recorded", "Verdict"]
 
-BROKEN: Final = frozenset({"all_masked", "nonfinite", "where_trap"})
+BROKEN: Final = frozenset({"all_masked", "exploding", "hook_nonfinite", "nonfinite", "overflow", "where_trap"})
 """The kinds of findings that are alarms whatever learns."""
+
+
+_NOT_IMPLEMENTED: Final = "not_implemented"
+
+_MOST_REPEATED: Final = 4
+"""How often a line runs at least that is a loop in which gradients may grow."""
 
 
 class Finding(NamedTuple):
@@ -74,7 +82,7 @@ class Judge:
         self._flow = recorded.words.flow
         # The first operation in a Function runs when that has just taken its number.
         inside = ((step.number - 1, step.inside) for step in reversed(self._flow.steps))
-        self._functions = {number: within.place for number, within in inside if within is not None}
+        self._functions = {number: within for number, within in inside if within is not None}
         self._spoils: dict[GradFn, tuple[str, str]] = {}
         closed = {name for name in arrivals if is_zero(leaves[name])}
         starting = {recorded.values[name] for name in closed if arrivals[name].kind == "some"}
@@ -108,7 +116,7 @@ class Judge:
             fn: "hooked" if hook else "lost" if self._is_lost else "zero" if fn is None else self._kind(fn)
             for fn, hook in hooks.items()
         }
-        lasts = self._is_lost or all(kind in STAYING or kind == "hooked" for kind in kinds.values())
+        lasts = self._is_lost or all(kind in {*STAYING, "hooked", "underflow"} for kind in kinds.values())
         for fn, hook in hooks.items():
             found = self._found(kinds[fn], fn, lasts=lasts)
             yield found if hook is None else found._replace(op=hook.name, place=hook.place)
@@ -116,11 +124,33 @@ class Judge:
     def _of_nonfinite(self, fn: GradFn | None, leaf: torch.Tensor) -> Finding:
         hook = self._hook(fn, leaf)
         if fn is None or hook is not None:
-            return Finding("nonfinite") if hook is None else Finding("nonfinite", hook.name, hook.place)
+            return Finding("nonfinite") if hook is None else Finding("hook_nonfinite", hook.name, hook.place)
         if fn not in self._spoils:
-            self._spoils[fn] = spoilt(self._live, fn, self._gradients.masking(fn), self._words_of_line)
+            self._spoils[fn] = self._grown(fn) or spoilt(
+                self._live, fn, self._gradients.masking(fn), self._words_of_line
+            )
         kind, detail = self._spoils[fn]
         return self._found(kind, fn, detail=detail)
+
+    def _grown(self, fn: GradFn) -> tuple[str, str] | None:
+        """The kind of a gradient that only became too large, and how often the line ran in which it grew."""
+        node, step = self._origin(fn)
+        if trap(fn) not in {"", ITS_RESULT}:
+            return None
+        repeated = [] if step is None else self._repeated.get((step.func, step.place), [])
+        if len(repeated) >= _MOST_REPEATED and grows(repeated, self._gradients):
+            return "exploding", f"it runs {len(repeated)} times in this line"
+        return ("overflow", "") if overflows(fn, node) else None
+
+    @cached_property
+    def _repeated(self) -> dict[tuple[object, Place | None], list[GradFn]]:
+        """The functions by their operation and the instruction that ran it."""
+        found: dict[tuple[object, Place | None], list[GradFn]] = {}
+        for fn in self._live.grad_fns:
+            step = self._step(fn)
+            if step is not None:
+                found.setdefault((step.func, step.place), []).append(fn)
+        return found
 
     def _hook(self, fn: GradFn | None, leaf: torch.Tensor) -> Written | None:
         """The hook at a function, or on a leaf, that changed a gradient.
@@ -141,6 +171,8 @@ class Judge:
     def _kind(self, fn: GradFn) -> str:
         if fn in self._gradients.constant:
             return self._gradients.constant[fn]
+        if underflows(fn, self._origin(fn)[0], self._gradients):
+            return "underflow"
         index = self._recorded.made.get(sequence_number(fn))
         return "opaque" if index is not None and self._leaves_out(index) else self._zeros.kind(self._origin(fn))
 
@@ -154,8 +186,12 @@ class Judge:
         if fn is None:
             return Finding(kind, lasts=lasts)
         node, step = self._origin(fn)
-        place = self._functions.get(sequence_number(fn)) if step is None else step.place
-        return Finding(kind, node.op, place, lasts, detail)
+        function = self._functions.get(sequence_number(fn)) if step is None else None
+        if function is not None:
+            return Finding(kind, function.called, function.place, lasts, detail)
+        # torch gives what has no derivative a function that says so.
+        op = called(step) if step is not None and node.op.endswith(_NOT_IMPLEMENTED) else node.op
+        return Finding(kind, op, None if step is None else step.place, lasts, detail)
 
     def _origin(self, fn: GradFn) -> Origin:
         return self._live.graph.nodes[self._live.grad_fns[fn]], self._step(fn)

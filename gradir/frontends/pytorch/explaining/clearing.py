@@ -21,6 +21,7 @@ _BACKWARD: Final = "backward"
 _STEP: Final = "Optimizer.step#"
 """The start of the name by which every optimizer of torch tells a profiler of its step."""
 
+_SCALING: Final = frozenset({"clamp", "clamp_max", "clamp_min", "div", "mul"})
 _ZEROING: Final = frozenset({"zero", "foreach_zero"})
 
 
@@ -65,6 +66,14 @@ class Clearings:
         if bisect_left(self._backwards, index) < bisect_left(self._backwards, self._used[later]):
             return None
         return Clearing(place, self._flow.steps[self._used[later]].place)
+
+    def scaled(self, tensor: torch.Tensor) -> Step | None:
+        """The step that multiplied or clamped the gradient of a leaf to zero, after the backward that brought it."""
+        index = None if tensor.grad is None else self._last_write(tensor.grad)
+        if tensor.grad is None or index is None or index <= self._start or bool(numbers_in(tensor.grad).any()):
+            return None
+        step = self._flow.steps[index]
+        return step if plain_name(step.func).removeprefix("foreach_") in _SCALING else None
 
     def _wiped(self, tensor: torch.Tensor) -> tuple[int, Place | None] | None:
         if tensor.grad is None:

@@ -24,6 +24,7 @@ from gradir.frontends.pytorch.explaining.kinds import EXPLICIT
 from gradir.frontends.pytorch.explaining.meant import Meant, is_own_of_torch
 from gradir.frontends.pytorch.explaining.optimizers import Unnamed, forgotten, held_otherwise
 from gradir.frontends.pytorch.explaining.overwritten import Overwrite, communicates, overwrites
+from gradir.frontends.pytorch.explaining.parallel import left_waiting, waits_for
 from gradir.frontends.pytorch.explaining.registered import foreign, replaced
 from gradir.frontends.pytorch.explaining.subject import Subject
 from gradir.frontends.pytorch.explaining.terms import numbers_of, of_unused, told_terms
@@ -182,7 +183,14 @@ class Search:
     def explanation_of_failure(self, error: BaseException) -> Explanation:
         """Explain why an operation of the recorded forward raised an error."""
         statuses = dict.fromkeys(self._statuses, "error")
-        causes = united(of_forward(self._words, own_error(error)), statuses)
+        owned = {name: tensor for name, tensor in self._subject.tensors.items() if name in self._subject.owned}
+        left = left_waiting(error, owned)
+        told = (
+            [self._words.cause("ddp_unused", "error", "", left, None)]
+            if left
+            else of_forward(self._words, own_error(error))
+        )
+        causes = united(told, statuses)
         return Explanation(statuses, causes, tied=self._subject.tied())
 
     def _all_leaves(self, sets: Iterable[int]) -> set[Value]:
@@ -288,12 +296,26 @@ class Search:
             if found is not None:
                 self._statuses[name] = "cleared"
                 groups.setdefault(found, []).append(name)
+        self._tell_clipped(clearings)
         for found, names in groups.items():
             # Without the optimizer that is to use them, nobody knows whether they are wiped on purpose, as in a GAN.
             is_lost = self._given is not None and any(map(self._is_trained, names))
             line = self._words.line(found.step)
             detail = f"the step {line} finds none" if line else ""
             self._tell("cleared", "error" if is_lost else "info", "", names, found.place, detail=detail)
+
+    def _tell_clipped(self, clearings: Clearings) -> None:
+        reached = {name: self._subject.tensors[name] for name in self._names_that_are("reached")}
+        scaled = {name: clearings.scaled(tensor) for name, tensor in reached.items() if tensor.is_leaf}
+        groups: dict[Place | None, list[str]] = {}
+        for name, step in scaled.items():
+            if step is not None:
+                self._statuses[name] = "cleared"
+                groups.setdefault(step.place, []).append(name)
+        # Some may be kept from learning on purpose.
+        level: Level = "info" if "reached" in self._statuses.values() else "error"
+        for place, names in groups.items():
+            self._tell("clipped", level, "", names, place)
 
     def _tell_unused(self, level: Level) -> None:
         names = [name for name in self._names_that_are("unused") if self._is_trained(name)]
@@ -302,7 +324,10 @@ class Search:
         waits = live is not None and any(type(fn).__name__ == DDP_SINK for fn in live.grad_fns)
         joined = {name for name in names if waits and id(self._subject.tensors[name]) in self._leaves}
         self._tell_of("unused", "error", [name for name in names if name in joined])
-        alone = {name: self._values[name] for name in names if name not in joined}
+        waiting = waits_for(self._flow) if live is not None else set[int]()
+        left = [name for name in names if id(self._subject.tensors[name]) in waiting]
+        self._tell_of("ddp_unused", "error", left)
+        alone = {name: self._values[name] for name in names if name not in joined and name not in left}
         self._causes.extend(of_unused(self._words, self._flowing, level, alone))
         unknown = [name for name in self._names_that_are("unreached") if self._is_trained(name)]
         for kind in ("opaque", "unrecorded"):

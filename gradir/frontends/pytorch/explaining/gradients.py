@@ -100,6 +100,9 @@ class _Passed(NamedTuple):
     spoilt: torch.Tensor | None = None
 
 
+_NOTHING_PASSED: Final = _Passed((), ())
+
+
 class Gradients:
     """The sizes of the gradients that one backward brought to each grad_fn and each leaf."""
 
@@ -140,6 +143,10 @@ class Gradients:
         accumulators = (fn for fn in live.grad_fns if type(fn).__name__ == ACCUMULATOR)
         at.update((live.grad_fns[fn], self.of_leaf(fn.variable)) for fn in accumulators)
         return {id_: at[id_] for id_ in live.graph.nodes if id_ in at}
+
+    def passed(self, fn: GradFn) -> _Passed:
+        """What came to a function and what it passed on."""
+        return self._passed.get(fn, _NOTHING_PASSED)
 
     def masking(self, fn: GradFn) -> GradFn | None:
         """The `where` or `masked_fill` whose zeros a function multiplies by what is not finite.

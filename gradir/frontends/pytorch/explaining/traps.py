@@ -14,7 +14,9 @@ from gradir.frontends.pytorch.reading.layouts import numbers_in
 from gradir.frontends.pytorch.reading.saved import saved_tensor
 from gradir.frontends.pytorch.reading.walk import GradFn
 
-__all__ = ["spoilt", "trap"]
+__all__ = ["ITS_RESULT", "spoilt", "trap"]
+
+ITS_RESULT: Final = "its result is NaN or infinite already"
 
 _MOST_MAKERS: Final = 100
 _SOFTMAXES: Final = frozenset({"LogSoftmaxBackward0", "SoftmaxBackward0"})
@@ -33,7 +35,7 @@ def trap(fn: GradFn) -> str:
     except RuntimeError:
         # What was saved is of a kind that cannot be compared.
         return ""
-    return words or ("its result is NaN or infinite already" if _is_broken(saved_tensor(fn, "result")) else "")
+    return words or (ITS_RESULT if _is_broken(saved_tensor(fn, "result")) else "")
 
 
 def spoilt(live: LiveGraph, fn: GradFn, mask: GradFn | None, line: Callable[[GradFn], str]) -> tuple[str, str]:

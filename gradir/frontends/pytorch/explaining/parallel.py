@@ -1,0 +1,47 @@
+"""Parameters for whose gradients DistributedDataParallel waits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import torch
+from torch import nn
+
+from gradir.frontends.pytorch.private import fields_of
+from gradir.frontends.pytorch.reading.members import named_parameters_in
+from gradir.frontends.pytorch.recording.flow import Flow
+
+__all__ = ["left_waiting", "waits_for"]
+
+_INDICES: Final = re.compile(r"did not receive grad for rank \d+: ([\d ]+)")
+
+
+def waits_for(flow: Flow) -> set[int]:
+    """The parameters, by id(), of modules that ran and whose next iteration raises if one gets no gradient."""
+    waiting: dict[int, nn.Module] = {}
+    seen: set[int] = set()
+    for step in flow.steps:
+        call = step.call
+        while call is not None and id(call) not in seen:
+            seen.add(id(call))
+            fields = fields_of(call.module) if isinstance(call.module, nn.parallel.DistributedDataParallel) else {}
+            if fields and not fields.get("find_unused_parameters") and not fields.get("static_graph"):
+                waiting[id(call.module)] = call.module
+            call = call.caller
+    return {
+        id(parameter)
+        for module in waiting.values()
+        for _, parameter in named_parameters_in(module)
+        if parameter.requires_grad
+    }
+
+
+def left_waiting(error: BaseException, parameters: Mapping[str, torch.Tensor]) -> list[str]:
+    """The names of the parameters that an error says got no gradient, by their place among those that require one."""
+    found = _INDICES.search(str(error))
+    learning = {id(tensor): name for name, tensor in parameters.items() if tensor.requires_grad}
+    names = [*learning.values()]
+    indices = map(int, found[1].split()) if found else ()
+    return [names[index] for index in indices if index < len(names)]
