@@ -289,6 +289,12 @@ def test_what_was_forgotten_or_came_later_is_an_error_and_a_new_head_alone_is_no
     assert {level for _, level in names(model, rest)} == {"note"}
 
 
+def test_a_prompt_of_a_whole_model_is_trained_by_itself() -> None:
+    model = Whole()
+    model.prompt = nn.Parameter(torch.ones(3))
+    assert explained(model, lambda: model(torch.randn(2, 3) + model.prompt), SGD([model.prompt], 0.1)).level == "none"
+
+
 @pytest.mark.parametrize(
     "judged",
     [

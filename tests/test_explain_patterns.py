@@ -427,6 +427,19 @@ def test_a_tower_that_should_learn_is_no_teacher(stopped: Callable[[Any, Tensor]
         assert (found.report.level, found.of_file.level, found.patterns()) == ("error", "error", {""})
 
 
+def test_a_state_that_is_carried_over_is_no_comparison() -> None:
+    model = nn.GRUCell(4, 3)
+
+    def forward() -> Tensor:
+        state = torch.zeros(5, 3)
+        for step in range(4):
+            state = model(x, state.detach() if step == 2 else state)
+        return state.pow(2).mean()
+
+    found = told(model, forward)
+    assert (found.report.level, found.patterns()) == ("info", {""})
+
+
 def test_recipes_without_a_cut_stay_silent() -> None:
     model = small(4, 1)
 

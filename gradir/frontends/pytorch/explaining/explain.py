@@ -324,7 +324,7 @@ class Search:
         waits = live is not None and any(type(fn).__name__ == DDP_SINK for fn in live.grad_fns)
         joined = {name for name in names if waits and id(self._subject.tensors[name]) in self._leaves}
         self._tell_of("unused", "error", [name for name in names if name in joined])
-        waiting = waits_for(self._flow) if live is not None else set[int]()
+        waiting = waits_for(self._flow, self._leaves)
         left = [name for name in names if id(self._subject.tensors[name]) in waiting]
         self._tell_of("ddp_unused", "error", left)
         alone = {name: self._values[name] for name in names if name not in joined and name not in left}

@@ -87,7 +87,9 @@ def forgotten(flow: Flow, flowing: Flowing, model: Mapping[str, Value], lacking:
     mode, and what judges the results of the others, as a critic or a discriminator does.
     """
     trained = [name for name in model if name not in lacking]
-    if not trained:
+    lacking_in = {name.rpartition(".")[0] for name in lacking}
+    if not trained or all(_is_around(name.rpartition(".")[0], lacking_in) for name in trained):
+        # A prompt or a scale of a whole model is trained by itself.
         return ()
     first, evaluating = _first_uses(flow, flowing)
     start, last = min(first.get(model[name], 0) for name in trained), [*model].index(trained[-1])
@@ -101,6 +103,11 @@ def forgotten(flow: Flow, flowing: Flowing, model: Mapping[str, Value], lacking:
         and not (trains and value in evaluating)
         and value not in judging
     ]
+
+
+def _is_around(path: str, others: Collection[str]) -> bool:
+    """Whether a module has all others in it."""
+    return all(other != path and (not path or other.startswith(f"{path}.")) for other in others)
 
 
 def _first_uses(flow: Flow, flowing: Flowing) -> tuple[dict[Value, int], set[Value]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Final
 
 import torch
@@ -18,8 +18,11 @@ __all__ = ["left_waiting", "waits_for"]
 _INDICES: Final = re.compile(r"did not receive grad for rank \d+: ([\d ]+)")
 
 
-def waits_for(flow: Flow) -> set[int]:
-    """The parameters, by id(), of modules that ran and whose next iteration raises if one gets no gradient."""
+def waits_for(flow: Flow, reached: Set[int]) -> set[int]:
+    """The parameters, by id(), of modules whose next iteration raises if one of them gets no gradient.
+
+    That is so of modules of which some get one: ``reached`` are all that do.
+    """
     waiting: dict[int, nn.Module] = {}
     seen: set[int] = set()
     for step in flow.steps:
@@ -30,12 +33,11 @@ def waits_for(flow: Flow) -> set[int]:
             if fields and not fields.get("find_unused_parameters") and not fields.get("static_graph"):
                 waiting[id(call.module)] = call.module
             call = call.caller
-    return {
-        id(parameter)
-        for module in waiting.values()
-        for _, parameter in named_parameters_in(module)
-        if parameter.requires_grad
-    }
+    found: set[int] = set()
+    for module in waiting.values():
+        own = {id(parameter) for _, parameter in named_parameters_in(module) if parameter.requires_grad}
+        found |= set() if own.isdisjoint(reached) else own
+    return found
 
 
 def left_waiting(error: BaseException, parameters: Mapping[str, torch.Tensor]) -> list[str]:

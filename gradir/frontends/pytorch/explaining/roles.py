@@ -19,7 +19,7 @@ _COMPARING: Final = frozenset(
         *("pairwise_distance", "poisson_nll_loss", "smooth_l1_loss", "soft_margin_loss"),
     }
 )
-_MEASURING: Final = frozenset({"abs", "linalg_vector_norm", "mul", "norm", "pow", "square"})
+_MEASURING: Final = frozenset({"abs", "linalg_vector_norm", "norm", "pow", "square"})
 """What is done with a difference to know how large it is."""
 
 _CHOOSING: Final = frozenset({"argmax", "log_softmax", "one_hot", "scatter", "sigmoid", "softmax", "topk"})
@@ -77,8 +77,9 @@ class Roles:
             found = found - {"advantage", "target"} | {"labels"}
         elif "target" in found and name in {"add", "sub", "rsub"} and len(step.inputs) > 1:
             found = found - {"target"} | {"return"}
+        is_square = name == "mul" and len({read.value for read in step.inputs}) < len(step.inputs)
         for slot, read in enumerate(step.inputs):
-            self._after.setdefault(read.value, set()).add(name)
+            self._after.setdefault(read.value, set()).add("square" if is_square else name)
             if read.carries and step.mode == "grad":
                 continue
             roles = {"target"} if step.called in _COMPARING else found if goes_on else self._met(step, slot, made)
