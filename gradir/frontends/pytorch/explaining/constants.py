@@ -10,7 +10,7 @@ from gradir.frontends.pytorch.private import SAVED
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.walk import GradFn
 
-__all__ = ["Constant", "constants"]
+__all__ = ["MAY_BE_CONSTANT", "Constant", "constants"]
 
 _SHAPING: Final = frozenset({"Expand", "Squeeze", "Unsqueeze", "UnsafeView", "View"})
 _CHOOSING: Final = frozenset({"Amax", "Amin", "Max", "Mean", "Min", "Sum", *_SHAPING})
@@ -22,6 +22,8 @@ _BY_NAME: Final = {
 """By grad_fn what may make its second operand of the first one, if it is to be that of each single entry."""
 
 _SOFTMAX: Final = "SoftmaxBackward0"
+MAY_BE_CONSTANT: Final = frozenset({*_BY_NAME, _SOFTMAX})
+"""What the functions are called of which `constants` finds some."""
 
 _LONGEST: Final = 20
 """How many functions stand between the operands at most."""
@@ -48,7 +50,7 @@ def constants(live: LiveGraph, fns: Iterable[GradFn], edges: Edges) -> Iterator[
     taken: dict[tuple[GradFn, int], list[tuple[GradFn, int]]] = {}
     for fn in fns:
         name = type(fn).__name__
-        child, number = fn.next_functions[0] if name in _BY_NAME or name == _SOFTMAX else (None, 0)
+        child, number = fn.next_functions[0] if name in MAY_BE_CONSTANT else (None, 0)
         if child is None:
             continue
         if name != _SOFTMAX:
