@@ -150,9 +150,12 @@ def _watch() -> None:
         return
 
     def note_begin(callback: Any) -> Any:
-        callback, frame = begins(callback), sys._getframe(1)
-        # Without a callback torch runs what was compiled as it stands in the program.
-        if callback is not None and frame.f_code in calls and _is_users(frame.f_locals.get("fn")):
+        callback = begins(callback)
+        # Without a callback torch runs what was compiled as it stands in the program, and each operation's dispatch.
+        if callback is None:
+            return None
+        frame = sys._getframe(1)
+        if frame.f_code in calls and _is_users(frame.f_locals.get("fn")):
             thread = threading.get_ident()
             known = [parts.noting() for parts in _RECORDING if parts.thread == thread]
             noting = [each for each in known if each is not None and not each.is_paused]
@@ -162,7 +165,7 @@ def _watch() -> None:
 
     def note_end(callback: Any) -> Any:
         # Called by a frame with what `note_begin` gave, and then with what was there before.
-        call = _CALLS.get(sys._getframe(1))
+        call = _CALLS.get(sys._getframe(1)) if _CALLS else None
         if call is not None and call.has_begun:
             del _CALLS[sys._getframe(1)]
             call.end()

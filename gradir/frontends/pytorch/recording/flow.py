@@ -32,7 +32,7 @@ from gradir.frontends.pytorch.reading.tensors import held_by, storage_of
 from gradir.frontends.pytorch.recording.operands import DATA, INPLACE, named, signature_of, tensors_in
 from gradir.frontends.pytorch.recording.overwritten import ARRAYS, Overwritten
 from gradir.frontends.pytorch.recording.places import Place, Places, Written, written
-from gradir.frontends.pytorch.recording.results import SURE, UNKNOWN, fates
+from gradir.frontends.pytorch.recording.results import SURE, UNKNOWN, Fate, fates
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Outside, Read, Step, Value, Within
 from gradir.frontends.pytorch.recording.timelines import Frame, Timeline
 from gradir.ir import TensorMeta
@@ -80,6 +80,8 @@ class Flow:
         self._timeline = timeline
         self._metadata = MetadataReader()
         self._place = Places()
+        # By the identity of code, which takes long to hash; the places keep it in memory.
+        self._fates: dict[int, Mapping[int, Fate]] = {}
         # By id(): another tensor may take the place of one that is gone, which the reference tells.
         self._values: dict[int, tuple[weakref.ref[torch.Tensor], Value]] = {}
         # By memory, whose place stays its own while it is in `_memories`.
@@ -89,11 +91,14 @@ class Flow:
 
     def value_of(self, tensor: torch.Tensor, copied: tuple[Read, ...] = ()) -> Value:
         """What a tensor holds now; one that no step made is noted, with what its numbers are ``copied`` from."""
-        storage = storage_of(tensor)
         known = self._values.get(id(tensor))
         if known is not None and known[0]() is tensor:
             value = known[1]
+            if not self._writes:
+                return value
+            storage = storage_of(tensor)
         else:
+            storage = storage_of(tensor)
             value = Value(FROM_OUTSIDE, len(self.outside))
             shared = None if storage is None else self._newest_over.get(storage)
             meta, role = self._metadata.of_tensor(tensor), _role(tensor)
@@ -196,14 +201,17 @@ class Flow:
             self._set(result, Value(len(self.steps) - 1, 0))
             return result
         signature = signature_of(func)
-        inputs, kinds, constants = list[torch.Tensor](), list[str](), list[tuple[str, object]]()
+        inputs: list[torch.Tensor] = []
+        kinds: list[str] = []
+        constants: list[tuple[str, object]] = []
         for name, value in named(signature.names, args, kwargs):
             tensors = tensors_in(value)
             if not tensors:
                 constants.append((name, tuple(value) if type(value) is list else value))
                 continue
             inputs.extend(tensors)
-            kinds.extend([signature.kinds.get(name, DATA)] * len(tensors))
+            if signature.kinds:
+                kinds.extend([signature.kinds.get(name, DATA)] * len(tensors))
         mode, number = _mode(), next_sequence_number()
         frame, call = sys._getframe(2), self._timeline.current
         copied: tuple[Read, ...] = ()
@@ -214,7 +222,7 @@ class Flow:
             called = _CLASS if copied else called
         reads = tuple([self.read(tensor, copied) for tensor in inputs])
         outputs: tuple[torch.Tensor, ...] = ()
-        written = [tensor for tensor, kind in zip(inputs, kinds, strict=True) if kind == INPLACE]
+        written = [tensor for tensor, kind in zip(inputs, kinds, strict=False) if kind == INPLACE]
         stepping = _optimizer_step(frame) if written and mode != _GRAD else None
         failed = ""
         for tensor in filter(self.overwritten.is_uncounted, written):
@@ -232,7 +240,7 @@ class Flow:
                 Step(
                     func,
                     reads,
-                    tuple(kinds) if signature.kinds else (),
+                    tuple(kinds),
                     tuple(constants),
                     tuple(map(self._metadata.of_tensor, outputs)),
                     mode,
@@ -333,14 +341,17 @@ class Flow:
         known = self._values.get(id(result))
         if known is None or known[0]() is not result or known[1].maker == FROM_OUTSIDE or self._place.is_inside(frame):
             return
-        fate = fates(frame.f_code).get(frame.f_lasti, UNKNOWN)
+        code = frame.f_code
+        if id(code) not in self._fates:
+            self._fates[id(code)] = fates(code)
+        fate = self._fates[id(code)].get(frame.f_lasti, UNKNOWN)
         if fate.variable is not None and fate.direct == SURE:
             self.variables.setdefault(known[1], fate.variable)
 
     def _note_numbers(self, inputs: Sequence[torch.Tensor], reads: Sequence[Read]) -> None:
         for tensor, read in zip(inputs, reads, strict=True):
             # A copy, as what is written to it in place is another value; and of no subclass, which may hold no numbers.
-            if read.value not in self.numbers and is_number(tensor):
+            if is_number(tensor) and read.value not in self.numbers:
                 self.numbers[read.value] = torch.ops.aten.clone.default(tensor)
                 if len(self.numbers) > _MOST_NUMBERS:
                     del self.numbers[next(iter(self.numbers))]

@@ -38,13 +38,15 @@ class Places:
 
     def __call__(self, frame: FrameType | None) -> Place | None:
         """The innermost instruction, from a frame outwards, that is neither torch's nor gradir's."""
-        while frame is not None and self._kind(frame) == _INTERNAL:
+        # This runs for each operation, and most frames of a deep stack are known.
+        kinds, kind = self._kinds, self._kind
+        while frame is not None and (kinds.get(id(frame.f_code)) or kind(frame.f_code)) == _INTERNAL:
             frame = frame.f_back
         if frame is None:
             return None
         code, instruction = frame.f_code, frame.f_lasti
         outer: FrameType | None = frame
-        while outer is not None and self._kind(outer) != _USER:
+        while outer is not None and (kinds.get(id(outer.f_code)) or kind(outer.f_code)) != _USER:
             outer = outer.f_back
         caller = None if outer is None or outer is frame else Place(outer.f_code, outer.f_lasti)
         return Place(code, instruction, caller)
@@ -54,7 +56,7 @@ class Places:
         found: Place | None = None
         caller: Place | None = None
         while trace is not None:
-            kind = self._kind(trace.tb_frame)
+            kind = self._kind(trace.tb_frame.f_code)
             here = Place(trace.tb_frame.f_code, trace.tb_lasti)
             if kind == _USER:
                 found, caller = here, here
@@ -65,10 +67,9 @@ class Places:
 
     def is_inside(self, frame: FrameType) -> bool:
         """Whether a frame is torch's or gradir's."""
-        return self._kind(frame) == _INTERNAL
+        return self._kind(frame.f_code) == _INTERNAL
 
-    def _kind(self, frame: FrameType) -> int:
-        code = frame.f_code
+    def _kind(self, code: CodeType) -> int:
         kind = self._kinds.get(id(code))
         if kind is None:
             self._codes.append(code)
