@@ -137,10 +137,10 @@ def test_a_gradient_of_zero_is_told_with_its_operation_and_line() -> None:
         ("", ("added",), None),
         ("relu", ("dead",), 1),
         ("mul", ("masked",), 2),
-        ("scan", ("looped",), 3),
+        ("mul", ("looped",), 3),
         ("cond", ("branched",), 4),
         ("min", ("clipped",), 5),
-        ("select_n", ("dropped",), 6),
+        ("where", ("dropped",), 6),
     ]
 
 

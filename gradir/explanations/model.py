@@ -83,7 +83,8 @@ class Cause(Record, frozen=True):
     parameters and tensors concerned, ``source`` is the line of the user's program and ``via`` the line of a library
     that it called. ``detail`` is what is known beside: what the framework itself says, or which numbers and which other
     line did it. ``excerpt`` is the line ``source`` as the program has it, where it can be read. ``pattern`` is a word
-    of `gradir.vocabulary.patterns.PATTERNS` that the cause belongs to, such as ``straight-through``.
+    of `gradir.vocabulary.patterns.PATTERNS` that the cause belongs to, such as ``straight-through``. ``framework`` is
+    the one whose functions the advice names, if that is not PyTorch.
 
     >>> Cause("detach", "error", "detach", ("fc.weight",)).text
     'detach() cuts fc.weight'
@@ -98,6 +99,7 @@ class Cause(Record, frozen=True):
     detail: str = ""
     excerpt: Excerpt | None = None
     pattern: str = ""
+    framework: str = ""
 
     @property
     def text(self) -> str:
@@ -125,6 +127,7 @@ class Cause(Record, frozen=True):
             pattern=self.pattern,
             is_lost=is_lost,
             detail=self.detail,
+            framework=self.framework,
         )
 
 

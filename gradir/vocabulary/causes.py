@@ -13,7 +13,7 @@ from gradir.ir.text import printable
 from gradir.vocabulary.operations import advice_on_error, words_of_operation
 from gradir.vocabulary.patterns import LOST, PATTERNS
 
-__all__ = ["WORDS", "Words", "listed_names", "printable_short", "worded"]
+__all__ = ["ADVICE", "WORDS", "Words", "listed_names", "printable_short", "worded"]
 
 _ERRORS: Final = frozenset({"backward", "raised"})
 _MOST_NAMES: Final = 4
@@ -323,6 +323,18 @@ WORDS: Final[Mapping[str, Words]] = {
     ),
 }
 
+ADVICE: Final[Mapping[str, Mapping[str, str]]] = {
+    "jax": {
+        "nonfinite": "keep the input of {op} finite and away from where its derivative is infinite, by jnp.clip, "
+        "jnp.maximum or a small number added before {op}: a jnp.where after it hides the value and not the derivative",
+        "where_trap": "give {op} a safe input where its result is not taken, by a jnp.where before it as well: "
+        "jnp.where(mask, {op}(jnp.where(mask, x, 1.0)), other)",
+        "all_masked": "keep an entry in each row of the mask, or fill with jnp.finfo(x.dtype).min instead of -jnp.inf "
+        "and leave such rows out of the loss",
+    },
+}
+"""What to do in another framework than PyTorch, by its name and the kind, where that has other names."""
+
 _NUMBER: Final = {
     "is": ("is", "are"),
     "has": ("has", "have"),
@@ -346,13 +358,15 @@ def worded(
     pattern: str = "",
     is_lost: bool = False,
     detail: str = "",
+    framework: str = "",
 ) -> Words:
     """Return the sentence of a cause and its advice; ``shown`` writes a name as the format needs it.
 
-    ``named`` stands for the names where a shorter phrase is known.
+    ``named`` stands for the names where a shorter phrase is known, ``pattern`` is what the cause belongs to,
+    ``is_lost`` whether it leaves a parameter without a gradient all the same, and ``detail`` the error, of a cause that
+    is one.
 
-    ``pattern`` is what the cause belongs to, ``is_lost`` whether it leaves a parameter without a gradient all the same,
-    and ``detail`` the error, of a cause that is one.
+    The advice is that of a ``framework``, if it has its own.
 
     >>> worded("exit", "item", ["a", "b", "c", "d", "e", "f"]).text
     'item turns a tensor into plain numbers, which cuts a, b, c, d and 2 more'
@@ -370,6 +384,7 @@ def worded(
     listed = named or listed_names(names, shown)
     if words is None:
         return Words(f"{shown(kind)}: {listed}", "")
+    words = words._replace(advice=ADVICE.get(framework, {}).get(kind, words.advice))
     fitting = {word: forms[len(names) > 1] for word, forms in _NUMBER.items()}
     operation = shown(op) if op else "an operation"
     return Words(*(part.format(op=operation, names=listed, **fitting) for part in words))

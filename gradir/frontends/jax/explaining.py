@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
 from gradir.errors import CaptureError
 from gradir.explanations.model import Cause, Examined, Explanation, Level, OfGraph
 from gradir.frontends.jax.live import Trace
+from gradir.frontends.jax.origins import origins, passed_by
 from gradir.frontends.jax.reading.cuts import kind_of
+from gradir.frontends.jax.reading.values import Record
+from gradir.frontends.jax.replay import Replay, Step, replayed
+from gradir.frontends.jax.traps import called, spoilt
 from gradir.frontends.jax.values import are_known, gradients
-from gradir.frontends.jax.zeros import origins
+from gradir.frontends.jax.zeros import zeroed
 from gradir.frontends.texts import plain_text
 
 __all__ = ["explain"]
 
 _SMALL: Final = 20_000
 """A function of so many equations is differentiated once to look at its gradients, where nobody says whether to."""
+
+Changed: TypeAlias = Literal["zero", "nonfinite"]
+_CHANGED: Final[Mapping[Changed, Level]] = {"zero": "info", "nonfinite": "error"}
+"""What may become of a gradient on its way, and how grave that is."""
 
 
 def explain(trace: Trace, *, values: bool | None = None) -> Explanation:
@@ -50,12 +58,12 @@ def explain(trace: Trace, *, values: bool | None = None) -> Explanation:
     norms: dict[str, float | str] = {}
     if values and trace.is_connected:
         norms = _norms(trace)
-        found = {status: _names_of(status, norms, statuses) for status in ("zero", "nonfinite")}
+        found = {status: _names_of(status, norms, statuses) for status in _CHANGED}
         for status, names in found.items():
             statuses.update(dict.fromkeys(names, status))
-        causes += _zeros(trace, found["zero"])
-        if found["nonfinite"]:
-            causes.append(Cause("nonfinite", "error", names=found["nonfinite"]))
+        replay = replayed(trace) if any(found.values()) else None
+        for status, names in found.items():
+            causes += _changed(trace, replay, status, names)
     examined = Examined("backward") if norms else left_out
     return Explanation(statuses, tuple(causes), gradients=norms, of_graph=_of_graph(trace, statuses), examined=examined)
 
@@ -75,11 +83,37 @@ def _names_of(status: str, norms: Mapping[str, float | str], statuses: Mapping[s
     return tuple(name for name, norm in norms.items() if norm == status and statuses[name] == "reached")
 
 
-def _zeros(trace: Trace, names: Sequence[str]) -> Iterator[Cause]:
-    """Which operations give the gradients of some leaves zero, each with its line."""
-    for record, behind in origins(trace, names).items():
-        op, source = ("", None) if record is None else (plain_text(record.op), record.context.source)
-        yield Cause("zero", "info", op, tuple(behind), source)
+def _changed(trace: Trace, replay: Replay | None, status: Changed, names: Sequence[str]) -> Iterator[Cause]:
+    """Which operations give the gradients of some leaves zero, or make them infinite or NaN, each with its line."""
+    known = origins(replay, status) if replay is not None and names else {}
+    steps: dict[Record, Step] = {}
+    behind: dict[Record | None, list[str]] = {}
+    wanted = {*names}
+    for leaf in (value for value in trace.differentiated if value.name in wanted):
+        found = None if replay is None else known.get(id(replay.cell(leaf)), {})
+        passed = passed_by(trace.flat.records, leaf) if found == {} else None
+        if passed is not None:
+            behind.setdefault(passed, []).append(leaf.name)
+            continue
+        steps.update((record, step) for record, step in (found or {}).items() if record not in steps)
+        for record in found or (None,):
+            behind.setdefault(record, []).append(leaf.name)
+    numbers = {id(record): number for number, record in enumerate(trace.flat.records)}
+    for record in sorted(behind, key=lambda each: numbers.get(id(each), -1)):
+        leaves = tuple(behind[record])
+        if replay is None or record is None:
+            detail = "" if replay is not None else "in which operation is not known"
+            yield Cause(status, _CHANGED[status], names=leaves, detail=detail, framework="jax")
+            continue
+        op, detail, level = called(record), "", _CHANGED[status]
+        if record not in steps:
+            kind = "not_chosen"
+        elif status == "zero":
+            kind, level, op = zeroed(steps[record], is_lost=replay.is_lost)
+        else:
+            kind, detail = spoilt(replay, steps[record])
+        source = record.context.source
+        yield Cause(kind, level, plain_text(op), leaves, source, detail=plain_text(detail), framework="jax")
 
 
 def _of_graph(trace: Trace, statuses: Mapping[str, str]) -> OfGraph | None:

@@ -1,116 +1,130 @@
-"""In which operations gradients become zero.
-
-The operations are run once more with a zero of its own added to each result and to what each operation takes, and what
-the backward brings to these tells the gradient on every way. Bodies of loops and branches are not looked into: the loop
-or the conditional is named.
-"""
+"""Why a gradient becomes zero in an operation, as far as one run of the operations proves it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
-from gradir.frontends.jax.live import Trace
-from gradir.frontends.jax.reading.jaxprs import alone
-from gradir.frontends.jax.reading.values import Record, Value
-from gradir.frontends.jax.values import gradients
+from gradir.explanations.model import Level
+from gradir.frontends.jax.origins import is_zero, rooted
+from gradir.frontends.jax.reading.jaxprs import is_literal, params_of
+from gradir.frontends.jax.replay import Cell, Step
+from gradir.frontends.jax.traps import called
 
-__all__ = ["origins"]
+__all__ = ["Zero", "zeroed"]
 
-_MOST: Final = 4_000
-"""So many operations are run once more; of larger programs it is not told where a gradient becomes zero."""
-
-
-def origins(trace: Trace, names: Iterable[str]) -> dict[Record | None, list[str]]:
-    """The operations in which the gradients of some leaves become zero, in the order of the program.
-
-    Without an operation are leaves of which it is not known, such as those whose gradients add up to zero.
-    """
-    wanted = set(names)
-    leaves = [value for value in trace.differentiated if value.name in wanted]
-    records = [record for record in trace.flat.records if _is_run(record)]
-    found: dict[Record | None, list[str]] = {}
-    search = _Search(trace, records) if leaves and len(records) <= _MOST else None
-    for leaf in leaves:
-        for record in (search.behind(leaf) if search is not None else ()) or (None,):
-            found.setdefault(record, []).append(leaf.name)
-    numbers = {record: number for number, record in enumerate(records)}
-    return dict(sorted(found.items(), key=lambda each: -1 if each[0] is None else numbers[each[0]]))
+_SATURATING: Final = frozenset({"erf", "logistic", "sigmoid", "tanh"})
+_BOUNDED: Final = frozenset({"clamp", "hard_tanh", "max", "min", "relu", "relu6"})
+_PRODUCTS: Final = frozenset({"conv_general_dilated", "dot_general", "mul"})
+_MEASURES: Final = frozenset({"abs", "integer_pow", "square"})
+_LEVELS: Final[dict[str, Level]] = {
+    "starting": "note",
+    **dict.fromkeys(("lost", "one_entry", "saturated", "stuck"), "error"),
+}
+"""What stays so whatever comes in is an alarm, and what mends itself is none."""
+_FARTHEST: Final = 4
 
 
-def _is_run(record: Record) -> bool:
-    """Whether an operation stands in no loop and no branch, and gives something."""
-    return bool(record.outputs) and not record.context.loops and record.context.branch is None
+class Zero(NamedTuple):
+    """The kind of cause by which a gradient becomes zero, how grave it is, and the name of the operation."""
+
+    kind: str
+    level: Level
+    op: str
 
 
-def _taken(record: Record) -> list[Value]:
-    return record.inputs if record.joins is None else record.given
+def zeroed(step: Step, *, is_lost: bool) -> Zero:
+    """Why a step gives a gradient of zero; ``is_lost`` where what is differentiated is no number."""
+    kind, op = ("lost", "") if is_lost else _kind(step)
+    return Zero(kind, _LEVELS.get(kind, "info"), op or called(step.record))
 
 
-class _Search:
-    def __init__(self, trace: Trace, records: Sequence[Record]) -> None:
-        self._readers: dict[int, list[tuple[Record, int]]] = {}
-        # What a zero is added to: a value, or one that a record takes in a slot.
-        places = {(id(value), -1): value for value in trace.differentiated}
-        for record in records:
-            taken = _taken(record)
-            for slot in alone(record.eqn).firsts:
-                if taken[slot].is_live:
-                    places[id(record), slot] = taken[slot]
-                    self._readers.setdefault(id(taken[slot]), []).append((record, slot))
-            for value in record.outputs:
-                if value.is_live:
-                    places[id(value), -1] = value
-        self._moves = _moves(trace, records, places)
-
-    def behind(self, leaf: Value) -> list[Record]:
-        """The operations that take the gradient from the ways to a leaf; none where ways add up to zero."""
-        found: dict[Record, None] = {}
-        left, seen = [leaf], {id(leaf)}
-        while left:
-            value = left.pop()
-            for record, slot in self._readers.get(id(value), ()):
-                if self._moves[id(record), slot]:
-                    return []
-                live = [output for output in record.outputs if output.is_live]
-                if any(self._moves[id(output), -1] for output in live):
-                    found[record] = None
-                    continue
-                left += [output for output in live if id(output) not in seen]
-                seen.update(map(id, live))
-        return [*found]
+def _kind(step: Step) -> tuple[str, str]:
+    if all(is_zero(cell.arriving) for cell in step.live):
+        # What comes to it is not zero on each way, and adds up to zero.
+        return _of_sum(step)
+    native = step.record.native
+    if native in _PRODUCTS:
+        return _of_product(step), ""
+    if native in _MEASURES and params_of(step.record.eqn).get("y", 2) % 2 == 0:
+        return "equal" if is_zero(step.taken[0].number) else "zero", ""
+    return _of_flat(step) if _is_flat(step) else ("zero", "")
 
 
-def _moves(
-    trace: Trace, records: Sequence[Record], places: Mapping[tuple[int, int], Value]
-) -> dict[tuple[int, int], bool]:
-    """Of each place whether the backward brings anything but zero to it."""
-
-    def run(zeros: Sequence[Any], leaves: Sequence[Any]) -> list[Any]:
-        added = dict(zip(places, zeros, strict=True))
-        known: dict[int, Any] = {}
-
-        def moved(key: tuple[int, int], value: Any) -> Any:
-            return value + added[key] if key in added else value
-
-        for value, leaf in zip((*trace.differentiated, *trace.others), leaves, strict=True):
-            known[id(value)] = moved((id(value), -1), jnp.asarray(leaf))
-        for record in records:
-            single, taken = alone(record.eqn), _taken(record)
-            given = (moved((id(record), slot), _number(taken[slot], known)) for slot in single.firsts)
-            made = single.run(*given)
-            known.update(
-                (id(out), moved((id(out), -1), value)) for out, value in zip(record.outputs, made, strict=True)
-            )
-        return [_number(value, known) for _, value in trace.outputs]
-
-    zeros = [jnp.zeros(value.aval.shape, value.aval.dtype) for value in places.values()]
-    given, others = trace.arguments.given
-    found = gradients(run, zeros, [*given, *others])
-    return {key: bool(jnp.any(gradient != 0)) for key, gradient in zip(places, found, strict=True)}
+def _of_flat(step: Step) -> tuple[str, str]:
+    record = step.record
+    if record.context.function == "clip":
+        return "dead", "clip"
+    if record.native in ("max", "min") and not any(map(is_literal, record.eqn.invars)):
+        return "not_chosen", ""
+    names = {record.native, record.op}
+    if record.native == "select_n":
+        return "masked", ""
+    return "saturated" if names & _SATURATING else "dead" if names & _BOUNDED else "zero", ""
 
 
-def _number(value: Value, known: Mapping[int, Any]) -> Any:
-    return known.get(id(value), value.literal)
+def _is_flat(step: Step) -> bool:
+    """Whether any gradient would become zero here, and not only the one that comes."""
+    zeros = [place for place, sent in step.sent.items() if is_zero(sent)]
+    of_ones = step.pushed([jnp.ones_like(cell.number) for cell in step.live])
+    return all(is_zero(of_ones[place]) for place in zeros)
+
+
+def _of_sum(step: Step) -> tuple[str, str]:
+    """A softmax, or what else is normalised, over one entry gives the same whatever comes in."""
+    natives, cells = {step.record.native}, [*step.live]
+    for _ in range(_FARTHEST):
+        readers = [reader for cell in cells for reader, _ in cell.readers]
+        for reader in readers:
+            if reader.record.native == "reduce_sum" and _is_of_one(reader):
+                is_softmax = "exp" in natives | {each.record.native for each in readers}
+                function = reader.record.context.function
+                return "one_entry", function or ("softmax" if is_softmax else called(reader.record))
+        natives.update(reader.record.native for reader in readers)
+        cells = [cell for reader in readers for cell in reader.live]
+    return "zero", ""
+
+
+def _is_of_one(step: Step) -> bool:
+    axes, shape = params_of(step.record.eqn)["axes"], np.shape(step.taken[0].number)
+    return bool(axes) and all(shape[axis] == 1 for axis in axes)
+
+
+def _of_product(step: Step) -> str:
+    for place, sent in step.sent.items():
+        if not is_zero(sent):
+            continue
+        others = [*_others(step, place)]
+        if not all(_is_missing(step, number) for _, number in others):
+            return "zero"
+        leaves = [leaf for cell, _ in others if cell is not None and (leaf := _closed(cell)) is not None]
+        if any(not is_zero(leaf.arriving) for leaf in leaves):
+            return "starting"
+        if leaves and _closed(step.taken[place]) is not None:
+            return "stuck"
+    return "factor"
+
+
+def _others(step: Step, place: int) -> Iterator[tuple[Cell | None, Any]]:
+    for slot in range(2):
+        cell = next((cell for cell, each in zip(step.taken, step.slots, strict=True) if each == slot), None)
+        if cell is not step.taken[place]:
+            yield cell, step.given(slot)
+
+
+def _is_missing(step: Step, factor: Any) -> bool:
+    """Whether a factor is zero wherever a gradient comes."""
+    if step.record.native != "mul":
+        return is_zero(factor)
+    return not (np.asarray(factor).astype(bool) & np.asarray(step.live[0].arriving).astype(bool)).any()
+
+
+def _closed(cell: Cell) -> Cell | None:
+    """The leaf of zeros by which a cell is zero: it is a view of it, or a product with it."""
+    maker = cell.maker
+    factors = [cell] if maker is None or maker.record.native not in _PRODUCTS else [cell, *maker.taken]
+    roots = (root for each in factors if (root := rooted(each)).maker is None and root.is_live)
+    return next((root for root in roots if is_zero(root.number)), None)

@@ -80,16 +80,23 @@ class Flattener:
                 steps += [Step(part) for part in _scopes_in(name)]
             elif name in ("jvp", "transpose"):
                 phase.append(name)
-        source = None if context.is_library else self._sources.of(eqn)
+        source = self._sources.of(eqn, context.library)
         return context._replace(
-            steps=tuple(steps), phase=tuple(phase), source=source or context.source, place=(*context.place, number)
+            steps=tuple(steps),
+            phase=tuple(phase),
+            source=source or context.source,
+            place=(*context.place, number),
+            # What a library calls, as `equinox.filter_jit` does, is the user's own.
+            function=context.function if source is None or context.library is None else "",
         )
 
     def _equation(self, eqn: Any, inputs: list[Value], context: Context) -> list[Value]:
         name = name_of(eqn)
         if name in CALLS:
             jaxpr, consts = opened(inner(eqn))
-            return self.run(jaxpr, consts, inputs, context._replace(is_library=not self._sources.is_own(jaxpr)))
+            library = self._sources.library_of(jaxpr)
+            function = context.function or ("" if library is None else plain_text(function_name(eqn)).lstrip("_"))
+            return self.run(jaxpr, consts, inputs, context._replace(library=library, function=function))
         if name in REMATS:
             return self._region(eqn, inputs, context)
         if name == "scan":
@@ -137,27 +144,32 @@ class Flattener:
             for value, var in zip(inputs[behind:], jaxpr.invars[behind:], strict=True)
         ]
         self.varying += [*carries, *slices]
+        start = len(self.records)
         ends = self.run(jaxpr, consts, [*inputs[:first], *carries, *slices], inside)
         for carry, end in zip(carries, ends, strict=False):
             carry.back = end
         attrs = plain_params({"length": length, "reverse": params["reverse"], "carries": len(carries)})
         joins = [[number] for number in range(len(ends))]
         record = Record("scan", "scan", eqn, ends, context, attrs, joins=joins, carries=carries, given=inputs)
+        record.slices, record.bodies = slices, [(start, len(self.records))]
         return self._record(record, around)
 
     def _cond(self, eqn: Any, inputs: list[Value], context: Context) -> list[Value]:
         branches, made = params_of(eqn)["branches"], len(eqn.outvars)
         conditional = next(self._conditionals)
-        ends, stand = [inputs[0]], list[Branch]()
+        ends, stand, bodies = [inputs[0]], list[Branch](), list[tuple[int, int]]()
         for number, branch in enumerate(branches):
             jaxpr, consts = opened(branch)
             inside = self._body(context, f"branch{number}", None)
             stand.append(Branch(conditional, number, inputs[0].loops, context.branch))
             inside = inside._replace(branch=stand[-1])
+            start = len(self.records)
             ends += self.run(jaxpr, consts, inputs[1:], inside)
+            bodies.append((start, len(self.records)))
         joins = [[1 + output + branch * made for branch in range(len(branches))] for output in range(made)]
         attrs = plain_params({"branches": len(branches)})
         record = Record("cond", "cond", eqn, ends, context, attrs, joins=joins, branches=stand, given=inputs)
+        record.bodies = bodies
         return self._record(record, varying(*(value.loops for value in ends)))
 
     def _body(self, context: Context, name: str, rounds: int | None) -> Context:

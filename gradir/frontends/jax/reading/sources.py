@@ -28,22 +28,25 @@ class Sources:
         self._shown = ShownPaths()
         self._kinds: dict[str, int] = {}
 
-    def of(self, eqn: Any) -> Source | None:
-        """The innermost line of the user's own that made an equation; ``None`` where the capture began below all."""
+    def of(self, eqn: Any, library: str | None = None) -> Source | None:
+        """The innermost line of the user's own that made an equation; ``None`` where the capture began below all.
+
+        In a function of a ``library``, which is a file, it is the line of something that this calls.
+        """
         trace = eqn.source_info.traceback
-        for frame in trace.frames if trace is not None else ():
+        for frame in trace.frames if trace is not None and library != "" else ():
             kind = self._kind(frame.file_name)
-            if kind == _GRADIR:
+            if kind == _GRADIR or frame.file_name == library:
                 return None
             if kind == _USER:
                 function = frame.function_name.rpartition("<locals>.")[2]
                 return Source(self._shown(frame.file_name), frame.line_num, plain_text(function))
         return None
 
-    def is_own(self, jaxpr: Any) -> bool:
-        """Whether the function that a jaxpr was traced of is the user's own, and not a library's."""
+    def library_of(self, jaxpr: Any) -> str | None:
+        """The file of the function that a jaxpr was traced of, if it is a library's; ``None`` if it is the user's."""
         file = function_place(jaxpr)[1]
-        return bool(file) and self._kind(file) == _USER
+        return None if file and self._kind(file) == _USER else file
 
     def _kind(self, file: str) -> int:
         kind = self._kinds.get(file)

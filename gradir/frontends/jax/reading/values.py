@@ -99,8 +99,9 @@ class Context(NamedTuple):
     """Where equations stand.
 
     ``phase`` names the transformations of a gradient inside the function (``jvp``, ``transpose``). ``place`` is the
-    number of the equation in each jaxpr from the innermost checkpointed region on. In a function that ``is_library``
-    lines are those of whoever called it first, so the line of the call holds.
+    number of the equation in each jaxpr from the innermost checkpointed region on. ``library`` is the file of the
+    library's function that equations are in: lines around that are those of whoever called it first, so the line of the
+    call holds. ``function`` is the name of the outermost one.
     """
 
     steps: tuple[Step, ...] = ()
@@ -109,8 +110,9 @@ class Context(NamedTuple):
     loops: tuple[Loop, ...] = ()
     region: Region | None = None
     place: tuple[int, ...] = ()
-    is_library: bool = False
+    library: str | None = None
     branch: Branch | None = None
+    function: str = ""
 
 
 @dataclass(eq=False)
@@ -118,7 +120,8 @@ class Record:
     """One equation, or the exit of a loop or of branches.
 
     Of an exit, ``joins`` has by output the inputs that it is one of, ``carries`` those that go from round to round,
-    ``branches`` where the ends of branches stand, and ``given`` what its equation takes.
+    ``slices`` the parts that each round takes, ``branches`` where the ends of branches stand, ``given`` what its
+    equation takes, and ``bodies`` the first record of the loop's body or of each branch, and the one behind the last.
     """
 
     op: str
@@ -132,6 +135,8 @@ class Record:
     carries: list[Value] = field(default_factory=list)
     branches: list[Branch] = field(default_factory=list)
     given: list[Value] = field(default_factory=list)
+    slices: list[Value] = field(default_factory=list)
+    bodies: list[tuple[int, int]] = field(default_factory=list)
     probe: Probe | None = None
 
 

@@ -1,0 +1,256 @@
+"""A traced function run once more, operation by operation, and its backward.
+
+Loops run round by round and of branches the one that is chosen, so each operation that runs is a step with its numbers.
+A loop stands for its rounds as one step where these would be too many.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+
+from gradir.frontends.jax.live import Trace
+from gradir.frontends.jax.reading.flow import takes
+from gradir.frontends.jax.reading.jaxprs import alone, loop_counts, params_of
+from gradir.frontends.jax.reading.values import Record, Value
+
+__all__ = ["Cell", "Replay", "Step", "replayed"]
+
+_MOST: Final = 4_000
+"""So many operations are run once more; of larger programs it is not known where a gradient changes."""
+
+
+class Cell:
+    """A number that a step made, or that was given, and the gradient that comes to it.
+
+    ``readers`` are the steps that take it, each with its place among what the step takes.
+    """
+
+    __slots__ = ("gradient", "is_live", "maker", "number", "readers")
+
+    def __init__(self, number: Any, *, is_live: bool = False, maker: Step | None = None) -> None:
+        self.number = number
+        self.is_live = is_live
+        self.maker = maker
+        self.gradient: Any = None
+        self.readers: list[tuple[Step, int]] = []
+
+    @property
+    def arriving(self) -> Any:
+        """The gradient that comes, which is zero where JAX hands on a zero."""
+        return jnp.zeros_like(self.number) if self.gradient is None else self.gradient
+
+
+class Step:
+    """One run of an operation: the distinct cells that it takes, those that it makes, and what it sends back.
+
+    ``slots`` are the input slots of the equation that take these cells; there are none where the step only takes a
+    loop's input apart, or puts its output together. ``moved`` are the places to which gradient goes back.
+    """
+
+    __slots__ = ("made", "moved", "number", "pull", "record", "sent", "slots", "taken")
+
+    def __init__(self, record: Record, taken: list[Cell], slots: Sequence[int] = ()) -> None:
+        self.record = record
+        self.taken = taken
+        self.slots = slots
+        self.moved: list[int] = []
+        self.made: list[Cell] = []
+        self.sent: dict[int, Any] = {}
+        self.pull: Callable[[list[Any]], tuple[Any, ...]] | None = None
+        self.number = 0
+
+    @property
+    def live(self) -> list[Cell]:
+        """What it makes to which gradient comes."""
+        return [cell for cell in self.made if cell.is_live]
+
+    def given(self, slot: int) -> Any:
+        """The number that an input slot takes; ``None`` where it is not known."""
+        place = next((place for place, each in enumerate(self.slots) if each == slot), None)
+        if place is not None:
+            return self.taken[place].number
+        atoms = self.record.eqn.invars
+        same = (each for each in self.slots if slot < len(atoms) and atoms[each] is atoms[slot])
+        first = next(same, None)
+        return self.given(first) if first is not None else self.record.inputs[slot].literal
+
+    def pushed(self, gradients: Sequence[Any]) -> dict[int, Any]:
+        """By place, what it sends back of a gradient for each of its live outputs."""
+        return {} if self.pull is None else dict(zip(self.moved, self.pull([*gradients]), strict=True))
+
+
+def replayed(trace: Trace) -> Replay | None:
+    """A function run once more; ``None`` where it is too large or JAX cannot run an operation alone."""
+    try:
+        with jax.debug_nans(False), jax.debug_infs(False):
+            replay = Replay(trace)
+            replay.run()
+    except (ValueError, TypeError, NotImplementedError, RuntimeError, ArithmeticError):
+        return None
+    return replay if replay.is_whole else None
+
+
+class Replay:
+    """The steps of a function in the order in which they run."""
+
+    def __init__(self, trace: Trace) -> None:
+        """Give each leaf its number; nothing runs."""
+        self.steps: list[Step] = []
+        self._records = trace.flat.records
+        self._outputs = [value for _, value in trace.outputs]
+        given, others = trace.arguments.given
+        leaves = zip((*trace.differentiated, *trace.others), (*given, *others), strict=True)
+        self._cells: dict[int, Cell] = {
+            id(value): Cell(jnp.asarray(leaf), is_live=value.is_live) for value, leaf in leaves
+        }
+        self.names = {id(self._cells[id(value)]): value.name for value in (*trace.differentiated, *trace.others)}
+        sizes = [math.prod(loop.length for loop in record.context.loops) for record in self._records]
+        outside = sum(not record.context.loops for record in self._records)
+        self._unrolls = sum(sizes) <= _MOST
+        self.is_whole = outside <= _MOST
+
+    def cell(self, value: Value) -> Cell:
+        """What a value is; in a loop, of the last round."""
+        found = self._cells.get(id(value))
+        if found is None:
+            found = self._cells[id(value)] = Cell(value.literal)
+        return found
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether an output is infinite or NaN, so that nothing moves it."""
+        return any(not bool(jnp.isfinite(self.cell(value).number).all()) for value in self._outputs)
+
+    def run(self) -> None:
+        """Run all steps, and their backward from one for each output."""
+        if not self.is_whole:
+            return
+        self._run(0, len(self._records))
+        for value in self._outputs:
+            if value.is_live:
+                cell = self.cell(value)
+                cell.gradient = cell.arriving + jnp.ones_like(cell.number)
+        for step in reversed(self.steps):
+            step.sent = step.pushed([cell.arriving for cell in step.live])
+            for place, gradient in step.sent.items():
+                cell = step.taken[place]
+                cell.gradient = gradient if cell.gradient is None else cell.gradient + gradient
+
+    def _run(self, start: int, stop: int) -> None:
+        for record in self._between(start, stop):
+            if record.op == "cond" and record.joins is not None:
+                self._choose(record)
+            elif record.op == "scan" and record.joins is not None and self._unrolls:
+                self._repeat(record)
+            else:
+                self._apply(record)
+
+    def _between(self, start: int, stop: int) -> list[Record]:
+        """The records of a body, without those in the bodies of its loops and conditionals."""
+        found, number = list[Record](), stop
+        while number > start:
+            number -= 1
+            record = self._records[number]
+            found.append(record)
+            number = record.bodies[0][0] if record.bodies else number
+        return found[::-1]
+
+    def _apply(self, record: Record) -> None:
+        single, is_exit = alone(record.eqn), record.joins is not None
+        taken = record.given if is_exit else record.inputs
+        step = Step(record, [self.cell(taken[slot]) for slot in single.firsts], single.firsts)
+        numbers = [cell.number for cell in step.taken]
+        live = [value.is_live for value in record.outputs]
+        step.moved = [
+            place
+            for place, slot in enumerate(single.firsts)
+            if step.taken[place].is_live and (is_exit or takes(record, slot))
+        ]
+
+        def primal(*moving: Any) -> tuple[list[Any], Sequence[Any]]:
+            values = [*numbers]
+            for place, value in zip(step.moved, moving, strict=True):
+                values[place] = value
+            made = single.run(*values)
+            # Of the others JAX has no gradient at all, which is not the same as one of zeros.
+            return [each for each, is_live in zip(made, live, strict=True) if is_live], made
+
+        if step.moved and any(live):
+            _, step.pull, made = jax.vjp(primal, *(numbers[place] for place in step.moved), has_aux=True)
+        else:
+            made = single.run(*numbers)
+        step.made = [Cell(number, is_live=is_live, maker=step) for number, is_live in zip(made, live, strict=True)]
+        self._add(step)
+        self._cells.update((id(value), cell) for value, cell in zip(record.outputs, step.made, strict=True))
+
+    def _add(self, step: Step) -> None:
+        for place, cell in enumerate(step.taken):
+            cell.readers.append((step, place))
+        step.number = len(self.steps)
+        self.steps.append(step)
+
+    def _choose(self, record: Record) -> None:
+        last = len(record.bodies) - 1
+        chosen = min(max(int(self.cell(record.inputs[0]).number), 0), last)
+        self._run(*record.bodies[chosen])
+        for output, joined in zip(record.outputs, record.joins or (), strict=True):
+            self._cells[id(output)] = _handed(self.cell(record.inputs[joined[chosen]]), output)
+
+    def _repeat(self, record: Record) -> None:
+        params, (first, carried) = params_of(record.eqn), loop_counts(record.eqn)
+        length, is_reverse = int(params["length"]), bool(params["reverse"])
+        carries = [self.cell(value) for value in record.given[first : first + carried]]
+        parts = [
+            self._apart(record, self.cell(whole), value, length)
+            for whole, value in zip(record.given[first + carried :], record.slices, strict=True)
+        ]
+        rows: list[list[Cell]] = [[] for _ in record.outputs[carried:]]
+        for number in reversed(range(length)) if is_reverse else range(length):
+            for value, cell in zip(record.carries, carries, strict=True):
+                self._cells[id(value)] = _handed(cell, value)
+            self._cells.update((id(value), each[number]) for value, each in zip(record.slices, parts, strict=True))
+            self._run(*record.bodies[0])
+            ends = [self.cell(value) for value in record.inputs]
+            carries = ends[:carried]
+            for row, end in zip(rows, ends[carried:], strict=True):
+                row.append(end)
+        for value, carry in zip(record.outputs, carries, strict=False):
+            self._cells[id(value)] = _handed(carry, value)
+        for value, row in zip(record.outputs[carried:], rows, strict=True):
+            self._cells[id(value)] = self._together(record, row[::-1] if is_reverse else row, value)
+
+    def _apart(self, record: Record, whole: Cell, value: Value, length: int) -> list[Cell]:
+        """What each round takes of a loop's input."""
+        step = Step(record, [whole])
+        is_live = value.is_live and whole.is_live
+        step.made = [
+            Cell(jax.lax.index_in_dim(whole.number, number, keepdims=False), is_live=is_live, maker=step)
+            for number in range(length)
+        ]
+        if is_live and length:
+            step.moved, step.pull = [0], lambda gradients: (jnp.stack(gradients),)
+        self._add(step)
+        return step.made
+
+    def _together(self, record: Record, row: list[Cell], value: Value) -> Cell:
+        """A loop's output of what each round made."""
+        step = Step(record, row)
+        step.moved = [place for place, cell in enumerate(row) if cell.is_live] if value.is_live else []
+        number = jnp.stack([cell.number for cell in row]) if row else jnp.zeros(value.aval.shape, value.aval.dtype)
+        step.made = [Cell(number, is_live=bool(step.moved), maker=step)]
+        if step.moved:
+            step.pull = lambda gradients: tuple(
+                jax.lax.index_in_dim(gradients[0], place, keepdims=False) for place in step.moved
+            )
+        self._add(step)
+        return _handed(step.made[0], value)
+
+
+def _handed(cell: Cell, value: Value) -> Cell:
+    """The cell of a value that is another's: gradient may come to it here, and go on elsewhere only."""
+    return cell if cell.is_live or not value.is_live else Cell(cell.number, is_live=True, maker=cell.maker)

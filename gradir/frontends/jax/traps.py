@@ -1,0 +1,256 @@
+"""What numbers make a gradient infinite or NaN, as far as one run of the operations proves it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import jax.numpy as jnp
+import numpy as np
+
+from gradir.frontends.jax.origins import broken, rooted
+from gradir.frontends.jax.reading.sources import place_text
+from gradir.frontends.jax.reading.values import Record
+from gradir.frontends.jax.replay import Cell, Replay, Step
+
+__all__ = ["called", "spoilt"]
+
+_MOST_MAKERS: Final = 1_000
+_MOST_CHOICES: Final = 20
+_INFINITE: Final = ", where its derivative is infinite"
+
+
+def called(record: Record) -> str:
+    """The name of an operation that its user knows: `select_n` is what `jnp.where` calls."""
+    return "where" if record.native == "select_n" else record.op
+
+
+def spoilt(replay: Replay, step: Step) -> tuple[str, str]:
+    """The kind of what makes a gradient infinite or NaN in a step, and what is known of it in words."""
+    maker, given = _maker(step)
+    masking = None if maker is None else _mask_of_all(maker)
+    if maker is not None and masking is not None:
+        return "all_masked", f"{_place(masking)} leaves nothing in some row for {_place(maker, 'softmax')}"
+    told = [_trap(step)]
+    choice = _choice(replay, step)
+    if choice is not None:
+        told.append(f"{_place(choice)} takes another value there")
+    function = step.record.context.function
+    if function and function != step.record.op:
+        told.append(f"`{function}` calls it")
+    if step.record.joins is not None:
+        told.append("in which operation of a round is not known, since there are too many")
+    if given is not None and id(given) in replay.names:
+        told.append(f"`{replay.names[id(given)]}` holds NaN or infinity itself")
+    if maker is not None and maker is not step:
+        why = _trap(maker)
+        told.append(f"{_place(maker)} gave NaN or infinity in the forward already{f', as {why}' if why else ''}")
+    return "nonfinite" if choice is None else "where_trap", "; ".join(filter(None, told))
+
+
+def _place(step: Step, name: str = "") -> str:
+    source = step.record.context.source
+    return f"`{name or called(step.record)}`{f' {place_text(source)}' if source is not None else ''}"
+
+
+# What the forward says.
+
+
+def _maker(step: Step) -> tuple[Step | None, Cell | None]:
+    """The step in which what a step takes, or makes, is NaN or infinite for the first time, or what was given so."""
+    for is_bad in (_has_nan, _has_infinity):
+        found, given, left, seen = None, None, [step], {step.number}
+        while left and len(seen) <= _MOST_MAKERS:
+            current = left.pop()
+            bad = [cell for cell in current.taken if is_bad(cell.number)]
+            if not bad and any(is_bad(cell.number) for cell in current.made):
+                found = current
+            for cell in bad:
+                if cell.maker is None:
+                    given = cell
+                elif cell.maker.number not in seen:
+                    seen.add(cell.maker.number)
+                    left.append(cell.maker)
+        if found is not None or given is not None:
+            return found, given
+    return None, None
+
+
+def _has_nan(number: Any) -> bool:
+    return bool((broken(number) & np.not_equal(number, number)).any()) if broken(number).any() else False
+
+
+def _has_infinity(number: Any) -> bool:
+    return bool(broken(number).any()) and not _has_nan(number)
+
+
+def _mask_of_all(step: Step) -> Step | None:
+    """What fills all entries of a row with -inf, where a step is a softmax that makes NaN of these."""
+    first = step.taken[0] if step.taken else None
+    if first is None or not _is_nothing(first.number).any():
+        return None
+    if step.record.native == "sub":
+        second = step.given(1)
+        # Nothing but the greatest of a row that is -inf throughout is -inf.
+        if not (_is_nothing(second).any() and _descends_from(step.taken[-1], "reduce_max")):
+            return None
+    elif "softmax" not in step.record.op:
+        return None
+    return rooted(first).maker
+
+
+def _is_nothing(number: Any) -> Any:
+    return np.equal(number, -np.inf) if broken(number).any() else np.zeros(np.shape(number), bool)
+
+
+def _descends_from(cell: Cell, native: str) -> bool:
+    maker, seen = cell.maker, 0
+    while maker is not None and seen < 10:
+        if maker.record.native == native:
+            return True
+        maker, seen = next((each.maker for each in reversed(maker.taken) if each.maker is not None), None), seen + 1
+    return False
+
+
+# What the backward says.
+
+
+def _choice(replay: Replay, step: Step) -> Step | None:
+    """The `where` that takes no number where a step sends back what is not finite, and gives it a gradient of zero."""
+    places = [(cell, bad) for cell in step.live if (bad := _spoilt_places(step, cell)) is not None]
+    for choice in _choices(step) if places else ():
+        if any(_is_blamed(replay, step, choice, cell, bad) for cell, bad in places):
+            return choice
+    return None
+
+
+def _spoilt_places(step: Step, made: Cell) -> Any:
+    """Where a gradient of zero comes and something that is not finite goes back; ``None`` where that is not known."""
+    unmoved = np.asarray(made.arriving) == 0
+    sent = [broken(each) for each in step.sent.values()]
+    alike = [each for each in sent if each.shape == unmoved.shape and each.any()]
+    if not alike:
+        return unmoved if unmoved.all() and any(each.any() for each in sent) else None
+    # Where a gradient comes that is not zero, the operation itself is to blame.
+    spoils = np.logical_or.reduce(alike)
+    return unmoved & spoils if (unmoved | ~spoils).all() else None
+
+
+def _choices(step: Step) -> Iterator[Step]:
+    """The first choices between values that take what a step makes."""
+    left, seen, count = [*step.live], {id(cell) for cell in step.live}, 0
+    while left and count < _MOST_CHOICES:
+        for reader, _ in left.pop(0).readers:
+            if reader.record.native == "select_n":
+                count += 1
+                yield reader
+            for cell in reader.live:
+                if id(cell) not in seen:
+                    seen.add(id(cell))
+                    left.append(cell)
+
+
+def _is_blamed(replay: Replay, step: Step, choice: Step, made: Cell, bad: Any) -> bool:
+    """Whether what a choice does not take comes from where a step sends back what is not finite.
+
+    It is asked of the backward itself, with ones where the choice gives zeros.
+    """
+    which = np.asarray(choice.given(0)).astype(int)
+    gradients: dict[int, Any] = {}
+    for place, slot in enumerate(choice.slots):
+        if place in choice.sent:
+            cell = choice.taken[place]
+            left_out = np.broadcast_to(which != slot - 1, np.shape(cell.number))
+            gradients[id(cell)] = left_out.astype(cell.number.dtype)
+    for between in reversed(replay.steps[step.number + 1 : choice.number]):
+        if not any(id(cell) in gradients for cell in between.live):
+            continue
+        coming = [gradients.get(id(cell), jnp.zeros_like(cell.number)) for cell in between.live]
+        for place, sent in between.pushed(coming).items():
+            key = id(between.taken[place])
+            gradients[key] = gradients[key] + sent if key in gradients else sent
+    found = gradients.get(id(made))
+    return found is not None and bool((np.asarray(found) != 0)[bad].any())
+
+
+# What is known of single operations.
+
+
+def _trap(step: Step) -> str:
+    """Why the derivative of an operation is not finite, in words; nothing where that is not known."""
+    found = _TRAPS.get(step.record.native)
+    words = found(step) if found is not None else ""
+    return words or (
+        "its result is NaN or infinite already" if any(broken(cell.number).any() for cell in step.made) else ""
+    )
+
+
+def _at(number: float, words: str, below: str = "") -> Callable[[Step], str]:
+    """What tells the words of a step whose input is a number somewhere, or is below it."""
+
+    def told(step: Step) -> str:
+        taken = np.asarray(step.given(0))
+        if (taken == number).any():
+            return words
+        return below if below and not np.iscomplexobj(taken) and (taken < number).any() else ""
+
+    return told
+
+
+def _of_division(step: Step) -> str:
+    both = bool(((np.asarray(step.given(1)) == 0) & (np.asarray(step.given(0)) == 0)).any())
+    is_zero = bool((np.asarray(step.given(1)) == 0).any())
+    return f"what it divides by is 0 somewhere{' (0 / 0)' if both else ''}" if is_zero else ""
+
+
+def _of_power(step: Step) -> str:
+    base, power = np.asarray(step.given(0)), np.asarray(step.given(1))
+    if ((base == 0) & (power < 1) & (power != 0)).any():
+        return "its base is 0 somewhere, where the derivative of a power below 1 is infinite"
+    is_unreal = not np.iscomplexobj(base) and bool(((base < 0) & (power != np.round(power))).any())
+    return "its base is below 0 somewhere, where only whole powers are real" if is_unreal else ""
+
+
+def _of_whole_power(step: Step) -> str:
+    is_inverse = step.record.eqn.params["y"] < 0 and bool((np.asarray(step.given(0)) == 0).any())
+    return "what it divides by is 0 somewhere" if is_inverse else ""
+
+
+def _of_arc(step: Step) -> str:
+    taken = np.abs(np.asarray(step.given(0)))
+    if (taken == 1).any():
+        return f"its input is 1 or -1 somewhere{_INFINITE}"
+    return "its input is beyond 1 or -1 somewhere, where it is not defined" if (taken > 1).any() else ""
+
+
+def _of_angle(step: Step) -> str:
+    both = (np.asarray(step.given(0)) == 0) & (np.asarray(step.given(1)) == 0)
+    return "both of its inputs are 0 somewhere, where it has no derivative (0 / 0)" if both.any() else ""
+
+
+def _of_growth(step: Step) -> str:
+    is_large = any(np.isinf(np.asarray(cell.number)).any() for cell in step.made)
+    return "its result is too large for its dtype somewhere" if is_large else ""
+
+
+def _of_difference(step: Step) -> str:
+    both = broken(step.given(0)) & broken(step.given(1))
+    return "it subtracts infinity from infinity" if both.any() else ""
+
+
+_UNREAL: Final = "its input is below 0 somewhere, where it is NaN"
+_TRAPS: Final[dict[str, Callable[[Step], str]]] = {
+    **dict.fromkeys(("log", "sqrt"), _at(0.0, f"its input is 0 somewhere{_INFINITE}", _UNREAL)),
+    "cbrt": _at(0.0, f"its input is 0 somewhere{_INFINITE}"),
+    "rsqrt": _at(0.0, "its input, which it divides by, is 0 somewhere", _UNREAL),
+    "log1p": _at(-1.0, f"its input is -1 somewhere{_INFINITE}", "its input is below -1 somewhere, where it is NaN"),
+    "acosh": _at(1.0, f"its input is 1 somewhere{_INFINITE}", "its input is below 1 somewhere, where it is NaN"),
+    **dict.fromkeys(("acos", "asin", "atanh", "erf_inv"), _of_arc),
+    "atan2": _of_angle,
+    "div": _of_division,
+    "pow": _of_power,
+    "integer_pow": _of_whole_power,
+    "sub": _of_difference,
+    **dict.fromkeys(("cosh", "exp", "exp2", "expm1", "sinh"), _of_growth),
+}
+"""By primitive, what its derivative is spoilt by."""
