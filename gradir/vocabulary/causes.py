@@ -282,6 +282,18 @@ WORDS: Final[Mapping[str, Words]] = {
         "keep an entry in each row of the mask, or fill with a large negative number instead of -inf and leave such "
         "rows out of the loss",
     ),
+    "captured": Words(
+        "{op} takes {names} from outside and not from its arguments, so no gradient goes back",
+        "pass {it} in an argument that is differentiated, if {names} should learn",
+    ),
+    "while_loop": Words(
+        "{op} has no reverse mode, so a gradient for {names} raises",
+        "use jax.lax.scan, or jax.lax.fori_loop with Python integers as its bounds: both have one",
+    ),
+    "inner_gradient": Words(
+        "{op} takes a gradient itself",
+        "name a loss, and not the step, to have another function explained",
+    ),
     "cleared": Words(
         "the gradient of {names} is wiped here, after the backward that brought it and before a step used it",
         "call zero_grad() before the backward or after the step, and not between them",
@@ -329,6 +341,7 @@ ADVICE: Final[Mapping[str, Mapping[str, str]]] = {
         "jnp.maximum or a small number added before {op}: a jnp.where after it hides the value and not the derivative",
         "where_trap": "give {op} a safe input where its result is not taken, by a jnp.where before it as well: "
         "jnp.where(mask, {op}(jnp.where(mask, x, 1.0)), other)",
+        "raised": "give {op} a rule with jax.custom_vjp, or stop_gradient what it takes if nothing should learn by it",
         "all_masked": "keep an entry in each row of the mask, or fill with jnp.finfo(x.dtype).min instead of -jnp.inf "
         "and leave such rows out of the loss",
     },

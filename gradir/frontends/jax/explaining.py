@@ -9,6 +9,7 @@ import numpy as np
 
 from gradir.errors import CaptureError
 from gradir.explanations.model import Cause, Examined, Explanation, Level, OfGraph
+from gradir.frontends.jax.asides import of_captures, of_refusals
 from gradir.frontends.jax.live import Trace
 from gradir.frontends.jax.origins import origins, passed_by
 from gradir.frontends.jax.reading.cuts import kind_of
@@ -19,7 +20,7 @@ from gradir.frontends.jax.values import are_known, gradients
 from gradir.frontends.jax.zeros import zeroed
 from gradir.frontends.texts import plain_text
 
-__all__ = ["explain"]
+__all__ = ["explain", "has_numbers"]
 
 _SMALL: Final = 20_000
 """A function of so many equations is differentiated once to look at its gradients, where nobody says whether to."""
@@ -35,13 +36,16 @@ def explain(trace: Trace, *, values: bool | None = None) -> Explanation:
     Raises:
         CaptureError: ``values`` are asked for, and a leaf has a shape and a dtype alone, or the backward cannot run.
     """
-    has_numbers = all(map(are_known, trace.arguments.given))
-    if values and not has_numbers:
+    if values and not has_numbers(trace):
         raise CaptureError("gradients have values where the arguments have: hand over arrays, not shapes and dtypes")
-    left_out = _left_out(values, len(trace.flat.records), has_numbers=has_numbers)
+    left_out = _left_out(values, trace)
     values = not left_out.reason
     statuses = {value.name: "reached" if value.is_live else "cut" for value in trace.differentiated}
-    causes = []
+    causes = [*of_refusals(trace)]
+    raises = bool(causes)
+    if raises:
+        # Where one operation raises, no leaf gets a gradient.
+        statuses.update((name, "error") for name, status in statuses.items() if status == "reached")
     for record, behind in trace.ends():
         names = tuple(leaf.name for leaf in behind)
         if record is None:
@@ -56,7 +60,8 @@ def explain(trace: Trace, *, values: bool | None = None) -> Explanation:
         statuses.update(dict.fromkeys(integers, "frozen"))
         causes.append(Cause("integer", "info", names=integers))
     norms: dict[str, float | str] = {}
-    if values and trace.is_connected:
+    causes += of_captures(trace, statuses)
+    if values and trace.is_connected and not raises:
         norms = _norms(trace)
         found = {status: _names_of(status, norms, statuses) for status in _CHANGED}
         for status, names in found.items():
@@ -64,13 +69,22 @@ def explain(trace: Trace, *, values: bool | None = None) -> Explanation:
         replay = replayed(trace) if any(found.values()) else None
         for status, names in found.items():
             causes += _changed(trace, replay, status, names)
-    examined = Examined("backward") if norms else left_out
-    return Explanation(statuses, tuple(causes), gradients=norms, of_graph=_of_graph(trace, statuses), examined=examined)
+    # An operation without a derivative is told in any case, and no values beside it.
+    examined = Examined("backward") if norms or raises else left_out
+    of_graph = None if raises else _of_graph(trace, statuses)
+    return Explanation(statuses, tuple(causes), gradients=norms, of_graph=of_graph, examined=examined)
 
 
-def _left_out(values: bool | None, count: int, *, has_numbers: bool) -> Examined:
+def has_numbers(trace: Trace) -> bool:
+    """Whether all that a function is given, or captures, has numbers."""
+    captured = [value.literal for record in trace.flat.records for value in record.inputs if value.kind == "constant"]
+    return all(map(are_known, (*trace.arguments.given, captured)))
+
+
+def _left_out(values: bool | None, trace: Trace) -> Examined:
     """Return why gradients are not computed, if they are not."""
-    if not has_numbers:
+    count = len(trace.flat.records)
+    if not has_numbers(trace):
         return Examined(reason="arguments have a shape and a dtype alone", advice="hand over arrays")
     if values is False:
         return Examined(reason="values=False", advice="leave out values=False (--no-values)")

@@ -57,9 +57,9 @@ class JaxFrontend:
 
     def explain(self, request: CaptureRequest) -> Explanation:
         """Explain which leaves of the differentiated arguments get a gradient; see `gradir.explain`."""
-        from gradir.frontends.jax.explaining import explain
+        from gradir.frontends.jax.steps import explained
 
-        return explain(_trace(request), values=request.values)
+        return explained(_trace(request), values=request.values)
 
     def verify(self, live: LiveGraph, *, keep_graph: bool = True) -> Verification:  # noqa: ARG002
         """Compare a graph with a real `jax.vjp`, which uses up nothing; see `gradir.verify`."""

@@ -38,15 +38,18 @@ class LiveGraph:
 class Trace:
     """A function that was traced, and what lies on a path in it."""
 
-    def __init__(self, arguments: Arguments, watch: ModuleWatch, name: str, argnums: Sequence[int]) -> None:
-        """Trace a function of leaves, which is called ``name`` in errors.
+    def __init__(
+        self, arguments: Arguments, watch: ModuleWatch, name: str, argnums: Sequence[int], target: object = None
+    ) -> None:
+        """Trace a function of leaves, which is made of ``target`` and called ``name`` in errors.
 
         Raises:
             CaptureError: nothing that it returns has a gradient, or it uses what gradients cannot be followed through.
         """
         self.arguments = arguments
         self._watch = watch
-        self._name = name
+        self.name = name
+        self.target = target
         self._argnums = tuple(argnums)
         closed, shapes = _traced(arguments, watch)
         leaves = [*arguments.differentiated, *arguments.others]
@@ -85,7 +88,7 @@ class Trace:
         """
         if not self.is_connected:
             raise CaptureError(
-                f"no gradient of what {self._name} returns comes to any of the differentiated arguments{self._why()}; "
+                f"no gradient of what {self.name} returns comes to any of the differentiated arguments{self._why()}; "
                 "'gradir explain' finds the line"
             )
         live = [record.context for record in self.flat.records if any(value.is_live for value in record.outputs)]
@@ -124,7 +127,7 @@ def trace(
         arrays_only=ready.watch.arrays_only,
         has_aux=has_aux,
     )
-    return Trace(arguments, ready.watch, told(fn), numbers)
+    return Trace(arguments, ready.watch, told(fn), numbers, fn)
 
 
 def _traced(arguments: Arguments, watch: AbstractContextManager[object]) -> tuple[Any, Any]:

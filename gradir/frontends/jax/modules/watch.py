@@ -11,7 +11,7 @@ import jax
 
 from gradir.frontends.texts import plain_text
 
-__all__ = ["ModuleWatch"]
+__all__ = ["ModuleWatch", "traced_anew"]
 
 _MARK: Final = "gradir module "
 """What the scope of a module begins with. The number of its path follows: a path may hold what a scope may not."""
@@ -52,7 +52,7 @@ class ModuleWatch(ExitStack):
         super().__enter__()
         try:
             if self._later:
-                self.enter_context(_traced_anew())
+                self.enter_context(traced_anew())
             for context in self._later:
                 self.enter_context(context())
         except BaseException:
@@ -93,7 +93,7 @@ class ModuleWatch(ExitStack):
         return (*(path.split(".") if path else ()), *below)
 
 
-def _traced_anew() -> AbstractContextManager[object]:
+def traced_anew() -> AbstractContextManager[object]:
     """Have JAX trace what it has traced before, in which no module would be noted, and keep none of it for others."""
     try:
         from jax.experimental.xla_metadata import set_xla_metadata

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 from gradir.frontends.jax.reading.jaxprs import function_place
@@ -39,9 +40,17 @@ class Sources:
             if kind == _GRADIR or frame.file_name == library:
                 return None
             if kind == _USER:
-                function = frame.function_name.rpartition("<locals>.")[2]
-                return Source(self._shown(frame.file_name), frame.line_num, plain_text(function))
+                return self._source(frame.file_name, frame.line_num, frame.function_name)
         return None
+
+    def of_frame(self, frame: FrameType | None) -> Source | None:
+        """The innermost line of the user's own that runs."""
+        while frame is not None and self._kind(frame.f_code.co_filename) != _USER:
+            frame = frame.f_back
+        return frame and self._source(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname)
+
+    def _source(self, file: str, line: int, function: str) -> Source:
+        return Source(self._shown(file), line, plain_text(function.rpartition("<locals>.")[2]))
 
     def library_of(self, jaxpr: Any) -> str | None:
         """The file of the function that a jaxpr was traced of, if it is a library's; ``None`` if it is the user's."""

@@ -1,0 +1,177 @@
+"""A step of training takes a gradient itself: the function that it differentiates there, with what it is given.
+
+A call of `jax.grad` and the like shows when the function runs that they made, wherever and whenever they made it. What
+JAX, flax and equinox call these functions and their variables stands here alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Final, NamedTuple
+
+import jax
+from msgspec.structs import replace
+
+from gradir.errors import GradirError
+from gradir.explanations.model import Cause, Explanation
+from gradir.frontends.jax.arguments import told
+from gradir.frontends.jax.explaining import explain, has_numbers
+from gradir.frontends.jax.live import Trace, trace
+from gradir.frontends.jax.modules.watch import traced_anew
+from gradir.frontends.jax.reading.sources import Sources
+from gradir.frontends.jax.reading.values import Value
+from gradir.ir import Source
+
+__all__ = ["explained"]
+
+
+def explained(found: Trace, *, values: bool | None = None) -> Explanation:
+    """Explain a function, or of a step of training the function that it differentiates; see `gradir.explain`.
+
+    Raises:
+        CaptureError: ``values`` are asked for, and a leaf has a shape and a dtype alone, or the backward cannot run.
+    """
+    if not _is_step(found):
+        return explain(found, values=values)
+    inner = _inner_of(found)
+    if inner is None:
+        detail = "which function it differentiates is not known, so what it returns is explained"
+        about, source = found, None
+    else:
+        detail = f"`{inner.name}` is explained, with the arguments that it gets there"
+        about, source = inner.trace, inner.source
+        if has_numbers(found) and not has_numbers(about):
+            detail += ", whose numbers are not known"
+    cause = Cause("inner_gradient", "note", found.name, source=source, detail=detail, framework="jax")
+    whole = explain(about, values=values)
+    return replace(whole, causes=(cause, *whole.causes))
+
+
+class _Inner(NamedTuple):
+    """A function that is differentiated inside another one: its trace, its name, and the line that calls for it."""
+
+    trace: Trace
+    name: str
+    source: Source | None
+
+
+class _Asked(NamedTuple):
+    """A gradient that is asked for."""
+
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    argnums: Any
+    has_aux: bool
+
+
+class _Found(BaseException):
+    """Ends a run in which the gradient that was looked for is asked for; nothing may take it for an error."""
+
+
+def _is_step(found: Trace) -> bool:
+    """Whether a function takes a gradient inside and returns, among others, what has the shapes of its parameters."""
+    returned = Counter(_kind(value) for _, value in found.outputs)
+    wanted = Counter(map(_kind, found.differentiated))
+    is_loss = len(found.outputs) == 1 and not found.outputs[0].value.aval.shape
+    return wanted <= returned and not is_loss and any("transpose" in each.context.phase for each in found.flat.records)
+
+
+def _inner_of(found: Trace) -> _Inner | None:
+    """The first function that a step differentiates by what has the shapes of its parameters, or else the first at all.
+
+    The step runs, as far as that, if its arguments have numbers; else it is traced. ``None`` where it asks for no
+    gradient in a way that is known.
+    """
+    wanted = Counter(map(_kind, found.differentiated))
+    seen: list[_Inner] = []
+
+    def look(frame: FrameType, event: str, _: Any) -> None:
+        read = _reader(frame) if event == "call" else None
+        if read is None or _is_inside(frame):
+            return
+        try:
+            asked = read(frame.f_locals)
+            with jax.disable_jit(False):
+                inner = trace(asked.fn, asked.args, asked.kwargs, argnums=asked.argnums, has_aux=asked.has_aux)
+        except (AttributeError, GradirError, KeyError, TypeError, ValueError):
+            # It is not what this release is known to have, or cannot be traced.
+            return
+        seen.append(_Inner(inner, told(asked.fn), Sources().of_frame(frame)))
+        if Counter(map(_kind, inner.differentiated)) <= wanted:
+            raise _Found
+
+    given = found.arguments.given
+    try:
+        with _looking(look):
+            if has_numbers(found):
+                with jax.disable_jit():
+                    found.arguments.fn(*given)
+            else:
+                with traced_anew():
+                    jax.make_jaxpr(found.arguments.fn)(*given)
+    except _Found:
+        return seen[-1]
+    except Exception:  # noqa: BLE001 (operation by operation a program may raise what it does not as a whole)
+        return None
+    return seen[0] if seen else None
+
+
+@contextmanager
+def _looking(look: Callable[[FrameType, str, Any], None]) -> Iterator[None]:
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
+def _kind(value: Value) -> tuple[Any, str]:
+    return value.aval.shape, str(value.aval.dtype)
+
+
+def _reader(frame: FrameType) -> Callable[[Mapping[str, Any]], _Asked] | None:
+    read = _READERS.get(frame.f_code.co_qualname)
+    is_library = read is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _LIBRARIES
+    return read if is_library else None
+
+
+def _is_inside(frame: FrameType) -> bool:
+    """Whether one of these functions calls another one."""
+    above = frame.f_back
+    while above is not None:
+        if _reader(above) is not None:
+            return True
+        above = above.f_back
+    return False
+
+
+def _of_argnums(names: Mapping[str, Any], fn: str) -> _Asked:
+    argnums = names["jax_argnums"] if "jax_argnums" in names else names["argnums"]
+    return _Asked(names[fn], tuple(names["args"]), names["kwargs"], argnums, names["has_aux"])
+
+
+def _of_vjp(names: Mapping[str, Any]) -> _Asked:
+    primals = tuple(names["primals"])
+    argnums = tuple(range(len(primals))) if len(primals) > 1 else 0
+    return _Asked(names["fun"], primals, {}, argnums, names["has_aux"])
+
+
+def _of_equinox(names: Mapping[str, Any]) -> _Asked:
+    fields = vars(names["self"])
+    return _Asked(fields["_fun"], tuple(names["args"]), names["kwargs"], 0, fields["_has_aux"])
+
+
+_LIBRARIES: Final = frozenset({"equinox", "flax", "jax"})
+_READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], _Asked]]] = {
+    "value_and_grad.<locals>.value_and_grad_f": lambda names: _of_argnums(names, "fun"),
+    "vjp": _of_vjp,
+    "_grad_general.<locals>.grad_wrapper": lambda names: _of_argnums(names, "f"),
+    "_ValueAndGradWrapper.__call__": _of_equinox,
+}
+"""By the name of a function that asks for a gradient, how its variables say of what."""
