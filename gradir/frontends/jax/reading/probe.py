@@ -15,7 +15,17 @@ import jax
 import numpy as np
 from jax import tree_util
 
-from gradir.frontends.jax.reading.jaxprs import CALLS, abstract, alone, inner, is_inexact, is_literal, name_of, opened
+from gradir.frontends.jax.reading.jaxprs import (
+    CALLS,
+    OPAQUE,
+    abstract,
+    alone,
+    inner,
+    is_inexact,
+    is_literal,
+    name_of,
+    opened,
+)
 from gradir.frontends.jax.reading.values import Record
 
 __all__ = ["Kept", "Probe", "Traced", "hands_out_copies", "probe", "traced_pullback"]
@@ -185,21 +195,52 @@ def _is_constant(jaxpr: Any, var: Any) -> bool:
     """Whether a value of a jaxpr is a literal, which a call may hand out as if it had made it."""
     while not is_literal(var):
         eqn = next((eqn for eqn in jaxpr.eqns if any(made is var for made in eqn.outvars)), None)
-        if eqn is None or name_of(eqn) not in CALLS:
+        if eqn is None or name_of(eqn) not in CALLS | OPAQUE:
             return False
         number = next(number for number, made in enumerate(eqn.outvars) if made is var)
         jaxpr = opened(inner(eqn))[0]
         var = jaxpr.outvars[number]
+        if name_of(eqn) in OPAQUE:
+            # Whether a device is handed a number or its copy depends on who traces it.
+            return _is_of_literals(jaxpr, var)
+    return True
+
+
+def _is_of_literals(jaxpr: Any, var: Any) -> bool:
+    """Whether a value of a jaxpr is computed of literals alone."""
+    needed, left = {id(var)}, [var] if not is_literal(var) else []
+    makers = {id(made): eqn for eqn in jaxpr.eqns for made in eqn.outvars}
+    while left:
+        eqn = makers.get(id(left.pop()))
+        if eqn is None:
+            return False
+        for atom in eqn.invars:
+            if not is_literal(atom) and id(atom) not in needed:
+                needed.add(id(atom))
+                left.append(atom)
     return True
 
 
 def _behind(jaxpr: Any, var: Any, slots: Sequence[int]) -> tuple[int, ...]:
     """The inputs that a value of a jaxpr is made of."""
-    needed = {id(var)}
-    for eqn in reversed(jaxpr.eqns):
-        if any(id(made) in needed for made in eqn.outvars):
-            needed.update(id(atom) for atom in eqn.invars)
+    needed = _needed(jaxpr, [var])
     return tuple(slot for var, slot in zip(jaxpr.invars, slots, strict=True) if id(var) in needed)
+
+
+def _needed(jaxpr: Any, wanted: Sequence[Any]) -> set[int]:
+    """The identities of all values of a jaxpr that some are made of."""
+    needed = {id(var) for var in wanted}
+    for eqn in reversed(jaxpr.eqns):
+        made = [number for number, var in enumerate(eqn.outvars) if id(var) in needed]
+        if made and name_of(eqn) in OPAQUE:
+            # JAX takes out of a loop what of it does not vary there.
+            inside = opened(inner(eqn))[0]
+            of_these = _needed(inside, [inside.outvars[number] for number in made])
+            pairs = zip(inside.invars, eqn.invars, strict=True)
+            needed.update(id(atom) for var, atom in pairs if id(var) in of_these)
+        elif made:
+            needed.update(id(atom) for atom in eqn.invars)
+    return needed
 
 
 def _depending(jaxpr: Any, starts: set[int]) -> list[bool]:
