@@ -50,9 +50,35 @@ def chosen_while_traced(w: Any) -> Any:
     return lax.cond(True, lambda w: w.sum(), lambda w: (w * 2).sum(), w)
 
 
+MESH = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("i",))
+ALL, SPLIT = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec("i")
+
+
+def mean_over_devices(w: Any, x: Any) -> Any:
+    def of_part(w: Any, x: Any) -> Any:
+        return lax.pmean(jnp.mean((x @ w) ** 2), "i")
+
+    return jax.shard_map(of_part, mesh=MESH, in_specs=(ALL, SPLIT), out_specs=ALL)(w, x)
+
+
+def scaled_after_a_sum_over_devices(w: Any, x: Any) -> Any:
+    def of_part(w: Any, x: Any) -> Any:
+        return lax.psum(jnp.tanh(x @ w).mean() / 3.0, "i") * 0.5
+
+    return jax.shard_map(of_part, mesh=MESH, in_specs=(ALL, SPLIT), out_specs=ALL)(w, x)
+
+
+def devices_in_a_loop(w: Any, x: Any) -> Any:
+    part = jax.shard_map(lambda w, h: jnp.tanh(h @ w) + 1, mesh=MESH, in_specs=(ALL, SPLIT), out_specs=SPLIT)
+    return lax.scan(lambda h, _: (part(w, h), None), x, None, length=2)[0].mean()
+
+
 @pytest.mark.parametrize(
     ("fn", "args", "held"),
     [
+        (mean_over_devices, (W, X), None),
+        (scaled_after_a_sum_over_devices, (W, X), None),
+        (devices_in_a_loop, (W, X), None),
         (offloaded, (W, X), 64),
         (offloaded_by_name, (W, X), 128),
         (eigenvalues_alone, (W,), None),

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax import tree_util
 
-from gradir.explanations.model import Cause
+from gradir.explanations.model import Cause, Level
 from gradir.frontends.jax.arguments import path_text
 from gradir.frontends.jax.live import Trace
 from gradir.frontends.jax.reading.flow import sources_of
@@ -27,8 +27,11 @@ _DEEPEST: Final = 3
 """So many functions are looked into that call one another, for what they capture."""
 
 
-def of_refusals(trace: Trace) -> Iterator[Cause]:
-    """The operations on a path, or beside it, of which JAX raises that they have no derivative."""
+def of_refusals(trace: Trace, raises: Callable[[], bool]) -> Iterator[Cause]:
+    """The operations on a path, or beside it, of which JAX raises that they have no derivative.
+
+    ``raises`` tells whether a gradient of the function does where it runs uncompiled, with bounds that are numbers.
+    """
     for record in trace.flat.records:
         found = record.probe
         is_live = any(value.is_live for value in record.outputs)
@@ -36,7 +39,9 @@ def of_refusals(trace: Trace) -> Iterator[Cause]:
             continue
         names, source = tuple(_leaves_behind(trace, record)), record.context.source
         if record.native == "while":
-            yield Cause("while_loop", "error", "while_loop", names, source, framework="jax")
+            detail = "" if (is_sure := raises()) else "but only where it is compiled, as by jax.jit"
+            level: Level = "error" if is_sure else "info"
+            yield Cause("while_loop", level, "while_loop", names, source, detail=detail, framework="jax")
         else:
             yield Cause("raised", "error", plain_text(record.op), names, source, detail=found.error, framework="jax")
 

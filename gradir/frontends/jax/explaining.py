@@ -16,7 +16,7 @@ from gradir.frontends.jax.reading.cuts import kind_of
 from gradir.frontends.jax.reading.values import Record
 from gradir.frontends.jax.replay import Replay, Step, replayed
 from gradir.frontends.jax.traps import called, spoilt
-from gradir.frontends.jax.values import are_known, gradients
+from gradir.frontends.jax.values import are_known, can_run, gradients
 from gradir.frontends.jax.zeros import zeroed
 from gradir.frontends.texts import plain_text
 
@@ -41,9 +41,9 @@ def explain(trace: Trace, *, values: bool | None = None) -> Explanation:
     left_out = _left_out(values, trace)
     values = not left_out.reason
     statuses = {value.name: "reached" if value.is_live else "cut" for value in trace.differentiated}
-    causes = [*of_refusals(trace)]
+    causes = [*of_refusals(trace, lambda: not has_numbers(trace) or not can_run(trace.arguments))]
     raises = bool(causes)
-    if raises:
+    if any(cause.level == "error" for cause in causes):
         # Where one operation raises, no leaf gets a gradient.
         statuses.update((name, "error") for name, status in statuses.items() if status == "reached")
     for record, behind in trace.ends():

@@ -11,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from gradir.errors import CaptureError
+from gradir.frontends.jax.arguments import Arguments
 from gradir.frontends.texts import plain_text
 
-__all__ = ["are_known", "drawn", "gradients"]
+__all__ = ["are_known", "can_run", "drawn", "gradients"]
 
 _LONGEST = 300
 
@@ -46,6 +47,17 @@ def gradients(fn: Callable[[Any, Any], Any], given: Sequence[Any], others: Seque
         return made
     except (ValueError, TypeError, NotImplementedError, RuntimeError) as error:
         raise CaptureError(f"the backward cannot run: {plain_text(' '.join(str(error).split())[:_LONGEST])}") from error
+
+
+def can_run(arguments: Arguments) -> bool:
+    """Whether a backward runs that is not compiled, in which the bounds of loops may be numbers."""
+    given, others = arguments.given
+    try:
+        outputs, pull = jax.vjp(lambda given: arguments.fn(given, others), given)
+        pull(_cotangents(outputs))
+    except (ValueError, TypeError, NotImplementedError, RuntimeError):
+        return False
+    return True
 
 
 def _cotangents(outputs: Any) -> Any:
