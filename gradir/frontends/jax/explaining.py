@@ -69,8 +69,7 @@ def explain(trace: Trace, *, values: bool | None = None) -> Explanation:
         replay = replayed(trace) if any(found.values()) else None
         for status, names in found.items():
             causes += _changed(trace, replay, status, names)
-    # An operation without a derivative is told in any case, and no values beside it.
-    examined = Examined("backward") if norms or raises else left_out
+    examined = Examined("backward") if norms else left_out
     of_graph = None if raises else _of_graph(trace, statuses)
     return Explanation(statuses, tuple(causes), gradients=norms, of_graph=of_graph, examined=examined)
 
