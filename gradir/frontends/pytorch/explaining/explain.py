@@ -24,7 +24,7 @@ from gradir.frontends.pytorch.explaining.kinds import EXPLICIT
 from gradir.frontends.pytorch.explaining.meant import Meant, is_own_of_torch
 from gradir.frontends.pytorch.explaining.optimizers import Unnamed, forgotten, held_otherwise
 from gradir.frontends.pytorch.explaining.overwritten import Overwrite, communicates, overwrites
-from gradir.frontends.pytorch.explaining.parallel import left_waiting, waits_for
+from gradir.frontends.pytorch.explaining.parallel import first_after_forward, left_waiting, waits_for
 from gradir.frontends.pytorch.explaining.registered import foreign, replaced
 from gradir.frontends.pytorch.explaining.subject import Subject
 from gradir.frontends.pytorch.explaining.terms import numbers_of, of_unused, told_terms
@@ -322,8 +322,11 @@ class Search:
         # DistributedDataParallel waits for all; another function may take what is left out.
         live = self._subject.live
         waits = live is not None and any(type(fn).__name__ == DDP_SINK for fn in live.grad_fns)
-        joined = {name for name in names if waits and id(self._subject.tensors[name]) in self._leaves}
-        self._tell_of("unused", "error", [name for name in names if name in joined])
+        joined = [name for name in names if waits and id(self._subject.tensors[name]) in self._leaves]
+        if joined:
+            step = first_after_forward(self._flow, self._flowing.wanted)
+            detail = "the loss is made of other outputs here" if step else ""
+            self._tell("unused", "error", "", joined, None if step is None else step.place, detail=detail)
         waiting = waits_for(self._flow, self._leaves)
         left = [name for name in names if id(self._subject.tensors[name]) in waiting]
         self._tell_of("ddp_unused", "error", left)
