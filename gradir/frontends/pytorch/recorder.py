@@ -225,10 +225,14 @@ class Recorder:
             )
         flow = next(iter(self._flows.values()))
         with_graph = [tensor for tensor in captured if tensor.requires_grad]
-        live = self.live_capture(with_graph, model=model, params=params) if with_graph else None
+        known: dict[Flow, Flowing] = {}
+        live = self.assemble(flatten(with_graph), model=model, params=params, known=known) if with_graph else None
         temporary = _named_by_module(self._all_temporary().values(), modules.paths)
         ran = {name: entry.tensor for entry in temporary if not entry.tensor.is_meta for name in entry.names}
-        search = Search(subject_of(flow, modules, captured, live, ran, params=params, optimizer=optimizer))
+        flowing = known.get(flow)
+        if flowing is None or not flowing.is_of(captured):
+            flowing = Flowing(flow, captured)
+        search = Search(subject_of(flow, modules, captured, live, ran, params=params, optimizer=optimizer), flowing)
         if isinstance(subject, BaseException):
             return search.explanation_of_failure(subject)
         return search.explanation(values=values)
@@ -277,8 +281,15 @@ class Recorder:
         """Capture, and keep the live objects beside the graph."""
         return self.assemble(flatten(outputs), model=model, params=params)
 
-    def assemble(self, captured: list[Captured], *, model: object = None, params: Names | None = None) -> LiveGraph:
-        """Capture tensors that are flattened already."""
+    def assemble(
+        self,
+        captured: list[Captured],
+        *,
+        model: object = None,
+        params: Names | None = None,
+        known: dict[Flow, Flowing] | None = None,
+    ) -> LiveGraph:
+        """Capture tensors that are flattened already; ``known`` gets how they are computed."""
         # The walk made here is the whole graph's, and its objects live until the end.
         with paused_gc():
             modules = modules_below(modules_of(self._model if model is None else model))
@@ -308,20 +319,29 @@ class Recorder:
             )
             if exchanged is not None:
                 live = exchanged.located(live, modules)
-            return self._with_cuts(live, [*modules.owned, *named], params, modules.paths) if self._notes_flow else live
+            if not self._notes_flow:
+                return live
+            return self._with_cuts(
+                live, [*modules.owned, *named], params, modules.paths, {} if known is None else known
+            )
 
     def _with_cuts(
-        self, live: LiveGraph, known: list[Owned], params: Names | None, paths: Mapping[nn.Module, str]
+        self,
+        live: LiveGraph,
+        held: list[Owned],
+        params: Names | None,
+        paths: Mapping[nn.Module, str],
+        known: dict[Flow, Flowing],
     ) -> LiveGraph:
         """The capture with the places in its graph where the flow goes on without gradient."""
-        named, found = NamedTensors(known, params), list[Cut]()
+        named, found = NamedTensors(held, params), list[Cut]()
         captured = [entry.tensor for entry in live.captured if entry.role == "output"]
         unknown = {id(tensor) for tensor in captured}
         for flow in self._flows.values():
             unknown -= {id(tensor) for tensor in captured if flow.value_of(tensor).maker != FROM_OUTSIDE}
-            flowing = Flowing(flow, captured)
+            flowing = known[flow] = Flowing(flow, captured)
             # A parameter that was made inside the recording is no tensor from outside.
-            owned = {flowing.root(flow.value_of(entry.tensor)): entry.names for entry in known}
+            owned = {flowing.root(flow.value_of(entry.tensor)): entry.names for entry in held}
 
             def names_of(
                 leaf: Value, flow: Flow = flow, owned: Mapping[Value, tuple[str, ...]] = owned

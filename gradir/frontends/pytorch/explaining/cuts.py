@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import torch
@@ -59,7 +59,7 @@ class Flowing:
     bits of a number, which unites them at once, and which is kept until nothing more takes the value.
     """
 
-    def __init__(self, flow: Flow, captured: Iterable[torch.Tensor]) -> None:
+    def __init__(self, flow: Flow, captured: Sequence[torch.Tensor]) -> None:
         self._flow = flow
         self._kinds = Kinds(flow.steps)
         self._data_of = _leaves_of_data(flow)
@@ -89,6 +89,15 @@ class Flowing:
         self._arriving: dict[Value, int] = {}
         self._origins: dict[Value, int] = {}
         self._find()
+        self._found_in = self._state(captured)
+
+    def is_of(self, captured: Sequence[torch.Tensor]) -> bool:
+        """Whether all this is so of these tensors too, and nothing was noted in the flow since."""
+        return self._found_in == self._state(captured)
+
+    def _state(self, captured: Sequence[torch.Tensor]) -> tuple[object, ...]:
+        flow = self._flow
+        return list(map(flow.read, captured)), len(flow.steps), len(flow.exits), len(flow.outside)
 
     def root(self, leaf: Value) -> Value:
         """What a leaf was before it was first updated."""

@@ -54,13 +54,13 @@ _SMALL: Final = 20_000
 class Search:
     """Explains what was recorded."""
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: Subject, flowing: Flowing) -> None:
         self._subject = subject
         self._flow = subject.flow
         ends = map(subject.flow.value_of, subject.captured)
         # What was made of the recording's tensors outside it has a past that is not known here.
         self._is_whole = all(value.maker != FROM_OUTSIDE for value in ends)
-        self._flowing = Flowing(subject.flow, subject.captured)
+        self._flowing = flowing
         self._made = subject.flow.makers()
         self._leaves = set() if subject.live is None else {id(leaf) for leaf in subject.live.leaves.values()}
         self._hidden = self._hidden_names()

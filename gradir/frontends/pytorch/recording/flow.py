@@ -210,8 +210,7 @@ class Flow:
                 constants.append((name, tuple(value) if type(value) is list else value))
                 continue
             inputs.extend(tensors)
-            if signature.kinds:
-                kinds.extend([signature.kinds.get(name, DATA)] * len(tensors))
+            kinds.extend([signature.kinds.get(name, DATA)] * len(tensors))
         mode, number = _mode(), next_sequence_number()
         frame, call = sys._getframe(2), self._timeline.current
         copied: tuple[Read, ...] = ()
@@ -222,7 +221,7 @@ class Flow:
             called = _CLASS if copied else called
         reads = tuple([self.read(tensor, copied) for tensor in inputs])
         outputs: tuple[torch.Tensor, ...] = ()
-        written = [tensor for tensor, kind in zip(inputs, kinds, strict=False) if kind == INPLACE]
+        written = [tensor for tensor, kind in zip(inputs, kinds, strict=True) if kind == INPLACE]
         stepping = _optimizer_step(frame) if written and mode != _GRAD else None
         failed = ""
         for tensor in filter(self.overwritten.is_uncounted, written):
@@ -240,7 +239,7 @@ class Flow:
                 Step(
                     func,
                     reads,
-                    tuple(kinds),
+                    tuple(kinds) if signature.kinds else (),
                     tuple(constants),
                     tuple(map(self._metadata.of_tensor, outputs)),
                     mode,
