@@ -174,7 +174,7 @@ class Listed(torch.autograd.Function):
     ("run", "kind", "status"),
     [
         (lambda y, step: Quantise.apply(y, step) + y, "withheld", "cut"),
-        (lambda y, step: Kill.apply(y, step) + y, "zero", "zero"),
+        (lambda y, step: Kill.apply(y, step) + y, "given_zero", "zero"),
         (lambda y, step: Divide.apply(y, step) + y, "nonfinite", "nonfinite"),
         (lambda y, step: Listed.apply([y, step]) + y, "nondifferentiable", "cut"),
     ],

@@ -217,7 +217,7 @@ class Forgetful(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        return gradient * ctx.saved_tensors[0], None
+        return gradient * ctx.saved_tensors[0], None  # HERE
 
 
 class Dead(torch.autograd.Function):
@@ -227,28 +227,98 @@ class Dead(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        return torch.zeros_like(gradient)
+        return torch.zeros_like(gradient)  # HERE
 
 
 def forgetting(model: Any) -> torch.Tensor:
     hidden = model["block"](X).sum()
     scale = model["head"].bias.exp().sum()
-    return Forgetful.apply(hidden, scale)  # HERE
+    return Forgetful.apply(hidden, scale)
 
 
 def killing(model: Any) -> torch.Tensor:
-    return Dead.apply(model["block"](X)).sum() + model["head"](X).sum()  # HERE
+    return Dead.apply(model["block"](X)).sum() + model["head"](X).sum()
 
 
-@pytest.mark.parametrize(("run", "kind", "names"), [(forgetting, "withheld", ("head.bias",)), (killing, "zero", BLOCK)])
-def test_a_function_that_gives_nothing_back_is_named_with_its_line(
-    model: nn.ModuleDict, run: Callable[[Any], torch.Tensor], kind: str, names: tuple[str, ...]
+@pytest.mark.parametrize(
+    ("run", "function", "kind", "names"),
+    [(forgetting, Forgetful, "withheld", ("head.bias",)), (killing, Dead, "given_zero", BLOCK)],
+)
+def test_a_function_that_gives_nothing_back_is_named_with_the_line_that_returns(
+    model: nn.ModuleDict,
+    run: Callable[[Any], torch.Tensor],
+    function: type[torch.autograd.Function],
+    kind: str,
+    names: tuple[str, ...],
 ) -> None:
     with gradir.record(model, flow=True) as rec:
         loss = run(model)
     found = rec.explain(loss)
     (cause,) = (cause for cause in found.causes if cause.kind == kind)
-    assert (cause.names, cause.source and cause.source.line) == (names, marked(run))
+    assert (cause.names, cause.op, cause.level) == (names, function.__name__, "error")
+    assert cause.source is not None
+    assert (cause.source.line, cause.source.function) == (marked(function.backward), f"{function.__name__}.backward")
     loss.backward()
     gradients = [model.get_parameter(name).grad for name in names]
     assert all(gradient is None if kind == "withheld" else not gradient.any() for gradient in gradients)
+
+
+class Shifted(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any, shift: Any) -> Any:
+        return x + shift
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        if not ctx.needs_input_grad[0]:
+            return None, None
+        return gradient, None
+
+
+class Clipped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return x.clamp(-1, 1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient * (ctx.saved_tensors[0].abs() < 1)  # HERE
+
+
+def test_of_several_returns_none_is_named_but_the_function(model: nn.ModuleDict) -> None:
+    found = explained(model, lambda m: Shifted.apply(m["block"](X), m["head"].weight[:1]).sum())
+    (cause,) = (cause for cause in found.causes if cause.kind == "withheld")
+    assert (cause.op, cause.names, cause.level) == ("Shifted", ("head.weight",), "error")
+    assert cause.source is not None
+    assert cause.source.function == "Shifted.backward"
+
+
+def test_a_function_whose_zeros_may_depend_on_its_input_is_no_alarm(model: nn.ModuleDict) -> None:
+    with gradir.record(model, flow=True) as rec:
+        loss = Clipped.apply(model["block"](X) + 5).sum()
+    found = rec.explain(loss)
+    loss.backward()
+    assert not any(p.grad.any() for p in model["block"].parameters())
+    (cause,) = (cause for cause in found.causes if cause.kind == "zero")
+    assert (cause.op, cause.names, cause.level) == ("Clipped", BLOCK, "info")
+    assert cause.source is not None
+    assert cause.source.line == marked(Clipped.backward)
+
+
+@pytest.mark.parametrize(
+    ("run", "op"),
+    [
+        (lambda m: torch.norm(m["block"](X), p=0), "linalg_vector_norm"),
+        (lambda m: torch.linalg.vector_norm(m["block"](X), ord=0), "linalg_vector_norm"),
+        (lambda m: torch.dist(m["block"](X), torch.zeros(2, 3), p=0), "dist"),
+    ],
+)
+def test_a_function_of_torch_without_a_gradient_is_no_custom_function(
+    model: nn.ModuleDict, run: Callable[[Any], torch.Tensor], op: str
+) -> None:
+    found = explained(model, run)
+    assert [found.status(name) for name in BLOCK] == ["cut", "cut"]
+    (cause,) = (cause for cause in found.causes if cause.kind == "no_derivative")
+    assert (cause.op, cause.level, cause.names) == (op, "error", BLOCK)
+    assert "custom Function" not in str(found)

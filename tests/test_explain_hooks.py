@@ -133,7 +133,7 @@ def test_what_several_sides_send_may_cancel_without_a_hook(model: nn.Sequential)
         hidden = model[0](x)
         return model[2](x).square() + (hidden - hidden).sum()
 
-    assert {(kind, level) for kind, level, *_ in told(explained(model, run))} == {("rounding", "note")}
+    assert {(kind, level) for kind, level, *_ in told(explained(model, run))} == {("cancel", "error")}
 
 
 def test_a_recording_keeps_no_hook_alive(model: nn.Sequential) -> None:

@@ -194,7 +194,7 @@ def test_an_optimizer_of_a_copy_moves_nothing_but_one_of_master_weights_may() ->
 @pytest.mark.parametrize("recorded", [True, False])
 def test_an_optimizer_whose_gradients_are_all_zero_is_an_error(*, recorded: bool) -> None:
     for run, kind in (
-        (lambda m: m["d"](m["g"](torch.ones(2, 3)) * 0).sum(), "factor"),
+        (lambda m: m["d"](m["g"](torch.ones(2, 3)) * 0).sum(), "weighed_out"),
         (lambda m: m["d"](torch.relu(m["g"](torch.ones(2, 3)) - 99)).sum(), "dead"),
         (lambda m: m["d"](m["g"](torch.ones(2, 3)).sign()).sum(), "flat"),
     ):

@@ -76,7 +76,7 @@ def test_zeros_of_many_leaves_below_a_long_chain_are_found_once() -> None:
         loss = total * 0.0
     found = rec.explain(loss, params=leaves)
     assert set(found.statuses.values()) == {"zero"}
-    assert [(cause.kind, len(cause.names)) for cause in found.causes] == [("factor", len(leaves))]
+    assert [(cause.kind, len(cause.names)) for cause in found.causes] == [("weighed_out", len(leaves))]
 
 
 class Counted(list):

@@ -177,7 +177,7 @@ def what_is_in_a_list(a: torch.Tensor) -> torch.Tensor:
 def two_losses_of_one_part(a: torch.Tensor) -> torch.Tensor:
     hidden = a.exp()
     first, second = hidden.sum(), hidden.mean()
-    first.backward()
+    first.backward()  # HERE
     return second
 
 
@@ -187,22 +187,39 @@ CARRIED = "carried over from before that backward"
 @pytest.mark.parametrize(
     ("program", "names", "detail"),
     [
-        (a_state, ("state",), f"state at HERE:0 is {CARRIED}"),
-        (a_state_without_saved_tensors_of_its_own, ("state",), f"state at HERE:0 is {CARRIED}"),
+        (
+            a_state,
+            ("state",),
+            f"state at HERE:0 is {CARRIED}, and mul at HERE:0 uses it again; that backward ran at HERE:3",
+        ),
+        (
+            a_state_without_saved_tensors_of_its_own,
+            ("state",),
+            f"state at HERE:0 is {CARRIED}, and mul at HERE:3 uses it again; that backward ran at HERE:1",
+        ),
         (
             two_states_and_one_that_is_detached,
             ("hidden", "cell"),
-            f"hidden at HERE:-1, cell at HERE:0 are {CARRIED}",
+            f"hidden at HERE:-1, cell at HERE:0 are {CARRIED}, and add at HERE:3 uses them again; "
+            "that backward ran at HERE:2",
         ),
-        (what_is_in_a_list, (), f"the result of exp at HERE:0 is {CARRIED}"),
-        (two_losses_of_one_part, (), "what was captured was computed before that backward too"),
+        (
+            what_is_in_a_list,
+            (),
+            f"the result of exp at HERE:0 is {CARRIED}, and mul at HERE:2 uses it again; that backward ran at HERE:1",
+        ),
+        (
+            two_losses_of_one_part,
+            (),
+            "what was captured was computed before that backward too; that backward ran at HERE:0",
+        ),
     ],
 )
 def test_what_is_carried_over_from_before_a_backward_is_named(
     program: Program, names: tuple[str, ...], detail: str
 ) -> None:
     cause = explained(program, "backward through the graph a second time", values=True).causes[-1]
-    line = marked(program) if " at HERE" in detail else 0
+    line = marked(program)
     assert cause.detail == re.sub(r"HERE:(-?\d+)", lambda found: f"{HERE}:{line + int(found[1])}", detail)
     assert (cause.kind, cause.level, cause.names) == ("freed", "error", names)
 
@@ -214,7 +231,8 @@ def test_of_a_backward_outside_the_recording_it_is_said_what_is_known() -> None:
     with gradir.record(flow=True) as rec:
         loss = (hidden * 2).sum()
     (cause,) = rec.explain(loss, params={"a": a}, values=True).causes
-    assert cause.detail == f"a tensor from before the recording is {CARRIED}"
+    first = f"a tensor from before the recording is {CARRIED}, and mul at "
+    assert re.fullmatch(rf"{re.escape(first)}\S+:\d+ uses it again", cause.detail)
     with gradir.record(flow=True) as rec:
         state = a.exp()
     state.sum().backward()

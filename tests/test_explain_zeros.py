@@ -101,7 +101,6 @@ NOW: list[tuple[str, nn.Module, Callable[[nn.Module], torch.Tensor]]] = [
         lambda m: (F.cross_entropy(m(X), torch.ones(3, dtype=torch.long), reduction="none") * NOTHING).sum(),
     ),
     ("ignored", mlp(), lambda m: F.cross_entropy(m(X), torch.full((3,), -100), reduction="sum")),
-    ("factor", mlp(), lambda m: m(X).mean() * 0.0),
     ("factor", nn.Sequential(nn.Linear(4, 3, bias=False), nn.Linear(3, 2)), lambda m: m(X * 0).square().mean()),
     ("padding", nn.Embedding(5, 3, padding_idx=0), lambda m: m(torch.zeros(3, dtype=torch.long)).sum()),
     ("not_chosen", nn.ParameterList([torch.zeros(3), torch.ones(3)]), lambda m: torch.maximum(m[0], m[1]).sum()),
@@ -160,6 +159,7 @@ STAYS: list[tuple[str, str, nn.Module, Callable[[nn.Module], torch.Tensor]]] = [
         nn.ParameterList([torch.zeros(4, 2), torch.zeros(2, 3)]),
         lambda m: (X @ m[0] @ m[1] + 1).square().mean(),
     ),
+    ("weighed_out", "mul", mlp(), lambda m: m(X).mean() * 0.0),
     # There is no loss to make smaller.
     ("lost", "nll_loss", mlp(), lambda m: F.cross_entropy(m(X), torch.full((3,), -100))),
 ]

@@ -93,6 +93,11 @@ WORDS: Final[Mapping[str, Words]] = {
         "new numbers are assigned to {names} through `.data`, which autograd does not see",
         "check that the gradient is meant for the numbers that are there when backward runs",
     ),
+    "put": Words(
+        "{op} puts numbers that are computed from {names} into another tensor, which autograd does not follow, and so "
+        "cuts {names}",
+        "go on with the computed tensor itself; to run a module with it, use torch.func.functional_call",
+    ),
     "stop_gradient": Words(
         "stop_gradient cuts {names}",
         "take stop_gradient out of this line if {names} should learn from what is computed with its result",
@@ -109,14 +114,22 @@ WORDS: Final[Mapping[str, Words]] = {
         "nothing that was captured is computed from {names}",
         "let the loss depend on {names}, or leave {it} out of the optimizer",
     ),
+    "skipped": Words(
+        "Python did not take the branch in which {names} {is} used, so nothing that was captured is computed from {it}",
+        "ignore this if other inputs or another mode take it; else check the condition",
+    ),
     "unreached": Words(
         "no gradient arrives at {names}, and the file does not say why",
         "capture it again with --flow, in Python with gradir.record(model, flow=True), or run `gradir explain` on the "
         "program, where its front-end can",
     ),
     "withheld": Words(
-        "the backward of a custom Function returns no gradient for {names}",
+        "the backward of the custom Function {op} returns no gradient for {names}",
         "return a gradient for every input that needs one in its backward, and look for a detach inside it",
+    ),
+    "no_derivative": Words(
+        "{op} gives {names} no gradient, as torch has none for it with these arguments",
+        "use something with a derivative instead, such as a norm with p=1 for one with p=0",
     ),
     "unrecorded": Words(
         "no gradient arrives at {names}, and why is not known: what was captured was computed outside the recording",
@@ -171,6 +184,15 @@ WORDS: Final[Mapping[str, Words]] = {
         "what was captured is infinite or NaN, and the gradient of {names} becomes zero in {op}",
         "first find what makes it infinite or NaN: a mean over targets is NaN if all of them are ignored",
     ),
+    "given_zero": Words(
+        "the backward of the custom Function {op} returns zeros for {names}",
+        "return the gradient of each input that should learn in its backward",
+    ),
+    "undefined": Words(
+        "{op} makes what was captured infinite or NaN, and the gradient of {names} is zero",
+        "keep what {op} divides by or takes away from zero, by a clamp or a small number added, and leave what is "
+        "empty out of the loss",
+    ),
     "flat": Words(
         "{op} is flat: its derivative is zero everywhere, and so is the gradient of {names}",
         "use something with a slope instead, or let the gradient pass it by: x + ({op}(x) - x).detach()",
@@ -184,9 +206,36 @@ WORDS: Final[Mapping[str, Words]] = {
         "{op} normalises over a single entry, so its result is constant and the gradient of {names} is zero",
         "normalise over a dimension with several entries, or use a sigmoid for a single one",
     ),
+    "single": Words(
+        "{op} normalises over the single entry that an input of this step has, so its result is constant and the "
+        "gradient of {names} is zero",
+        "ignore this if other inputs have several entries there",
+    ),
+    "closed": Words(
+        "{op} gets only zeros, whatever comes in, so the gradient of {names} stays zero",
+        "look for what is zero before it, such as weights or a dropout of 1, and initialise or set it otherwise",
+    ),
+    "weighed_out": Words(
+        "{op} multiplies by a zero of the program, so the gradient of {names} is zero as long as that is",
+        "set the factor to another number, or leave the term out; ignore this while a schedule keeps it at zero",
+    ),
+    "dropped": Words(
+        "a dropout with probability 1 drops everything, so the gradient of {names} is zero",
+        "use a probability below 1",
+    ),
+    "flat_slope": Words(
+        "what was captured is made of a slope of {op}, which is constant wherever it has one, so the gradient of "
+        "{names} is zero",
+        "use a function with a second derivative instead, such as tanh, silu or softplus",
+    ),
     "adds_up": Words(
         "the results of {op} are added up, which gives 1 whatever comes in, so the gradient of {names} is zero",
         "weigh them before they are added, or use a loss that takes a target, such as cross_entropy",
+    ),
+    "norm_adds_up": Words(
+        "the results of {op} are added up, and the sum of what is normalised is constant, so the gradient of {names} "
+        "is zero",
+        "weigh the entries before they are added, or use a loss that takes a target, as a sum is for a test alone",
     ),
     "out_of_range": Words(
         "every input of {op} is at or beyond its bounds, where it is flat, so the gradient of {names} is zero",
@@ -240,6 +289,11 @@ WORDS: Final[Mapping[str, Words]] = {
     "rounding": Words(
         "the gradient of {names} is zero but for rounding: what {op} adds to all entries is subtracted again",
         "leave out a bias before a normalisation, or ignore this",
+    ),
+    "cancel": Words(
+        "what comes back from {op} to {names} adds up to zero",
+        "look for what is computed twice and subtracted or divided, such as a policy that is its own reference or the "
+        "log_prob() of its own rsample(), and detach() one of the two if {names} should learn",
     ),
     "nonfinite": Words(
         "the gradient of {names} becomes infinite or NaN in {op}",
@@ -348,6 +402,9 @@ ADVICE: Final[Mapping[str, Mapping[str, str]]] = {
 }
 """What to do in another framework than PyTorch, by its name and the kind, where that has other names."""
 
+_UNNAMED: Final = {"raised": "the program", "withheld": "in the graph"}
+"""By kind, what a cause without an operation is about."""
+
 _NUMBER: Final = {
     "is": ("is", "are"),
     "has": ("has", "have"),
@@ -399,7 +456,7 @@ def worded(
         return Words(f"{shown(kind)}: {listed}", "")
     words = words._replace(advice=ADVICE.get(framework, {}).get(kind, words.advice))
     fitting = {word: forms[len(names) > 1] for word, forms in _NUMBER.items()}
-    operation = shown(op) if op else "an operation"
+    operation = shown(op) if op else _UNNAMED.get(kind, "an operation")
     return Words(*(part.format(op=operation, names=listed, **fitting) for part in words))
 
 

@@ -46,7 +46,7 @@ _OPERATIONS: Final[Mapping[str, Mapping[str, str | tuple[str, str]]]] = {
         **dict.fromkeys(("argsort", "max", "median", "min", "mode", "sort", "topk"), _INDICES),
         **dict.fromkeys(("bincount", "bucketize", "histc", "histogram", "nonzero", "searchsorted", "unique"), _COUNT),
     },
-    "withheld": dict.fromkeys(_COLLECTIVES, _COLLECTIVE),
+    **dict.fromkeys(("no_derivative", "withheld"), dict.fromkeys(_COLLECTIVES, _COLLECTIVE)),
     "sample": {
         **dict.fromkeys(("bernoulli", "binomial", "multinomial", "poisson"), _DRAW),
         "normal": "use rsample(), which draws the noise apart from {names}, or a loss of log_prob() of the sample",
@@ -74,10 +74,13 @@ FUNCTIONS: Final[Mapping[str, tuple[str, str]]] = {
         "{op}.backward returns no gradient for {names}",
         "return a gradient in {op}.backward for every input that needs one, and look for a detach inside it",
     ),
-    "zero": (
-        "{op}.backward returns a gradient of zero for {names}",
-        "check what {op}.backward computes with the gradient that it gets; torch.autograd.gradcheck compares it with "
-        "the derivative",
+    **dict.fromkeys(
+        ("given_zero", "zero"),
+        (
+            "{op}.backward returns a gradient of zero for {names}",
+            "check what {op}.backward computes with the gradient that it gets; torch.autograd.gradcheck compares it "
+            "with the derivative",
+        ),
     ),
     "nonfinite": (
         "{op}.backward returns an infinite or NaN gradient for {names}",

@@ -178,8 +178,8 @@ def new_leaf(rec: gradir.Recorder) -> Asked:
     a = leaf()
     with rec:
         weight = (a * 2).unsqueeze(0)
-        new = nn.Parameter(weight)
-        loss = F.linear(torch.ones(1, 3), new).sum()  # HERE
+        new = nn.Parameter(weight)  # HERE
+        loss = F.linear(torch.ones(1, 3), new).sum()
     return Asked(loss, {"a": a, "c": new})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import Final, NamedTuple
 
 import torch
@@ -11,15 +12,15 @@ import torch
 from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, is_zero
 from gradir.frontends.pytorch.explaining.ranges import grows, overflows, underflows
-from gradir.frontends.pytorch.explaining.traps import ITS_RESULT, spoilt, trap
-from gradir.frontends.pytorch.explaining.words import Words, called
-from gradir.frontends.pytorch.explaining.zeros import STAYING, Origin, Zeros
-from gradir.frontends.pytorch.private import AFTER_FORWARD, hooks_of, sequence_number
+from gradir.frontends.pytorch.explaining.traps import ITS_RESULT, first_undefined, spoilt, trap
+from gradir.frontends.pytorch.explaining.words import Words, called, few
+from gradir.frontends.pytorch.explaining.zeros import SLOPES, STAYING, Closed, Origin, Zeros
+from gradir.frontends.pytorch.private import AFTER_FORWARD, FORWARD_CLASS, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.layouts import numbers_in
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.compiled import CompiledPart
-from gradir.frontends.pytorch.recording.places import Place, Written, written
+from gradir.frontends.pytorch.recording.places import Place, Written, returned_at, written
 from gradir.frontends.pytorch.recording.steps import Step, Value
 
 __all__ = ["BROKEN", "Finding", "Judge", "Recorded", "Verdict"]
@@ -32,6 +33,12 @@ _NOT_IMPLEMENTED: Final = "not_implemented"
 
 _MOST_REPEATED: Final = 4
 """How often a line runs at least that is a loop in which gradients may grow."""
+
+_SUBTRACTING: Final = ("LogSoftmax", "Native", "SafeSoftmax", "ScaledDotProduct", "Softmax")
+"""How the functions begin that subtract what all entries have in common."""
+
+_MOST_ABOVE: Final = 20
+"""How many functions are looked at for one that subtracts what another adds."""
 
 
 class Finding(NamedTuple):
@@ -91,35 +98,57 @@ class Judge:
             for name in closed
             if arrivals[name].kind == "zero" and arrivals[name].arose
         }
-        self._zeros = Zeros(self._flow, recorded.flowing, recorded.words.names, starting, waiting)
+        frozen = frozenset(
+            recorded.values[name] for name, leaf in leaves.items() if not leaf.requires_grad and is_zero(leaf)
+        )
+        self._zeros = Zeros(self._flow, recorded.flowing, recorded.words.names, Closed(starting, waiting, frozen))
         outputs = (found.tensor for found in live.captured if found.role == "output")
         # Where the loss is no number, nothing moves.
         self._is_lost = not all(bool(torch.isfinite(numbers_in(tensor)).all()) for tensor in outputs)
+        self._undefined = first_undefined(live.grad_fns) if self._is_lost else None
 
     def verdict(self, arrival: Arrival, leaf: torch.Tensor) -> Verdict:
         """What is said of a leaf."""
         if arrival.kind == "zero":
             # Where no function made it zero, what came from several sides cancels.
             cancels = not arrival.arose and not hooks_of(leaf)
-            return Verdict("zero", (Finding("rounding"),) if cancels else tuple(self._of_zero(arrival, leaf)))
+            return Verdict("zero", (Finding("cancel"),) if cancels else tuple(self._of_zero(arrival, leaf)))
         if arrival.kind == "rounding":
-            return Verdict("zero", tuple(self._found("rounding", fn) for fn in arrival.arose or (None,)))
+            return Verdict("zero", tuple(map(self._of_rounding, arrival.arose or (None,))))
         if arrival.kind == "nonfinite":
             return Verdict("nonfinite", tuple(self._of_nonfinite(fn, leaf) for fn in arrival.arose or (None,)))
         if arrival.kind == "none":
-            return Verdict("none", tuple(self._found("withheld", fn) for fn in arrival.arose or (None,)))
+            return Verdict("none", tuple(map(self._withheld, arrival.arose or (None,))))
         return Verdict(arrival.kind)
 
     def _of_zero(self, arrival: Arrival, leaf: torch.Tensor) -> Iterator[Finding]:
         hooks = {fn: self._hook(fn, leaf) for fn in arrival.arose or (None,)}
+        if self._undefined is not None and not any(hooks.values()):
+            yield self._found("undefined", self._undefined, detail=trap(self._undefined))
+            return
         kinds = {
             fn: "hooked" if hook else "lost" if self._is_lost else "zero" if fn is None else self._kind(fn)
             for fn, hook in hooks.items()
         }
         lasts = self._is_lost or all(kind in {*STAYING, "hooked", "underflow"} for kind in kinds.values())
         for fn, hook in hooks.items():
-            found = self._found(kinds[fn], fn, lasts=lasts)
+            found = self._found(kinds[fn], fn, lasts=lasts, detail=self._paths(fn) if kinds[fn] == "cancel" else "")
+            found = self._returned(fn, found) if kinds[fn] in {"given_zero", "zero"} else found
             yield found if hook is None else found._replace(op=hook.name, place=hook.place)
+
+    def _of_rounding(self, fn: GradFn | None) -> Finding:
+        """What is said of a function that adds to all entries what a later one subtracts again, at its line."""
+        above = () if fn is None else islice(self._gradients.meetings.above(fn), _MOST_ABOVE)
+        later = next((each for each in above if type(each).__name__.startswith(_SUBTRACTING)), None)
+        step = None if later is None else self._step(later)
+        found = self._found("rounding", fn)
+        return found if step is None else found._replace(place=step.place, detail=f"by {called(step)}")
+
+    def _paths(self, fn: GradFn | None) -> str:
+        """Through which operations the paths go that cancel."""
+        steps = map(self._step, () if fn is None else self._gradients.cancelling.get(fn, ()))
+        shown = few(self._recorded.words.called_at(step) for step in steps if step is not None)
+        return f"the paths through {shown} cancel" if shown else ""
 
     def _of_nonfinite(self, fn: GradFn | None, leaf: torch.Tensor) -> Finding:
         hook = self._hook(fn, leaf)
@@ -152,6 +181,20 @@ class Judge:
                 found.setdefault((step.func, step.place), []).append(fn)
         return found
 
+    def _withheld(self, fn: GradFn | None) -> Finding:
+        """What is said of a function that returns no gradient."""
+        is_own = fn is None or hasattr(fn, FORWARD_CLASS)
+        return self._returned(fn, self._found("withheld" if is_own else "no_derivative", fn))
+
+    def _returned(self, fn: GradFn | None, found: Finding) -> Finding:
+        """What is said of the backward of a custom Function, with its line; of another function as it is."""
+        function = getattr(fn, FORWARD_CLASS, None)
+        place = returned_at(getattr(function, "backward", None))
+        if function is None or place is None:
+            return found
+        at = self._recorded.words.line(found.place)
+        return found._replace(op=function.__name__, place=place, detail=f"it is applied {at}" if at else "")
+
     def _hook(self, fn: GradFn | None, leaf: torch.Tensor) -> Written | None:
         """The hook at a function, or on a leaf, that changed a gradient.
 
@@ -173,6 +216,8 @@ class Judge:
             return self._gradients.constant[fn]
         if underflows(fn, self._origin(fn)[0], self._gradients):
             return "underflow"
+        if hasattr(fn, FORWARD_CLASS) and not _keeps_tensors(fn):
+            return "given_zero"
         index = self._recorded.made.get(sequence_number(fn))
         return "opaque" if index is not None and self._leaves_out(index) else self._zeros.kind(self._origin(fn))
 
@@ -191,6 +236,7 @@ class Judge:
             return Finding(kind, function.called, function.place, lasts, detail)
         # torch gives what has no derivative a function that says so.
         op = called(step) if step is not None and node.op.endswith(_NOT_IMPLEMENTED) else node.op
+        op = SLOPES.get(op, op) if kind == "flat_slope" else op
         return Finding(kind, op, None if step is None else step.place, lasts, detail)
 
     def _origin(self, fn: GradFn) -> Origin:
@@ -203,3 +249,11 @@ class Judge:
     def _words_of_line(self, fn: GradFn) -> str:
         step = self._step(fn)
         return "" if step is None else self._recorded.words.line(step.place)
+
+
+def _keeps_tensors(fn: GradFn) -> bool:
+    """Whether the backward of a custom Function has tensors of its forward."""
+    try:
+        return bool(fn.saved_tensors) or any(isinstance(value, torch.Tensor) for value in vars(fn).values())
+    except RuntimeError:
+        return True

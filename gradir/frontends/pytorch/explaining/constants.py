@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -22,7 +22,17 @@ _BY_NAME: Final = {
 """By grad_fn what may make its second operand of the first one, if it is to be that of each single entry."""
 
 _SOFTMAX: Final = "SoftmaxBackward0"
-MAY_BE_CONSTANT: Final = frozenset({*_BY_NAME, _SOFTMAX})
+_NORMALISING: Final[Mapping[str, Callable[[Mapping[str, Any], int], Iterable[int]]]] = {
+    _SOFTMAX: lambda attrs, rank: [attrs["dim"] % rank],
+    "NativeLayerNormBackward0": lambda attrs, rank: range(rank - len(attrs["normalized_shape"]), rank),
+    # A group of several channels has several weights.
+    "NativeGroupNormBackward0": lambda attrs, rank: range(2, rank) if attrs["C"] == attrs["group"] else (),
+    # With numbers of other batches a sum is not constant.
+    "NativeBatchNormBackward0": lambda attrs, rank: {*range(rank)} - {1} if attrs["training"] else (),
+}
+"""By grad_fn the dimensions over which what it gives has a fixed sum."""
+
+MAY_BE_CONSTANT: Final = frozenset({*_BY_NAME, *_NORMALISING})
 """What the functions are called of which `constants` finds some."""
 
 _LONGEST: Final = 20
@@ -46,19 +56,20 @@ Edges: TypeAlias = "Mapping[tuple[GradFn, int], Sequence[tuple[GradFn, int]]]"
 
 
 def constants(live: LiveGraph, fns: Iterable[GradFn], edges: Edges) -> Iterator[Constant]:
-    """Where an entry is divided by itself or taken from itself, and where all that softmax gives is added up."""
+    """Where an entry is divided by itself or taken from itself, and where all that is normalised is added up."""
     taken: dict[tuple[GradFn, int], list[tuple[GradFn, int]]] = {}
     for fn in fns:
         name = type(fn).__name__
+        is_normal = name in _NORMALISING
         child, number = fn.next_functions[0] if name in MAY_BE_CONSTANT else (None, 0)
         if child is None:
             continue
-        if name != _SOFTMAX:
+        if not is_normal:
             taker = _first_of_chain(live, fn, fn.next_functions[1][0], (child, number))
             if taker is not None:
                 taken.setdefault((child, number), []).extend([(fn, 0), taker])
         elif len(edges[child, number]) == 1 and _is_added_up(live, fn, edges.get((fn, 0), ())):
-            yield Constant("adds_up", fn, child, number)
+            yield Constant("adds_up" if name == _SOFTMAX else "norm_adds_up", fn, child, number)
     for (child, number), takers in taken.items():
         if {*takers} == {*edges[child, number]}:
             yield Constant("one_entry", takers[0][0], child, number)
@@ -88,16 +99,17 @@ def _first_of_chain(
     return None
 
 
-def _is_added_up(live: LiveGraph, softmax: GradFn, takers: Sequence[tuple[GradFn, int]]) -> bool:
-    """Whether all that takes what softmax gives adds up what it makes 1 in all."""
-    node = live.graph.nodes[live.grad_fns[softmax]]
-    shape, dim = node.outputs[0].shape or (1,), node.attrs["dim"]
-    if not isinstance(dim, int) or shape[dim] == 1:
+def _is_added_up(live: LiveGraph, fn: GradFn, takers: Sequence[tuple[GradFn, int]]) -> bool:
+    """Whether all that takes what a function normalises adds up what has a fixed sum."""
+    node = live.graph.nodes[live.grad_fns[fn]]
+    shape = node.outputs[0].shape or (1,)
+    fixed = set(_NORMALISING[type(fn).__name__](node.attrs, len(shape)))
+    if all(shape[dim] == 1 for dim in fixed):
         return False
     for taker, _ in takers:
         dims: Any = live.graph.nodes[live.grad_fns[taker]].attrs.get("dim") or range(len(shape))
         is_sum = type(taker).__name__.partition("Backward")[0] in _ADDING
-        if not is_sum or dim % len(shape) not in {each % len(shape) for each in dims}:
+        if not is_sum or not fixed <= {each % len(shape) for each in dims}:
             return False
     return bool(takers)
 

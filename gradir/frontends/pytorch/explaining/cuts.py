@@ -9,14 +9,17 @@ from typing import Final, NamedTuple
 import torch
 
 from gradir.frontends.pytorch.explaining.kinds import Kinds, kind_of
+from gradir.frontends.pytorch.explaining.new_leaves import made_at
 from gradir.frontends.pytorch.explaining.numbers import COMPARED, HANDED, SHOWN, Literals, use_of
 from gradir.frontends.pytorch.explaining.terms import terms_of
 from gradir.frontends.pytorch.private import READS_A_NUMBER
 from gradir.frontends.pytorch.recording.compiled import CompiledPart
 from gradir.frontends.pytorch.recording.flow import Flow
+from gradir.frontends.pytorch.recording.operands import plain_name
+from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Read, Step, Value
 
-__all__ = ["Flowing", "Leaving", "Stop", "updated_leaves"]
+__all__ = ["Flowing", "Leaving", "Putting", "Stop", "updated_leaves"]
 
 _DIFFERENTIABLE: Final = ("bfloat", "complex", "float")
 _DETACHING: Final = frozenset({"data", "detach", "detach_"})
@@ -52,6 +55,14 @@ class Leaving(NamedTuple):
     is_sure: bool
 
 
+class Putting(NamedTuple):
+    """Where numbers that are computed of ``leaves`` are put into another leaf, by an operation or an assignment."""
+
+    called: str
+    place: Place | None
+    leaves: int
+
+
 class Flowing:
     """How the captured tensors are computed of the leaves, with and without gradient.
 
@@ -79,6 +90,7 @@ class Flowing:
         self._left_functions = set(self._leaving_functions(ends))
         self.stops: list[Stop] = []
         self.exits: list[Leaving] = []
+        self.puttings: list[Putting] = []
         # Whether compiled parts compute what is wanted, and the leaves that they are known to take.
         self.has_compiled, self.compiled = False, 0
         self._known_uses: dict[tuple[int, int], str] = {}
@@ -198,9 +210,17 @@ class Flowing:
                     self._add(read.value, step)
             for value in self._flow.made_by(step_number):
                 self._add(value, step)
+            self._put(step_number, step)
             for value in let_go.pop(step_number, ()):
                 self._arriving.pop(value, None)
                 self._origins.pop(value, None)
+        for exchange in self._flow.exchanges:
+            target, given = exchange.reads
+            if self.root(target.value) in self.wanted:
+                self._add_putting("an assignment to .data", exchange.place, target.value, [given])
+        self._find_exits()
+
+    def _find_exits(self) -> None:
         entry, last = self._last_entry(), max((value.maker for value in self.ends), default=FROM_OUTSIDE)
         for found in self._flow.exits:
             left = 0
@@ -215,6 +235,25 @@ class Flowing:
                 goes_on = found.before <= entry and use != SHOWN
             if goes_on:
                 self.exits.append(Leaving(found, left, is_sure=use != HANDED))
+
+    def _put(self, number: int, step: Step) -> None:
+        """Note what a step writes into a leaf, unless it is an optimizer's."""
+        if "inplace" in step.kinds and step.called != "step":
+            before = self._before_update(Value(number, 0))
+            if before is not None and self.root(before) in self.wanted:
+                given = [read for kind, read in zip(step.kinds, step.inputs, strict=True) if kind == "data"]
+                called = step.called.removeprefix("__setitem__") or plain_name(step.func)
+                self._add_putting(called, step.place, before, given)
+
+    def _add_putting(self, called: str, place: Place | None, target: Value, given: Sequence[Read]) -> None:
+        leaves = 0
+        for read in given:
+            # A copy of a leaf, as of a teacher, is not computed of it.
+            if self.root(self._flow.owner_of(read.value)) not in self._leaves:
+                leaves |= self._behind(read) | self._origins.get(read.value, 0)
+        leaves &= ~(1 << self._leaves.get(self.root(target), len(self._leaves)))
+        if leaves:
+            self.puttings.append(Putting(called, place, leaves))
 
     def _use(self, found: Exit) -> str:
         """What becomes of the number that a function read."""
@@ -273,7 +312,8 @@ class Flowing:
                 if read.value.maker == FROM_OUTSIDE and read.value not in known:
                     known.add(read.value)
                     last.update((source.value, step_number) for source in self.sources(read.value))
-        for value in (*self.terms, *(read.value for found in self._flow.exits for read in found.reads)):
+        left = (*self._flow.exits, *self._flow.exchanges)
+        for value in (*self.terms, *(read.value for found in left for read in found.reads)):
             last.pop(value, None)
         ending: defaultdict[int, list[Value]] = defaultdict(list)
         for value, step_number in last.items():
@@ -294,7 +334,12 @@ class Flowing:
         # Which of its inputs an output of a compiled part is made of is not known.
         is_stop = value in self.wanted and not passes and not (is_compiled and self._carries_otherwise(value))
         if arriving and is_stop:
-            self.stops.append(Stop(self._kind_at(value), value, _seen_outside(step), arriving))
+            kind, shown = self._kind_at(value), _seen_outside(step)
+            if kind == "new_leaf":
+                shared = self._flow.outside[value.number].shared
+                maker = None if shared is None else self._flow.step_of(shared)
+                shown = shown._replace(place=made_at(None if maker is None else maker.place, shown.place))
+            self.stops.append(Stop(kind, value, shown, arriving))
         self._arriving[value] = arriving if passes else 0
         self._origins[value] = computed
 

@@ -15,6 +15,7 @@ from gradir.errors import CaptureError
 from gradir.explanations.model import Cause, Examined, Explanation, Level, OfGraph
 from gradir.explanations.uniting import united
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Judge, Recorded
+from gradir.frontends.pytorch.explaining.branches import not_taken
 from gradir.frontends.pytorch.explaining.clearing import Clearing, Clearings
 from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
 from gradir.frontends.pytorch.explaining.failures import is_spent, of_backward, of_forward
@@ -72,6 +73,7 @@ class Search:
         self._compiled = set(self._flowing.members(self._flowing.compiled))
         self._taken = {read.value for step in subject.flow.steps for read in step.inputs}
         self._left = self._all_leaves(leaving.leaves for leaving in self._flowing.exits)
+        self._put = self._all_leaves(putting.leaves for putting in self._flowing.puttings)
         self._replaced = self._all_replaced(subject.trained)
         new = [subject.tensors[name] for name in self._replaced]
         self._given = None if subject.trained is None else {id(tensor) for tensor in (*subject.trained, *new)}
@@ -84,22 +86,12 @@ class Search:
     def explanation(self, *, values: bool | None) -> Explanation:
         """Explain a loss; with ``values``, also by a backward that adds nothing to ``.grad``."""
         live = self._subject.live
-        gradients, arrivals, failure, examined = None, dict[str, Arrival](), "", self._left_out(values)
-        if not examined.reason and live is not None:
-            try:
-                gradients = gradients_of(live)
-                arrivals = self._arrivals(live, gradients)
-                examined = Examined("backward")
-            except CaptureError as error:
-                # What a backward of gradir's would change for the program's own is worth more than the values.
-                examined = Examined(reason=str(error))
-            except RuntimeError as error:
-                failure = own_error(error)
-        elif live is not None and examined.reason != _SPENT and writes_over_saved(self._flow, live, self._made):
-            failure = "a saved tensor was changed in place"
+        gradients, failure, examined = self._backward(values)
+        arrivals = {} if gradients is None or live is None else self._arrivals(live, gradients)
         self._tell_stops()
         self._tell_exits()
         self._tell_exchanges()
+        self._tell_puttings()
         self._tell_what_is_no_leaf()
         if failure and live is not None:
             self._statuses = dict.fromkeys(self._statuses, "error")
@@ -135,6 +127,22 @@ class Search:
             self._of_graph(),
             examined=examined,
         )
+
+    def _backward(self, values: bool | None) -> tuple[Gradients | None, str, Examined]:
+        """Run a backward if one is to be run; returns what it brought, what it raised, and what was examined."""
+        live, left_out = self._subject.live, self._left_out(values)
+        if live is None:
+            return None, "", left_out
+        if left_out.reason:
+            is_stale = left_out.reason != _SPENT and writes_over_saved(self._flow, live, self._made)
+            return None, "a saved tensor was changed in place" if is_stale else "", left_out
+        try:
+            return gradients_of(live), "", Examined("backward")
+        except CaptureError as error:
+            # What a backward of gradir's would change for the program's own is worth more than the values.
+            return None, "", Examined(reason=str(error))
+        except RuntimeError as error:
+            return None, own_error(error), left_out
 
     def _left_out(self, values: bool | None) -> Examined:
         """Return why no backward is to be run, if it is not."""
@@ -213,7 +221,7 @@ class Search:
             return "nonleaf"
         if self._gets_gradient(tensor):
             return "reached"
-        if value in self._stopped or value in self._left:
+        if value in self._stopped or value in self._left or value in self._put:
             return "cut"
         return "unused" if self._is_whole and not self._may_be_inside(value) else "unreached"
 
@@ -280,6 +288,17 @@ class Search:
             if names:
                 self._tell("exchanged", "info", "", names, exchange.place)
 
+    def _tell_puttings(self) -> None:
+        told = self._stopped | self._left
+        groups: dict[tuple[str, Place | None], int] = {}
+        for called_as, place, leaves in self._flowing.puttings:
+            groups[called_as, place] = groups.get((called_as, place), 0) | leaves
+        for (called_as, place), leaves in groups.items():
+            behind = self._words.names_of(leaf for leaf in self._flowing.members(leaves) if leaf not in told)
+            names = [name for name in behind if self._statuses[name] == "cut"]
+            if names:
+                self._tell("put", self._level_of(names), called_as, names, place)
+
     def _tell_what_is_no_leaf(self) -> None:
         for name, tensor in self._subject.tensors.items():
             if self._statuses[name] != "nonleaf" or name in self._subject.owned:
@@ -330,7 +349,12 @@ class Search:
         waiting = waits_for(self._flow, self._leaves)
         left = [name for name in names if id(self._subject.tensors[name]) in waiting]
         self._tell_of("ddp_unused", "error", left)
-        alone = {name: self._values[name] for name in names if name not in joined and name not in left}
+        others = [name for name in names if name not in {*joined, *left}]
+        never_taken = [name for name in others if self._values[name] not in self._taken]
+        skipped = not_taken(self._flow, self._subject.paths, never_taken)
+        for name, place in skipped.items():
+            self._tell("skipped", level, "", [name], place)
+        alone = {name: self._values[name] for name in others if name not in skipped}
         self._causes.extend(of_unused(self._words, self._flowing, level, alone))
         unknown = [name for name in self._names_that_are("unreached") if self._is_trained(name)]
         for kind in ("opaque", "unrecorded"):

@@ -20,9 +20,13 @@ __all__ = ["is_spent", "of_backward", "of_forward"]
 
 
 def of_forward(words: Words, error: str) -> Iterator[Cause]:
-    """Why the newest operation that failed raised an error; without one, the backward did."""
+    """Why the operation that failed last, or the program itself, raised an error; without either, the backward did."""
     flow = words.flow
     failed = flow.failure
+    # The program may have gone on after an operation failed, and have ended by another error.
+    if flow.end is not None and (failed is None or failed.failed != error == flow.end.failed):
+        yield words.cause("raised", "error", "", [], flow.end.place, detail=error)
+        return
     if failed is None:
         yield words.cause("backward", "error", "", [], None, detail=error)
         return
@@ -34,7 +38,7 @@ def of_forward(words: Words, error: str) -> Iterator[Cause]:
         names = list(behind) or words.called([value])
         yield words.cause("inference_mode", "error", called(step), names, step.place, detail=error)
     if not inferred:
-        yield words.cause("raised", "error", failed.called, [], failed.place, detail=error)
+        yield words.cause("raised", "error", failed.called.strip("_"), [], failed.place, detail=error)
 
 
 def of_backward(
@@ -61,15 +65,22 @@ def _of_freed(flowing: Flowing, live: LiveGraph, made: Mapping[int, int], words:
     if not freed:
         return words.cause("raised", "error", "the backward", [], None, detail=error)
     operation, first = freed[0]
-    place = None if first == FROM_OUTSIDE else words.flow.steps[first].place
-    carried = carried_over(words.flow, flowing.ends, {index for _, index in freed}) or []
+    steps = words.flow.steps
+    place = None if first == FROM_OUTSIDE else steps[first].place
+    carried, border = carried_over(words.flow, flowing.ends, {index for _, index in freed}) or ([], FROM_OUTSIDE)
+    by = "" if border == FROM_OUTSIDE else words.line(steps[border].place)
     if not carried:
         detail = "what is carried over from before that backward is not known"
     elif flowing.ends.isdisjoint(carried):
         verb = "are" if len(carried) > 1 else "is"
-        detail = f"{few(map(words.made_as, carried))} {verb} carried over from before that backward"
+        users = (step for step in steps[border + 1 :] if any(read.value in carried for read in step.inputs))
+        user = next((step for step in users if step.called not in DERIVING), None)
+        again = "" if user is None else f", and {words.called_at(user)} uses {'them' if verb == 'are' else 'it'} again"
+        detail = f"{few(map(words.made_as, carried))} {verb} carried over from before that backward{again}"
+        place = steps[max(carried).maker].place or place
     else:
         carried, detail = [], "what was captured was computed before that backward too"
+    detail = f"{detail}; that backward ran {by}" if by else detail
     return words.cause("freed", "error", operation, words.called(carried), place, detail=detail)
 
 
@@ -84,8 +95,10 @@ def is_spent(flow: Flow, live: LiveGraph, made: Mapping[int, int], captured: Ite
     return bool(freed) and not any(step.called in DERIVING for step in between)
 
 
-def carried_over(flow: Flow, ends: Iterable[Value], freed: Collection[int]) -> list[Value] | None:
+def carried_over(flow: Flow, ends: Iterable[Value], freed: Collection[int]) -> tuple[list[Value], int] | None:
     """The values from before a backward, through its freed steps, to which the graph of ``ends`` goes back.
+
+    The number is that of the first step of that backward.
 
     ``freed`` are the steps whose saved tensors are freed, `FROM_OUTSIDE` for what was not recorded. Nothing is known,
     and ``None`` is given, where no backward was recorded that may have freed them.
@@ -114,7 +127,7 @@ def carried_over(flow: Flow, ends: Iterable[Value], freed: Collection[int]) -> l
                 for read in step.inputs
                 if not read.is_leaf and (read.carries or (passes and read.value.maker != FROM_OUTSIDE))
             )
-    return sorted(value for value in seen if value.maker <= border and value.maker in spent)
+    return sorted(value for value in seen if value.maker <= border and value.maker in spent), border
 
 
 def _freed_steps(live: LiveGraph, made: Mapping[int, int]) -> Iterator[tuple[str, int]]:

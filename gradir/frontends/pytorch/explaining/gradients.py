@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
 
@@ -13,7 +13,8 @@ from torch.utils.hooks import RemovableHandle
 
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch.explaining.constants import MAY_BE_CONSTANT, Constant, constants
-from gradir.frontends.pytorch.private import ACCUMULATOR, CHECKPOINT, current_backward
+from gradir.frontends.pytorch.explaining.meetings import Meetings
+from gradir.frontends.pytorch.private import ACCUMULATOR, CHECKPOINT, current_backward, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.layouts import numbers_in, ones_for
 from gradir.frontends.pytorch.reading.saved import saved_tensor
@@ -123,8 +124,17 @@ class Gradients:
         self.constant = {each.fn: each.kind for each in found}
         """The functions whose result is constant by how it is made, with the kind of cause that they are."""
         self._cancelled = {(each.at, each.number): each.fn for each in found}
+        self.cancelling: dict[GradFn, tuple[GradFn, ...]] = {}
+        """By the function through which all goes that adds up to nothing, the last ones on its paths."""
+        self._starts = frozenset(entry.tensor.grad_fn for entry in live.captured if entry.role == "output")
+        self._find_cancelling(live)
         self._nothing: dict[GradFn, tuple[GradFn, ...]] = {}
         self._find_nothing()
+
+    @cached_property
+    def meetings(self) -> Meetings:
+        """Through which functions all goes that comes to others."""
+        return Meetings(self._passed, self._consumers, self._starts)
 
     def of_leaf(self, leaf: torch.Tensor) -> float | str:
         """The norm of what arrives at a leaf, or ``none``, ``zero`` or ``nonfinite``."""
@@ -176,7 +186,12 @@ class Gradients:
             return Arrival("nonfinite", self._origins_above(accumulator, _is_broken, self._origins[_is_broken]))
         made = self._made_nothing(accumulator, 0)
         if made:
-            return Arrival("zero", made)
+            takers = self._consumers[accumulator]
+            is_added = all(_ADDED_TO_ALL.get(type(fn).__name__) == slot for fn, slot in takers)
+            # What is added to all and subtracted again cancels whatever a program makes of it.
+            is_rounding = is_added and (accumulator, 0) in self._cancelled
+            takers = takers[:_MOST_ORIGINS]
+            return Arrival("rounding", tuple(fn for fn, _ in takers)) if is_rounding else Arrival("zero", made)
         if not size.largest:
             arose = self._origins_above(accumulator, _is_zero, self._origins[_is_zero])
             direct = {
@@ -186,12 +201,17 @@ class Gradients:
             }
             # Of what is added to all the gradient is a sum, which is zero only where its terms cancel.
             return Arrival("rounding" if arose and direct.issuperset(arose) else "zero", arose)
+        return self._rounded(size, leaf, accumulator)
+
+    def _rounded(self, size: Size, leaf: torch.Tensor, accumulator: GradFn) -> Arrival:
+        """Whether what arrives at a leaf is something, or what rounding leaves of numbers that cancel."""
         cancelling = [fn for fn, slot in self._consumers.get(accumulator, ()) if self._cancels(fn, slot)]
         if cancelling and len(cancelling) == len(self._consumers[accumulator]):
             rounding = max(torch.finfo(leaf.dtype).eps * _ROUNDINGS, 0.0)
             largest = max((known.largest for fn in cancelling for known in self._passed[fn].came if known), default=0.0)
             if size.largest <= rounding * largest:
-                return Arrival("rounding", tuple(cancelling))
+                is_constant = all(self.constant.get(fn) == "norm_adds_up" for fn in cancelling)
+                return Arrival("zero" if is_constant else "rounding", tuple(cancelling))
         return Arrival("some")
 
     def _cancels(self, fn: GradFn, slot: int) -> bool:
@@ -205,11 +225,33 @@ class Gradients:
         """Whether the numbers say so too, as they do not where a bound or a number that is added is larger."""
         came, went, _ = self._passed[found.fn]
         sent = self._passed[found.at].came if found.at in self._passed else (self._arrived[id(found.at.variable)],)
-        left, given = sent[found.number], came[0] if found.kind == "adds_up" else went[0]
+        left, given = sent[found.number], came[0] if found.kind.endswith("adds_up") else went[0]
         dtype = live.graph.nodes[live.grad_fns[found.fn]].outputs[0].dtype
         if left is None or given is None or dtype is None or not left.is_finite:
             return False
-        return left.largest <= torch.finfo(getattr(torch, dtype)).eps * _ROUNDINGS * given.largest
+        # A normalisation divides by a deviation, which makes its roundings larger.
+        inverse = saved_tensor(found.fn, "result2") if found.kind == "norm_adds_up" else None
+        scale = 1.0 if inverse is None else max(1.0, float(inverse.max()))
+        return left.largest <= torch.finfo(getattr(torch, dtype)).eps * _ROUNDINGS * scale * given.largest
+
+    def _find_cancelling(self, live: LiveGraph) -> None:
+        """Find where gradients that several functions send add up to nothing."""
+        for (at, number), senders in self._edges.items():
+            hooks = hooks_of(at.variable) if type(at).__name__ == ACCUMULATOR else None
+            if len(senders) == 1 or (at, number) in self._cancelled or hooks:
+                continue
+            sent = [self._passed[fn].went[slot] for fn, slot in senders if slot < len(self._passed[fn].went)]
+            largest = max((size.largest for size in sent if size is not None), default=0.0)
+            came = self._passed[at].came[number] if at in self._passed else self._arrived[id(at.variable)]
+            dtype = live.graph.nodes[live.grad_fns[at]].outputs[0].dtype
+            if came is None or dtype is None or not largest or _is_broken(came) or any(map(_is_broken, sent)):
+                continue
+            if came.largest <= torch.finfo(getattr(torch, dtype)).eps * _ROUNDINGS * largest:
+                fns = sorted({fn for fn, _ in senders}, key=sequence_number)
+                meeting = self.meetings.of(fns) or fns[-1]
+                self._cancelled[at, number] = meeting
+                self.constant.setdefault(meeting, "cancel")
+                self.cancelling[meeting] = (*self.cancelling.get(meeting, ()), *fns)[:_MOST_ORIGINS]
 
     def _find_nothing(self) -> None:
         """Find the functions to which nothing comes but what is constant sends, and what that is."""

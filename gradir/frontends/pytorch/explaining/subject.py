@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch.explaining.registered import broken_ties, hooked_modules, kept_aside
@@ -25,8 +26,8 @@ class Subject(NamedTuple):
     backward would start from, ``live`` their graph if they have one, ``trained`` the tensors of the optimizer if there
     is one. ``parametrized`` are names that a module computes of its parameters, ``aside`` the tensors that
     modules keep otherwise than as parameters and buffers, ``untied`` pairs of parameters that were one tensor,
-    ``hooks`` those on the backward of modules, by path, and ``lent`` the names of parameters that a module has only
-    while it runs.
+    ``hooks`` those on the backward of modules, by path, ``lent`` the names of parameters that a module has only while
+    it runs, and ``paths`` where the modules are.
     """
 
     flow: Flow
@@ -40,6 +41,7 @@ class Subject(NamedTuple):
     untied: Sequence[tuple[str, str]]
     hooks: Mapping[str, Sequence[object]]
     lent: frozenset[str]
+    paths: Mapping[nn.Module, str]
 
     def tied(self) -> tuple[tuple[str, ...], ...]:
         """The names that are of one tensor."""
@@ -90,4 +92,5 @@ def subject_of(
         broken_ties(modules.paths),
         hooked_modules(modules.paths),
         frozenset(lent),
+        modules.paths,
     )

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import torch
 
-from gradir.frontends.pytorch.private import PACKED, SAVED
+from gradir.frontends.pytorch.private import PACKED, SAVED, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.layouts import numbers_in
 from gradir.frontends.pytorch.reading.saved import saved_tensor
 from gradir.frontends.pytorch.reading.walk import GradFn
 
-__all__ = ["ITS_RESULT", "spoilt", "trap"]
+__all__ = ["ITS_RESULT", "first_undefined", "spoilt", "trap"]
 
 ITS_RESULT: Final = "its result is NaN or infinite already"
 
@@ -29,13 +29,23 @@ def trap(fn: GradFn) -> str:
     >>> trap(w.sqrt().grad_fn), trap((w + 1).sqrt().grad_fn)
     ('its input is 0 somewhere, where its derivative is infinite', '')
     """
-    found = _TRAPS.get(type(fn).__name__.removesuffix("Backward0").removesuffix("Backward1"))
+    found = _TRAPS.get(_stem(fn))
     try:
         words = found(fn) if found is not None else ""
     except RuntimeError:
         # What was saved is of a kind that cannot be compared.
         return ""
     return words or (ITS_RESULT if _is_broken(saved_tensor(fn, "result")) else "")
+
+
+def first_undefined(fns: Iterable[GradFn]) -> GradFn | None:
+    """The first of some functions that gave what is not finite in the forward, as dividing by 0 does."""
+    found = (fn for fn in fns if _stem(fn) in _UNDEFINED and trap(fn))
+    return min(found, key=sequence_number, default=None)
+
+
+def _stem(fn: GradFn) -> str:
+    return type(fn).__name__.removesuffix("Backward0").removesuffix("Backward1")
 
 
 def spoilt(live: LiveGraph, fn: GradFn, mask: GradFn | None, line: Callable[[GradFn], str]) -> tuple[str, str]:
@@ -129,6 +139,10 @@ def _of_arc(fn: GradFn) -> str:
     return f"its input is 1 or -1 somewhere{_INFINITE}" if angle is not None and bool((angle.abs() == 1).any()) else ""
 
 
+def _of_mean(fn: GradFn) -> str:
+    return "it is over nothing (0 / 0)" if getattr(fn, f"{SAVED}self_sym_numel", 1) == 0 else ""
+
+
 def _of_spread(fn: GradFn) -> str:
     values, dims = saved_tensor(fn, "self"), getattr(fn, f"{SAVED}dim", None)
     if values is None:
@@ -151,8 +165,12 @@ _TRAPS: Final[dict[str, Callable[[GradFn], str]]] = {
     "Pow": _of_power,
     **dict.fromkeys(("Acos", "Asin"), _of_arc),
     **dict.fromkeys(("Std", "Var"), _of_spread),
+    "Mean": _of_mean,
 }
 """By grad_fn, without its end, what its derivative is spoilt by."""
+
+_UNDEFINED: Final = _TRAPS.keys() - {"Acos", "Asin", "Pow", "Sqrt"}
+"""Those whose result is spoilt, too."""
 
 
 def _is_broken(tensor: torch.Tensor | None) -> bool:

@@ -4,45 +4,76 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from math import prod
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import torch
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing
+from gradir.frontends.pytorch.explaining.kinds import DERIVING
+from gradir.frontends.pytorch.explaining.sizes import is_of_input
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.operands import plain_name
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
 from gradir.ir import Node
 from gradir.ir.model import Shape
 
-__all__ = ["STAYING", "Origin", "Zeros"]
+__all__ = ["SLOPES", "STAYING", "Closed", "Origin", "Zeros"]
 
 Origin: TypeAlias = "tuple[Node, Step | None]"
 """The node of a graph in which a gradient becomes zero, and the step that made it if it was recorded."""
 
-STAYING: Final = frozenset({"adds_up", "flat", "one_entry", "out_of_range", "saturated", "stuck"})
+STAYING: Final = frozenset(
+    {
+        *("adds_up", "cancel", "closed", "dropped", "flat", "flat_slope", "given_zero", "norm_adds_up", "one_entry"),
+        *("out_of_range", "saturated", "stuck", "weighed_out"),
+    }
+)
 """The kinds of causes by which a gradient is zero in every step."""
 
 _FLAT: Final = frozenset({"bernoulli", "ceil", "floor", "normal", "poisson", "round", "sgn", "sign", "trunc"})
-_SATURATING: Final = frozenset({"hardsigmoid", "sigmoid", "tanh"})
 _BOUNDED: Final = frozenset({"clamp", "clamp_max", "clamp_min", "hardtanh", "relu", "threshold"})
+SLOPES: Final = {"hardtanh_backward": "hardtanh", "leaky_relu_backward": "leaky_relu", "threshold_backward": "relu"}
+"""The functions of straight pieces, by what their slopes are called."""
+
+_BY_OPERATION: Final = {
+    **dict.fromkeys(("hardsigmoid", "sigmoid", "tanh"), "saturated"),
+    **dict.fromkeys(SLOPES, "flat_slope"),
+}
+"""The kinds of causes that operations always are."""
+
 _NEAREST: Final = 1
 """The mode of interpolation that takes one entry as it is."""
 
 _NORMALISING: Final[Mapping[str, Callable[[Mapping[str, Any], Shape], object]]] = {
-    "log_softmax": lambda attrs, shape: shape[attrs["dim"]] if shape else 1,
-    "softmax": lambda attrs, shape: shape[attrs["dim"]] if shape else 1,
+    **dict.fromkeys(
+        ("log_softmax", "safe_softmax", "softmax"), lambda attrs, shape: shape[attrs["dim"]] if shape else 1
+    ),
     "native_layer_norm": lambda attrs, _: prod(attrs["normalized_shape"]),
     "native_group_norm": lambda attrs, _: attrs["C"] // attrs["group"] * attrs["HxW"],
 }
 """How many entries an operation normalises at a time."""
 
+_ATTENTION: Final = "scaled_dot_product"
+_KEYS: Final = -2
+"""The dimension of the keys of an attention along which it normalises."""
+
 _SUMMANDS: Final = {"addbmm": 0, "addcmul": 0, "addmm": 0, "addmv": 0, "addr": 0, "baddbmm": 0, "convolution": 2}
 """Where the operations that add a product to something have that."""
 
 _PRODUCTS: Final = frozenset({*_SUMMANDS, "bmm", "dot", "mm", "mul", "mv"})
+_BY_ENTRY: Final = frozenset({"addcmul", "mul"})
+"""The products of single entries."""
+
+_DROPOUT: Final = "dropout"
+
+_ZEROS: Final = frozenset({"new_zeros", "zero", "zeros", "zeros_like"})
 _SUMS: Final = frozenset({"add", "cat", "stack", "sub"})
-_OF_ZERO_ZERO: Final = frozenset({"clone", "gelu", "mean", "neg", "relu", "silu", "sum", "tanh", "unsafe_view"})
+_OF_ZERO_ZERO: Final = frozenset(
+    {
+        *("abs", "clone", "detach", "gelu", "leaky_relu", "mean", "mul", "neg", "pow", "relu", "silu", "sum", "tanh"),
+        *("threshold_backward", "to_copy", "unsafe_view"),
+    }
+)
 
 _NOW: Final[Mapping[str, str]] = {
     **dict.fromkeys(_BOUNDED, "dead"),
@@ -60,6 +91,18 @@ _ROUNDS: Final = 3
 """How often leaves are taken back that turn out to be free to change."""
 
 
+class Closed(NamedTuple):
+    """Leaves that are zero throughout.
+
+    ``starting`` get a gradient that is not zero, ``waiting`` get one of zero, with where that arises, and ``frozen``
+    get none.
+    """
+
+    starting: Set[Value]
+    waiting: Mapping[Value, Sequence[Origin]]
+    frozen: frozenset[Value]
+
+
 class Zeros:
     """Knows of the operations in which gradients become zero whether they do so in every step.
 
@@ -72,44 +115,93 @@ class Zeros:
         flow: Flow,
         flowing: Flowing,
         named: Collection[Value],
-        starting: Set[Value],
-        waiting: Mapping[Value, Sequence[Origin]],
+        closed: Closed,
     ) -> None:
-        """``named`` are the leaves that have a name.
-
-        ``starting`` are those that are zero throughout and get a gradient that is not; ``waiting`` those that are zero
-        and get one of zero, with where that arises.
-        """
+        """``named`` are the leaves that have a name, and ``closed`` those that are zero throughout."""
+        starting, waiting, frozen = closed
         self._flow = flow
         self._flowing = flowing
         self._named = named
         self._starting = starting
         self._fixed: dict[Value, bool] = {}
         self._kept: dict[Value, bool] = {}
-        self._stuck = frozenset(waiting)
+        self._zeros: dict[Value, bool] = {}
+        self._has_numbers: bool | None = None
+        self._frozen = frozen
+        self._stuck = frozenset(waiting) | frozen
         for _ in range(_ROUNDS):
-            self._kept.clear()
-            stuck = frozenset(leaf for leaf in self._stuck if all(map(self._is_stuck, waiting[leaf])))
+            self._forget()
+            stuck = frozen | {leaf for leaf in self._stuck - frozen if all(map(self._stays, waiting[leaf]))}
             if stuck == self._stuck:
                 return
             self._stuck = stuck
-        self._stuck = frozenset()
+        self._stuck = frozen
+        self._forget()
+
+    def _forget(self) -> None:
+        """Forget what is known of values that depends on which leaves are stuck."""
         self._kept.clear()
+        self._fixed.clear()
+        self._has_numbers = None
 
     def kind(self, origin: Origin) -> str:
         """The kind of cause by which a gradient becomes zero here."""
         return self._kind_of_staying(*origin) or self._kind_of_now(*origin)
 
     def _kind_of_staying(self, node: Node, step: Step | None) -> str:
-        if node.op in _FLAT or node.attrs.get("rounding_mode") or node.attrs.get("interpolation_mode") == _NEAREST:
-            return "flat"
-        if node.op in _SATURATING:
-            return "saturated"
-        if node.op in _NORMALISING and _NORMALISING[node.op](node.attrs, node.outputs[0].shape or ()) == 1:
-            return "one_entry"
-        if node.op in _BOUNDED and (_has_two_bounds(node) or self._is_given(step)):
-            return "out_of_range"
-        return "stuck" if self._is_stuck((node, step)) else ""
+        kind = "flat" if _is_flat(node) else _BY_OPERATION.get(node.op, "")
+        if not kind and _count_normalised(node) == 1:
+            kind = "one_entry" if step is None or not self._is_single_now(node, step) else "single"
+        if not kind and step is not None:
+            kind = "stuck" if self._is_stuck((node, step)) else self._kind_of_zeros(step)
+        if kind:
+            return kind
+        return "out_of_range" if node.op in _BOUNDED and (_has_two_bounds(node) or self._is_given(step)) else ""
+
+    def _is_single_now(self, node: Node, step: Step) -> bool:
+        """Whether an input has no other entries along the dimension that an operation normalises."""
+        is_attention = node.op.startswith(_ATTENTION)
+        value, dim = (step.inputs[1].value, _KEYS) if is_attention else (step.inputs[0].value, node.attrs.get("dim"))
+        return isinstance(dim, int) and is_of_input(self._flow, value, dim)
+
+    def _kind_of_zeros(self, step: Step) -> str:
+        """The kind of cause that an operation is which multiplies by a zero of the program, or gets nothing else."""
+        name, value = plain_name(step.func), step.inputs[0].value if step.inputs else None
+        given = dict(step.constants)
+        if name in _PRODUCTS:
+            if name == "mul" and given.get("other") == 0:
+                # What has parameters alone in it is added to have them in the graph.
+                is_meant = value is not None and self._is_fixed(value)
+                return "" if is_meant or self._takes_numbers() else "weighed_out"
+            factors = _factors(step)
+            made = [factor for factor in factors if self._is_made_of_zeros(factor)] if name in _BY_ENTRY else []
+            if made and not all(factor in made or self._is_fixed(factor) for factor in factors):
+                return "dropped" if _DROPOUT in step.called else "weighed_out"
+            # A leaf that is zero and no more than that waits for the other factor.
+            closing = (factor for factor in factors if self._root(factor) not in self._stuck - self._frozen)
+            return "closed" if any(map(self._is_kept_zero, closing)) else ""
+        if name in _SUMS:
+            return "weighed_out" if given.get("alpha") == 0 else ""
+        if value is None or len(step.inputs) > 1:
+            return ""
+        # What parameters of zero alone make may be where it should be, as a norm in its minimum.
+        is_zero = self._is_kept_zero(value) if name in _BOUNDED else self._is_made_zero(value)
+        return "closed" if is_zero else ""
+
+    def _takes_numbers(self) -> bool:
+        """Whether the program read numbers that are not those of parameters, of which it may have made a factor."""
+        if self._has_numbers is None:
+            reads = (read for found in self._flow.exits for read in found.reads)
+            self._has_numbers = not all(self._is_fixed(read.value) for read in reads)
+        return self._has_numbers
+
+    def _is_made_of_zeros(self, value: Value) -> bool:
+        maker = self._flow.step_of(self._flow.owner_of(value))
+        return maker is not None and plain_name(maker.func) in _ZEROS
+
+    def _stays(self, origin: Origin) -> bool:
+        node, step = origin
+        return step is not None and self._kind_of_staying(node, step) in STAYING
 
     def _kind_of_now(self, node: Node, step: Step | None) -> str:
         if step is not None and not self._starting.isdisjoint(self._multiplied(step)):
@@ -129,7 +221,13 @@ class Zeros:
 
     def _multiplied(self, step: Step) -> Iterator[Value]:
         """What an operation multiplies, as it was before views of it were made."""
-        return map(self._flowing.root, map(self._flow.owner_of, _factors(step)))
+        if plain_name(step.func).startswith("native_"):
+            # A normalisation adds its bias.
+            return map(self._flowing.root, (read.value for read in step.inputs[1:2]))
+        return map(self._root, _factors(step))
+
+    def _root(self, value: Value) -> Value:
+        return self._flowing.root(self._flow.owner_of(value))
 
     def _is_stuck(self, origin: Origin) -> bool:
         """Whether an operation multiplies zeros that stay zero as long as the others do."""
@@ -139,12 +237,27 @@ class Zeros:
         factors = _factors(step)
         return len(factors) > 1 and all(map(self._is_kept_zero, factors))
 
+    def _is_made_zero(self, value: Value) -> bool:
+        """Whether a value is zero by the program alone, whatever the parameters are."""
+        return self._folded(value, self._zeros, frozenset(), _needed_for_zero)
+
     def _is_kept_zero(self, value: Value) -> bool:
         return self._folded(value, self._kept, self._stuck, _needed_for_zero)
 
     def _is_fixed(self, value: Value) -> bool:
         """Whether a value is computed of parameters and constants alone."""
-        return self._folded(value, self._fixed, self._named, _needed_to_be_fixed)
+        return self._folded(value, self._fixed, self._named, self._needed_to_be_fixed)
+
+    def _needed_to_be_fixed(self, step: Step) -> Sequence[Sequence[Value]] | None:
+        if plain_name(step.func) in _PRODUCTS:
+            factors = _factors(step)
+            if any(map(self._is_kept_zero, factors)):
+                return [[read.value] for read in step.inputs if read.value not in factors]
+        # What is made of nothing may be other numbers in the next step.
+        is_drawn = torch.Tag.nondeterministic_seeded in getattr(step.func, "tags", ())
+        return (
+            None if is_drawn or not step.inputs or "inplace" in step.kinds else [[read.value] for read in step.inputs]
+        )
 
     def _folded(
         self,
@@ -180,6 +293,12 @@ def _factors(step: Step) -> list[Value]:
 def _needed_for_zero(step: Step) -> Sequence[Sequence[Value]] | None:
     name = plain_name(step.func)
     values = [read.value for read in step.inputs]
+    # An input may be zeros, and a state in which a sequence begins.
+    is_inner = step.called in DERIVING or _DROPOUT in step.called
+    if is_inner if name in _ZEROS else name == "mul" and dict(step.constants).get("other") == 0:
+        return [] if name in _ZEROS or step.inputs[0].carries else None
+    if name == "threshold_backward":
+        return [values[:1]]
     if name in _PRODUCTS:
         factors = _factors(step)
         return [factors, *([value] for value in values if value not in factors)]
@@ -188,10 +307,18 @@ def _needed_for_zero(step: Step) -> Sequence[Sequence[Value]] | None:
     return None
 
 
-def _needed_to_be_fixed(step: Step) -> Sequence[Sequence[Value]] | None:
-    # What is made of nothing may be other numbers in the next step.
-    is_drawn = torch.Tag.nondeterministic_seeded in getattr(step.func, "tags", ())
-    return None if is_drawn or not step.inputs or "inplace" in step.kinds else [[read.value] for read in step.inputs]
+def _is_flat(node: Node) -> bool:
+    if node.op in _FLAT or node.attrs.get("rounding_mode") or node.attrs.get("interpolation_mode") == _NEAREST:
+        return True
+    return node.attrs.get("exponent" if node.op == "pow" else "p") == 0 and node.op in {"cdist", "pdist", "pow"}
+
+
+def _count_normalised(node: Node) -> object:
+    """How many entries an operation normalises at a time; nothing of one that does not."""
+    if node.op.startswith(_ATTENTION):
+        keys = next((slot.shape for slot in node.saved if slot.slot == "key"), None)
+        return keys[_KEYS] if keys else None
+    return _NORMALISING[node.op](node.attrs, node.outputs[0].shape or ()) if node.op in _NORMALISING else None
 
 
 def _has_two_bounds(node: Node) -> bool:

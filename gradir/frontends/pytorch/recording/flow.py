@@ -29,7 +29,7 @@ from gradir.frontends.pytorch.private import (
 )
 from gradir.frontends.pytorch.reading.metadata import MetadataReader
 from gradir.frontends.pytorch.reading.tensors import held_by, storage_of
-from gradir.frontends.pytorch.recording.operands import DATA, INPLACE, named, signature_of, tensors_in
+from gradir.frontends.pytorch.recording.operands import DATA, INPLACE, Signature, named, signature_of, tensors_in
 from gradir.frontends.pytorch.recording.overwritten import ARRAYS, Overwritten
 from gradir.frontends.pytorch.recording.places import Place, Places, Written, written
 from gradir.frontends.pytorch.recording.results import SURE, UNKNOWN, Fate, fates
@@ -201,16 +201,7 @@ class Flow:
             self._set(result, Value(len(self.steps) - 1, 0))
             return result
         signature = signature_of(func)
-        inputs: list[torch.Tensor] = []
-        kinds: list[str] = []
-        constants: list[tuple[str, object]] = []
-        for name, value in named(signature.names, args, kwargs):
-            tensors = tensors_in(value)
-            if not tensors:
-                constants.append((name, tuple(value) if type(value) is list else value))
-                continue
-            inputs.extend(tensors)
-            kinds.extend([signature.kinds.get(name, DATA)] * len(tensors))
+        inputs, kinds, constants = _operands(signature, args, kwargs)
         mode, number = _mode(), next_sequence_number()
         frame, call = sys._getframe(2), self._timeline.current
         copied: tuple[Read, ...] = ()
@@ -397,6 +388,23 @@ def _role(tensor: torch.Tensor) -> str:
     if isinstance(tensor, nn.Parameter):
         return "parameter"
     return "leaf" if tensor.requires_grad and tensor.is_leaf else "input"
+
+
+def _operands(
+    signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[list[torch.Tensor], list[str], list[tuple[str, object]]]:
+    """Return the tensors that an operation takes, the kind of each, and the other arguments by name."""
+    inputs: list[torch.Tensor] = []
+    kinds: list[str] = []
+    constants: list[tuple[str, object]] = []
+    for name, value in named(signature.names, args, kwargs):
+        tensors = tensors_in(value)
+        if tensors:
+            inputs.extend(tensors)
+            kinds.extend([signature.kinds.get(name, DATA)] * len(tensors))
+        else:
+            constants.append((name, tuple(value) if type(value) is list else value))
+    return inputs, kinds, constants
 
 
 def _mode() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import sys
 import warnings
@@ -11,13 +12,15 @@ from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, NamedTuple
 
 from gradir.frontends.paths import is_installed
-from gradir.frontends.pytorch.recording.sources import is_internal, is_own_file
+from gradir.frontends.pytorch.recording.sources import is_commands, is_internal, is_own_file
 
-__all__ = ["Place", "Places", "Written", "warnings_at_callers", "written"]
+__all__ = ["Place", "Places", "Written", "returned_at", "warnings_at_callers", "written"]
 
 _INTERNAL: Final = 1
 _LIBRARY: Final = 2
 _USER: Final = 3
+_COMMAND: Final = 4
+_ENDS: Final = frozenset({_USER, _COMMAND})
 
 
 class Place(NamedTuple):
@@ -37,18 +40,22 @@ class Places:
         self._codes: list[CodeType] = []
 
     def __call__(self, frame: FrameType | None) -> Place | None:
-        """The innermost instruction, from a frame outwards, that is neither torch's nor gradir's."""
+        """The innermost instruction, from a frame outwards, that is neither torch's nor gradir's.
+
+        Outside a command of gradir's that runs a program there is nothing of the program.
+        """
         # This runs for each operation, and most frames of a deep stack are known.
         kinds, kind = self._kinds, self._kind
         while frame is not None and (kinds.get(id(frame.f_code)) or kind(frame.f_code)) == _INTERNAL:
             frame = frame.f_back
-        if frame is None:
+        if frame is None or kind(frame.f_code) == _COMMAND:
             return None
         code, instruction = frame.f_code, frame.f_lasti
         outer: FrameType | None = frame
-        while outer is not None and (kinds.get(id(outer.f_code)) or kind(outer.f_code)) != _USER:
+        while outer is not None and (kinds.get(id(outer.f_code)) or kind(outer.f_code)) not in _ENDS:
             outer = outer.f_back
-        caller = None if outer is None or outer is frame else Place(outer.f_code, outer.f_lasti)
+        is_own = outer is None or outer is frame or kind(outer.f_code) == _COMMAND
+        caller = None if outer is None or is_own else Place(outer.f_code, outer.f_lasti)
         return Place(code, instruction, caller)
 
     def raised(self, trace: TracebackType | None) -> Place | None:
@@ -73,7 +80,12 @@ class Places:
         kind = self._kinds.get(id(code))
         if kind is None:
             self._codes.append(code)
-            kind = _INTERNAL if is_internal(code) else _LIBRARY if is_installed(code.co_filename) else _USER
+            if is_internal(code):
+                kind = _INTERNAL
+            elif is_commands(code):
+                kind = _COMMAND
+            else:
+                kind = _LIBRARY if is_installed(code.co_filename) else _USER
             self._kinds[id(code)] = kind
         return kind
 
@@ -121,3 +133,19 @@ def written(hook: object) -> Written:
     if not isinstance(code, CodeType):
         return Written(name, None)
     return Written(name, Place(code, next((start for start, _, line in code.co_lines() if line), 0)))
+
+
+def returned_at(function: object) -> Place | None:
+    """Where a function returns: its one return, or else the one that returns nothing, or its first line."""
+    code = getattr(function, "__code__", None)
+    if not isinstance(code, CodeType) or is_internal(code):
+        return None
+    instructions = list(dis.get_instructions(code))
+    places = [index for index, found in enumerate(instructions) if found.opname.startswith("RETURN_")]
+    nothing = [
+        index for index in places if instructions[index - ("CONST" not in instructions[index].opname)].argval is None
+    ]
+    for found in (places, nothing):
+        if len(found) == 1:
+            return Place(code, instructions[found[0]].offset)
+    return written(function).place
