@@ -205,6 +205,60 @@ def test_a_gradient_that_is_asked_for_in_another_way_is_not_guessed(monkeypatch:
     )
 
 
+# What no optimizer moves.
+
+
+def of_labels(p: Any) -> Any:
+    return {name: "frozen" if name == "enc" else "trained" for name in p}
+
+
+FREEZING: dict[str, Any] = {
+    "labels": optax.multi_transform({"trained": optax.adam(0.1), "frozen": optax.set_to_zero()}, of_labels),
+    "mask": optax.chain(
+        optax.sgd(0.1), optax.masked(optax.set_to_zero(), lambda p: {name: name == "enc" for name in p})
+    ),
+    "partition": optax.partition({"trained": optax.sgd(0.1, 0.9), "frozen": optax.set_to_zero()}, of_labels),
+}
+
+
+def step_of(optimizer: Any, loss: Callable[..., Any]) -> Callable[..., Any]:
+    @jax.jit
+    def step(p: Any, state: Any) -> Any:
+        value, gradient = jax.value_and_grad(loss)(p)
+        updates, state = optimizer.update(gradient, state, p)
+        return optax.apply_updates(p, updates), state, value
+
+    return step
+
+
+@pytest.mark.parametrize("is_abstract", [False, True], ids=["arrays", "shapes"])
+@pytest.mark.parametrize("optimizer", FREEZING.values(), ids=FREEZING)
+def test_what_the_optimizer_leaves_out_is_no_alarm(optimizer: Any, is_abstract: bool) -> None:
+    def given() -> Any:
+        args = (P, optimizer.init(P))
+        return jax.tree.map(lambda leaf: S(leaf.shape, leaf.dtype), args) if is_abstract else args
+
+    new, *_ = step_of(optimizer, loss_of)(P, optimizer.init(P))
+    assert {name for name in P if np.array_equal(new[name], P[name])} == {"enc"}
+    found = gradir.explain(step_of(optimizer, loss_of), *given())
+    assert (found.level, found.statuses) == ("none", {"dec": "reached", "enc": "reached"})
+    assert [(each.kind, each.level, each.names) for each in found.causes[1:]] == [
+        ("not_in_optimizer", "note", ("enc",))
+    ]
+    found = gradir.explain(step_of(optimizer, lambda p: loss(p, X, Y)), *given())
+    assert found.statuses == {"dec": "reached", "enc": "cut"}
+    # An optimizer without a state does not show that it leaves out what has no gradient.
+    assert told(found) == [("stop_gradient", "error" if optimizer is FREEZING["mask"] else "note", ("enc",), "loss")]
+
+
+@pytest.mark.parametrize("optimizer", [optax.sgd(0.1), optax.adam(0.1), optax.adamw(0.0)])
+def test_what_the_optimizer_moves_is_still_an_alarm(optimizer: Any) -> None:
+    found = gradir.explain(step_of(optimizer, lambda p: loss(p, X, Y)), P, optimizer.init(P))
+    assert found.level == "error"
+    found = gradir.explain(step_of(optimizer, loss_of), P, optimizer.init(P))
+    assert (found.level, [each.kind for each in found.causes]) == ("none", ["inner_gradient"])
+
+
 # Arrays of outside.
 
 OTHER = {"w": jnp.ones((3, 2))}

@@ -395,6 +395,8 @@ ADVICE: Final[Mapping[str, Mapping[str, str]]] = {
         "jnp.maximum or a small number added before {op}: a jnp.where after it hides the value and not the derivative",
         "where_trap": "give {op} a safe input where its result is not taken, by a jnp.where before it as well: "
         "jnp.where(mask, {op}(jnp.where(mask, x, 1.0)), other)",
+        "not_in_optimizer": "let the optimizer update {it}, or ignore this if {names} should stay, as with "
+        "optax.set_to_zero",
         "raised": "give {op} a rule with jax.custom_vjp, or stop_gradient what it takes if nothing should learn by it",
         "all_masked": "keep an entry in each row of the mask, or fill with jnp.finfo(x.dtype).min instead of -jnp.inf "
         "and leave such rows out of the loss",

@@ -65,7 +65,8 @@ class Trace:
         self.flat = Flattener()
         made = self.flat.run(closed.jaxpr, closed.consts, values, Context())
         paths = [path_text(path) for path, _ in tree_util.tree_flatten_with_path(shapes)[0]]
-        self.outputs = [Output(path, value) for path, value in zip(paths, made, strict=True) if is_inexact(value.aval)]
+        self.places = [place for place, value in enumerate(made) if is_inexact(value.aval)]
+        self.outputs = [Output(paths[place], made[place]) for place in self.places]
         if not self.outputs:
             raise CaptureError(f"{name} returns nothing that has a gradient: {_returned(made)}")
         find_paths(self.flat, [value for _, value in self.outputs])

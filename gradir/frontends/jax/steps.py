@@ -24,6 +24,7 @@ from gradir.frontends.jax.live import Trace, trace
 from gradir.frontends.jax.modules.watch import traced_anew
 from gradir.frontends.jax.reading.sources import Sources
 from gradir.frontends.jax.reading.values import Value
+from gradir.frontends.jax.updates import left_out
 from gradir.ir import Source
 
 __all__ = ["explained"]
@@ -48,7 +49,17 @@ def explained(found: Trace, *, values: bool | None = None) -> Explanation:
             detail += ", whose numbers are not known"
     cause = Cause("inner_gradient", "note", found.name, source=source, detail=detail, framework="jax")
     whole = explain(about, values=values)
-    return replace(whole, causes=(cause, *whole.causes))
+    frozen = frozenset() if inner is None else left_out(found, about, has_numbers=has_numbers(found))
+    return replace(whole, causes=(cause, *_beside_optimizer(whole, frozen)))
+
+
+def _beside_optimizer(whole: Explanation, frozen: frozenset[str]) -> Iterator[Cause]:
+    """The causes, of which those are no alarm that concern only what no optimizer moves."""
+    for cause in whole.causes:
+        yield replace(cause, level="note") if cause.names and frozen.issuperset(cause.names) else cause
+    reached = tuple(name for name, status in whole.statuses.items() if name in frozen and status == "reached")
+    if reached:
+        yield Cause("not_in_optimizer", "note", names=reached, framework="jax")
 
 
 class _Inner(NamedTuple):
