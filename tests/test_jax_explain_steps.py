@@ -319,7 +319,7 @@ def test_a_start_that_is_the_parameters_themselves_is_no_alarm() -> None:
 
     found = gradir.explain(kept_near, P)
     assert found.level == "none"
-    assert [(each.kind, each.level, each.names) for each in found.causes] == [("captured", "note", ("dec", "enc"))]
+    assert [(each.kind, each.level, each.names) for each in found.causes] == [("captured", "note", ("P.dec", "P.enc"))]
 
 
 # Loops without a reverse mode.

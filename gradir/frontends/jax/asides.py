@@ -59,14 +59,15 @@ def _leaves_behind(trace: Trace, record: Record) -> Iterator[str]:
 
 
 def of_captures(trace: Trace, statuses: Mapping[str, str]) -> Iterator[Cause]:
-    """The parameters that a function takes from outside: a leaf's own array, or what is in a tree that it names.
+    """The parameters that a function takes from outside: the array of an unused leaf, or what is in a tree it names.
 
     A single array may well be data; it is told if a leaf that is not used has its shape.
     """
-    given = {id(leaf.value): leaf.name for leaf in trace.arguments.differentiated}
+    leaves = trace.arguments.differentiated
+    given = {id(leaf.value): leaf.name for leaf in leaves if statuses[leaf.name] == "unused"}
     unused = {_shape(value.aval) for value in trace.differentiated if statuses[value.name] == "unused"}
     outside: dict[int, tuple[str, bool]] | None = None
-    found: dict[str, tuple[list[str], Record]] = {}
+    found: dict[Level, tuple[list[str], Record]] = {}
     seen: set[int] = set()
     for record in trace.flat.records:
         for value in record.inputs:
@@ -75,8 +76,7 @@ def of_captures(trace: Trace, statuses: Mapping[str, str]) -> Iterator[Cause]:
             seen.add(id(value.literal))
             name = given.get(id(value.literal))
             if name is not None:
-                level = "error" if statuses[name] == "unused" else "note"
-                found.setdefault(level, ([], record))[0].append(name)
+                found.setdefault("error", ([], record))[0].append(name)
                 continue
             if outside is None:
                 outside = _outside(trace.target)
@@ -84,14 +84,8 @@ def of_captures(trace: Trace, statuses: Mapping[str, str]) -> Iterator[Cause]:
             if is_in_tree or (name and _shape(value.aval) in unused):
                 found.setdefault("note", ([], record))[0].append(name)
     for level, (names, record) in found.items():
-        yield Cause(
-            "captured",
-            "error" if level == "error" else "note",
-            plain_text(trace.name),
-            tuple(names),
-            record.context.source,
-            framework="jax",
-        )
+        source = record.context.source
+        yield Cause("captured", level, plain_text(trace.name), tuple(names), source, framework="jax")
 
 
 def _is_array(value: Value) -> bool:
