@@ -96,6 +96,29 @@ def test_a_program_without_a_line_that_ran_is_not_placed_in_a_command(
         assert "linear raised: RuntimeError: mat1 and mat2 shapes" in said
 
 
+def floored(m: nn.Module) -> torch.Tensor:
+    hidden = m(X)
+    return (hidden // 2).sum()  # HERE
+
+
+def stepped(m: nn.Module) -> torch.Tensor:
+    hidden = torch.heaviside(m(X), torch.zeros(()))  # HERE
+    return hidden.sum()
+
+
+@pytest.mark.parametrize("run", [floored, stepped])
+def test_an_operation_without_a_derivative_is_told_with_its_line(run: Run) -> None:
+    model = nn.Linear(3, 2)
+    with gradir.record(model, flow=True) as rec:
+        loss = run(model)
+    with pytest.raises(RuntimeError, match="is not implemented"):
+        loss.backward(retain_graph=True)
+    (cause,) = rec.explain(loss).causes
+    assert (cause.kind, cause.op, cause.level) == ("raised", "the backward", "error")
+    assert cause.source is not None
+    assert cause.source.line == marked(run)
+
+
 def divided_by_its_sum(x: torch.Tensor) -> torch.Tensor:
     x = (x - 100).relu()
     x = x / x.sum(-1, keepdim=True)  # HERE

@@ -20,6 +20,9 @@ from gradir.explanations.model import Explanation  # noqa: E402
 
 Loss = Callable[[Any], torch.Tensor]
 
+# The models below are made when this file is imported.
+torch.manual_seed(0)
+
 
 def explained(model: nn.Module, loss_of: Loss, params: Mapping[str, torch.Tensor] | None = None) -> Explanation:
     """The explanation of a loss; what it says to be zero has a gradient of zero but for rounding, and nothing else."""
@@ -60,6 +63,12 @@ def mlp() -> nn.Sequential:
 
 def convolutional() -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 1))
+
+
+def zero_norm() -> nn.Sequential:
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(3), nn.ReLU())
+    nn.init.zeros_(model[1].weight)
+    return model
 
 
 def squared(*sizes: int) -> Loss:
@@ -114,6 +123,8 @@ FROM_THE_PROGRAM: list[tuple[str, str, nn.Module, Loss]] = [
     ("dropped closed", "mul addmm", nn.Sequential(nn.Linear(3, 4), nn.Dropout(1.0), nn.Linear(4, 1)), squared(5, 3)),
     ("dropped", "mul", nn.Linear(3, 4), lambda m: F.dropout(m(torch.randn(5, 3)), 1.0).sum()),
     ("closed", "pow", nn.Linear(3, 4), lambda m: F.dropout(m(torch.randn(5, 3)), 1.0).pow(2).mean()),
+    ("dropped closed", "mul addmm", nn.GRU(3, 4, 2, dropout=1.0), lambda m: m(torch.randn(2, 3, 3))[0].square().sum()),
+    ("closed", "pow", zero_norm(), lambda m: m(torch.randn(2, 3, 4)).square().mean()),
     ("flat_slope", "relu", mlp(), lambda m: curvature(m, 1)),
     ("flat_slope closed", "relu mm", mlp(), curvature),
     (

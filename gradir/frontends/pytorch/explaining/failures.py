@@ -11,10 +11,10 @@ from gradir.frontends.pytorch.explaining.cuts import Flowing, updated_leaves
 from gradir.frontends.pytorch.explaining.kinds import DERIVING
 from gradir.frontends.pytorch.explaining.words import Words, called, few
 from gradir.frontends.pytorch.explaining.writes import writes_over_saved
-from gradir.frontends.pytorch.private import sequence_number
+from gradir.frontends.pytorch.private import Operator, schema_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.recording.flow import Flow
-from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Value
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
 
 __all__ = ["is_spent", "of_backward", "of_forward"]
 
@@ -63,7 +63,9 @@ def of_backward(
 def _of_freed(flowing: Flowing, live: LiveGraph, made: Mapping[int, int], words: Words, error: str) -> Cause:
     freed = [*_freed_steps(live, made)]
     if not freed:
-        return words.cause("raised", "error", "the backward", [], None, detail=error)
+        step = next((step for step in words.flow.steps if _has_no_derivative(step, error)), None)
+        place = None if step is None else step.place
+        return words.cause("raised", "error", "the backward", [], place, detail=error)
     operation, first = freed[0]
     steps = words.flow.steps
     place = None if first == FROM_OUTSIDE else steps[first].place
@@ -82,6 +84,13 @@ def _of_freed(flowing: Flowing, live: LiveGraph, made: Mapping[int, int], words:
         carried, detail = [], "what was captured was computed before that backward too"
     detail = f"{detail}; that backward ran {by}" if by else detail
     return words.cause("freed", "error", operation, words.called(carried), place, detail=detail)
+
+
+def _has_no_derivative(step: Step, error: str) -> bool:
+    """Whether an error says that torch has no derivative of an operation that took what requires grad."""
+    if not isinstance(step.func, Operator) or not any(read.carries for read in step.inputs):
+        return False
+    return f"derivative for {schema_of(step.func).name} is not implemented" in error
 
 
 def is_spent(flow: Flow, live: LiveGraph, made: Mapping[int, int], captured: Iterable[torch.Tensor]) -> bool:

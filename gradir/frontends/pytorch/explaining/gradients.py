@@ -231,7 +231,7 @@ class Gradients:
             return False
         # A normalisation divides by a deviation, which makes its roundings larger.
         inverse = saved_tensor(found.fn, "result2") if found.kind == "norm_adds_up" else None
-        scale = 1.0 if inverse is None else max(1.0, float(inverse.max()))
+        scale = 1.0 if inverse is None else max(1.0, float(inverse.max())) ** 2
         return left.largest <= torch.finfo(getattr(torch, dtype)).eps * _ROUNDINGS * scale * given.largest
 
     def _find_cancelling(self, live: LiveGraph) -> None:

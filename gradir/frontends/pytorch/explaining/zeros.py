@@ -9,7 +9,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import torch
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing
-from gradir.frontends.pytorch.explaining.kinds import DERIVING
 from gradir.frontends.pytorch.explaining.sizes import is_of_input
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.operands import plain_name
@@ -64,10 +63,12 @@ _PRODUCTS: Final = frozenset({*_SUMMANDS, "bmm", "dot", "mm", "mul", "mv"})
 _BY_ENTRY: Final = frozenset({"addcmul", "mul"})
 """The products of single entries."""
 
-_DROPOUT: Final = "dropout"
 
 _ZEROS: Final = frozenset({"new_zeros", "zero", "zeros", "zeros_like"})
 _SUMS: Final = frozenset({"add", "cat", "stack", "sub"})
+_NORMS: Final = {"native_batch_norm": 5, "native_group_norm": 3, "native_layer_norm": 3}
+"""What a normalisation takes at least if its results are weighed and shifted, by the second input and the third."""
+
 _OF_ZERO_ZERO: Final = frozenset(
     {
         *("abs", "clone", "detach", "gelu", "leaky_relu", "mean", "mul", "neg", "pow", "relu", "silu", "sum", "tanh"),
@@ -125,7 +126,6 @@ class Zeros:
         self._starting = starting
         self._fixed: dict[Value, bool] = {}
         self._kept: dict[Value, bool] = {}
-        self._zeros: dict[Value, bool] = {}
         self._has_numbers: bool | None = None
         self._frozen = frozen
         self._stuck = frozenset(waiting) | frozen
@@ -153,7 +153,8 @@ class Zeros:
         if not kind and _count_normalised(node) == 1:
             kind = "one_entry" if step is None or not self._is_single_now(node, step) else "single"
         if not kind and step is not None:
-            kind = "stuck" if self._is_stuck((node, step)) else self._kind_of_zeros(step)
+            kind = self._kind_of_zeros(step)
+            kind = "stuck" if kind in {"", "closed"} and self._is_stuck((node, step)) else kind
         if kind:
             return kind
         return "out_of_range" if node.op in _BOUNDED and (_has_two_bounds(node) or self._is_given(step)) else ""
@@ -174,9 +175,10 @@ class Zeros:
                 is_meant = value is not None and self._is_fixed(value)
                 return "" if is_meant or self._takes_numbers() else "weighed_out"
             factors = _factors(step)
-            made = [factor for factor in factors if self._is_made_of_zeros(factor)] if name in _BY_ENTRY else []
-            if made and not all(factor in made or self._is_fixed(factor) for factor in factors):
-                return "dropped" if _DROPOUT in step.called else "weighed_out"
+            made = {factor: self._zeros_of(factor) for factor in factors} if name in _BY_ENTRY else {}
+            makers = [maker for maker in made.values() if maker is not None]
+            if makers and not all(made[factor] or self._is_fixed(factor) for factor in factors):
+                return "dropped" if any(map(_is_inner, makers)) else "weighed_out"
             # A leaf that is zero and no more than that waits for the other factor.
             closing = (factor for factor in factors if self._root(factor) not in self._stuck - self._frozen)
             return "closed" if any(map(self._is_kept_zero, closing)) else ""
@@ -184,9 +186,9 @@ class Zeros:
             return "weighed_out" if given.get("alpha") == 0 else ""
         if value is None or len(step.inputs) > 1:
             return ""
-        # What parameters of zero alone make may be where it should be, as a norm in its minimum.
-        is_zero = self._is_kept_zero(value) if name in _BOUNDED else self._is_made_zero(value)
-        return "closed" if is_zero else ""
+        # A parameter of zero itself may be where it should be, as where its norm is part of a loss.
+        is_leaf = name not in _BOUNDED and self._root(value) in self._named
+        return "closed" if not is_leaf and self._is_kept_zero(value) else ""
 
     def _takes_numbers(self) -> bool:
         """Whether the program read numbers that are not those of parameters, of which it may have made a factor."""
@@ -195,9 +197,10 @@ class Zeros:
             self._has_numbers = not all(self._is_fixed(read.value) for read in reads)
         return self._has_numbers
 
-    def _is_made_of_zeros(self, value: Value) -> bool:
+    def _zeros_of(self, value: Value) -> Step | None:
+        """The step that made a value as zeros."""
         maker = self._flow.step_of(self._flow.owner_of(value))
-        return maker is not None and plain_name(maker.func) in _ZEROS
+        return maker if maker is not None and plain_name(maker.func) in _ZEROS else None
 
     def _stays(self, origin: Origin) -> bool:
         node, step = origin
@@ -236,10 +239,6 @@ class Zeros:
             return False
         factors = _factors(step)
         return len(factors) > 1 and all(map(self._is_kept_zero, factors))
-
-    def _is_made_zero(self, value: Value) -> bool:
-        """Whether a value is zero by the program alone, whatever the parameters are."""
-        return self._folded(value, self._zeros, frozenset(), _needed_for_zero)
 
     def _is_kept_zero(self, value: Value) -> bool:
         return self._folded(value, self._kept, self._stuck, _needed_for_zero)
@@ -290,15 +289,21 @@ def _factors(step: Step) -> list[Value]:
     return [read.value for slot, read in enumerate(step.inputs) if slot != summand]
 
 
+def _is_inner(step: Step) -> bool:
+    """Whether a function of torch's runs an operation by itself, as a dropout does, or a derivative."""
+    return step.called.strip("_") not in {"", *_ZEROS}
+
+
 def _needed_for_zero(step: Step) -> Sequence[Sequence[Value]] | None:
     name = plain_name(step.func)
     values = [read.value for read in step.inputs]
     # An input may be zeros, and a state in which a sequence begins.
-    is_inner = step.called in DERIVING or _DROPOUT in step.called
-    if is_inner if name in _ZEROS else name == "mul" and dict(step.constants).get("other") == 0:
+    if _is_inner(step) if name in _ZEROS else name == "mul" and dict(step.constants).get("other") == 0:
         return [] if name in _ZEROS or step.inputs[0].carries else None
     if name == "threshold_backward":
         return [values[:1]]
+    if name in _NORMS:
+        return [[value] for value in values[1:3]] if len(values) >= _NORMS[name] else None
     if name in _PRODUCTS:
         factors = _factors(step)
         return [factors, *([value] for value in values if value not in factors)]
