@@ -103,13 +103,7 @@ class Search:
             self._statuses.update(dict.fromkeys(self._joined(), "unused"))
         self._tell_cleared()
         examined = self._read_gradients(examined)
-        moves_nothing = self._moves_nothing()
-        if live is None:
-            # Where only what is frozen leads to the loss, that is why the others are not in it.
-            self._tell_frozen(is_alarm=moves_nothing)
-        self._tell_unused("error" if moves_nothing else "info")
-        if live is not None:
-            self._tell_frozen(is_alarm=moves_nothing)
+        self._tell_what_does_not_learn()
         self._tell_no_graph()
         self._tell_optimizer()
         self._tell_unregistered()
@@ -335,6 +329,15 @@ class Search:
         level: Level = "info" if "reached" in self._statuses.values() else "error"
         for place, names in groups.items():
             self._tell("clipped", level, "", names, place)
+
+    def _tell_what_does_not_learn(self) -> None:
+        moves_nothing = self._moves_nothing()
+        # Where only what is frozen leads to the loss, that is why the others are not in it.
+        if self._subject.live is None:
+            self._tell_frozen(is_alarm=moves_nothing)
+        self._tell_unused("error" if moves_nothing else "info")
+        if self._subject.live is not None:
+            self._tell_frozen(is_alarm=moves_nothing)
 
     def _tell_unused(self, level: Level) -> None:
         names = [name for name in self._names_that_are("unused") if self._is_trained(name)]
