@@ -250,6 +250,51 @@ def test_a_copy_is_a_target_network_as_in_byol_and_dqn(
         assert found.report.level == found.of_file.level == "info"
 
 
+def test_all_that_a_line_runs_tells_whether_it_is_a_copy() -> None:
+    # The scale and the bias of a normalisation are as any other's.
+    online = nn.Sequential(layer(), nn.BatchNorm1d(3), layer(3, 3))
+    model = nn.ModuleDict({"online": online, "other": copy.deepcopy(online), "predictor": layer(3, 3)})
+
+    def forward() -> Tensor:
+        return 2 - 2 * functional.cosine_similarity(model["predictor"](online(x)), no_grad_of(model["other"], x)).mean()
+
+    found = told(model, forward, optimizer=torch.optim.Adam(model.parameters()))
+    assert (found.report.level, found.of_file.level, found.patterns()) == ("info", "info", {"target network"})
+
+
+def test_an_average_of_the_step_before_is_one_of_this_step() -> None:
+    model = nn.ModuleDict({"online": layer(), "other": layer()})
+    optimizer = torch.optim.SGD(model["online"].parameters(), 0.1)
+    with gradir.record(model, flow=True) as recorder:
+        for _ in range(2):
+            loss = functional.mse_loss(model["online"](x), no_grad_of(model["other"], x))
+            optimizer.zero_grad()
+            loss.backward(retain_graph=True)
+            optimizer.step()
+            with torch.no_grad():
+                for new, old in zip(model["online"].parameters(), model["other"].parameters(), strict=True):
+                    old.copy_(0.9 * old + 0.1 * new)
+    report = recorder.explain(loss)
+    assert (report.level, [cause.pattern for cause in report.causes]) == ("info", ["target network"])
+
+
+def test_a_sample_that_torch_draws_without_a_gradient_is_told_as_one() -> None:
+    model = nn.ModuleDict({"mean": layer(), "head": layer(3, 1)})
+
+    def forward() -> Tensor:
+        drawn = torch.distributions.Normal(model["mean"](x), 1.0).sample()
+        return model["head"](drawn).pow(2).mean()
+
+    (cause,) = told(model, forward).report.causes
+    assert (cause.kind, cause.level, cause.op, cause.names) == (
+        "sample",
+        "error",
+        "normal",
+        ("mean.weight", "mean.bias"),
+    )
+    assert cause.advice.startswith("use rsample()")
+
+
 def moved_by_data(query: Any, key: Any) -> None:
     for new, old in zip(query.parameters(), key.parameters(), strict=True):
         old.data = old.data * 0.9 + new.data * 0.1

@@ -21,7 +21,7 @@ from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
 from gradir.frontends.pytorch.explaining.failures import is_spent, of_backward, of_forward
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gradients_of, held_gradients
 from gradir.frontends.pytorch.explaining.graph_cuts import leavings
-from gradir.frontends.pytorch.explaining.kinds import EXPLICIT
+from gradir.frontends.pytorch.explaining.kinds import EXPLICIT, kind_of
 from gradir.frontends.pytorch.explaining.meant import Meant, is_own_of_torch
 from gradir.frontends.pytorch.explaining.optimizers import Unnamed, forgotten, held_otherwise
 from gradir.frontends.pytorch.explaining.overwritten import Overwrite, communicates, overwrites
@@ -257,7 +257,10 @@ class Search:
                 is_nameless = bool(self._subject.owned) and not shown
                 detail = foreign(self._flow, self._subject.aside, behind) if is_nameless else ""
                 told: Level = "note" if level == "info" and (is_own or detail) else level
-                op = called(stops[0].step)
+                if detail and level == "error" and self._given is not None:
+                    detail += ", and this optimizer has"
+                # What draws is told, and not what is computed for it.
+                op = called(next((stop.step for stop in stops if kind_of(stop.step) == kind), stops[0].step))
                 self._tell(kind, told, op, dict.fromkeys(shown), place, detail=detail, pattern=pattern)
 
     def _tell_exits(self) -> None:

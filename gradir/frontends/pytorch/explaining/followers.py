@@ -29,7 +29,10 @@ _WORDS: Final = {
 """By a word in the path of a module what it is, if its results are compared with others."""
 
 _TARGETS: Final = frozenset({"targ", "target"})
-_OF_TARGETS: Final = frozenset({"actor", "critic", "model", "net", "network", "policy", "q", "qf", "qnet", "value"})
+_OF_TARGET_ROLES: Final = frozenset({"labels", "return", "target"})
+_OF_TARGETS: Final = frozenset(
+    {"actor", "critic", "encoder", "model", "net", "network", "policy", "q", "qf", "qnet", "value"}
+)
 """With which words "target" means such a network, and no target of a translation."""
 
 _FIRST: Final = 8
@@ -53,7 +56,8 @@ class Followers:
 
     def pattern(self, lacking: Sequence[Value], roles: Collection[str]) -> str:
         """What leaves that get no gradient are part of, with what their results are for; nothing if of none."""
-        words = {self._word(leaf) for leaf in lacking} if roles else {""}
+        is_compared = not _OF_TARGET_ROLES.isdisjoint(roles)
+        words = {self._word(leaf, is_compared=is_compared) for leaf in lacking} if roles else {""}
         word = words.pop() if len(words) == 1 else ""
         if word:
             return word
@@ -61,11 +65,11 @@ class Followers:
             return "reference model" if "ratio" in roles else "target network"
         return "teacher" if roles and self._only_evaluate(lacking) else ""
 
-    def _word(self, leaf: Value) -> str:
+    def _word(self, leaf: Value, *, is_compared: bool) -> str:
         """What the path of the module says that has a leaf, whose own name says nothing."""
         name = next(iter(self._names_of(leaf)), "")
         parts = re.split(r"[^a-z]+", name.rpartition(".")[0].lower())
-        if not _TARGETS.isdisjoint(parts) and not _OF_TARGETS.isdisjoint(parts):
+        if is_compared and not _TARGETS.isdisjoint(parts) and not _OF_TARGETS.isdisjoint(parts):
             return "target network"
         return next((_WORDS[part] for part in parts if part in _WORDS), "")
 

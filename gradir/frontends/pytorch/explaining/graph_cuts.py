@@ -45,6 +45,10 @@ def cuts_of(
         stops, leaves = groups.get(key, ([], 0))
         stops.append(stop)
         groups[key] = stops, leaves | stop.leaves
+    together: dict[tuple[str, Place | None], list[Stop]] = {}
+    for stop in flowing.stops:
+        together.setdefault((stop.kind, stop.step.place), []).append(stop)
+    patterns = {key: meant.pattern(stops) for key, stops in together.items()}
     stopped = 0
     for (kind, place, scope), (stops, leaves) in groups.items():
         stopped |= leaves
@@ -61,7 +65,7 @@ def cuts_of(
                 operation_of(stop),
                 source,
                 via,
-                meant=meant.pattern(stops),
+                meant=patterns[kind, place],
                 at=next(filter(None, map(ends.at, stops)), ""),
                 into="" if entry is None else entry.into,
                 slot=None if entry is None else entry.slot,

@@ -10,6 +10,7 @@ import torch
 from gradir.frontends.pytorch.private import CHECKPOINT
 from gradir.frontends.pytorch.recording.compiled import CompiledPart
 from gradir.frontends.pytorch.recording.flow import COPYING
+from gradir.frontends.pytorch.recording.operands import plain_name
 from gradir.frontends.pytorch.recording.steps import Step
 
 __all__ = ["DERIVING", "EXPLICIT", "Kinds", "kind_of"]
@@ -19,6 +20,7 @@ EXPLICIT: Final = frozenset(
 )
 """Kinds that a program asks for; the others follow from what its operations are."""
 
+_DRAWING: Final = frozenset({"binomial", "multinomial", "normal", "poisson", "sample_dirichlet", "standard_gamma"})
 DERIVING: Final = frozenset({"backward", "grad"})
 _HAS_NO_DERIVATIVE: Final = "nondifferentiable"
 
@@ -28,6 +30,10 @@ class Kinds:
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self._steps = steps
+        # Where torch draws under a no_grad of its own, as `Distribution.sample` does.
+        self._drawing = {
+            step.place for step in steps if step.mode == "no_grad" and plain_name(step.func) in _DRAWING and step.place
+        }
         # What gave a step its memory without its graph, such as `.data`.
         self._detaching: dict[int, Step] = {}
         for number, step in enumerate(steps):
@@ -42,6 +48,8 @@ class Kinds:
         if step.inside is not None:
             return "checkpoint" if f"{step.inside.called}Backward" == CHECKPOINT else _HAS_NO_DERIVATIVE
         kind = kind_of(step)
+        if kind == "no_grad" and step.place in self._drawing:
+            return "sample"
         through = self._detaching.get(number) if kind == _HAS_NO_DERIVATIVE and "inplace" in step.kinds else None
         return kind if through is None else kind_of(through)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Final
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
 from gradir.frontends.pytorch.explaining.followers import Followers
 from gradir.frontends.pytorch.explaining.roles import Roles
-from gradir.frontends.pytorch.explaining.sums import SAME_NUMBERS, STOP_GRADIENT, Sums, Use, is_plain
+from gradir.frontends.pytorch.explaining.sums import SAME_NUMBERS, STOP_GRADIENT, STRAIGHT_THROUGH, Sums, Use, is_plain
 from gradir.frontends.pytorch.private import SPECTRAL_NORM
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.operands import plain_name
@@ -21,6 +21,7 @@ __all__ = ["Meant", "is_own_of_torch"]
 _ASKED_FOR: Final = frozenset({"data", "detach", "no_grad"})
 _LARGEST: Final = frozenset({"amax", "max"})
 _DETACHING: Final = frozenset({"embedding", "embedding_bag", "gumbel_softmax"})
+_OPTIMIZER: Final = "step"
 _MOST_NEAR: Final = 4
 """How many operations after one another make a moving average."""
 
@@ -32,6 +33,9 @@ _OF_ROLES: Final = (
     ("target", STOP_GRADIENT),
 )
 """By what a value is for the pattern; of several the first."""
+
+_BY_THEMSELVES: Final = frozenset({STRAIGHT_THROUGH, "subtracted maximum"})
+"""The patterns that the arithmetic shows, whatever gets a gradient."""
 
 
 class Meant:
@@ -60,27 +64,29 @@ class Meant:
                     self._uses.setdefault(read.value, []).append(Use(index, slot))
         self._averages = set(self._moved_averages())
 
-    def pattern(self, stops: Iterable[Stop]) -> str:
+    def pattern(self, stops: Sequence[Stop]) -> str:
         """The name of the pattern that all stops of a place belong to, or nothing."""
+        if any(
+            stop.kind not in _ASKED_FOR or stop.value.maker == FROM_OUTSIDE or stop.value in self._flowing.ends
+            for stop in stops
+        ):
+            return ""
+        leaves = [self._owners.get(leaf, leaf) for stop in stops for leaf in self._flowing.members(stop.leaves)]
+        if self._averages.issuperset(leaves):
+            return "target network"
         found = {self._pattern(stop) for stop in stops}
+        # A layer of a network may be as any other; of all that a line runs more is known.
+        lacking = [leaf for leaf in dict.fromkeys(leaves) if id(self._flow.tensor_of(leaf)) not in self._reached]
+        if lacking and found.isdisjoint(_BY_THEMSELVES):
+            return self._followers.pattern(lacking, {role for stop in stops for role in self._roles.of(stop.value)})
         return found.pop() if len(found) == 1 else ""
 
     def _pattern(self, stop: Stop) -> str:
-        if stop.kind not in _ASKED_FOR or stop.value.maker == FROM_OUTSIDE or stop.value in self._flowing.ends:
-            return ""
-        leaves = [self._owners.get(leaf, leaf) for leaf in self._flowing.members(stop.leaves)]
-        if self._averages.issuperset(leaves) or self._is_largest(stop):
-            return "target network" if self._averages.issuperset(leaves) else "subtracted maximum"
+        if self._is_largest(stop):
+            return "subtracted maximum"
         found, roles = self._sums.pattern(stop.value), self._roles.of(stop.value)
         if found:
             return "policy ratio" if found == STOP_GRADIENT and "ratio" in roles else found
-        return self._by_use(stop, leaves, roles)
-
-    def _by_use(self, stop: Stop, leaves: Iterable[Value], roles: Collection[str]) -> str:
-        """The pattern that what is cut belongs to by what it is for."""
-        lacking = [leaf for leaf in leaves if id(self._flow.tensor_of(leaf)) not in self._reached]
-        if lacking:
-            return self._followers.pattern(lacking, roles)
         found = next((pattern for role, pattern in _OF_ROLES if role in roles), "")
         if found == "advantage" and self._is_probability(stop):
             return "pseudo labels"
@@ -150,13 +156,12 @@ class Meant:
         moved: dict[Value, None] = {}
         trained: set[Value] = set()
         for index, step in enumerate(self._flow.steps):
-            leaves = [self._flowing.leaf_of(read) for read in step.inputs]
             wanted = not self._flowing.wanted.isdisjoint(self._flow.made_by(index))
             if step.mode == "grad" and wanted:
                 trained.update(self._flowing.root(read.value) for read in step.inputs if read.is_leaf)
-            if "inplace" in step.kinds:
-                target = leaves[step.kinds.index("inplace")]
-                if target is not None and any(leaf not in (None, target) for leaf in leaves):
+            if "inplace" in step.kinds and step.called != _OPTIMIZER:
+                target = self._flowing.leaf_of(step.of_kind("inplace")[0])
+                if target is not None and any(not self._leaves_near(read) <= {target} for read in step.inputs):
                     moved[target] = None
         for exchange in self._flow.exchanges:
             assigned, given = exchange.reads
