@@ -13,6 +13,7 @@ from torch.utils.hooks import RemovableHandle
 
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch.explaining.constants import MAY_BE_CONSTANT, Constant, constants
+from gradir.frontends.pytorch.explaining.magnitudes import Size, size_of
 from gradir.frontends.pytorch.explaining.meetings import Meetings
 from gradir.frontends.pytorch.private import ACCUMULATOR, CHECKPOINT, current_backward, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
@@ -32,9 +33,6 @@ _ROUNDINGS: Final = 16
 
 _MOST_SENDERS: Final = 100
 """How many functions behind another are looked at."""
-
-_HALF: Final = 2
-"""The bytes of numbers whose squares are beyond their type soon."""
 
 _BY_ELEMENT: Final = frozenset(
     {
@@ -62,19 +60,6 @@ _ADDED_TO_ALL: Final[Mapping[str, int]] = {
 
 _MOST_ORIGINS: Final = 16
 """How many places are told of where one gradient went bad."""
-
-
-class Size(NamedTuple):
-    """How large a gradient is: the largest number in it that is finite, whether all are, and the norm if they are."""
-
-    largest: float
-    is_finite: bool
-    norm: float = 0.0
-
-    @property
-    def value(self) -> float | str:
-        """The norm, or a word where that tells nothing."""
-        return "nonfinite" if not self.is_finite else self.norm if self.largest else "zero"
 
 
 _IsBad: TypeAlias = "Callable[[Size | None], bool]"
@@ -319,8 +304,10 @@ def gradients_of(live: LiveGraph) -> Gradients:
     compared = set(_compared(live))
 
     def note(fn: GradFn, went: Sequence[torch.Tensor | None], came: Sequence[torch.Tensor | None]) -> None:
-        size = partial(_size, is_exact=fn in compared)
-        sizes = _Passed(tuple(map(size, came)), tuple(map(size, went)))
+        roughly = partial(size_of, is_exact=False)
+        sizes = _Passed(tuple(map(roughly, came)), tuple(map(roughly, went)))
+        if fn in compared or _may_cancel(sizes, went):
+            sizes = _Passed(tuple(map(size_of, came)), tuple(map(size_of, went)))
         if any(map(_is_broken, sizes.went)) and not any(map(_is_broken, sizes.came)):
             sizes = sizes._replace(spoilt=_spoilt(came, went))
         passed[fn] = sizes
@@ -328,26 +315,35 @@ def gradients_of(live: LiveGraph) -> Gradients:
     def register() -> list[RemovableHandle]:
         return [fn.register_hook(partial(note, fn)) for fn in live.grad_fns if type(fn).__name__ != ACCUMULATOR]
 
-    return Gradients(live, passed, {id(leaf): _size(gradient) for leaf, gradient in brought(live, register)})
+    return Gradients(live, passed, {id(leaf): size_of(gradient) for leaf, gradient in brought(live, register)})
 
 
 def held_gradients(tensors: Mapping[str, torch.Tensor]) -> dict[str, float | str]:
     """Return the norms of what leaves have in `.grad`, or ``zero`` or ``nonfinite``; nothing of those without."""
     sizes = {
-        name: None if leaf.grad is None or leaf.grad.is_meta else _size(leaf.grad) for name, leaf in tensors.items()
+        name: None if leaf.grad is None or leaf.grad.is_meta else size_of(leaf.grad) for name, leaf in tensors.items()
     }
     return {name: size.value for name, size in sizes.items() if size is not None}
 
 
 def _compared(live: LiveGraph) -> Iterator[GradFn]:
-    """The functions of which the largest numbers that come and go are compared: behind leaves and what is constant."""
+    """The functions that may be constant, and those that they send a gradient to, of which numbers are compared."""
     for fn in live.grad_fns:
-        children = [child for child, _ in fn.next_functions]
         if type(fn).__name__ in MAY_BE_CONSTANT:
             yield fn
-            yield from filter(None, children[:1])
-        elif any(type(child).__name__ == ACCUMULATOR for child in children):
-            yield fn
+            yield from (child for child, _ in fn.next_functions[:1] if child is not None)
+
+
+def _may_cancel(sizes: _Passed, went: Sequence[torch.Tensor | None]) -> bool:
+    """Whether a largest number that is passed on may be nothing beside the largest that came, going by the norms."""
+    nothing = 2 * _NOTHING * max((size.norm for size in sizes.came if size is not None), default=0.0)
+    return nothing > 0 and any(
+        size is not None
+        and gradient is not None
+        and gradient.numel()
+        and size.norm <= nothing * math.sqrt(gradient.numel())
+        for size, gradient in zip(sizes.went, went, strict=True)
+    )
 
 
 def brought(
@@ -386,7 +382,11 @@ def is_zero(leaf: torch.Tensor) -> bool:
     held = held_by(leaf.detach())
     # The memory of what `fully_shard` gathers is freed between the passes.
     has_memory = held.layout is not torch.strided or held.untyped_storage().nbytes() > 0
-    return has_memory and not bool(numbers_in(held).any())
+    if not has_memory:
+        return False
+    values = numbers_in(held)
+    # One number that is not zero tells, and torch looks at all.
+    return not (values.numel() and values[(0,) * values.dim()]) and not bool(values.any())
 
 
 def _spoilt(came: Sequence[torch.Tensor | None], went: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
@@ -420,32 +420,6 @@ def _leaves_out(fn: GradFn, slot: int, spoilt: torch.Tensor) -> bool:
         return False
     is_taken = mask if is_kept_where_true == (slot == 0) else ~mask
     return not bool((is_taken & spoilt).any())
-
-
-def _size(gradient: torch.Tensor | None, *, is_exact: bool = True) -> Size | None:
-    """How large a gradient is; if that need not be exact, its largest number may be said to be its norm."""
-    if gradient is None:
-        return None
-    values = numbers_in(gradient)
-    if not values.numel():
-        return Size(0.0, is_finite=True)
-    norm = float(torch.linalg.vector_norm(values if values.dtype.itemsize > _HALF else values.float()))
-    # The squares of small numbers may be nothing, and those of large ones too much.
-    if not is_exact and 0 < norm < math.inf:
-        return Size(norm, is_finite=True, norm=norm)
-    largest = _largest(values)
-    if math.isfinite(largest):
-        return Size(largest, is_finite=True, norm=max(norm, largest) if math.isfinite(norm) else largest)
-    finite = values[torch.isfinite(values)]
-    return Size(_largest(finite) if finite.numel() else 0.0, is_finite=False)
-
-
-def _largest(values: torch.Tensor) -> float:
-    # In another order than that of the memory, torch takes up to fifty times as long.
-    values = values.permute(sorted(range(values.dim()), key=values.stride, reverse=True))
-    if values.is_complex():
-        return float(values.abs().max())
-    return max(abs(float(bound)) for bound in torch.aminmax(values))
 
 
 def _is_zero(size: Size | None) -> bool:
