@@ -55,6 +55,7 @@ test-deep: $(VENV)/.ready-test ## the tests of properties with a thousand exampl
 
 bench: $(VENV)/.ready-test ## measure beside the peers; some minutes
 	$(BIN)/python benchmarks/capture.py
+	$(BIN)/python benchmarks/explaining.py
 	$(BIN)/python benchmarks/versions.py $(if $(BEFORE),--before $(BEFORE))
 	$(BIN)/python benchmarks/codecs.py
 	$(BIN)/python benchmarks/exporters.py

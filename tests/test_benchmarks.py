@@ -38,6 +38,18 @@ def test_the_capture_benchmark_runs(tmp_path: Path) -> None:
     assert all(len(line.split("|")) == len(lines[0].split("|")) for lines in tables for line in lines)
 
 
+def test_the_benchmark_of_explaining_runs(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    command = [sys.executable, str(BENCHMARKS / "explaining.py"), "--smoke"]
+    done = forked.run(command, cwd=tmp_path, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    costs, noise = done.stdout.strip().split("\n\n")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in costs.splitlines()]
+    assert [row[0] for row in rows[2:]] == ["distilbert", "median of all 1", "worst of all 1"]
+    assert all(float(ratio) > 0 for row in rows[2:] for ratio in row[2:])
+    assert noise.startswith("The ratios")
+
+
 def test_the_benchmark_beside_another_version_runs(tmp_path: Path) -> None:
     python = tmp_path / "python"
     forked.program(python, ())
