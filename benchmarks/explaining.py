@@ -105,8 +105,8 @@ def rounds_of(real: RealModel, count: int) -> Iterator[Costs]:
         yield Costs(forward, recording / forward, explaining / passes, (recording + explaining) / passes)
 
 
-def row(name: str, forward: str, ratios: Sequence[float]) -> list[str]:
-    return [name, forward, *(f"{ratio:.2f}" for ratio in ratios)]
+def row(name: str, forward: str, ratios: Sequence[float]) -> str:
+    return f"| {name} | {forward} | {' | '.join(f'{ratio:.2f}' for ratio in ratios)} |"
 
 
 def main(names: Sequence[str], count: int) -> None:
@@ -114,7 +114,12 @@ def main(names: Sequence[str], count: int) -> None:
     # First, since transformers imports torchvision where it is there.
     with suppress(ImportError):
         make_ready()
-    rows, found, spreads = list[list[str]](), list[Costs](), list[float]()
+    # A row as soon as it is known: the models together take minutes.
+    print(
+        table(["model", "forward ms", "recorded / forward", "explained / passes", "recorded, explained / passes"], [])
+    )
+    found: list[Costs] = []
+    spreads: list[float] = []
     for name in names:
         torch.manual_seed(0)
         try:
@@ -127,19 +132,11 @@ def main(names: Sequence[str], count: int) -> None:
         costs = Costs(*map(statistics.median, zip(*rounds, strict=True)))
         found.append(costs)
         spreads.append(max(each.recorded for each in rounds) / min(each.recorded for each in rounds))
-        rows.append(row(name, f"{costs.forward * 1e3:.0f}", costs[1:]))
+        print(row(name, f"{costs.forward * 1e3:.0f}", costs[1:]), flush=True)
     long = [costs for costs in found if costs.forward >= LONG]
     for among, kept in ((f"all {len(found)}", found), (f"the {len(long)} of {LONG * 1e3:.0f} ms and more", long)):
         for what, of in (("median", statistics.median), ("worst", max)) if kept else ():
-            rows.append(row(f"{what} of {among}", "", [of(column) for column in [*zip(*kept, strict=True)][1:]]))
-    heads = [
-        "model",
-        "forward ms",
-        "recorded / forward",
-        "explained / both passes",
-        "recorded, explained / both passes",
-    ]
-    print(table(heads, rows))
+            print(row(f"{what} of {among}", "", [of(column) for column in [*zip(*kept, strict=True)][1:]]))
     print(f"\nThe ratios of one model differ by a factor of {statistics.median(spreads):.2f} between rounds (median).")
 
 
