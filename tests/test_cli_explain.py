@@ -243,7 +243,7 @@ def test_a_file_with_cuts_tells_their_places(capfd: pytest.CaptureFixture[str], 
     assert main(["explain", str(path)]) == 1
     out = capfd.readouterr().out
     assert out.splitlines()[:4] == [
-        "2 of 3 parameters get no gradient, 1 of them because detach() cuts b, w (net.py:12 in f). "
+        "2 of 3 parameters get no gradient, 1 of them because detach() cuts b (net.py:12 in f). "
         "Values were not examined: a file has none; explain the program.",
         "",
         "error[detach]: detach() cuts b, w",

@@ -100,7 +100,7 @@ def test_names_of_one_tensor_count_once_and_stand_together() -> None:
     text = found.to("text")
     assert text.startswith("1 of 3 parameters is in the graph; 2 are frozen")
     assert "embed.weight = head.weight, head.bias have requires_grad=False" in text
-    assert "computed from head.weight\n" in text
+    assert "does not depend on head.weight\n" in text
     assert "one: reaches 1 parameter\n" in text
     assert "two: reaches 2 parameters\n" in text
     assert "`embed.weight = head.weight`" in found.to("markdown")

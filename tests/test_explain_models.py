@@ -47,7 +47,7 @@ def test_a_model_that_is_frozen_throughout_is_said_to_be() -> None:
         loss = model(torch.ones(1, 3)).sum()
     (cause,) = rec.explain(loss).causes
     assert cause.text == (
-        "{stem,head}.{weight,bias} have requires_grad=False: what was captured depends on nothing that requires grad"
+        "{stem,head}.{weight,bias} have requires_grad=False: the loss depends on nothing that requires grad"
     )
 
 

@@ -211,7 +211,7 @@ CARRIED = "carried over from before that backward"
         (
             two_losses_of_one_part,
             (),
-            "what was captured was computed before that backward too; that backward ran at HERE:0",
+            "the loss was computed before that backward too; that backward ran at HERE:0",
         ),
     ],
 )

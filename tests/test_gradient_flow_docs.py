@@ -27,12 +27,11 @@ def test_there_are_as_many_examples_as_the_page_has() -> None:
     assert len(EXAMPLES) == 20
 
 
-def test_the_tables_of_patterns_and_kinds_have_the_sentence_of_each() -> None:
+def test_the_tables_have_each_pattern_and_the_sentence_of_each_kind() -> None:
     patterns, _, kinds = PAGE.partition("\n## Patterns\n")[2].partition("\n## All kinds of causes\n")
     rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", kinds, re.MULTILINE)
     assert rows == [(kind, worded(kind, "op", ["w"]).text) for kind in WORDS]
-    rows = re.findall(r"^\| ([a-z -]+) \| (.*) \|$", patterns, re.MULTILINE)
-    assert rows[1:] == [(pattern, worded("detach", "op", ["w"], pattern=pattern).text) for pattern in PATTERNS]
+    assert {*re.findall(r"^\| `([a-z -]+)` \|", patterns, re.MULTILINE)} == {*PATTERNS}
 
 
 RUN = """

@@ -84,9 +84,9 @@ def test_the_failure_is_the_explanation(project: pytest.Pytester) -> None:
     ]
     assert found["alone"] == [
         "2 of 6 parameters get a gradient; 4 get no gradient, which may be meant: no gradient arrives at "
-        "{stem,spare}.{weight,bias}, and why is not known: what was captured was computed outside the recording.",
+        "{stem,spare}.{weight,bias}, and the reason is not known: the loss was computed outside the recording.",
         "",
-        "info[unrecorded]: no gradient arrives at {stem,spare}.{weight,bias}, and why is not known: what was captured "
+        "info[unrecorded]: no gradient arrives at {stem,spare}.{weight,bias}, and the reason is not known: the loss "
         "was computed outside the recording",
         "  help: compute the loss inside `with gradir.record(model, flow=True)`",
         "",
@@ -94,7 +94,7 @@ def test_the_failure_is_the_explanation(project: pytest.Pytester) -> None:
         MEANT,
     ]
     assert found["detached"][0].startswith("0 of 2 parameters get a gradient: ")
-    assert found["nothing"][0].startswith("0 of 6 parameters get a gradient: what was captured depends on nothing")
+    assert found["nothing"][0].startswith("0 of 6 parameters get a gradient: the loss depends on nothing")
     assert found["nothing"][3] == "  --> test_net.py:23 in test_nothing"
 
 

@@ -239,7 +239,7 @@ def test_cuts_say_what_happened_and_what_to_do(told: Told) -> None:
     assert (place["at"], place["into"], place["slot"], place["scope"]) == (0, 1, 1, 1)
     assert (place["source"], place["via"], place["meant"]) == ("net.py:7 in forward", "", "stop-gradient")
     assert behind["text"] == "detach() cuts a"
-    assert unused["text"] == "nothing that was captured is computed from c"
+    assert unused["text"] == "the loss does not depend on c"
     assert (hidden["text"], hidden["scope"]) == ("hidden: d", 2)
     (alone,) = told(export(Graph.of([], cuts=cuts[2:3])))["cuts"]
     assert alone["text"] == "no gradient arrives at c, and the file does not say why"

@@ -37,9 +37,9 @@ Level = Literal["none", "note", "info", "error"]
 STATUSES: Final[Mapping[str, str]] = {
     "reached": "a gradient arrives",
     "frozen": "it does not require grad",
-    "unused": "nothing that was captured is computed from it",
+    "unused": "the loss does not depend on it",
     "unreached": "no gradient arrives, and why was not recorded",
-    "cut": "what was captured is computed from it, and no gradient comes back",
+    "cut": "the loss depends on it, and no gradient comes back",
     "hidden": "it is not in the graph, and a function of the graph gives it its gradient",
     "zero": "the gradient that arrives is zero",
     "nonfinite": "the gradient that arrives is not finite",

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from gradir.ir import Source
 from gradir.ir.text import counted, printable
 from gradir.vocabulary.causes import listed_names, printable_short
@@ -41,14 +43,14 @@ def verdict_of(explanation: Explanation, shown: Shown = printable_short) -> str:
 
     ``shown`` writes a name or a place as the format needs it.
     """
-    causes = {level: [each for each in explanation.causes if each.level == level] for level in ("error", "info")}
+    errors = [cause for cause in explanation.causes if cause.level == "error"]
     statuses = _counted(explanation)
-    if not statuses and not causes["error"]:
+    if not statuses and not errors:
         sentence = "There is no parameter and no named tensor to explain."
-    elif causes["error"]:
-        sentence = _harm(explanation, statuses, causes["error"], shown)
+    elif errors:
+        sentence = _harm(explanation, statuses, errors, shown)
     else:
-        sentence = _state(explanation, statuses, causes["info"], shown)
+        sentence = _state(explanation, statuses, shown)
     return " ".join([sentence, *_unexamined(explanation)])
 
 
@@ -75,12 +77,9 @@ def _counted(explanation: Explanation) -> Counter[str]:
 
 
 def _harm(explanation: Explanation, statuses: Counter[str], errors: Sequence[Cause], shown: Shown) -> str:
-    lacking = {
-        id(cause): [name for name in cause.names if explanation.statuses.get(name) not in _GOOD] for cause in errors
-    }
     # The first of those that take most.
-    gravest = max(errors, key=lambda cause: len(lacking[id(cause)]))
-    concerned = lacking[id(gravest)]
+    gravest = max(errors, key=lambda cause: len(_lacking(explanation, cause)))
+    concerned = _lacking(explanation, gravest)
     phrase = _PHRASES.get(explanation.statuses.get(concerned[0], "") if concerned else "")
     reason = _reason(explanation, gravest, shown)
     further = f", and {counted(len(errors) - 1, 'more error')}" if len(errors) > 1 else ""
@@ -96,10 +95,17 @@ def _harm(explanation: Explanation, statuses: Counter[str], errors: Sequence[Cau
     return f"{_share(explanation, statuses, alike, phrase, shown)}{of_them} {reason}{further}."
 
 
-def _state(explanation: Explanation, statuses: Counter[str], infos: Sequence[Cause], shown: Shown) -> str:
+def _lacking(explanation: Explanation, cause: Cause) -> list[str]:
+    """Return the names of a cause that get no proper gradient."""
+    return [name for name in cause.names if explanation.statuses.get(name) not in _GOOD]
+
+
+def _state(explanation: Explanation, statuses: Counter[str], shown: Shown) -> str:
     is_known = explanation.examined.values != "none"
     verbs = _GRADIENT if is_known else ("is in the graph", "are in the graph")
     parts = [_share(explanation, statuses, _GOOD, verbs, shown)]
+    if statuses["hidden"]:
+        parts[0] += f" ({statuses['hidden']:,} of them inside a function of the graph, such as a reentrant checkpoint)"
     counts = Counter[tuple[str, str]]()
     for status, count in statuses.items():
         if status not in _GOOD:
@@ -109,12 +115,22 @@ def _state(explanation: Explanation, statuses: Counter[str], infos: Sequence[Cau
         parts = [_share(explanation, statuses, [*statuses], phrase, shown)]
     else:
         parts += [f"{count} {one if count == 1 else many}" for (one, many), count in counts.items()]
-    first = next((cause for cause in infos if any(explanation.statuses.get(n) not in _GOOD for n in cause.names)), None)
-    is_allowed = any(allowed.causes for allowed in explanation.allowed)
-    why = ", which is allowed" if is_allowed else ""
-    if first is not None:
-        why = f", which may be meant: {_reason(explanation, first, shown)}"
-    return f"{'; '.join(parts)}{why}."
+    return f"{'; '.join(parts)}{_excuse(explanation, shown)}."
+
+
+def _excuse(explanation: Explanation, shown: Shown) -> str:
+    """Return why most of those that get no gradient do not, where that is no error; frozen ones need no reason."""
+    unlike = {
+        id(cause): [name for name in _lacking(explanation, cause) if explanation.statuses.get(name) != "frozen"]
+        for cause in explanation.causes
+    }
+    if any(allowed.causes for allowed in explanation.allowed):
+        return ", which is allowed"
+    # Of equally many the first information, before a note.
+    order = sorted(explanation.causes, key=lambda cause: (-len(unlike[id(cause)]), cause.level == "note"))
+    if not order or not unlike[id(order[0])]:
+        return ""
+    return f", which may be meant: {_reason(explanation, order[0], shown)}"
 
 
 def _share(
@@ -132,8 +148,9 @@ def _share(
 
 
 def _reason(explanation: Explanation, cause: Cause, shown: Shown) -> str:
-    named = subject(explanation, cause.names, shown) if cause.names else ""
-    text = cause.words(shown, named=named).text
+    names = _lacking(explanation, cause) or cause.names
+    named = subject(explanation, names, shown) if names else ""
+    text = replace(cause, names=tuple(names)).words(shown, named=named).text
     return text if cause.source is None else f"{text} ({shown(place_text(cause.source))})"
 
 
@@ -149,8 +166,7 @@ def _module_of(names: Sequence[str], statuses: Mapping[str, str]) -> str:
     if not shared:
         return ""
     prefix = f"{'.'.join(shared)}."
-    below = sum(name.startswith(prefix) for name in statuses)
-    return prefix[:-1] if below == len(set(names)) else ""
+    return prefix[:-1] if {name for name in statuses if name.startswith(prefix)} == {*names} else ""
 
 
 def _unexamined(explanation: Explanation) -> Iterable[str]:

@@ -111,11 +111,11 @@ WORDS: Final[Mapping[str, Words]] = {
         "keep {it} out of what is differentiated, or store floats if {it} should learn",
     ),
     "unused": Words(
-        "nothing that was captured is computed from {names}",
+        "the loss does not depend on {names}",
         "let the loss depend on {names}, or leave {it} out of the optimizer",
     ),
     "skipped": Words(
-        "Python did not take the branch in which {names} {is} used, so nothing that was captured is computed from {it}",
+        "Python did not take the branch in which {names} {is} used, so the loss does not depend on {it}",
         "ignore this if other inputs or another mode take it; else check the condition",
     ),
     "unreached": Words(
@@ -132,7 +132,7 @@ WORDS: Final[Mapping[str, Words]] = {
         "use something with a derivative instead, such as a norm with p=1 for one with p=0",
     ),
     "unrecorded": Words(
-        "no gradient arrives at {names}, and why is not known: what was captured was computed outside the recording",
+        "no gradient arrives at {names}, and the reason is not known: the loss was computed outside the recording",
         "compute the loss inside `with gradir.record(model, flow=True)`",
     ),
     "frozen": Words(
@@ -140,7 +140,7 @@ WORDS: Final[Mapping[str, Words]] = {
         "call requires_grad_() before the forward on what should learn",
     ),
     "no_graph": Words(
-        "what was captured depends on nothing that requires grad, so a backward from it raises",
+        "the loss depends on nothing that requires grad, so its backward raises",
         "compute it from the output of the model or from another tensor that requires grad",
     ),
     "nonleaf": Words(
@@ -181,7 +181,7 @@ WORDS: Final[Mapping[str, Words]] = {
         "check what {op} gets here; ignore this if other inputs give a gradient",
     ),
     "lost": Words(
-        "what was captured is infinite or NaN, and the gradient of {names} becomes zero in {op}",
+        "the loss is infinite or NaN, and the gradient of {names} becomes zero in {op}",
         "first find what makes it infinite or NaN: a mean over targets is NaN if all of them are ignored",
     ),
     "given_zero": Words(
@@ -189,7 +189,7 @@ WORDS: Final[Mapping[str, Words]] = {
         "return the gradient of each input that should learn in its backward",
     ),
     "undefined": Words(
-        "{op} makes what was captured infinite or NaN, and the gradient of {names} is zero",
+        "{op} makes the loss infinite or NaN, and the gradient of {names} is zero",
         "keep what {op} divides by or takes away from zero, by a clamp or a small number added, and leave what is "
         "empty out of the loss",
     ),
@@ -224,7 +224,7 @@ WORDS: Final[Mapping[str, Words]] = {
         "use a probability below 1",
     ),
     "flat_slope": Words(
-        "what was captured is made of a slope of {op}, which is constant wherever it has one, so the gradient of "
+        "the loss is made of a slope of {op}, which is constant wherever it has one, so the gradient of "
         "{names} is zero",
         "use a function with a second derivative instead, such as tanh, silu or softplus",
     ),

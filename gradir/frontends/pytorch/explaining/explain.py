@@ -395,7 +395,7 @@ class Search:
         own = (name for name in self._names_that_are("frozen") if name in self._subject.owned)
         nothing_learns = self._subject.live is None and "cut" not in self._statuses.values()
         is_alarm = nothing_learns or (is_alarm and self._given is not None)
-        detail = "what was captured depends on nothing that requires grad" if nothing_learns else ""
+        detail = "the loss depends on nothing that requires grad" if nothing_learns else ""
         names = [name for name in own if self._values[name] in self._flowing.wanted]
         trained = [name for name in names if is_alarm and (nothing_learns or self._is_trained(name))]
         self._tell_of("frozen", "error", trained, detail=detail)

@@ -81,7 +81,7 @@ def _of_freed(flowing: Flowing, live: LiveGraph, made: Mapping[int, int], words:
         detail = f"{few(map(words.made_as, carried))} {verb} carried over from before that backward{again}"
         place = steps[max(carried).maker].place or place
     else:
-        carried, detail = [], "what was captured was computed before that backward too"
+        carried, detail = [], "the loss was computed before that backward too"
     detail = f"{detail}; that backward ran {by}" if by else detail
     return words.cause("freed", "error", operation, words.called(carried), place, detail=detail)
 
