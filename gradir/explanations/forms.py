@@ -31,6 +31,8 @@ _MOST_CAUSES: Final = 30
 _MOST_ALLOWED: Final = 20
 _LONGEST_LINE: Final = 100
 _LEAST_LINE: Final = 40
+_LEAST_EXCERPT: Final = 20
+_MARGIN: Final = len(" |     ")
 """Of more, a text names the first, or the gravest, and says how many are left; the JSON has all."""
 
 
@@ -137,7 +139,7 @@ def _excerpt(line: int, excerpt: Excerpt | None, colour: str, layout: Layout) ->
     first = len(excerpt.text) - len(excerpt.text.lstrip())
     shown = excerpt.text.strip()
     start, end = max(excerpt.start - first, 0), min(excerpt.end - first, len(shown))
-    room = _LONGEST_LINE if layout.width is None else max(layout.width - len(number) - 5, _LEAST_LINE)
+    room = _LONGEST_LINE if layout.width is None else max(layout.width - len(number) - _MARGIN, _LEAST_EXCERPT)
     # What does not fit is left out at the beginning, where the operation would be cut off.
     left = max(0, min(end, start + room) - room) if len(shown) > room else 0
     shown, start, end = shown[left : left + room], start - left, min(end - left, room)
