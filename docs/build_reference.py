@@ -73,6 +73,7 @@ FOR_PLUG_INS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
             "operation_before",
             "overlay_mark",
             "overlay_marks",
+            "overlay_verdict",
             "stands_for_several",
             "status",
             "times",

@@ -21,7 +21,7 @@ from gradir.ir import AttrValue, Graph
 from gradir.ir.excerpt import said, shortened
 from gradir.ir.frozen import NOTHING
 from gradir.ir.headed import Headed
-from gradir.ir.marks import OVERLAY, OVERLAYS, STEPS, Mark
+from gradir.ir.marks import OVERLAY, OVERLAYS, STEPS, VERDICT, Mark
 from gradir.ir.text import counted, number_text, printable
 
 __all__ = ["FORMAT", "VERSION", "Channel", "Look", "Overlay", "decode", "encode", "overlaid"]
@@ -29,6 +29,9 @@ __all__ = ["FORMAT", "VERSION", "Channel", "Look", "Overlay", "decode", "encode"
 FORMAT: Final = "gir-overlay"
 VERSION: Final = "1.0"
 _DOCUMENT: Final = Headed("overlay", FORMAT, VERSION, "gradir explain --overlay")
+
+MOST_OF_A_VERDICT: Final = 2000
+"""How many characters the verdict of an overlay may have."""
 
 _Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=80)]
 _Word: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=80)]
@@ -49,8 +52,10 @@ class Channel(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     looks: Mapping[str, Look] = NOTHING
 
 
-class Overlay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Overlay(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What is said of the nodes of one graph, one channel for each kind of it. The first is drawn unless one is named.
+
+    ``verdict`` is a sentence about the whole graph, which a page shows above the drawing, and ``look`` is its look.
 
     >>> overlay = Overlay((Channel("gradient", {"w": 0.5, "b": "zero"}, "norm"),))
     >>> decode(encode(overlay)) == overlay
@@ -58,13 +63,16 @@ class Overlay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     channels: Annotated[tuple[Channel, ...], msgspec.Meta(min_length=1)]
+    verdict: Annotated[str, msgspec.Meta(max_length=MOST_OF_A_VERDICT)] = ""
+    look: Look = "quiet"
 
     def to_json(self) -> str:
         """The document, which ``gradir export --overlay`` reads; `gradir.export` takes the overlay itself.
 
         Raises:
             FormatError: a number is not finite, or not above zero where the scale is logarithmic; a name or a word is
-                empty or has more than 80 characters; two channels have one name; or an id holds what JSON cannot spell.
+                empty or has more than 80 characters; the verdict has more than 2,000; two channels have one name; or a
+                text holds what JSON cannot spell.
         """
         return encode(self).decode()
 
@@ -110,8 +118,9 @@ def _checked(overlay: Overlay) -> Overlay:
 
 
 def overlaid(graph: Graph, overlay: Overlay, channel: str = "", *, with_others: bool = False) -> Graph:
-    """The graph with a mark on every node of which a channel says something, see `gradir.ir.marks`.
+    """The graph with a mark on every node of which a channel says something, and the verdict on its outputs.
 
+    A graph without outputs has the verdict on its last node. `gradir.ir.marks` reads the marks.
     What the other channels say is left out but ``with_others``, for who shows more than one.
 
     Raises:
@@ -144,6 +153,9 @@ def overlaid(graph: Graph, overlay: Overlay, channel: str = "", *, with_others: 
             others.setdefault(id_, []).append(mark)
     for id_, found in others.items():
         marks.setdefault(id_, {})[OVERLAYS] = tuple(map(tuple, found))
+    if overlay.verdict:
+        for node in graph.outputs or [*graph.nodes.values()][-1:]:
+            marks.setdefault(node.id, {})[VERDICT] = (overlay.look, overlay.verdict)
     nodes = (
         replace(node, ext={**node.ext, **marks[node.id]}) if node.id in marks else node for node in graph.nodes.values()
     )

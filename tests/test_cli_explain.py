@@ -303,7 +303,8 @@ def test_an_overlay_is_written_for_the_graph_that_capture_gives(
         document = json.loads(Path(f"{graph}.json").read_text())
         assert [channel["name"] for channel in document["channels"]] == ["gradient", "status"]
         assert set(document["channels"][1]["values"].values()) - {"reached", "unused"} == cuts
-        capsys.readouterr()
+        assert capsys.readouterr().out.splitlines()[0] == document["verdict"]
+        assert document["look"] == "alarm"
         assert main(["export", f"{graph}.gir", "--to", "tree", "--overlay", f"{graph}.json"]) == 0
         assert "[gradient (norm): " in capsys.readouterr().out
     assert main(["explain", "autograd.gir", "--overlay", "file.json"]) == 1

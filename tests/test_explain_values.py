@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,8 +18,10 @@ from tensors import since  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.errors import ExportError, GraphError  # noqa: E402
-from gradir.explanations.model import Cause, Explanation  # noqa: E402
+from gradir.explanations.model import Cause, Examined, Explanation  # noqa: E402
 from gradir.explanations.stored import explained  # noqa: E402
+from gradir.ir import Graph, Node  # noqa: E402
+from gradir.overlays import decode, encode  # noqa: E402
 
 nn = torch.nn
 Compute = Callable[[torch.Tensor], torch.Tensor]
@@ -290,6 +293,7 @@ def test_gradients_are_the_norms_of_a_real_backward(told: tuple[gradir.Recorder,
     assert set(gradients.values) == {node.id for node in graph.nodes.values() if node.role != "output"}
     assert {name: gradients.values[name] for name in found.gradients} == found.gradients
     assert found.overlay(graph) == overlay
+    assert (overlay.verdict, overlay.look) == (found.verdict, "quiet")
     assert "[gradient (norm): " in graph.to("tree", overlay=overlay)
 
 
@@ -300,6 +304,18 @@ def test_tiny_and_huge_gradients_have_a_norm() -> None:
     gradients = rec.explain(loss, params={"a": a, "b": b}).gradients
     assert gradients == pytest.approx({"a": 1e-30, "b": 1e30}, rel=0.5)
     assert all(math.isfinite(found) for found in gradients.values() if not isinstance(found, str))
+
+
+@pytest.mark.parametrize(("level", "look"), [("error", "alarm"), ("info", "caution"), ("note", "quiet")])
+def test_the_overlay_has_the_verdict_and_the_look_of_the_gravest_cause(level: Any, look: str) -> None:
+    cause = Cause("detach", level, "detach", ("w",))
+    graph = Graph.of([Node("w", names=("w",))])
+    for reason in ("no backward was asked for", "a" * 3000):
+        found = Explanation({"w": "cut"}, (cause,), examined=Examined(reason=reason))
+        overlay = found.overlay(graph)
+        assert overlay.look == look
+        assert overlay.verdict == (found.verdict if len(found.verdict) <= 2000 else f"{found.verdict[:1999]}…")
+        assert decode(encode(overlay)) == overlay
 
 
 def test_the_overlay_of_a_forward_knows_its_parameters_alone(

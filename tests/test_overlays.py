@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,9 @@ import gradir
 from gradir.cli.main import main
 from gradir.errors import ExportError, FormatError, GradirWarning
 from gradir.ir import Builder, Graph, Scope, TensorMeta
-from gradir.ir.marks import STEPS, overlay_mark
+from gradir.ir.marks import STEPS, overlay_mark, overlay_verdict
 from gradir.overlays import Channel, Overlay, decode, encode, overlaid
+from gradir.passes.blocks import node_columns
 
 SCHEMA = json.loads((Path(__file__).parents[1] / "schemas" / "gir-overlay-1.0.schema.json").read_text(encoding="utf-8"))
 META = [TensorMeta("float32", (3,))]
@@ -57,6 +59,8 @@ OVERLAY = Overlay(
     )
 )
 
+JUDGED = Overlay(OVERLAY.channels, "2 of 2 parameters get no gradient: detach() cuts both.", "alarm")
+
 values = st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.sampled_from(["zero", "none", "odd <b>"]))
 
 
@@ -67,7 +71,8 @@ def drawn_over(draw: st.DrawFn) -> tuple[Graph, Overlay]:
         Channel(name, draw(st.dictionaries(st.sampled_from([*graph.nodes]), values, max_size=5)), "norm")
         for name in ("one", "two")
     )
-    return graph, Overlay(channels)
+    looks: Any = st.sampled_from(["alarm", "caution", "good", "quiet"])
+    return graph, Overlay(channels, draw(st.text(max_size=2000)), draw(looks))
 
 
 @given(drawn_over())
@@ -82,6 +87,9 @@ def test_an_overlay_survives_its_document_and_marks_what_it_names(pair: tuple[Gr
         assert {id_: mark.value for id_, mark in found.items()} == dict(channel.values)
         numbers = sorted((mark.value, STEPS.index(mark.look)) for mark in found.values() if mark.look in STEPS)
         assert [step for _, step in numbers] == sorted(step for _, step in numbers)
+        told = {id_ for id_, node in marked.nodes.items() if overlay_verdict([node])}
+        last = [node.id for node in graph.outputs or [*graph.nodes.values()][-1:]]
+        assert told == (set(last) if overlay.verdict else set())
         # Nothing else is touched.
         assert [[*node.inputs, node.role, *node.outputs] for node in marked.nodes.values()] == [
             [*node.inputs, node.role, *node.outputs] for node in graph.nodes.values()
@@ -108,6 +116,10 @@ def test_an_overlay_survives_its_document_and_marks_what_it_names(pair: tuple[Gr
         (HEAD + b',"channels":[{"name":"a","values":{},"looks":{"x":"pink"}}]}', "Invalid enum value 'pink'"),
         (HEAD + b',"channels":[{"name":"a","values":{"x":0},"scale":"log"}]}', "takes numbers above 0"),
         (HEAD + b',"channels":[{"name":"a","values":{}},{"name":"a","values":{}}]}', "the same name"),
+        (HEAD + b',"channels":[{"name":"a","values":{}}],"verdict":1}', "Expected `str`, got `int` - at `$.verdict`"),
+        (HEAD + b',"channels":[{"name":"a","values":{}}],"verdict":null}', "Expected `str`, got `null`"),
+        (HEAD + b',"channels":[{"name":"a","values":{}}],"verdict":"' + b"a" * 100_000 + b'"}', "length <= 2000"),
+        (HEAD + b',"channels":[{"name":"a","values":{}}],"look":"step 1"}', "Invalid enum value 'step 1'"),
         (b'{"a":' * 10_000, "nested"),
         (HEAD + b',"channels":' + b"[" * 100_000, "nested"),
     ],
@@ -146,6 +158,55 @@ def test_an_overlay_that_could_not_be_read_is_neither_written_nor_drawn(channels
         encode(Overlay(channels))
     with pytest.raises(FormatError, match=re.escape(message)):
         gradir.export(graph, "tree", overlay=Overlay(channels))
+
+
+@pytest.mark.parametrize("verdict", ["a" * 2001, None, ["alarm"]])
+def test_a_verdict_that_could_not_be_read_is_neither_written_nor_drawn(verdict: Any) -> None:
+    for use in (encode, partial(overlaid, network())):
+        with pytest.raises(FormatError, match=r"broken overlay: Expected `str`.* - at `\$\.verdict`"):
+            use(Overlay(OVERLAY.channels, verdict))
+
+
+def test_an_overlay_without_a_verdict_is_written_as_it_was() -> None:
+    assert [*json.loads(encode(OVERLAY))] == ["format", "version", "channels"]
+    assert [*json.loads(encode(JUDGED))] == ["format", "version", "channels", "verdict", "look"]
+
+
+def test_every_pass_leaves_the_verdict_where_it_can_be_read() -> None:
+    marked = overlaid(network(4), JUDGED)
+    made: dict[str, dict[str, object]] = {
+        "one box": {"depth": 0},
+        "no output": {"drop": "output"},
+        "a part behind which more is": {"focus": "h.0.w", "hops": 1},
+        "its inputs": {"ancestors": "h.1/mul:1"},
+        "equal layers once": {"rollup": True, "drop": "output"},
+    }
+    for name, passes in made.items():
+        found = json.loads(gradir.export(marked, "nodelink", **passes))["nodes"]
+        told = [node["ext"]["verdict"] for node in found if "verdict" in node.get("ext", {})]
+        assert told == [["alarm", JUDGED.verdict]], name
+    assert overlay_verdict(overlaid(Graph.of([]), Overlay((Channel("a", {}),), "no node")).nodes.values()) is None
+
+
+def test_a_mark_that_no_overlay_makes_is_no_verdict() -> None:
+    for mark in ("alarm", ("pink", "red"), ("alarm", 1), ("alarm", "a", "b"), (), 7):
+        assert overlay_verdict([gradir.Node("x", ext={"verdict": mark})]) is None
+
+
+def test_a_diff_takes_the_verdict_as_it_takes_other_marks() -> None:
+    graph = network()
+    only_marks, with_verdict = (overlaid(graph, overlay) for overlay in (OVERLAY, JUDGED))
+    for options in ({"normalize": True}, {"ignore": ["ext"]}):
+        assert not gradir.diff(graph, only_marks, **options).changes
+        assert not gradir.diff(graph, with_verdict, **options).changes
+    # Equal steps stay equal: a verdict says nothing of the node that has it.
+    assert node_columns(with_verdict).kinds == node_columns(graph).kinds
+
+
+def test_pictures_and_texts_leave_the_verdict_to_the_page() -> None:
+    for exporter in ("dot", "mermaid", "tree"):
+        with_verdict = gradir.export(network(), exporter, overlay=JUDGED)
+        assert with_verdict == gradir.export(network(), exporter, overlay=OVERLAY)
 
 
 def test_whole_numbers_of_a_program_are_numbers() -> None:
@@ -303,6 +364,14 @@ def test_the_command_line_shows_an_overlay(tmp_path: Path, capsys: pytest.Captur
     other.write_text(Overlay((Channel("status", {"x": "more"}),)).to_json(), encoding="utf-8")
     assert main(["export", str(graph), "--to", "tree", "--overlay", str(over), "--overlay", str(other)]) == 0
     assert capsys.readouterr().out == gradir.export(network(), "tree", overlay=OVERLAY)
+    for number, verdict in enumerate(("", "the first", "another")):
+        told = tmp_path / f"verdict-{number}.json"
+        told.write_text(Overlay((Channel(f"c{number}", {"x": 1.0}),), verdict, "caution").to_json(), encoding="utf-8")
+    paths = [str(tmp_path / f"verdict-{number}.json") for number in range(3)]
+    several = [word for path in paths for word in ("--overlay", path)]
+    assert main(["export", str(graph), "--to", "nodelink", *several]) == 0
+    (*_, output) = json.loads(capsys.readouterr().out)["nodes"]
+    assert output["ext"]["verdict"] == ["caution", "the first"]
     both = ["export", str(graph), "--to", "tree", "--overlay", str(over), "--overlay", str(other)]
     name = f"status, {str(other)[-72:]}"
     assert main([*both, "--overlay", str(other), "--channel", name]) == 0
@@ -358,17 +427,22 @@ _CHANNELS = st.fixed_dictionaries(
         "later": _OTHERS,
     },
 )
+_VERDICTS = st.one_of(_TEXTS, _TEXTS, st.integers(1999, 2001).map("n".__mul__), _OTHERS)
 _VERSIONS = st.one_of(st.just("1.0"), st.sampled_from(["1.7", "1.123456", "1.1234567", "1.01", "2.0", "1", 1]))
 
 
 @pytest.mark.filterwarnings("ignore::gradir.GradirWarning")
 @settings(max_examples=300)
-@given(_VERSIONS, st.one_of(st.lists(_CHANNELS, max_size=2), st.lists(_CHANNELS, min_size=1, max_size=1), _OTHERS))
-def test_the_schema_takes_what_the_reader_takes(version: object, channels: object) -> None:
+@given(
+    _VERSIONS,
+    st.one_of(st.lists(_CHANNELS, max_size=2), st.lists(_CHANNELS, min_size=1, max_size=1), _OTHERS),
+    st.fixed_dictionaries({}, optional={"verdict": _VERDICTS, "look": st.sampled_from(["alarm", "step 1", "", None])}),
+)
+def test_the_schema_takes_what_the_reader_takes(version: object, channels: object, more: dict[str, object]) -> None:
     names = [channel.get("name") for channel in channels] if isinstance(channels, list) else []
     # That names differ is more than a schema can say.
     assume(len(names) < 2 or names[0] != names[1])
-    document = {"format": "gir-overlay", "version": version, "channels": channels}
+    document = {"format": "gir-overlay", "version": version, "channels": channels, **more}
     schema = jsonschema.Draft202012Validator(SCHEMA)
     try:
         decode(json.dumps(document).encode())

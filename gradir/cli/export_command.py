@@ -149,23 +149,28 @@ def _load(options: argparse.Namespace, source: Source, exporter: str) -> Loaded:
 
 
 def _overlay(paths: Sequence[str]) -> Overlay:
-    """The channels of all the files; those that have one name in several are called by their file too."""
+    """The channels of all the files, and the first verdict.
+
+    Channels that have one name in several are called by their file too.
+    """
     from msgspec.structs import replace
 
     from gradir import files
     from gradir.overlays import Overlay, decode
 
-    found = []
+    overlays = []
     for path in dict.fromkeys(paths):
         with files.naming(path):
-            found += [(files.name_of(path), channel) for channel in decode(files.read_bytes(path)).channels]
+            overlays.append((files.name_of(path), decode(files.read_bytes(path))))
+    found = [(file, channel) for file, overlay in overlays for channel in overlay.channels]
     counts = Counter(channel.name for _, channel in found)
     channels = []
     for file, channel in found:
         # Of a path the end tells most, and a name has its limits.
         more = f", {file[-max(1, _LONGEST_NAME - 2 - len(channel.name)) :]}" if counts[channel.name] > 1 else ""
         channels.append(replace(channel, name=f"{channel.name}{more}"))
-    return Overlay(tuple(channels))
+    saying = next((overlay for _, overlay in overlays if overlay.verdict), overlays[0][1])
+    return Overlay(tuple(channels), saying.verdict, saying.look)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ from gradir.hints import did_you_mean
 from gradir.ir import Graph, Source
 from gradir.ir.frozen import NOTHING
 from gradir.ir.text import printable
-from gradir.overlays import Channel, Look, Overlay
+from gradir.overlays import MOST_OF_A_VERDICT, Channel, Look, Overlay
 from gradir.vocabulary.causes import Words, worded
 
 __all__ = [
@@ -60,6 +60,7 @@ _LOOKS: Final[Mapping[str, Look]] = {
 }
 _OFTEN_MEANT: Final = frozenset({"cut", "zero", "nonleaf"})
 _MEANT: Final = ", may be meant"
+_LOOKS_OF_LEVELS: Final[Mapping[str, Look]] = {"error": "alarm", "info": "caution", "none": "quiet"}
 _LOOKS_OF_GRADIENTS: Final[Mapping[str, Look]] = {"none": "quiet", "zero": "caution", "nonfinite": "alarm"}
 
 
@@ -280,7 +281,7 @@ class Explanation(Record, frozen=True, dict=True):
         return replace(self, causes=tuple(causes), allowed=tuple(Allowed(*key, count) for key, count in counts.items()))
 
     def overlay(self, graph: Graph | None = None) -> Overlay:
-        """What is to be drawn over a graph: the status of each parameter, and the gradients where they are known.
+        """What is to be drawn over a graph: the verdict, the status of each parameter, and gradients that are known.
 
         Without a graph it is for the one that was explained, as capturing the same tensors gives it, with the gradient
         that comes to each of its operations. In others, such as that of the forward, parameters are known by name.
@@ -309,7 +310,10 @@ class Explanation(Record, frozen=True, dict=True):
         by_status = Channel("status", statuses, looks=looks)
         gradients = self.of_graph.gradients
         by_gradient = Channel("gradient", gradients, "norm", "log", _LOOKS_OF_GRADIENTS)
-        return Overlay((by_gradient, by_status) if gradients else (by_status,))
+        verdict = self.verdict
+        if len(verdict) > MOST_OF_A_VERDICT:
+            verdict = f"{verdict[: MOST_OF_A_VERDICT - 1]}…"
+        return Overlay((by_gradient, by_status) if gradients else (by_status,), verdict, _LOOKS_OF_LEVELS[self.level])
 
     def located_in(self, graph: Graph) -> Explanation:
         """The explanation with its overlay that of another graph with the same parameters.

@@ -26,6 +26,7 @@ __all__ = [
     "STATUS",
     "STEPS",
     "TIMES",
+    "VERDICT",
     "WAS",
     "ListedChange",
     "Mark",
@@ -36,6 +37,7 @@ __all__ = [
     "operation_before",
     "overlay_mark",
     "overlay_marks",
+    "overlay_verdict",
     "stands_for_several",
     "status",
     "times",
@@ -80,6 +82,9 @@ OVERLAY: Final = "overlay"
 
 OVERLAYS: Final = "overlays"
 """The key of ``ext`` for what other channels of the overlay say of the node, a `Mark` each, for who shows them too."""
+
+VERDICT: Final = "verdict"
+"""The key of ``ext`` of outputs for what an overlay says of the whole graph: a look and a sentence."""
 
 STEPS: Final = ("step 1", "step 2", "step 3", "step 4", "step 5")
 """The looks of numbers, from the least to the greatest."""
@@ -195,6 +200,22 @@ def _mark(found: object) -> Mark | None:
     return Mark._make(found)
 
 
+def overlay_verdict(nodes: Iterable[Node]) -> tuple[str, str] | None:
+    """Return the look and the sentence that an overlay has for the whole graph: the first such mark of these nodes.
+
+    >>> from gradir.ir.model import Node
+    >>> overlay_verdict([Node("w"), Node("output", ext={"verdict": ("quiet", "Both parameters get a gradient.")})])
+    ('quiet', 'Both parameters get a gradient.')
+    >>> overlay_verdict([Node("output", ext={"verdict": "alarm"})])
+    """
+    for node in nodes:
+        found = node.ext.get(VERDICT) if node.ext else None
+        if isinstance(found, tuple) and [*map(type, found)] == [str, str] and found[0] in LOOKS:
+            look, words = found
+            return look, words  # type: ignore[return-value]
+    return None
+
+
 def failure(node: Node) -> str:
     """The error that ended the forward at a node, or nothing.
 
@@ -238,7 +259,9 @@ def together(nodes: Collection[Node]) -> dict[str, AttrValue]:
     error = next(filter(None, map(failure, nodes)), "")
     failed: dict[str, AttrValue] = {FAILED: error} if error else {}
     gone = merged_ext(chain.from_iterable(map(merged, nodes)))
-    return {**focus, **failed, **cut, **gone, **_worst_overlay(nodes)}
+    said = overlay_verdict(nodes)
+    verdict: dict[str, AttrValue] = {VERDICT: said} if said else {}
+    return {**focus, **failed, **cut, **gone, **verdict, **_worst_overlay(nodes)}
 
 
 def _worst_overlay(nodes: Iterable[Node]) -> dict[str, AttrValue]:

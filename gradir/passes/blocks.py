@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.ir.edge_columns import EdgeColumns
-from gradir.ir.marks import FOCUS, LEFT_OUT, OVERLAY, OVERLAYS
+from gradir.ir.marks import FOCUS, LEFT_OUT, OVERLAY, OVERLAYS, VERDICT
 from gradir.ir.memo import Memo, Table
 from gradir.ir.merged import MERGED
 from gradir.ir.order import postorder
@@ -28,7 +28,7 @@ __all__ = ["OUTSIDE", "Blocks", "NodeColumns", "node_columns"]
 OUTSIDE: Final = -1
 """The block of what is in none."""
 
-_MARKS: Final = frozenset({OVERLAY, OVERLAYS, FOCUS, LEFT_OUT, MERGED})
+_MARKS: Final = frozenset({OVERLAY, OVERLAYS, VERDICT, FOCUS, LEFT_OUT, MERGED})
 """Entries of ``ext`` that are drawn over a node or counted at it, and say nothing of the node itself."""
 
 

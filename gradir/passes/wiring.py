@@ -11,7 +11,7 @@ from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, Saved
 from gradir.ir.edges import DATA, rewired, sources
 from gradir.ir.head import renamed_head
-from gradir.ir.marks import ELIDED, FOCUS, LEFT_OUT, left_out
+from gradir.ir.marks import ELIDED, FOCUS, LEFT_OUT, VERDICT, left_out, overlay_verdict
 from gradir.ir.model import BESIDE
 from gradir.ir.module_tree import Above
 from gradir.ir.saved import owner
@@ -46,7 +46,8 @@ def without(graph: Graph, gone: Collection[str], joins: Callable[[Node], bool]) 
 
     A view whose base is gone has none, and a saved slot whose origin is gone has none. A slot whose storage belongs
     to a leaf, parameter or buffer that is gone no longer has ``bytes``: they would count as memory that lives for
-    backward alone. A cut stays, and names no node that is gone.
+    backward alone. A cut stays, and names no node that is gone. If all nodes with the verdict of an overlay are gone,
+    the last node that stays has it.
 
     A graph without any of these nodes is returned as it is. The time is linear in nodes and edges.
     """
@@ -60,6 +61,11 @@ def without(graph: Graph, gone: Collection[str], joins: Callable[[Node], bool]) 
                 left[node.id] = removal.mended(node)
             elif joins(node):
                 removal.join(node)
+
+        verdict = overlay_verdict(graph.nodes.values())
+        if verdict and left and not overlay_verdict(left.values()):
+            last = next(reversed(left.values()))
+            left[last.id] = msgspec.structs.replace(last, ext={**last.ext, VERDICT: verdict})
 
         def called(node_id: str) -> str:
             return node_id if node_id in left else ""
