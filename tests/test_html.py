@@ -16,6 +16,7 @@ from gradir_exporters._page.columns import ACCUMULATES, FAILED, OPAQUE, OUTPUT, 
 from gradir_exporters.html import HtmlExporter, HtmlOptions
 from hostile_texts import HOSTILE_TEXTS, graph_of
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from networkx.algorithms import isomorphism
 from page_graphs import changed, layered
 from page_reader import page_blocks, page_data
@@ -30,7 +31,7 @@ from gradir.ir.marks import LOST, OVERLAY, STATUS
 from gradir.ir.merged import bytes_told
 from gradir.ir.module_tree import whole_tree
 from gradir.ir.saved import SavedBytes
-from gradir.ir.text import size_text, tensor_text, value_text
+from gradir.ir.text import printable, size_text, tensor_text, value_text
 from gradir.overlays import Channel, Overlay
 from gradir.vocabulary import vocabulary_of
 
@@ -247,7 +248,9 @@ def test_cuts_say_what_happened_and_what_to_do(told: Told) -> None:
 
 def test_an_overlay_is_a_channel(told: Told) -> None:
     overlay = Overlay((Channel("gradient", {"x": 0.25, "fc.weight": "zero"}, "norm", looks={"zero": "alarm"}),))
-    (channel,) = told(gradir.export(everything(), "html", overlay=overlay))["channels"]
+    page = told(gradir.export(everything(), "html", overlay=overlay))
+    assert "verdict" not in page
+    (channel,) = page["channels"]
     by_id = dict(zip(everything().nodes, zip(channel["look"], channel["said"], strict=True), strict=True))
     assert channel["name"] == "gradient (norm)"
     assert by_id["x"] == ("step 3", "0.25")
@@ -257,6 +260,15 @@ def test_an_overlay_is_a_channel(told: Told) -> None:
         ["step 3", "0.25"],
         ["alarm", "x zero"],
     ]
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(verdict=st.text(min_size=1, max_size=2000), look=st.sampled_from(["alarm", "caution", "good", "quiet"]))
+def test_any_verdict_of_an_overlay_is_in_the_page(verdict: str, look: Any, told: Told) -> None:
+    overlay = Overlay((Channel("status", {"x": "reached"}),), verdict, look)
+    found = told(gradir.export(everything(), "html", overlay=overlay))
+    assert found["verdict"] == [look, printable(verdict)]
+    assert "ext.verdict" not in {key for node in found["nodes"] for key, _ in node["details"]["attributes"]}
 
 
 def test_a_review_has_the_changes_of_the_report(told: Told) -> None:

@@ -35,7 +35,7 @@ def test_the_script_does_not_grow_unseen() -> None:
     """Every page carries it: what makes it larger says so here and in docs/benchmarks.md."""
     script = (PAGE / "page.js").read_bytes()
     assert len(script) <= 110_800
-    assert len(gzip.compress(script, 9)) <= 43_400
+    assert len(gzip.compress(script, 9)) <= 43_600
 
 
 @pytest.mark.parametrize("name", ["page.js", "style.css"])

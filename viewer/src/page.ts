@@ -25,6 +25,8 @@ async function start(): Promise<void> {
   await new Promise((painted) => requestAnimationFrame(() => setTimeout(painted)));
   timings.picture = performance.now();
   showLists();
+  // Screen readers announce changes, not what a page has from the start.
+  if (model.verdict) page.say(model.verdict[1]);
   page.details = await readDetails(document, model);
   showDetails();
   // The first search makes an index: better now than under the fingers of who types.

@@ -6,7 +6,7 @@ import type { Selected } from "./state.ts";
 
 /** Hands the view to the reader as a file, or both of a review as two, and gives the names. */
 export async function saved({ drawings, shown, places }: Stage, selected: Selected, kind: "svg" | "png"): Promise<string> {
-  const { title } = shown.model;
+  const { title, verdict } = shown.model;
   const names: string[] = [];
   const marks = marksOf(shown, places, selected);
   for (const { painting, camera, size } of drawings) {
@@ -14,7 +14,7 @@ export async function saved({ drawings, shown, places }: Stage, selected: Select
     const name = `${(title || "graph").replace(/[^\w.-]+/g, "-").slice(0, 80)}${side}.${kind}`;
     const blob =
       kind === "svg"
-        ? new Blob([svgOf(painting!, camera, size, marks, title)], { type: "image/svg+xml" })
+        ? new Blob([svgOf(painting!, camera, size, marks, title, verdict?.[1] ?? "")], { type: "image/svg+xml" })
         : await new Promise<Blob | null>((done) => canvasOf(painting!, camera, size, marks).toBlob(done));
     if (blob !== null) download(blob, name);
     names.push(name);

@@ -22,6 +22,7 @@ async function told(path: string): Promise<unknown> {
   const into = (node: number) => range(edges.first[node + 1] - edges.first[node]).map((at) => at + edges.first[node]);
   return {
     title: model.title,
+    verdict: model.verdict,
     kind: model.kind,
     framework: model.framework,
     scopes: range(scopes.count).map((scope) => ({

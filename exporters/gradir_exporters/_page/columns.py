@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gradir.ir.edge_columns import EdgeColumns
 from gradir.ir.ids import function_prefix, split_ordinal
-from gradir.ir.marks import failure, status
+from gradir.ir.marks import failure, overlay_verdict, status
 from gradir.ir.memo import Memo, Table
 from gradir.ir.merged import bytes_told
 from gradir.ir.model import first_known
 from gradir.ir.module_tree import OUTSIDE, class_text, whole_tree
 from gradir.ir.saved import SavedBytes
-from gradir.ir.text import size_text
+from gradir.ir.text import printable, size_text
 from gradir.ir.totals import bounded
 from gradir.passes.blocks import NodeColumns
 from gradir.passes.ladder import MOST_BOXES
@@ -87,6 +87,7 @@ class Columns:
             nearly = self._kinds(roles, ops, statuses, edges, has_attrs=False)
             known = known._replace(kinds=nearly)
             once = EqualSteps(self._tree, self._scopes, known, layers, words, how="nearly equal")
+        verdict = overlay_verdict(nodes)
         return {
             "kind": "forward" if graph.producer.options.get("graph") == "forward" else "autograd",
             "framework": graph.producer.framework,
@@ -113,6 +114,7 @@ class Columns:
             "channels": channels(nodes, texts),
             "changes": change_records(changes, numbers, place),
             **self._before(),
+            **({"verdict": [*map(printable, verdict)]} if verdict else {}),
             "texts": list(texts),
         }
 

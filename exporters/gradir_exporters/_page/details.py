@@ -14,7 +14,7 @@ from gradir.ir.exactkey import exact_key
 from gradir.ir.fields import other_fields
 from gradir.ir.ids import storage_key
 from gradir.ir.jsontext import TOLD, further_facts
-from gradir.ir.marks import LOST, OVERLAY, OVERLAYS, STATUS
+from gradir.ir.marks import LOST, OVERLAY, OVERLAYS, STATUS, VERDICT
 from gradir.ir.memo import Table
 from gradir.ir.model import Node, Saved
 from gradir.ir.text import tensor_text, value_text
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Facts", "source_text"]
 
-_MARKS: Final = frozenset({LOST, OVERLAY, OVERLAYS, STATUS})
+_MARKS: Final = frozenset({LOST, OVERLAY, OVERLAYS, STATUS, VERDICT})
 """Entries of ``ext`` that the page draws."""
 
 _slots_of: Final = attrgetter("slot", "dtype", "shape", "bytes", "state")

@@ -6,7 +6,7 @@ import { paintScene } from "./paint.ts";
 import type { Painting } from "./painting.ts";
 import { type Pen, type Stroke, canvasPen, curve, family, lookFrom } from "./pen.ts";
 
-export function svgOf(painting: Painting, camera: Camera, size: Size, selected: Marks, title: string): string {
+export function svgOf(painting: Painting, camera: Camera, size: Size, selected: Marks, title: string, verdict: string): string {
   const parts: string[] = [];
   const window = seen(camera, size);
   const pen = svgPen(parts);
@@ -17,7 +17,7 @@ export function svgOf(painting: Painting, camera: Camera, size: Size, selected: 
   const shift = `scale(${short(camera.k)}) translate(${short(-camera.x)} ${short(-camera.y)})`;
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" width="${size.width}" height="${size.height}" viewBox="0 0 ${size.width} ${size.height}" role="img" font-family="${escaped(family)}">`,
-    `<title>${escaped(title)}</title>`,
+    `<title>${escaped(title)}</title>${verdict && `<desc>${escaped(verdict)}</desc>`}`,
     `<rect width="100%" height="100%" fill="${painting.theme("ground")}"/>`,
     `<g transform="${shift}">`,
     ...parts,

@@ -1,5 +1,6 @@
 /** The bar at the top: what is not done on the drawing itself. */
 
+import { lookSign, lookToken } from "../draw/theme.ts";
 import { switches } from "../state.ts";
 import type { Page } from "./context.ts";
 import { type Child, h, set } from "./dom.ts";
@@ -41,6 +42,7 @@ export function toolbar(page: Page, finder: HTMLElement): Toolbar {
       tools(tool("-", "\u2212"), tool("+", "+"), tool("f", "Fit")),
       model.changes.length > 0 && tools(tool("p", "\u2039"), tool("n", "\u203a"), sides),
       tools(menus[2], tool("[", "Lists"), tool("]", "Details"), tool("?", "?")),
+      model.verdict ? verdictLine(...model.verdict) : null,
     ),
     show() {
       const { state } = page;
@@ -49,6 +51,13 @@ export function toolbar(page: Page, finder: HTMLElement): Toolbar {
       set(sides, { "aria-pressed": `${state.sides}` });
     },
   };
+}
+
+/** The keys reach the line, to scroll a long one. */
+function verdictLine(look: string, words: string): HTMLElement {
+  const line = h("p.verdict", { tabindex: 0 }, `${lookSign(look)} `, words);
+  line.style.background = `var(--${lookToken(look)})`;
+  return line;
 }
 
 function menu(words: string, ...children: Child[]): HTMLDetailsElement {

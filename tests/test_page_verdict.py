@@ -1,0 +1,143 @@
+"""The verdict of an overlay on the page, in a real browser: where it is, how it looks, and that it stays text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import Browser, Opened, drawing
+from msgspec.structs import replace
+from page_graphs import changed, layered
+
+import gradir
+from gradir.ir.text import printable
+from gradir.overlays import Channel, Overlay
+
+SENTENCE = "2 of 4 parameters get no gradient: detach() cuts all of encoder (net.py:9 in Net.forward)."
+CHANNELS = (Channel("status", {"head.weight": "reached"}, looks={"reached": "good"}),)
+HOSTILE = '<img src=x onerror="alert(1)"></script><b>"&amp;\x1b[31m\u202e\n\x00{{7*7}}'
+WIDE = {"width": 1400, "height": 900}
+NARROW = {"width": 390, "height": 800}
+
+
+def page_of(verdict: str = SENTENCE, look: Any = "alarm", **options: Any) -> str:
+    return gradir.export(layered(), "html", overlay=Overlay(CHANNELS, verdict, look), **options)
+
+
+def place(page: Opened, selector: str) -> Any:
+    return page.page.locator(selector).first.bounding_box()
+
+
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_the_verdict_stands_above_the_drawing(browser: Browser, scheme: str, viewport: dict[str, int]) -> None:
+    with browser.opened(page_of(), color_scheme=scheme, viewport=viewport) as page:
+        assert page.text(".verdict") == f"✕ {SENTENCE}"
+        line, below = place(page, ".verdict"), place(page, "main")
+        assert line["y"] + line["height"] <= below["y"]
+        assert below["height"] > viewport["height"] / 2
+        assert line["width"] > viewport["width"] * 0.9
+        # It wraps where it has no room.
+        assert (line["height"] > 40) == (viewport is NARROW)
+        ground, alarm = page.page.evaluate(
+            """() => {
+                const line = document.querySelector('.verdict');
+                const swatch = document.createElement('i');
+                swatch.style.background = 'var(--look-alarm)';
+                line.append(swatch);
+                return [line, swatch].map((each) => getComputedStyle(each).backgroundColor);
+            }"""
+        )
+        assert ground == alarm
+        assert not page.violations()
+
+
+@pytest.mark.parametrize(("look", "sign"), [("caution", "! "), ("quiet", ""), ("good", "")])
+def test_the_sign_is_that_of_the_look(browser: Browser, look: str, sign: str) -> None:
+    with browser.opened(page_of("All parameters get a gradient.", look)) as page:
+        assert page.text(".verdict") == f"{sign}All parameters get a gradient."
+
+
+def test_a_screen_reader_is_told_the_verdict(browser: Browser) -> None:
+    with browser.opened(page_of()) as page:
+        page.page.wait_for_function(
+            "words => document.querySelector('[role=status]').textContent === words", arg=SENTENCE
+        )
+
+
+def test_a_page_without_a_verdict_has_no_line_for_it(browser: Browser) -> None:
+    for graph in (layered().to("html"), page_of("")):
+        with browser.opened(graph) as page:
+            assert page.page.locator(".verdict").count() == 0
+            assert page.text("[role=status]") == ""
+
+
+def test_a_verdict_with_markup_and_control_characters_is_text(browser: Browser) -> None:
+    with browser.opened(page_of(HOSTILE)) as page:
+        assert page.text(".verdict") == f"✕ {printable(HOSTILE)}"
+        assert page.page.locator("header img, header b, .verdict *").count() == 0
+
+
+@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
+@pytest.mark.parametrize("words", ["a" * 100_000, "<b> " * 25_000, "\u202e" * 100_000])
+def test_a_verdict_without_end_leaves_room_for_the_drawing(
+    browser: Browser, words: str, viewport: dict[str, int]
+) -> None:
+    # No overlay may have one so long, but a file may.
+    graph = layered()
+    nodes = {**graph.nodes, "output": replace(graph.nodes["output"], ext={"verdict": ("alarm", words)})}
+    with browser.opened(replace(graph, nodes=nodes).to("html"), viewport=viewport) as page:
+        assert page.text(".verdict").startswith(f"✕ {printable(words[:50])}")
+        assert place(page, "main")["height"] > viewport["height"] / 2
+        assert page.page.locator(".verdict *").count() == 0
+        # The keys reach it, so that it can be read to its end.
+        page.page.locator(".verdict").focus()
+        page.press("PageDown")
+        page.page.wait_for_function("() => document.querySelector('.verdict').scrollTop > 0")
+
+
+@pytest.mark.parametrize(
+    "passes",
+    [{"depth": 0}, {"depth": 1}, {"drop": "output"}, {"focus": "h.0.attn.weight"}, {"rollup": True}],
+    ids=str,
+)
+def test_a_part_of_the_graph_has_the_verdict_of_all_of_it(browser: Browser, passes: dict[str, Any]) -> None:
+    with browser.opened(page_of(**passes)) as page:
+        assert page.text(".verdict") == f"✕ {SENTENCE}"
+
+
+def test_details_do_not_repeat_the_verdict(browser: Browser) -> None:
+    with browser.opened(page_of()) as page:
+        drawing(page).click("output")
+        assert "detach" not in page.text("[aria-label=Details]")
+
+
+def test_paper_has_the_verdict(browser: Browser) -> None:
+    with browser.opened(page_of("word " * 400), color_scheme="dark", viewport=NARROW) as page:
+        page.page.emulate_media(media="print")
+        line = page.page.locator(".verdict")
+        assert line.is_visible()
+        assert line.evaluate("line => line.scrollHeight - line.clientHeight") == 0
+        assert line.evaluate("line => getComputedStyle(line).printColorAdjust") == "exact"
+
+
+def test_a_saved_picture_tells_the_verdict(browser: Browser) -> None:
+    with browser.opened(page_of(f"{SENTENCE} <b>&")) as page:
+        drawing(page)
+        with page.page.expect_download() as download:
+            page.press("s")
+        picture = Path(download.value.path()).read_text(encoding="utf-8")
+        assert f"<desc>{SENTENCE} &lt;b&gt;&amp;</desc>" in picture
+    with browser.opened(layered().to("html")) as page:
+        drawing(page)
+        with page.page.expect_download() as download:
+            page.press("s")
+        assert "<desc>" not in Path(download.value.path()).read_text(encoding="utf-8")
+
+
+def test_a_review_of_marked_graphs_has_the_verdict_of_the_second(browser: Browser) -> None:
+    before = layered()
+    after = gradir.overlays.overlaid(changed(before), Overlay(CHANNELS, SENTENCE, "alarm"))
+    with browser.opened(gradir.diff(before, after).to("html")) as page:
+        assert page.text(".verdict") == f"✕ {SENTENCE}"
