@@ -258,8 +258,51 @@ def test_all_that_a_line_runs_tells_whether_it_is_a_copy() -> None:
     def forward() -> Tensor:
         return 2 - 2 * functional.cosine_similarity(model["predictor"](online(x)), no_grad_of(model["other"], x)).mean()
 
-    found = told(model, forward, optimizer=torch.optim.Adam(model.parameters()))
+    found = told(model, forward, optimizer=torch.optim.Adam([*online.parameters(), *model["predictor"].parameters()]))
     assert (found.report.level, found.of_file.level, found.patterns()) == ("info", "info", {"target network"})
+
+
+@pytest.mark.parametrize("name", ["slow", "old", "ref", "shadow", "teacher", "other"])
+def test_what_the_optimizer_has_is_to_learn_whatever_it_looks_like(name: str) -> None:
+    online = small()
+    model = nn.ModuleDict({name: copy.deepcopy(online), "online": online})
+
+    def forward() -> Tensor:
+        online.zero_grad()
+        return functional.mse_loss(online(x), no_grad_of(model[name], x + 1))
+
+    of_online, of_all = torch.optim.Adam(online.parameters()), torch.optim.Adam(model.parameters())
+    assert told(model, forward, optimizer=of_online).report.level == "info"
+    report = told(model, forward, optimizer=of_all).report
+    (cause,) = report.causes
+    assert (report.level, cause.kind) == ("error", "no_grad")
+    assert cause.names == tuple(f"{name}.{own}" for own, _ in online.named_parameters())
+    assert cause.text.endswith("and the optimizer has them")
+    assert cause.advice.startswith("take them out of the optimizer")
+
+
+def test_an_average_is_one_although_the_optimizer_has_it() -> None:
+    model = nn.ModuleDict({"query": layer(), "key": layer()})
+
+    def forward() -> Tensor:
+        moved_under_no_grad(model["query"], model["key"])
+        return functional.mse_loss(model["query"](x), no_grad_of(model["key"], x))
+
+    found = told(model, forward, optimizer=torch.optim.Adam(model.parameters()))
+    assert (found.report.level, found.patterns()) == ("info", {"target network"})
+
+
+def test_members_of_an_ensemble_are_no_target_although_they_are_copies() -> None:
+    one = small()
+    model = nn.ModuleList([one, copy.deepcopy(one)])
+    for optimizer in (None, torch.optim.Adam(model.parameters())):
+        one.zero_grad()
+        found = told(
+            model,
+            lambda: functional.mse_loss((one(x) + no_grad_of(model[1], x)) / 2, torch.ones(5, 3)),
+            optimizer=optimizer,
+        )
+        assert (found.report.level, found.patterns()) == ("error", {""})
 
 
 def test_an_average_of_the_step_before_is_one_of_this_step() -> None:
@@ -361,14 +404,24 @@ def test_dpo_and_grpo_with_a_reference() -> None:
     found = told(model, grpo, optimizer=torch.optim.Adam(policy.parameters()))
     assert found.patterns() == {"policy ratio", "reference model"}
     assert found.report.level == found.of_file.level == "info"
-    model["ref"].requires_grad_(requires_grad=False)
-    policy.zero_grad()
 
     def dpo() -> Tensor:
+        policy.zero_grad()
         with torch.no_grad():
             reference = log_probability(model["ref"])
         return -functional.logsigmoid(0.1 * (log_probability(policy) - reference)).mean()
 
+    def dpo_of_pairs() -> Tensor:
+        policy.zero_grad()
+        chosen, rejected, *_ = log_probability(policy).split(2)
+        with torch.no_grad():
+            other_chosen, other_rejected, *_ = log_probability(model["ref"]).split(2)
+        return -functional.logsigmoid(chosen - rejected - (other_chosen - other_rejected)).mean()
+
+    for loss in (dpo, dpo_of_pairs):
+        found = told(model, loss)
+        assert (found.report.level, found.patterns()) == ("info", {"reference model"})
+    model["ref"].requires_grad_(requires_grad=False)
     assert told(model, dpo).report.level == "info"
 
 

@@ -70,5 +70,20 @@ LOST: Final[Mapping[str, tuple[str, str]]] = {
         "add a loss of the value inside {op}, such as F.mse_loss(q, z.detach()) for a codebook, or update {it} by a "
         "moving average",
     ),
+    "target network": (
+        "{op} cuts {names}: it looks like part of a target network, and the optimizer has {it}",
+        "take {it} out of the optimizer if another network moves {it}; if {names} should learn, leave out what cuts "
+        "here: a detach, or no_grad around this line or its callers",
+    ),
+    "reference model": (
+        "{op} cuts {names}: it looks like part of a reference model, and the optimizer has {it}",
+        "take {it} out of the optimizer if nothing should move {it}; if {names} should learn, leave out what cuts here: "
+        "a detach, or no_grad around this line or its callers",
+    ),
+    "teacher": (
+        "{op} cuts {names}: it looks like part of a teacher, and the optimizer has {it}",
+        "take {it} out of the optimizer if nothing should move {it}; if {names} should learn, leave out what cuts here: "
+        "a detach, or no_grad around this line or its callers",
+    ),
 }
 """The same where a parameter gets no gradient another way, although the pattern excuses none."""

@@ -242,14 +242,17 @@ class Search:
             behind = self._flowing.members(reduce(or_, (stop.leaves for stop in stops)))
             is_own, pattern = all(map(is_own_of_torch, stops)), meant.pattern(stops)
             names = list(self._words.names_of(behind))
-            level = "info" if pattern in EXCUSING else self._level_of(names)
+            level = self._level_of(names)
+            # What the optimizer has is to learn, whatever it looks like.
+            if pattern in EXCUSING and (self._given is None or meant.are_moved(behind)):
+                level = "info"
             if level == "info" and not is_own and self._unnamed.lacks_any(map(self._flow.tensor_of, behind)):
                 level = "error"
             if not pattern and level == "info" and any(self._statuses[name] == "cut" for name in names):
                 pattern = "other optimizer"
             if self._subject.live is None and behind and not is_own:
                 # No backward starts from what was captured, whether the tensor that is lost has a name or not.
-                level = "error"
+                level, pattern = "error", "" if pattern in EXCUSING else pattern
             if level == "error" or kind in EXPLICIT:
                 if level == "error" and pattern in LOST:
                     names = [name for name in names if self._statuses[name] == "cut"]

@@ -29,6 +29,7 @@ _WORDS: Final = {
 """By a word in the path of a module what it is, if its results are compared with others."""
 
 _TARGETS: Final = frozenset({"targ", "target"})
+_RATIOS: Final = frozenset({"log ratio", "ratio"})
 _OF_TARGET_ROLES: Final = frozenset({"labels", "return", "target"})
 _OF_TARGETS: Final = frozenset(
     {"actor", "critic", "encoder", "model", "net", "network", "policy", "q", "qf", "qnet", "value"}
@@ -57,13 +58,16 @@ class Followers:
     def pattern(self, lacking: Sequence[Value], roles: Collection[str]) -> str:
         """What leaves that get no gradient are part of, with what their results are for; nothing if of none."""
         is_compared = not _OF_TARGET_ROLES.isdisjoint(roles)
-        words = {self._word(leaf, is_compared=is_compared) for leaf in lacking} if roles else {""}
+        if not roles:
+            # Members of an ensemble are copies, too.
+            return ""
+        words = {self._word(leaf, is_compared=is_compared) for leaf in lacking}
         word = words.pop() if len(words) == 1 else ""
         if word:
             return word
         if self._are_copies(lacking):
-            return "reference model" if "ratio" in roles else "target network"
-        return "teacher" if roles and self._only_evaluate(lacking) else ""
+            return "target network" if _RATIOS.isdisjoint(roles) else "reference model"
+        return "teacher" if self._only_evaluate(lacking) else ""
 
     def _word(self, leaf: Value, *, is_compared: bool) -> str:
         """What the path of the module says that has a leaf, whose own name says nothing."""

@@ -81,6 +81,10 @@ class Meant:
             return self._followers.pattern(lacking, {role for stop in stops for role in self._roles.of(stop.value)})
         return found.pop() if len(found) == 1 else ""
 
+    def are_moved(self, leaves: Iterable[Value]) -> bool:
+        """Whether the program moves all of some leaves towards others, without a gradient."""
+        return self._averages.issuperset(self._owners.get(leaf, leaf) for leaf in leaves)
+
     def _pattern(self, stop: Stop) -> str:
         if self._is_largest(stop):
             return "subtracted maximum"

@@ -41,7 +41,7 @@ _PASSING: Final = frozenset(
             "mean",
             "minimum",
         ),
-        *("mul", "neg", "select", "slice", "squeeze", "sub", "sum", "unsqueeze", "view"),
+        *("mul", "neg", "select", "slice", "split", "squeeze", "sub", "sum", "unsqueeze", "view"),
     }
 )
 _MOST_BACK: Final = 24
@@ -52,7 +52,8 @@ class Roles:
     """Knows what values are for that carry no gradient, by what takes them; each step is looked at once.
 
     A value is a ``target`` that another is compared with, ``labels`` if it is one that was chosen, a ``return`` if
-    something was added to it before, a part of a ``ratio``, an ``advantage``, or some other factor of a ``product``.
+    something was added to it before, a part of a ``ratio`` or of a ``log ratio``, an ``advantage``, or some other factor
+    of a ``product``.
     """
 
     def __init__(self, flow: Flow, flowing: Flowing) -> None:
@@ -89,9 +90,14 @@ class Roles:
         """What a value is for that meets one with a gradient here."""
         name = plain_name(step.func)
         after = set().union(*(self._after.get(value, ()) for value in made))
-        if name in {"sub", "rsub", "add"}:
-            return {"ratio"} if "exp" in after else {"target"} if after & _MEASURING else set()
         others = [read for other, read in enumerate(step.inputs) if other != slot and read.carries]
+        if name in {"sub", "rsub", "add"}:
+            if "exp" in after:
+                return {"ratio"}
+            if after & _MEASURING:
+                return {"target"}
+            is_ratio = name != "add" and bool(others) and self._is_log_probability(others[0].value)
+            return {"log ratio"} if is_ratio else set()
         if name not in _PRODUCTS or not others or others[0].is_leaf:
             return set()
         if name == "mul" and self._is_log_probability(others[0].value):
