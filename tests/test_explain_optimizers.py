@@ -74,6 +74,49 @@ def test_parameters_that_were_replaced_after_the_optimizer_was_made_are_named() 
         assert torch.equal(head.weight, before)
 
 
+def with_weight_norm(model: Any) -> None:
+    nn.utils.parametrizations.weight_norm(model.head)
+
+
+def with_old_weight_norm(model: Any) -> None:
+    with pytest.warns(FutureWarning):
+        nn.utils.weight_norm(model.head)
+
+
+def without_bias(model: Any) -> None:
+    model.stem = nn.Linear(3, 3, bias=False)
+
+
+def with_a_deeper_head(model: Any) -> None:
+    model.head = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
+
+
+@pytest.mark.parametrize("change", [with_weight_norm, with_old_weight_norm, without_bias, with_a_deeper_head])
+def test_the_optimizer_has_a_tensor_that_the_model_does_not_have_any_more(change: Callable[[Any], None]) -> None:
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    before = dict(model.named_parameters())
+    change(model)
+    with gradir.record(model, flow=True) as rec:
+        loss = model(torch.ones(1, 3)).sum()
+    new = tuple(name for name, p in model.named_parameters() if all(p is not old for old in before.values()))
+    kept = {id(p) for p in model.parameters()}
+    shapes = [str(tuple(old.shape)) for old in before.values() if id(old) not in kept]
+    del before
+    (cause,) = rec.explain(loss, optimizer=optimizer).causes
+    assert (cause.kind, cause.level, cause.names) == ("replaced", "error", new)
+    assert cause.text.endswith(f"the model does not have any more: of shape {', '.join(shapes)}")
+
+
+def test_a_tensor_beside_the_model_that_this_loss_leaves_out_is_nothing_that_was_replaced() -> None:
+    actor, critic, log_alpha = Model(), nn.Linear(2, 1, bias=False), nn.Parameter(torch.zeros(1))
+    model = nn.ModuleDict({"actor": actor, "critic": critic})
+    optimizer = torch.optim.SGD([*actor.parameters(), log_alpha], 0.1)
+    with gradir.record(model, flow=True) as rec:
+        loss = -critic(actor(torch.ones(1, 3))).mean()
+    assert [cause.level for cause in rec.explain(loss, optimizer=optimizer).causes] == ["note"]
+
+
 def test_a_model_that_was_made_anew_after_its_optimizer_is_named() -> None:
     optimizer = torch.optim.SGD(Model().parameters(), 0.1)
     model = Model()

@@ -26,7 +26,7 @@ from gradir.frontends.pytorch.explaining.meant import Meant, is_own_of_torch
 from gradir.frontends.pytorch.explaining.optimizers import Unnamed, forgotten, held_otherwise
 from gradir.frontends.pytorch.explaining.overwritten import Overwrite, communicates, overwrites
 from gradir.frontends.pytorch.explaining.parallel import first_after_forward, left_waiting, waits_for
-from gradir.frontends.pytorch.explaining.registered import foreign, replaced
+from gradir.frontends.pytorch.explaining.registered import foreign, left_over, replaced
 from gradir.frontends.pytorch.explaining.subject import Subject
 from gradir.frontends.pytorch.explaining.terms import numbers_of, of_unused, told_terms
 from gradir.frontends.pytorch.explaining.words import Words, called, few
@@ -74,7 +74,8 @@ class Search:
         self._taken = {read.value for step in subject.flow.steps for read in step.inputs}
         self._left = self._all_leaves(leaving.leaves for leaving in self._flowing.exits)
         self._put = self._all_leaves(putting.leaves for putting in self._flowing.puttings)
-        self._replaced = self._all_replaced(subject.trained)
+        self._stale = self._all_stale()
+        self._replaced = replaced(subject.trained or (), self._owned(), self._stale)
         new = [subject.tensors[name] for name in self._replaced]
         self._given = None if subject.trained is None else {id(tensor) for tensor in (*subject.trained, *new)}
         self._unnamed = Unnamed(subject, is_open=self._flowing.has_compiled)
@@ -413,13 +414,17 @@ class Search:
 
     def _tell_optimizer(self) -> None:
         stale = [name for name in self._replaced if self._statuses[name] in {"reached", "zero", "nonfinite"}]
-        self._tell_of("replaced", "error", stale)
+        self._tell_replaced(stale)
         own = {name: self._values[name] for name in self._names_that_are("reached") if name in self._subject.owned}
         lacking = {name: self._subject.tensors[name] for name in own if not self._is_trained(name)}
         lost = set(forgotten(self._flow, self._flowing, own, lacking)) if lacking else set[str]()
         # A step of a GAN or of an actor moves a part of what it reaches, and means to.
         lost -= held_otherwise({name: lacking[name] for name in lost})
-        self._tell_of("not_in_optimizer", "error", [name for name in lacking if name in lost])
+        forgot = [name for name in lacking if name in lost]
+        if self._stale and not stale:
+            self._tell_replaced(forgot)
+        else:
+            self._tell_of("not_in_optimizer", "error", forgot)
         self._tell_of("not_in_optimizer", "note", [name for name in lacking if name not in lost])
         self._tell_idle()
         self._tell_of("lent", "error", [name for name in self._names_that_are("reached") if name in self._subject.lent])
@@ -445,10 +450,16 @@ class Search:
             detail = f"it has {count} tensor{'s' if count > 1 else ''}"
             self._tell("moves_nothing", "error", "", filter(self._is_trained, self._statuses), None, detail=detail)
 
-    def _all_replaced(self, trained: Sequence[torch.Tensor] | None) -> list[str]:
-        owned = {name: tensor for name, tensor in self._subject.tensors.items() if name in self._subject.owned}
+    def _owned(self) -> dict[str, torch.Tensor]:
+        return {name: tensor for name, tensor in self._subject.tensors.items() if name in self._subject.owned}
+
+    def _all_stale(self) -> list[torch.Tensor]:
         used = self._leaves | {id(outside.tensor()) for outside in self._flow.outside}
-        return [] if trained is None else replaced(trained, owned, used)
+        return left_over(self._subject.trained or (), self._owned(), used)
+
+    def _tell_replaced(self, names: Sequence[str]) -> None:
+        shapes = few(str(tuple(tensor.shape)) for tensor in self._stale)
+        self._tell_of("replaced", "error", names, detail=f"of shape {shapes}")
 
     def _tell_unregistered(self) -> None:
         own = {id(tensor) for name, tensor in self._subject.tensors.items() if name in self._subject.owned}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from itertools import groupby
 from typing import Final
 
 import torch
@@ -21,7 +23,7 @@ from gradir.frontends.pytorch.reading.tensors import held_by
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Value
 
-__all__ = ["broken_ties", "foreign", "hooked_modules", "is_master", "kept_aside", "replaced"]
+__all__ = ["broken_ties", "foreign", "hooked_modules", "is_master", "kept_aside", "left_over", "replaced"]
 
 _OF_TORCH: Final = frozenset(vars(nn.Module()))
 
@@ -65,26 +67,61 @@ def hooked_modules(paths: Mapping[nn.Module, str]) -> dict[str, list[object]]:
     }
 
 
-def replaced(trained: Sequence[torch.Tensor], parameters: Mapping[str, torch.Tensor], used: Set[int]) -> list[str]:
-    """The names of the parameters in whose places an optimizer has others, which a model no longer has.
+def left_over(
+    trained: Sequence[torch.Tensor], parameters: Mapping[str, torch.Tensor], used: Set[int]
+) -> list[torch.Tensor]:
+    """The tensors of an optimizer that a model no longer has: not ``used``, by id(), and no living module has them."""
+    own = {id(tensor) for tensor in parameters.values()}
+    stale = {id(tensor): tensor for tensor in trained if id(tensor) not in own and id(tensor) not in used}
+    return [] if not stale or _has_a_module(stale) else [*stale.values()]
 
-    Those are not among the ``used`` by id(), no living module has them, and either they have the shapes of the new ones
-    or what else the optimizer has is all of the model in its order.
+
+def replaced(
+    trained: Sequence[torch.Tensor], parameters: Mapping[str, torch.Tensor], stale: Sequence[torch.Tensor]
+) -> list[str]:
+    """The names of the parameters in whose places an optimizer has ``stale`` ones, which the model no longer has.
+
+    Either they have the shapes of the new ones, or what else the optimizer has is all of the model in its order, and
+    they are where the new ones are, or one of each shape is among these.
     """
-    given, own = ({id(tensor): tensor for tensor in tensors} for tensors in (trained, parameters.values()))
-    stale = {key: tensor for key, tensor in given.items() if key not in own and key not in used}
-    new = {key: tensor for key, tensor in own.items() if key not in given and tensor.requires_grad}
-    if not stale or len(stale) != len(new) or is_master(stale.values(), new.values()):
+    given = list(dict.fromkeys(map(id, trained)))
+    new = {id(tensor): tensor for tensor in parameters.values() if tensor.requires_grad}
+    new = {key: tensor for key, tensor in new.items() if key not in given}
+    if not stale or not new or is_master(stale, new.values()):
         return []
-    has_shapes = sorted(tensor.shape for tensor in stale.values()) == sorted(tensor.shape for tensor in new.values())
-    is_model = len(stale) < len(given) and any(
-        len(given) == len(keys)
-        and all(old == key or (old in stale and key in new) for old, key in zip(given, keys, strict=True))
-        for keys in (list(own), [key for key, tensor in own.items() if tensor.requires_grad])
+    old, shapes = set(map(id, stale)), Counter(tensor.shape for tensor in new.values())
+    has_shapes = not Counter(tensor.shape for tensor in stale) - shapes
+    # A temperature beside the model is no weight of it.
+    has_ranks = not Counter(len(tensor.shape) for tensor in new.values()) - Counter(len(t.shape) for t in stale)
+    models = (parameters.values(), [tensor for tensor in parameters.values() if tensor.requires_grad])
+    is_model = len(old) < len(given) and any(
+        (has_ranks and _is_in_places(given, old, keys, new))
+        # Weights that are computed of several new ones, as by weight_norm, come after what is not computed.
+        or (has_shapes and keys[0] not in new and _without(given, old) == _without(keys, new))
+        for keys in (list(dict.fromkeys(map(id, tensors))) for tensors in models)
     )
-    if not (has_shapes or is_model) or _has_a_module(stale):
+    if not (is_model or (has_shapes and len(stale) == len(new))):
         return []
     return [name for name, tensor in parameters.items() if id(tensor) in new]
+
+
+def _is_in_places(given: Sequence[int], stale: Collection[int], keys: Sequence[int], new: Collection[int]) -> bool:
+    """Whether a model has new keys where an optimizer has stale ones, and no more of them."""
+    before, now = _runs(given, stale), _runs(keys, new)
+    return len(before) == len(now) and all(
+        old == this if isinstance(old, list) else isinstance(this, int) and old >= this
+        for old, this in zip(before, now, strict=True)
+    )
+
+
+def _runs(keys: Iterable[int], others: Collection[int]) -> list[list[int] | int]:
+    """Keys in rows, and how many others are between these."""
+    rows = ((is_other, [*row]) for is_other, row in groupby(keys, others.__contains__))
+    return [len(row) if is_other else row for is_other, row in rows]
+
+
+def _without(keys: Iterable[int], others: Collection[int]) -> list[int]:
+    return [key for key in keys if key not in others]
 
 
 def is_master(trained: Collection[torch.Tensor], reached: Collection[torch.Tensor]) -> bool:
