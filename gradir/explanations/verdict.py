@@ -33,6 +33,8 @@ _PHRASES: Final[Mapping[str, tuple[str, str]]] = {
 
 _GOOD: Final = ("reached", "hidden")
 _BOTH: Final = 2
+_OTHER_SUBJECT: Final = "inner_gradient"
+"""The kind of cause that says that another function was explained than the one that was given."""
 
 
 Shown = Callable[[str], str]
@@ -51,7 +53,8 @@ def verdict_of(explanation: Explanation, shown: Shown = printable_short) -> str:
         sentence = _harm(explanation, statuses, errors, shown)
     else:
         sentence = _state(explanation, statuses, shown)
-    return " ".join([sentence, *_unexamined(explanation)])
+    about = [f"{_reason(explanation, each, shown)}." for each in explanation.causes if each.kind == _OTHER_SUBJECT]
+    return " ".join([sentence, *about, *_unexamined(explanation)])
 
 
 def subject(explanation: Explanation, names: Sequence[str], shown: Shown = printable_short) -> str:

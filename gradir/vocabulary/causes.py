@@ -345,7 +345,7 @@ WORDS: Final[Mapping[str, Words]] = {
         "use jax.lax.scan, or jax.lax.fori_loop with Python integers as its bounds: both have one",
     ),
     "inner_gradient": Words(
-        "{op} takes a gradient itself",
+        "{op} takes a gradient itself: this explains the function that it differentiates",
         "name a loss, and not the step, to have another function explained",
     ),
     "cleared": Words(

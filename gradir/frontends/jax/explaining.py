@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
+from msgspec.structs import replace
 
 from gradir.errors import CaptureError
-from gradir.explanations.model import Cause, Examined, Explanation, Level, OfGraph
+from gradir.explanations.model import Cause, Examined, Excerpt, Explanation, Level, OfGraph
 from gradir.frontends.jax.asides import of_captures, of_refusals
 from gradir.frontends.jax.live import Trace
 from gradir.frontends.jax.origins import origins, passed_by
@@ -18,6 +20,7 @@ from gradir.frontends.jax.replay import Replay, Step, replayed
 from gradir.frontends.jax.traps import called, spoilt
 from gradir.frontends.jax.values import are_known, can_run, gradients
 from gradir.frontends.jax.zeros import zeroed
+from gradir.frontends.paths import line_text
 from gradir.frontends.texts import plain_text
 
 __all__ = ["explain", "has_numbers"]
@@ -71,7 +74,16 @@ def explain(trace: Trace, *, values: bool | None = None) -> Explanation:
             causes += _changed(trace, replay, status, names)
     examined = Examined("backward") if norms else left_out
     of_graph = None if raises else _of_graph(trace, statuses)
-    return Explanation(statuses, tuple(causes), gradients=norms, of_graph=of_graph, examined=examined)
+    shown = tuple(replace(cause, excerpt=_excerpt(cause)) for cause in causes)
+    return Explanation(statuses, shown, gradients=norms, of_graph=of_graph, examined=examined)
+
+
+def _excerpt(cause: Cause) -> Excerpt | None:
+    """Return the line of a cause, with the columns of its operation where the line has it once."""
+    text = "" if cause.source is None else line_text(cause.source.file, cause.source.line)
+    found = list(re.finditer(rf"\b{re.escape(cause.op)}\(", text)) if cause.op else []
+    start, end = (found[0].start(), found[0].end() - 1) if len(found) == 1 else (0, 0)
+    return Excerpt(plain_text(text), start, end) if text.strip() else None
 
 
 def has_numbers(trace: Trace) -> bool:
