@@ -300,6 +300,16 @@ WORDS: Final[Mapping[str, Words]] = {
         "keep the input of {op} finite and away from where its derivative is infinite, by a clamp or a small number "
         "added before {op}: a torch.where after it hides the value and not the derivative",
     ),
+    "born": Words(
+        "{op} gives NaN or infinity in the forward, and so the gradient of {names} is infinite or NaN",
+        "keep what {op} gets inside its range, by a clamp or a small number added before it, or compute it in a wider "
+        "dtype",
+    ),
+    "nonfinite_input": Words(
+        "{op} gets NaN or infinity from a tensor that no parameter is behind, such as an input, and so the gradient of "
+        "{names} is infinite or NaN",
+        "look for what is not finite in the data, such as by torch.isfinite(x).all(), and replace it or leave it out",
+    ),
     "nonfinite_grad": Words(
         "`.grad` of {names} holds NaN or infinity",
         "explain the loss before backward(), or call backward(retain_graph=True), to find the operation",

@@ -30,6 +30,14 @@ _DRAW: Final = (
     "use a loss of log_prob() of the sample, which reaches {names} another way, or choose with "
     "gumbel_softmax(hard=True)"
 )
+_PRODUCT: Final = (
+    "scale one of the two before they are multiplied, as in (q / d**0.5) @ k for (q @ k) / d**0.5, or compute it in "
+    "bfloat16 or float32"
+)
+_SPREAD: Final = (
+    "leave it out where there is a single entry, or use (x.var(dim, unbiased=False) + 1e-8).sqrt(), which is finite "
+    "there"
+)
 
 _COLLECTIVES: Final = (
     *("all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_single", "all_reduce", "all_to_all"),
@@ -47,6 +55,16 @@ _OPERATIONS: Final[Mapping[str, Mapping[str, str | tuple[str, str]]]] = {
         **dict.fromkeys(("bincount", "bucketize", "histc", "histogram", "nonzero", "searchsorted", "unique"), _COUNT),
     },
     **dict.fromkeys(("no_derivative", "withheld"), dict.fromkeys(_COLLECTIVES, _COLLECTIVE)),
+    "born": {
+        **dict.fromkeys(("baddbmm", "bmm", "matmul", "mm"), _PRODUCT),
+        **dict.fromkeys(("std", "var"), _SPREAD),
+        "div": "keep what it divides by away from 0, by a clamp or a small number added",
+        "exp": "bound what exp gets, as by x.clamp(max=20), or stay with logarithms, as torch.logsumexp does",
+        **dict.fromkeys(("log", "log2", "log10"), "keep what {op} gets above 0, as by {op}(x.clamp(min=1e-6))"),
+    },
+    "nonfinite": {
+        "ctc_loss": "pass zero_infinity=True, or leave out what has more targets than inputs: its loss is infinite",
+    },
     "sample": {
         **dict.fromkeys(("bernoulli", "binomial", "multinomial", "poisson"), _DRAW),
         "normal": "use rsample(), which draws the noise apart from {names}, or a loss of log_prob() of the sample",

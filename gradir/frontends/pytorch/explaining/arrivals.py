@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 import torch
 
+from gradir.frontends.pytorch.explaining.born import Births
 from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, is_zero
 from gradir.frontends.pytorch.explaining.ranges import grows, overflows, underflows
@@ -25,7 +26,12 @@ from gradir.frontends.pytorch.recording.steps import Step, Value
 
 __all__ = ["BROKEN", "Finding", "Judge", "Recorded", "Verdict"]
 
-BROKEN: Final = frozenset({"all_masked", "exploding", "hook_nonfinite", "nonfinite", "overflow", "where_trap"})
+BROKEN: Final = frozenset(
+    {
+        *("all_masked", "born", "exploding", "hook_nonfinite", "nonfinite", "nonfinite_input", "overflow"),
+        "where_trap",
+    }
+)
 """The kinds of findings that are alarms whatever learns."""
 
 
@@ -90,7 +96,8 @@ class Judge:
         # The first operation in a Function runs when that has just taken its number.
         inside = ((step.number - 1, step.inside) for step in reversed(self._flow.steps))
         self._functions = {number: within for number, within in inside if within is not None}
-        self._spoils: dict[GradFn, tuple[str, str]] = {}
+        self._spoils: dict[GradFn, tuple[GradFn, str, str]] = {}
+        self._births = Births(live)
         closed = {name for name in arrivals if is_zero(leaves[name])}
         starting = {recorded.values[name] for name in closed if arrivals[name].kind == "some"}
         waiting = {
@@ -155,11 +162,20 @@ class Judge:
         if fn is None or hook is not None:
             return Finding("nonfinite") if hook is None else Finding("hook_nonfinite", hook.name, hook.place)
         if fn not in self._spoils:
-            self._spoils[fn] = self._grown(fn) or spoilt(
-                self._live, fn, self._gradients.masking(fn), self._words_of_line
-            )
-        kind, detail = self._spoils[fn]
-        return self._found(kind, fn, detail=detail)
+            self._spoils[fn] = self._spoil(fn)
+        at, kind, detail = self._spoils[fn]
+        return self._found(kind, at, detail=detail)
+
+    def _spoil(self, fn: GradFn) -> tuple[GradFn, str, str]:
+        """Where to look for what is not finite, the kind of cause that it is, and what is known of it."""
+        grown = self._grown(fn)
+        if grown is not None:
+            return fn, *grown
+        first = self._births.before(fn) if self._is_lost else None
+        if first is None:
+            return fn, *spoilt(self._live, fn, self._gradients.masking(fn), self._words_of_line)
+        kind, detail = spoilt(self._live, first, None, self._words_of_line)
+        return first, *(self._births.told(first) if kind == "nonfinite" else (kind, detail))
 
     def _grown(self, fn: GradFn) -> tuple[str, str] | None:
         """The kind of a gradient that only became too large, and how often the line ran in which it grew."""

@@ -14,7 +14,7 @@ from gradir.frontends.pytorch.reading.layouts import numbers_in
 from gradir.frontends.pytorch.reading.saved import saved_tensor
 from gradir.frontends.pytorch.reading.walk import GradFn
 
-__all__ = ["ITS_RESULT", "first_undefined", "spoilt", "trap"]
+__all__ = ["ITS_RESULT", "first_undefined", "spoilt", "stem", "trap"]
 
 ITS_RESULT: Final = "its result is NaN or infinite already"
 
@@ -29,7 +29,7 @@ def trap(fn: GradFn) -> str:
     >>> trap(w.sqrt().grad_fn), trap((w + 1).sqrt().grad_fn)
     ('its input is 0 somewhere, where its derivative is infinite', '')
     """
-    found = _TRAPS.get(_stem(fn))
+    found = _TRAPS.get(stem(fn))
     try:
         words = found(fn) if found is not None else ""
     except RuntimeError:
@@ -40,11 +40,12 @@ def trap(fn: GradFn) -> str:
 
 def first_undefined(fns: Iterable[GradFn]) -> GradFn | None:
     """The first of some functions that gave what is not finite in the forward, as dividing by 0 does."""
-    found = (fn for fn in fns if _stem(fn) in _UNDEFINED and trap(fn))
+    found = (fn for fn in fns if stem(fn) in _UNDEFINED and trap(fn))
     return min(found, key=sequence_number, default=None)
 
 
-def _stem(fn: GradFn) -> str:
+def stem(fn: GradFn) -> str:
+    """Return what a function is called, without its end."""
     return type(fn).__name__.removesuffix("Backward0").removesuffix("Backward1")
 
 
@@ -120,6 +121,15 @@ def _of(name: str, number: float, words: str) -> Callable[[GradFn], str]:
     return told
 
 
+def _of_logarithm(fn: GradFn) -> str:
+    argument = saved_tensor(fn, "self")
+    if argument is None or argument.is_complex():
+        return ""
+    if bool((argument < 0).any()):
+        return "its input is below 0 somewhere, where it is NaN"
+    return f"its input is 0 somewhere{_INFINITE}" if bool((argument == 0).any()) else ""
+
+
 def _of_power(fn: GradFn) -> str:
     base = saved_tensor(fn, "self")
     exponent = (
@@ -159,7 +169,7 @@ _INFINITE: Final = ", where its derivative is infinite"
 _DIVISOR: Final = "its input, which it divides by, is 0 or almost 0 somewhere"
 _TRAPS: Final[dict[str, Callable[[GradFn], str]]] = {
     "Sqrt": _of("result", 0.0, f"its input is 0 somewhere{_INFINITE}"),
-    **dict.fromkeys(("Log", "Log2", "Log10"), _of("self", 0.0, f"its input is 0 somewhere{_INFINITE}")),
+    **dict.fromkeys(("Log", "Log2", "Log10"), _of_logarithm),
     **dict.fromkeys(("Rsqrt", "Reciprocal"), _of("result", math.inf, _DIVISOR)),
     "Div": _of("other", 0.0, "what it divides by is 0 somewhere"),
     "Pow": _of_power,
