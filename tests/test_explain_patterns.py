@@ -281,6 +281,32 @@ def test_what_the_optimizer_has_is_to_learn_whatever_it_looks_like(name: str) ->
     assert cause.advice.startswith("take them out of the optimizer")
 
 
+@pytest.mark.parametrize("names", [("policy", "target"), ("q", "old"), ("online", "other")])
+def test_an_optimizer_of_the_target_alone_should_have_what_follows_it(names: tuple[str, str]) -> None:
+    online = small()
+    model = nn.ModuleDict(dict(zip(names, (online, copy.deepcopy(online)), strict=True)))
+
+    def forward() -> Tensor:
+        online.zero_grad()
+        return functional.mse_loss(online(x), 1 + 0.9 * no_grad_of(model[names[1]], x))
+
+    of_target = torch.optim.Adam(model[names[1]].parameters())
+    report = told(model, forward, optimizer=of_target).report
+    (error,) = (cause for cause in report.causes if cause.level == "error")
+    assert (error.kind, error.names) == (
+        "not_in_optimizer",
+        tuple(f"{names[0]}.{own}" for own, _ in online.named_parameters()),
+    )
+    assert f": it has only {names[1]}.0.weight, {names[1]}.0.bias" in error.text
+    (cut,) = (cause for cause in report.causes if cause.kind == "no_grad")
+    assert (cut.level, cut.pattern in {"target network", "reference model"}) == ("info", True)
+    # The other network has an optimizer of its own, so this one is to move what it has.
+    of_online = torch.optim.Adam(online.parameters())
+    report = told(model, forward, optimizer=of_target).report
+    assert [cause.kind for cause in report.causes if cause.level == "error"] == ["no_grad"]
+    del of_online
+
+
 def test_an_average_is_one_although_the_optimizer_has_it() -> None:
     model = nn.ModuleDict({"query": layer(), "key": layer()})
 

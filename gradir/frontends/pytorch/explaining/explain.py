@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
 from operator import or_
@@ -80,6 +80,7 @@ class Search:
         self._given = None if subject.trained is None else {id(tensor) for tensor in (*subject.trained, *new)}
         self._unnamed = Unnamed(subject, is_open=self._flowing.has_compiled)
         self._statuses = {name: self._status(name, tensor) for name, tensor in subject.tensors.items()}
+        self._swapped: list[str] = []
         self._causes: list[Cause] = []
         self._gradients: dict[str, float | str] = {}
         self._gradients_at: dict[str, float | str] = {}
@@ -245,7 +246,7 @@ class Search:
             names = list(self._words.names_of(behind))
             level = self._level_of(names)
             # What the optimizer has is to learn, whatever it looks like.
-            if pattern in EXCUSING and (self._given is None or meant.are_moved(behind)):
+            if pattern in EXCUSING and (self._given is None or meant.are_moved(behind) or self._has_only(behind)):
                 level = "info"
             if level == "info" and not is_own and self._unnamed.lacks_any(map(self._flow.tensor_of, behind)):
                 level = "error"
@@ -266,6 +267,15 @@ class Search:
                 # What draws is told, and not what is computed for it.
                 op = called(next((stop.step for stop in stops if kind_of(stop.step) == kind), stops[0].step))
                 self._tell(kind, told, op, dict.fromkeys(shown), place, detail=detail, pattern=pattern)
+
+    def _has_only(self, leaves: Collection[Value]) -> bool:
+        """Whether the optimizer has some leaves alone and none that get a gradient, which no other optimizer has."""
+        tensors = map(self._flow.tensor_of, leaves)
+        if self._given is None or not self._given <= {id(tensor) for tensor in tensors}:
+            return False
+        others = {name: tensor for name, tensor in self._owned().items() if self._statuses[name] == "reached"}
+        self._swapped = [*others] if others and not held_otherwise(others) else []
+        return bool(self._swapped)
 
     def _tell_exits(self) -> None:
         told: set[str] = set()
@@ -420,11 +430,15 @@ class Search:
         lost = set(forgotten(self._flow, self._flowing, own, lacking)) if lacking else set[str]()
         # A step of a GAN or of an actor moves a part of what it reaches, and means to.
         lost -= held_otherwise({name: lacking[name] for name in lost})
+        # The optimizer has only the target of what should learn.
+        lost.update(self._swapped)
         forgot = [name for name in lacking if name in lost]
         if self._stale and not stale:
             self._tell_replaced(forgot)
         else:
-            self._tell_of("not_in_optimizer", "error", forgot)
+            held = few(filter(self._is_trained, self._statuses)) if self._swapped else ""
+            detail = f"it has only {held}, which no gradient comes to" if held else ""
+            self._tell_of("not_in_optimizer", "error", forgot, detail=detail)
         self._tell_of("not_in_optimizer", "note", [name for name in lacking if name not in lost])
         self._tell_idle()
         self._tell_of("lent", "error", [name for name in self._names_that_are("reached") if name in self._subject.lent])

@@ -61,7 +61,7 @@ class Followers:
         if not roles:
             # Members of an ensemble are copies, too.
             return ""
-        words = {self._word(leaf, is_compared=is_compared) for leaf in lacking}
+        words = {self._word(leaf, is_compared=is_compared, is_bootstrapped="return" in roles) for leaf in lacking}
         word = words.pop() if len(words) == 1 else ""
         if word:
             return word
@@ -69,11 +69,12 @@ class Followers:
             return "target network" if _RATIOS.isdisjoint(roles) else "reference model"
         return "teacher" if self._only_evaluate(lacking) else ""
 
-    def _word(self, leaf: Value, *, is_compared: bool) -> str:
+    def _word(self, leaf: Value, *, is_compared: bool, is_bootstrapped: bool) -> str:
         """What the path of the module says that has a leaf, whose own name says nothing."""
         name = next(iter(self._names_of(leaf)), "")
         parts = re.split(r"[^a-z]+", name.rpartition(".")[0].lower())
-        if is_compared and not _TARGETS.isdisjoint(parts) and not _OF_TARGETS.isdisjoint(parts):
+        is_target = is_bootstrapped or (is_compared and not _OF_TARGETS.isdisjoint(parts))
+        if is_target and not _TARGETS.isdisjoint(parts):
             return "target network"
         return next((_WORDS[part] for part in parts if part in _WORDS), "")
 
