@@ -19,7 +19,6 @@ from gradir.ir import Ref
 
 __all__ = ["Births"]
 
-
 _FINITE: Final = "finite"
 _FILLED: Final = "filled"
 """Nothing but -inf beside what is finite, as a mask fills with."""
@@ -28,7 +27,8 @@ _BROKEN: Final = "broken"
 _CHOOSING: Final = frozenset(
     {
         *("Amax", "Amin", "Clamp", "ClampMax", "ClampMin", "Gather", "Hardtanh", "Index", "IndexSelect", "MaskedFill"),
-        *("MaskedScatter", "MaskedSelect", "Max", "Maximum", "Min", "Minimum", "NanToNum", "NllLoss", "Topk", "Where"),
+        *("MaskedScatter", "MaskedSelect", "Max", "Maximum", "Min", "Minimum", "NanToNum", "NllLoss", "Select"),
+        *("Slice", "Split", "Topk", "Unbind", "Where"),
     }
 )
 """Functions that may leave out or replace what is not finite."""
@@ -130,7 +130,7 @@ class Births:
             if state == _FINITE or (state == _FILLED and stem(child) in _FILLING):
                 continue
             seen.add(child)
-            if stem(child) in _SHOWING:
+            if stem(child) in _SHOWING and (state or stem(child) not in _CHOOSING):
                 waiting.extend((edge, state) for edge in child.next_functions)
             elif state or (stem(fn) not in _CHOOSING and self._breaks(child)):
                 yield child
