@@ -322,3 +322,38 @@ def test_a_function_of_torch_without_a_gradient_is_no_custom_function(
     (cause,) = (cause for cause in found.causes if cause.kind == "no_derivative")
     assert (cause.op, cause.level, cause.names) == (op, "error", BLOCK)
     assert "custom Function" not in str(found)
+
+
+@pytest.mark.parametrize("times", [2, 5])
+def test_a_function_that_is_applied_in_several_lines_is_one_cause(model: nn.ModuleDict, times: int) -> None:
+    weights = {f"w{number}": torch.randn(1, 3, requires_grad=True) for number in range(times)}
+    first, second = weights["w0"], weights["w1"]
+
+    def run(m: Any) -> torch.Tensor:
+        x = Shifted.apply(m["block"](X), first)
+        x = Shifted.apply(x, second)
+        for weight in [*weights.values()][2:]:
+            x = Shifted.apply(x, weight)
+        return x.sum()
+
+    found = explained(model, run, params=weights)
+    (cause,) = (cause for cause in found.causes if cause.kind == "withheld")
+    assert cause.names == tuple(weights)
+    begin = run.__code__.co_firstlineno
+    lines = [begin + 1, begin + 2, *[begin + 4] * (times > 2)]
+    assert [int(place.rpartition(":")[2]) for place in cause.detail.split(" at ")[1].split(", ")] == lines
+    assert "more error" not in found.verdict
+
+
+def test_operations_of_one_line_without_gradients_are_one_cause(model: nn.ModuleDict) -> None:
+    first, second = (torch.randn(3, 3, requires_grad=True) for _ in range(2))
+
+    def run(m: Any) -> torch.Tensor:
+        with torch.no_grad():
+            hidden = (X @ first).tanh() @ second + 1
+        return m["head"](hidden).sum()
+
+    found = explained(model, run, params={"first": first, "second": second})
+    (cause,) = (cause for cause in found.causes if cause.kind == "no_grad")
+    assert (cause.names, cause.detail) == (("first", "second"), "")
+    assert "more error" not in found.verdict

@@ -20,18 +20,23 @@ _FEWEST: Final = 3
 
 _MOST_LINES: Final = 3
 
+_AT: Final = " at "
+_FEWEST_PLACES: Final = 2
+
 
 class _Named(NamedTuple):
-    """A cause with all its names in order."""
+    """A cause with all its names in order, and the places at the end of its details."""
 
     cause: Cause
     names: dict[str, None]
+    places: dict[str, None]
 
 
 def united(causes: Iterable[Cause], statuses: Mapping[str, str]) -> tuple[Cause, ...]:
     """Return the causes with those of one line as one, and those of one block without gradients.
 
-    Causes of one line differ in their names alone. A block is what follows each other in one function, or of one
+    Causes of one line differ in their names, and in the place at the end of their details; one that a block makes, in
+    the operation as well. A block is what follows each other in one function, or of one
     module. The names that are reached another way come last, since few are shown.
 
     >>> from gradir.ir import Source
@@ -41,12 +46,23 @@ def united(causes: Iterable[Cause], statuses: Mapping[str, str]) -> tuple[Cause,
     >>> block = [Cause("no_grad", "error", "linear", (f"t.{line}",), Source("net.py", line)) for line in (3, 4, 6)]
     >>> [(cause.names, cause.detail) for cause in united(block, {})]
     [(('t.3', 't.4', 't.6'), 'so did the operations at net.py:4, net.py:6')]
+    >>> used = [replace(two, kind="withheld", names=(name,), detail=f"used at {name}.py:3") for name in "ab"]
+    >>> [(cause.names, cause.detail) for cause in united(used, {})]
+    [(('a', 'b'), 'used at a.py:3, b.py:3')]
     """
     found: dict[Cause, _Named] = {}
     for number, cause in enumerate(causes):
         # Causes without a line have reasons of their own, such as a pair of weights.
         key = replace(cause, names=() if cause.source else (str(number),), excerpt=None)
-        found.setdefault(key, _Named(cause, {})).names.update(dict.fromkeys(cause.names))
+        before, at, place = cause.detail.rpartition(_AT)
+        is_place = cause.source is not None and bool(at) and " " not in place
+        if is_place:
+            key = replace(key, detail=before)
+        if cause.kind in _OF_BLOCKS and cause.source:
+            key = replace(key, op="", via=None)
+        each = found.setdefault(key, _Named(cause, {}, {}))
+        each.names.update(dict.fromkeys(cause.names))
+        each.places.update(dict.fromkeys([place] if is_place else []))
     blocks: list[list[_Named]] = []
     for each in found.values():
         if blocks and _belongs(each, blocks[-1][-1]):
@@ -56,8 +72,20 @@ def united(causes: Iterable[Cause], statuses: Mapping[str, str]) -> tuple[Cause,
     joined = chain.from_iterable([_block(block)] if len(block) >= _FEWEST else block for block in blocks)
     return tuple(
         replace(cause, names=tuple(sorted(names, key=lambda name: statuses.get(name) == "reached")))
-        for cause, names in joined
+        for cause, names in ((_with_places(each), each.names) for each in joined)
     )
+
+
+def _with_places(each: _Named) -> Cause:
+    """Return a cause whose detail ends in all places at which it is so."""
+    if len(each.places) < _FEWEST_PLACES:
+        return each.cause
+    before = each.cause.detail.rpartition(_AT)[0]
+    return replace(each.cause, detail=f"{before}{_AT}{_listed([*each.places])}")
+
+
+def _listed(places: Sequence[str]) -> str:
+    return ", ".join(places[:_MOST_LINES]) + (" and others" if len(places) > _MOST_LINES else "")
 
 
 def _belongs(each: _Named, before: _Named) -> bool:
@@ -75,6 +103,5 @@ def _belongs(each: _Named, before: _Named) -> bool:
 def _block(causes: Sequence[_Named]) -> _Named:
     first, *others = (each.cause for each in causes)
     further = [*dict.fromkeys(f"{cause.source.file}:{cause.source.line}" for cause in others if cause.source)]
-    lines = ", ".join(further[:_MOST_LINES]) + (" and others" if len(further) > _MOST_LINES else "")
     names = dict.fromkeys(chain(*(each.names for each in causes)))
-    return _Named(replace(first, detail=f"so did the operations at {lines}"), names)
+    return _Named(replace(first, detail=f"so did the operations at {_listed(further)}"), names, {})
