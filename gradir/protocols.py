@@ -234,7 +234,7 @@ class Recorder(Protocol):
                 inside the context raised.
             model: the module whose parameters are told of, in place of the recorder's.
             params: further tensors to tell of, by name.
-            optimizer: with one, a parameter that it does not have may go without a gradient.
+            optimizer: with one, or a list of several, a parameter that none has may go without a gradient.
             values: run a backward too, which adds nothing to ``.grad``, to find gradients that are zero or not finite,
                 and what an operation in place has spoiled; without a word only where the graph is small.
 

@@ -378,3 +378,16 @@ def test_an_embedding_that_keeps_to_a_norm_is_the_parameter_that_it_is() -> None
             loss = run()
         assert [cause for cause in rec.explain(loss).causes if cause.kind != "unused"] == []
         assert rec.explain(loss).status("embed.weight") == "reached"
+
+
+@pytest.mark.parametrize("several", [list, tuple])
+def test_several_optimizers_have_their_parameters_together(several: Callable[..., Any]) -> None:
+    model = Model()
+    head, stem = torch.optim.SGD(model.head.parameters(), 0.1), torch.optim.Adam(model.stem.parameters(), 0.1)
+    with gradir.record(model, flow=True) as rec:
+        cut = model.head(model.stem(torch.ones(1, 3)).detach()).sum()
+    found = rec.explain(cut, optimizer=several([head, stem]))
+    assert named(found) == [("detach", "error", ("stem.weight", "stem.bias"))]
+    assert rec.explain(cut, optimizer=several([head])).level == "info"
+    with pytest.raises(gradir.CaptureError, match="optimizer is no optimizer of torch.optim but Linear"):
+        rec.explain(cut, optimizer=several([head, model.head]))

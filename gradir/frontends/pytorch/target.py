@@ -215,7 +215,7 @@ def explained(request: CaptureRequest) -> Explanation:
     _set_seed(request)
     recorder = Recorder(CaptureRequest(flow=True))
     model: Any = request.model
-    optimizer: torch.optim.Optimizer | None = None
+    optimizer: object = None
     try:
         result = _made_by(request.target, recorder)
         if isinstance(result, nn.Module):
@@ -244,14 +244,19 @@ def _made_by(target: object, recorder: Recorder) -> object:
     return _run(partial(_recorded, recorder, target), getattr(target, "__qualname__", type(target).__name__))
 
 
-def _parts(result: object, inputs: Sequence[str]) -> tuple[nn.Module | None, object, torch.optim.Optimizer | None]:
-    """The model, the outputs and the optimizer of what a PROGRAM names or returns, which has to have the outputs."""
+def _are_optimizers(given: object) -> bool:
+    several = given if isinstance(given, (tuple, list)) and given else [given]
+    return all(isinstance(each, torch.optim.Optimizer) for each in several)
+
+
+def _parts(result: object, inputs: Sequence[str]) -> tuple[nn.Module | None, object, object]:
+    """The model, the outputs and the optimizers of what a PROGRAM names or returns, which has to have the outputs."""
     if inputs:
         raise SpecError("--input is for a module; PROGRAM names a tensor or a callable that returns tensors")
     if isinstance(result, (tuple, list)) and isinstance(next(iter(result), None), nn.Module):
         if len(result) == 2:
             return result[0], result[1], None
-        if len(result) == 3 and isinstance(result[2], torch.optim.Optimizer):
+        if len(result) == 3 and _are_optimizers(result[2]):
             return result[0], result[1], result[2]
     return None, result, None
 

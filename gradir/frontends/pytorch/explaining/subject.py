@@ -66,11 +66,9 @@ def subject_of(
     ``ran`` are by name the parameters that modules had only while they ran.
 
     Raises:
-        CaptureError: ``optimizer`` is none.
+        CaptureError: ``optimizer`` is none, nor several.
     """
-    groups = getattr(optimizer, "param_groups", None)
-    if optimizer is not None and groups is None:
-        raise CaptureError(f"optimizer is no optimizer of torch.optim but {type(optimizer).__name__}")
+    held = None if optimizer is None else _held_by(optimizer)
     # Backward gives a gradient to the form that the forward ran with, and the optimizer has the other.
     whole = {id(form): forms[0] for forms in forms_of_sharded(modules.paths) for form in forms}
     owned = [entry for entry in modules.owned if entry.is_parameter]
@@ -78,7 +76,6 @@ def subject_of(
     lent = {name: ran[name] for entry in owned if entry.tensor.is_meta for name in entry.names if name in ran}
     whole.update((id(entry.tensor), lent[name]) for entry in owned for name in entry.names if name in lent)
     named = {name: whole.get(id(entry.tensor), entry.tensor) for entry in owned for name in entry.names}
-    held = None if groups is None else [tensor for group in groups for tensor in group["params"]]
     extra = dict(named_tensors(params))
     return Subject(
         flow,
@@ -94,3 +91,12 @@ def subject_of(
         frozenset(lent),
         modules.paths,
     )
+
+
+def _held_by(optimizer: Any) -> list[torch.Tensor]:
+    """Return the tensors that an optimizer has, or a list or tuple of several."""
+    several = optimizer if isinstance(optimizer, (list, tuple)) and optimizer else [optimizer]
+    for each in several:
+        if getattr(each, "param_groups", None) is None:
+            raise CaptureError(f"optimizer is no optimizer of torch.optim but {type(each).__name__}")
+    return [tensor for each in several for group in each.param_groups for tensor in group["params"]]
