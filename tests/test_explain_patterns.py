@@ -561,7 +561,44 @@ def test_a_state_that_is_carried_over_is_no_comparison() -> None:
         return state.pow(2).mean()
 
     found = told(model, forward)
-    assert (found.report.level, found.patterns()) == ("info", {""})
+    assert (found.report.level, found.patterns()) == ("info", {"another path"})
+    assert {cause.pattern for cause in found.of_file.causes} == {"another path"}
+    (cause,) = (cause for cause in found.report.causes if cause.pattern)
+    assert cause.text.endswith(", and another path gives them a gradient")
+    assert cause.advice.startswith("keep this cut if it is meant, or take detach() out of this line if ")
+
+
+def test_the_sample_of_a_score_function_is_kept() -> None:
+    model = nn.ModuleDict({"mean": layer(), "value": layer(4, 1)})
+
+    def forward() -> Tensor:
+        policy = torch.distributions.Normal(model["mean"](x), 0.5)
+        action = policy.sample()
+        value = model["value"](x).squeeze(1)
+        return -(policy.log_prob(action).sum(1) * (1 - value).detach()).mean() + value.pow(2).mean()
+
+    found = told(model, forward, optimizer=torch.optim.Adam(model.parameters()))
+    told_of = {cause.kind: cause for cause in found.report.causes}
+    assert (found.report.level, told_of["sample"].pattern) == ("info", "score function")
+    assert told_of["sample"].text == (
+        "normal draws a sample, and no gradient goes from a sample back to mean.{weight,bias}, and another path "
+        "gives them a gradient"
+    )
+    assert told_of["sample"].advice.startswith("keep this if the loss takes log_prob() of the sample")
+
+
+def test_a_solver_under_no_grad_with_one_step_outside_is_kept() -> None:
+    model = nn.ModuleDict({"step": layer(4, 4), "out": layer()})
+
+    def forward() -> Tensor:
+        with torch.no_grad():
+            state = torch.zeros(5, 4)
+            for _ in range(3):
+                state = torch.tanh(model["step"](state) + x)
+        return model["out"](torch.tanh(model["step"](state) + x)).pow(2).mean()
+
+    found = told(model, forward, optimizer=torch.optim.Adam(model.parameters()))
+    assert (found.report.level, found.patterns()) == ("info", {"another path"})
 
 
 def test_recipes_without_a_cut_stay_silent() -> None:

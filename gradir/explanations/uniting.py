@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from gradir.explanations.model import Cause
+from gradir.vocabulary.patterns import OF_REACHED
 
 __all__ = ["united"]
 
@@ -70,10 +71,15 @@ def united(causes: Iterable[Cause], statuses: Mapping[str, str]) -> tuple[Cause,
         else:
             blocks.append([each])
     joined = chain.from_iterable([_block(block)] if len(block) >= _FEWEST else block for block in blocks)
-    return tuple(
-        replace(cause, names=tuple(sorted(names, key=lambda name: statuses.get(name) == "reached")))
-        for cause, names in ((_with_places(each), each.names) for each in joined)
-    )
+    return tuple(_with_names(_with_places(each), each.names, statuses) for each in joined)
+
+
+def _with_names(cause: Cause, names: Iterable[str], statuses: Mapping[str, str]) -> Cause:
+    cut_first = tuple(sorted(names, key=lambda name: statuses.get(name) == "reached"))
+    # A cut that is an error has lost something else.
+    is_kept = bool(cut_first) and cause.level == "info" and statuses.get(cut_first[0]) == "reached"
+    pattern = OF_REACHED.get(cause.kind, "") if is_kept and not cause.pattern else cause.pattern
+    return replace(cause, names=cut_first, pattern=pattern)
 
 
 def _with_places(each: _Named) -> Cause:

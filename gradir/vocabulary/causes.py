@@ -458,11 +458,14 @@ def worded(
     'detach cuts a: it is part of a teacher, whose results are targets'
     """
     known = LOST.get(pattern) if is_lost else PATTERNS.get(pattern)
-    words = WORDS.get(kind) if known is None else Words(*known)
-    if words is not None and known is None:
+    words = WORDS.get(kind)
+    if words is not None:
         text, advice = words_of_operation(kind, op)
         advice = advice_on_error(detail) if kind in _ERRORS else advice
         words = Words(text or words.text, advice or words.advice)
+    if known is not None:
+        of_kind = words or Words("", "")
+        words = Words(known[0].replace("{cause}", of_kind.text), known[1].replace("{advice}", of_kind.advice))
     listed = named or listed_names(names, shown)
     if words is None:
         return Words(f"{shown(kind)}: {listed}", "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["EXCUSING", "LOST", "PATTERNS"]
+__all__ = ["EXCUSING", "LOST", "OF_REACHED", "PATTERNS"]
 
 EXCUSING: Final = frozenset({"reference model", "target network", "teacher"})
 """Patterns of a network that is not trained by gradients. In all others each parameter should get one another way."""
@@ -61,8 +61,25 @@ PATTERNS: Final[Mapping[str, tuple[str, str]]] = {
         "{op} cuts {names}: it is part of a teacher, whose results are targets",
         "keep this cut; requires_grad_(False) on the teacher says the same, and saves memory",
     ),
+    "another path": (
+        "{cause}, and another path gives {it} a gradient",
+        "keep this cut if it is meant, or {advice}",
+    ),
+    "score function": (
+        "{cause}, and another path gives {it} a gradient",
+        "keep this if the loss takes log_prob() of the sample, as in REINFORCE and PPO; else use rsample(), or "
+        "gumbel_softmax for categories",
+    ),
 }
-"""By pattern the sentence and the advice, in place of those of the kind of the cut; see `gradir.vocabulary.causes`."""
+"""By pattern the sentence and the advice, in place of those of the kind of the cut; see `gradir.vocabulary.causes`.
+
+``{cause}`` and ``{advice}`` stand for those of the kind."""
+
+OF_REACHED: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("data", "detach", "inference_mode", "no_grad"), "another path"),
+    "sample": "score function",
+}
+"""By kind the pattern of a cut that no other one has, where all that it cuts gets a gradient another way."""
 
 LOST: Final[Mapping[str, tuple[str, str]]] = {
     "straight-through": (
