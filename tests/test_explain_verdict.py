@@ -55,7 +55,7 @@ def lost(*names: str, kind: str = "detach", level: str = "error") -> Cause:
                 Cause("frozen", "info", "", tuple(NET[:4])),
                 lost("head.weight", kind="starting", level="note"),
             ),
-            "1 of 6 parameters gets a gradient; 4 are frozen; 1 gets a gradient of zero, which may be meant: the other "
+            "1 of 6 parameters gets a gradient; 4 are frozen; 1 gets a gradient of zero, which does no harm: the other "
             "factor of starting starts at zero, and the gradient of head.weight is zero until that has learned "
             "(net.py:7 in Net.forward).",
         ),

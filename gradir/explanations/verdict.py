@@ -133,7 +133,8 @@ def _excuse(explanation: Explanation, shown: Shown) -> str:
     order = sorted(explanation.causes, key=lambda cause: (-len(unlike[id(cause)]), cause.level == "note"))
     if not order or not unlike[id(order[0])]:
         return ""
-    return f", which may be meant: {_reason(explanation, order[0], shown)}"
+    how = "does no harm" if order[0].level == "note" else "may be meant"
+    return f", which {how}: {_reason(explanation, order[0], shown)}"
 
 
 def _share(
