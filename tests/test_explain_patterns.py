@@ -331,6 +331,30 @@ def test_members_of_an_ensemble_are_no_target_although_they_are_copies() -> None
         assert (found.report.level, found.patterns()) == ("error", {""})
 
 
+@pytest.mark.parametrize("has_optimizer", [True, False])
+def test_a_line_that_both_networks_run_tells_of_the_target_alone(*, has_optimizer: bool) -> None:
+    def evaluated(network: Any, inputs: Tensor) -> Tensor:
+        return network(inputs)
+
+    online = layer()
+    model = nn.ModuleDict({"online": online, "other": copy.deepcopy(online)})
+
+    def forward() -> Tensor:
+        with torch.no_grad():
+            best = evaluated(online, x + 1).argmax(1, keepdim=True)
+            goal = 1 + 0.9 * evaluated(model["other"], x + 1).gather(1, best)
+        return functional.smooth_l1_loss(evaluated(online, x)[:, :1], goal)
+
+    found = told(model, forward, optimizer=torch.optim.Adam(online.parameters()) if has_optimizer else None)
+    for report in found:
+        (cause,) = report.causes
+        assert (cause.level, cause.pattern, cause.names) == (
+            "info",
+            "target network",
+            ("other.weight", "other.bias"),
+        )
+
+
 def test_an_average_of_the_step_before_is_one_of_this_step() -> None:
     model = nn.ModuleDict({"online": layer(), "other": layer()})
     optimizer = torch.optim.SGD(model["online"].parameters(), 0.1)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from gradir.explanations.model import Cause
-from gradir.vocabulary.patterns import OF_REACHED
+from gradir.vocabulary.patterns import OF_REACHED, WITHOUT_GRADIENT
 
 __all__ = ["united"]
 
@@ -74,12 +74,15 @@ def united(causes: Iterable[Cause], statuses: Mapping[str, str]) -> tuple[Cause,
     return tuple(_with_names(_with_places(each), each.names, statuses) for each in joined)
 
 
-def _with_names(cause: Cause, names: Iterable[str], statuses: Mapping[str, str]) -> Cause:
-    cut_first = tuple(sorted(names, key=lambda name: statuses.get(name) == "reached"))
-    # A cut that is an error has lost something else.
-    is_kept = bool(cut_first) and cause.level == "info" and statuses.get(cut_first[0]) == "reached"
+def _with_names(cause: Cause, names: Collection[str], statuses: Mapping[str, str]) -> Cause:
+    reached = [name for name in names if statuses.get(name) == "reached"]
+    cut = [name for name in names if statuses.get(name) != "reached"]
+    if cut and cause.pattern in WITHOUT_GRADIENT:
+        # The line runs others as well, which get theirs.
+        reached = []
+    is_kept = bool(reached) and not cut and cause.level == "info"
     pattern = OF_REACHED.get(cause.kind, "") if is_kept and not cause.pattern else cause.pattern
-    return replace(cause, names=cut_first, pattern=pattern)
+    return replace(cause, names=(*cut, *reached), pattern=pattern)
 
 
 def _with_places(each: _Named) -> Cause:

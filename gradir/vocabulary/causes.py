@@ -158,8 +158,8 @@ WORDS: Final[Mapping[str, Words]] = {
         "model",
     ),
     "replaced": Words(
-        "{names} {gets} a gradient, and the optimizer, which is older than {it}, has tensors that the model does not have "
-        "any more",
+        "{names} {gets} a gradient, and the optimizer, which is older than {it}, has tensors that the model does not "
+        "have any more",
         "make the optimizer after the last change of the model, or give {it} to optimizer.add_param_group",
     ),
     "not_registered": Words(

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["EXCUSING", "LOST", "OF_REACHED", "PATTERNS"]
+__all__ = ["EXCUSING", "LOST", "OF_REACHED", "PATTERNS", "WITHOUT_GRADIENT"]
 
 EXCUSING: Final = frozenset({"reference model", "target network", "teacher"})
 """Patterns of a network that is not trained by gradients. In all others each parameter should get one another way."""
+
+WITHOUT_GRADIENT: Final = EXCUSING | {"other optimizer"}
+"""Patterns that say of parameters that they get no gradient in this step."""
 
 PATTERNS: Final[Mapping[str, tuple[str, str]]] = {
     "straight-through": (
@@ -94,13 +97,13 @@ LOST: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "reference model": (
         "{op} cuts {names}: it looks like part of a reference model, and the optimizer has {it}",
-        "take {it} out of the optimizer if nothing should move {it}; if {names} should learn, leave out what cuts here: "
-        "a detach, or no_grad around this line or its callers",
+        "take {it} out of the optimizer if nothing should move {it}; if {names} should learn, leave out what cuts "
+        "here: a detach, or no_grad around this line or its callers",
     ),
     "teacher": (
         "{op} cuts {names}: it looks like part of a teacher, and the optimizer has {it}",
-        "take {it} out of the optimizer if nothing should move {it}; if {names} should learn, leave out what cuts here: "
-        "a detach, or no_grad around this line or its callers",
+        "take {it} out of the optimizer if nothing should move {it}; if {names} should learn, leave out what cuts "
+        "here: a detach, or no_grad around this line or its callers",
     ),
 }
 """The same where a parameter gets no gradient another way, although the pattern excuses none."""

@@ -241,32 +241,49 @@ class Search:
             return
         meant = Meant(self._flow, self._flowing, self._leaves, lambda leaf: self._words.names_of([leaf]))
         for (kind, place), stops in groups.items():
-            behind = self._flowing.members(reduce(or_, (stop.leaves for stop in stops)))
-            is_own, pattern = all(map(is_own_of_torch, stops)), meant.pattern(stops)
-            names = list(self._words.names_of(behind))
-            level = self._level_of(names)
-            # What the optimizer has is to learn, whatever it looks like.
-            if pattern in EXCUSING and (self._given is None or meant.are_moved(behind) or self._has_only(behind)):
-                level = "info"
-            if level == "info" and not is_own and self._unnamed.lacks_any(map(self._flow.tensor_of, behind)):
-                level = "error"
-            if not pattern and level == "info" and any(self._statuses[name] == "cut" for name in names):
-                pattern = "other optimizer"
-            if self._subject.live is None and behind and not is_own:
-                # No backward starts from what was captured, whether the tensor that is lost has a name or not.
-                level, pattern = "error", "" if pattern in EXCUSING else pattern
-            if level == "error" or kind in EXPLICIT:
-                if level == "error" and pattern in LOST:
-                    names = [name for name in names if self._statuses[name] == "cut"]
-                shown = names or [self._flow.variables[leaf] for leaf in behind if leaf in self._flow.variables]
-                is_nameless = bool(self._subject.owned) and not shown
-                detail = foreign(self._flow, self._subject.aside, behind) if is_nameless else ""
-                told: Level = "note" if level == "info" and (is_own or detail) else level
-                if detail and level == "error" and self._given is not None:
-                    detail += ", and this optimizer has"
-                # What draws is told, and not what is computed for it.
-                op = called(next((stop.step for stop in stops if kind_of(stop.step) == kind), stops[0].step))
-                self._tell(kind, told, op, dict.fromkeys(shown), place, detail=detail, pattern=pattern)
+            self._tell_stops_at(kind, place, stops, meant)
+
+    def _tell_stops_at(self, kind: str, place: Place | None, stops: Sequence[Stop], meant: Meant) -> None:
+        behind = self._flowing.members(reduce(or_, (stop.leaves for stop in stops)))
+        is_own, pattern = all(map(is_own_of_torch, stops)), meant.pattern(stops)
+        names = list(self._words.names_of(behind))
+        level = self._level_of(names)
+        # What the optimizer has is to learn, whatever it looks like.
+        if pattern in EXCUSING and (self._given is None or meant.are_moved(behind) or self._has_only(behind)):
+            level = "info"
+        if level == "info" and not is_own and self._unnamed.lacks_any(map(self._flow.tensor_of, behind)):
+            level = "error"
+        if not pattern and level == "info" and any(self._statuses[name] == "cut" for name in names):
+            pattern = "other optimizer"
+        if self._subject.live is None and behind and not is_own:
+            # No backward starts from what was captured, whether the tensor that is lost has a name or not.
+            level, pattern = "error", "" if pattern in EXCUSING else pattern
+        if level == "error" or kind in EXPLICIT:
+            self._tell_cut(kind, level, place, stops, behind, pattern=pattern, is_own=is_own)
+
+    def _tell_cut(
+        self,
+        kind: str,
+        level: Level,
+        place: Place | None,
+        stops: Sequence[Stop],
+        behind: Sequence[Value],
+        *,
+        pattern: str,
+        is_own: bool,
+    ) -> None:
+        names = list(self._words.names_of(behind))
+        if level == "error" and pattern in LOST:
+            names = [name for name in names if self._statuses[name] == "cut"]
+        shown = names or [self._flow.variables[leaf] for leaf in behind if leaf in self._flow.variables]
+        is_nameless = bool(self._subject.owned) and not shown
+        detail = foreign(self._flow, self._subject.aside, behind) if is_nameless else ""
+        told: Level = "note" if level == "info" and (is_own or detail) else level
+        if detail and level == "error" and self._given is not None:
+            detail += ", and this optimizer has"
+        # What draws is told, and not what is computed for it.
+        op = called(next((stop.step for stop in stops if kind_of(stop.step) == kind), stops[0].step))
+        self._tell(kind, told, op, dict.fromkeys(shown), place, detail=detail, pattern=pattern)
 
     def _has_only(self, leaves: Collection[Value]) -> bool:
         """Whether the optimizer has some leaves alone and none that get a gradient, which no other optimizer has."""
