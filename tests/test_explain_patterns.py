@@ -538,6 +538,19 @@ def test_a_target_of_the_network_itself_is_bootstrapped() -> None:
     assert (found.report.level, found.of_file.level, found.patterns()) == ("info", "info", {"bootstrapped target"})
 
 
+@pytest.mark.parametrize("is_turned", [True, False])
+def test_a_return_of_an_advantage_and_the_value_is_no_straight_through(*, is_turned: bool) -> None:
+    model, advantage = small(4, 1), torch.linspace(-1, 1, 5)
+
+    def forward() -> Tensor:
+        value = model(x).squeeze(1)
+        goal = advantage + value.detach()
+        return (goal - value if is_turned else value - goal).pow(2).mean()
+
+    found = told(model, forward, optimizer=torch.optim.Adam(model.parameters()))
+    assert (found.report.level, found.patterns()) == ("info", {"bootstrapped target"})
+
+
 @pytest.mark.parametrize("stopped", [no_grad_of, detached])
 def test_the_other_network_of_a_gan_has_another_optimizer(stopped: Callable[[Any, Tensor], Tensor]) -> None:
     model = nn.ModuleDict({"g": layer(), "d": layer(3, 1)})

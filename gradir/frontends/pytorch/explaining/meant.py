@@ -89,7 +89,7 @@ class Meant:
         if self._is_largest(stop):
             return "subtracted maximum"
         found, roles = self._sums.pattern(stop.value), self._roles.of(stop.value)
-        if found:
+        if found and not (found == STOP_GRADIENT and "return" in roles):
             return "policy ratio" if found == STOP_GRADIENT and "ratio" in roles else found
         found = next((pattern for role, pattern in _OF_ROLES if role in roles), "")
         if found == "advantage" and self._is_probability(stop):

@@ -52,8 +52,8 @@ class Roles:
     """Knows what values are for that carry no gradient, by what takes them; each step is looked at once.
 
     A value is a ``target`` that another is compared with, ``labels`` if it is one that was chosen, a ``return`` if
-    something was added to it before, a part of a ``ratio`` or a ``log ratio``, an ``advantage``, or some other factor of
-    a ``product``.
+    something was added to it before, a part of a ``ratio`` or a ``log ratio``, an ``advantage``, or some other factor
+    of a ``product``.
     """
 
     def __init__(self, flow: Flow, flowing: Flowing) -> None:

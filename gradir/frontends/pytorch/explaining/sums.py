@@ -88,7 +88,8 @@ class Sums:
         for _ in range(_MOST_SUMS):
             with_gradient, without = self._terms(total)
             cancelled = [one for one, count in with_gradient.items() if count == 1 and without.get(one) == -1]
-            if cancelled and any(count for one, count in without.items() if one not in cancelled):
+            # What is subtracted as well is compared, such as a return of an advantage and the value itself.
+            if cancelled and any(count > 0 for one, count in without.items() if one not in cancelled):
                 return STRAIGHT_THROUGH
             found = STOP_GRADIENT if cancelled else found
             uses = self._uses.get(total, ())
