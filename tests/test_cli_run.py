@@ -122,7 +122,7 @@ def test_the_steps_of_a_module_are_named_by_whose_parts_they_call() -> None:
     assert {"encoder.0/addmm:1", "decoder/addmm:1", "criterion/mse_loss:1"} <= set(graph.nodes)
 
 
-@pytest.mark.parametrize(("step", "paths"), [("1", ["", ""]), ("3", ["D", "G"]), ("12", ["D", "G"])])
+@pytest.mark.parametrize(("step", "paths"), [("1", ["", ""]), ("3", ["d", "g"]), ("12", ["d", "g"])])
 def test_what_is_older_than_the_last_backward_has_its_module_too(step: str, paths: list[str]) -> None:
     assert ran("gan.py", "-o", "loss.gir", "--step", step) == 0
     graph = gradir.load("loss.gir")

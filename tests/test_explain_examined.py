@@ -103,7 +103,7 @@ def test_values_overwritten_in_a_group_are_found_or_said_to_be_unknown(*, commun
     found = rec.explain(loss, params={"weight": weight})
     assert found.status("weight") == ("reached" if communicates else "wrong")
     assert found.examined.overwritten is not communicates
-    assert ("cannot see were not examined" in found.verdict) is communicates
+    assert ("Unseen writes to saved tensors were not examined" in found.verdict) is communicates
 
 
 def test_a_cell_of_a_notebook_has_its_number(capsys: pytest.CaptureFixture[str]) -> None:

@@ -235,8 +235,8 @@ def test_cuts_say_what_happened_and_what_to_do(told: Told) -> None:
     nodes = [Node("x"), Node("y", inputs=(None, None))]
     graph = Graph.of(nodes, cuts=cuts, producer=Producer(options={"flow": True}))
     place, behind, unused, hidden = told(export(graph))["cuts"]
-    assert place["text"] == "detach() cuts a, b"
-    assert place["advice"].startswith("take detach() out of this line")
+    assert place["text"] == "detach stops the gradient of a, b on one side of a comparison"
+    assert place["advice"].startswith("keep this cut if only the other side should move")
     assert (place["at"], place["into"], place["slot"], place["scope"]) == (0, 1, 1, 1)
     assert (place["source"], place["via"], place["meant"]) == ("net.py:7 in forward", "", "stop-gradient")
     assert behind["text"] == "detach() cuts a"

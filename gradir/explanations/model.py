@@ -85,7 +85,7 @@ class Cause(Record, frozen=True):
     that it called. ``detail`` is what is known beside: what the framework itself says, or which numbers and which other
     line did it. ``excerpt`` is the line ``source`` as the program has it, where it can be read. ``pattern`` is a word
     of `gradir.vocabulary.patterns.PATTERNS` that the cause belongs to, such as ``straight-through``. ``framework`` is
-    the one whose functions the advice names, if that is not PyTorch.
+    the one whose functions the advice names, where it has words of its own.
 
     >>> Cause("detach", "error", "detach", ("fc.weight",)).text
     'detach() cuts fc.weight'

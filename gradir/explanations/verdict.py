@@ -179,4 +179,4 @@ def _unexamined(explanation: Explanation) -> Iterable[str]:
         what = "Values were not examined" if examined.values == "none" else "Values are those of `.grad`"
         yield f"{what}: {printable(examined.reason)}{f'; {examined.advice}' if examined.advice else ''}."
     if not examined.overwritten:
-        yield "Writes to saved tensors that torch cannot see were not examined, since the backward communicates."
+        yield "Unseen writes to saved tensors were not examined, since the backward communicates."
