@@ -65,12 +65,19 @@ def with_a_mask(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
     return F.mse_loss(model[1](spread.expand(6, 4)), torch.zeros(6, 4))
 
 
+def scaled_after_an_unseen_product(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    query = model[0](x).half() * 1000
+    scores = (query @ (x.half() * 1000).t()) / 2  # HERE
+    return scores.softmax(-1).float().square().mean()
+
+
 CASES = [
+    (scaled_after_an_unseen_product, "born", "matmul", ""),
     (of_a_negative, "born", "log", "its input is below 0 somewhere, where it is NaN"),
     (too_large_a_power, "born", "exp", "its result is too large for its dtype"),
-    (too_large_a_product, "born", "mm", "its result is too large for its dtype"),
-    (of_an_input, "nonfinite_input", "addmm", ""),
-    (of_a_parameter, "born", "addmm", "1.weight holds NaN or infinity already, as after a step with such a gradient"),
+    (too_large_a_product, "born", "matmul", "its result is too large for its dtype"),
+    (of_an_input, "nonfinite_input", "linear", ""),
+    (of_a_parameter, "born", "linear", "1.weight holds NaN or infinity already, as after a step with such a gradient"),
     (of_a_spread, "born", "std", "it is over a single number, which has no spread (0 / 0)"),
     (with_a_hidden_logarithm, "born", "exp", "its result is too large for its dtype"),
     (with_a_mask, "born", "div", "what it divides by is 0 somewhere"),

@@ -147,7 +147,7 @@ def test_a_bias_whose_gradient_cancels_to_the_last_bit_is_no_alarm() -> None:
     found = rec.explain(loss)
     assert found.statuses == {"weight": "reached", "bias": "zero"}
     assert [(cause.kind, cause.level, cause.op, cause.names) for cause in found.causes] == [
-        ("rounding", "note", "addmm", ("bias",))
+        ("rounding", "note", "linear", ("bias",))
     ]
     loss.backward()
     assert not model.bias.grad.any()

@@ -33,7 +33,7 @@ def test_a_mask_that_leaves_nothing_is_named_with_its_line(is_where: bool) -> No
         x = model(torch.ones(2, 2))
         loss = (masked(x @ x.T).softmax(-1) @ x)[0].sum()
     (cause,) = (cause for cause in rec.explain(loss).causes if cause.level == "error")
-    assert (cause.kind, cause.op) == ("all_masked", "mm")
+    assert (cause.kind, cause.op) == ("all_masked", "matmul")
     assert cause.source is not None
     here = cause.source.file
     line = masked.__code__.co_firstlineno

@@ -118,15 +118,15 @@ def weighed(model: Any) -> torch.Tensor:
 
 
 FROM_THE_PROGRAM: list[tuple[str, str, nn.Module, Loss]] = [
-    ("closed", "relu addmm", closed(mlp()), squared(5, 3)),
-    ("closed", "relu addmm", closed(convolutional()), squared(2, 1, 4, 4)),
-    ("dropped closed", "mul addmm", nn.Sequential(nn.Linear(3, 4), nn.Dropout(1.0), nn.Linear(4, 1)), squared(5, 3)),
+    ("closed", "relu linear", closed(mlp()), squared(5, 3)),
+    ("closed", "relu linear", closed(convolutional()), squared(2, 1, 4, 4)),
+    ("dropped closed", "mul linear", nn.Sequential(nn.Linear(3, 4), nn.Dropout(1.0), nn.Linear(4, 1)), squared(5, 3)),
     ("dropped", "mul", nn.Linear(3, 4), lambda m: F.dropout(m(torch.randn(5, 3)), 1.0).sum()),
     ("closed", "pow", nn.Linear(3, 4), lambda m: F.dropout(m(torch.randn(5, 3)), 1.0).pow(2).mean()),
-    ("dropped closed", "mul addmm", nn.GRU(3, 4, 2, dropout=1.0), lambda m: m(torch.randn(2, 3, 3))[0].square().sum()),
+    ("dropped closed", "mul gru", nn.GRU(3, 4, 2, dropout=1.0), lambda m: m(torch.randn(2, 3, 3))[0].square().sum()),
     ("closed", "pow", zero_norm(), lambda m: m(torch.randn(2, 3, 4)).square().mean()),
     ("flat_slope", "relu", mlp(), lambda m: curvature(m, 1)),
-    ("flat_slope closed", "relu mm", mlp(), curvature),
+    ("flat_slope closed", "relu matmul", mlp(), curvature),
     (
         "flat_slope",
         "hardtanh",
@@ -221,10 +221,10 @@ def normed(*norms: nn.Module) -> nn.Sequential:
 @pytest.mark.parametrize(
     ("model", "op"),
     [
-        (nn.Sequential(nn.Linear(5, 2), nn.LayerNorm(2)), "native_layer_norm"),
-        (nn.Sequential(nn.Linear(5, 4), nn.LayerNorm(4, elementwise_affine=False)), "native_layer_norm"),
-        (normed(nn.BatchNorm1d(4)), "native_batch_norm"),
-        (normed(nn.GroupNorm(4, 4)), "native_group_norm"),
+        (nn.Sequential(nn.Linear(5, 2), nn.LayerNorm(2)), "layer_norm"),
+        (nn.Sequential(nn.Linear(5, 4), nn.LayerNorm(4, elementwise_affine=False)), "layer_norm"),
+        (normed(nn.BatchNorm1d(4)), "batch_norm"),
+        (normed(nn.GroupNorm(4, 4)), "group_norm"),
     ],
 )
 @pytest.mark.parametrize("added_up", [torch.sum, torch.mean])

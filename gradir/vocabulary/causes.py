@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from gradir.ir.excerpt import shortened
 from gradir.ir.name_ranges import ranges
 from gradir.ir.text import printable
-from gradir.vocabulary.operations import advice_on_error, words_of_operation
+from gradir.vocabulary.operations import SPOKEN, advice_on_error, words_of_operation
 from gradir.vocabulary.patterns import LOST, PATTERNS
 
 __all__ = ["ADVICE", "WORDS", "Words", "listed_names", "printable_short", "worded"]
@@ -471,7 +471,7 @@ def worded(
         return Words(f"{shown(kind)}: {listed}", "")
     words = words._replace(advice=ADVICE.get(framework, {}).get(kind, words.advice))
     fitting = {word: forms[len(names) > 1] for word, forms in _NUMBER.items()}
-    operation = shown(op) if op else _UNNAMED.get(kind, "an operation")
+    operation = shown(SPOKEN.get(op, op)) if op else _UNNAMED.get(kind, "an operation")
     return Words(*(part.format(op=operation, names=listed, **fitting) for part in words))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["FUNCTIONS", "advice_on_error", "words_of_operation"]
+__all__ = ["FUNCTIONS", "OWN_NAMES", "SPOKEN", "advice_on_error", "words_of_operation"]
 
 _SOFT_CHOICE: Final = (
     "weigh the entries by a softmax instead of choosing one, or choose with gumbel_softmax(hard=True), which passes a "
@@ -56,7 +56,7 @@ _OPERATIONS: Final[Mapping[str, Mapping[str, str | tuple[str, str]]]] = {
     },
     **dict.fromkeys(("no_derivative", "withheld"), dict.fromkeys(_COLLECTIVES, _COLLECTIVE)),
     "born": {
-        **dict.fromkeys(("baddbmm", "bmm", "matmul", "mm"), _PRODUCT),
+        **dict.fromkeys(("baddbmm", "bmm", "einsum", "matmul", "mm"), _PRODUCT),
         **dict.fromkeys(("std", "var"), _SPREAD),
         "div": "keep what it divides by away from 0, by a clamp or a small number added",
         "exp": "bound what exp gets, as by x.clamp(max=20), or stay with logarithms, as torch.logsumexp does",
@@ -81,6 +81,28 @@ _OPERATIONS: Final[Mapping[str, Mapping[str, str | tuple[str, str]]]] = {
     },
 }
 """By kind and operation the advice, or the sentence and the advice."""
+
+OWN_NAMES: Final[Mapping[str, str]] = {
+    "addmm": "linear",
+    **dict.fromkeys(("bmm", "mm"), "matmul"),
+    "convolution": "convolution",
+    **dict.fromkeys(("cudnn_rnn", "mkldnn_rnn_layer"), "RNN"),
+    **dict.fromkeys(("grid_sampler2d", "grid_sampler3d"), "grid_sample"),
+    "index_put": "index_put",
+    **dict.fromkeys(("cudnn_batch_norm", "native_batch_norm"), "batch_norm"),
+    "native_group_norm": "group_norm",
+    "native_layer_norm": "layer_norm",
+    **dict.fromkeys(("nll_loss", "nll_loss2d"), "nll_loss"),
+    "to_copy": "to",
+}
+"""What torch calls operations of programs inside, and what these are called where the program's word is not known."""
+
+SPOKEN: Final[Mapping[str, str]] = {
+    "getitem": "an index",
+    "grad": "torch.autograd.grad",
+    **dict.fromkeys(("index_put_", "setitem"), "an assignment to an index"),
+}
+"""By the name of what a program writes with other signs, or with a longer name, what it is in a sentence."""
 
 FUNCTIONS: Final[Mapping[str, tuple[str, str]]] = {
     "nondifferentiable": (

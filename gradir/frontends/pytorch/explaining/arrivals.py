@@ -14,7 +14,7 @@ from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, is_zero
 from gradir.frontends.pytorch.explaining.ranges import grows, overflows, underflows
 from gradir.frontends.pytorch.explaining.traps import ITS_RESULT, first_undefined, spoilt, trap
-from gradir.frontends.pytorch.explaining.words import Words, called, few
+from gradir.frontends.pytorch.explaining.words import Words, called, few, plainly
 from gradir.frontends.pytorch.explaining.zeros import SLOPES, STAYING, Closed, Origin, Zeros
 from gradir.frontends.pytorch.private import AFTER_FORWARD, FORWARD_CLASS, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
@@ -251,7 +251,8 @@ class Judge:
         if function is not None:
             return Finding(kind, function.called, function.place, lasts, detail)
         # torch gives what has no derivative a function that says so.
-        op = called(step) if step is not None and node.op.endswith(_NOT_IMPLEMENTED) else node.op
+        is_missing = step is not None and node.op.endswith(_NOT_IMPLEMENTED)
+        op = called(step) if step is not None and is_missing else plainly(node.op, step)
         op = SLOPES.get(op, op) if kind == "flat_slope" else op
         return Finding(kind, op, None if step is None else step.place, lasts, detail)
 

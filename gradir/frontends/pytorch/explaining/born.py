@@ -57,6 +57,9 @@ _PRODUCTS: Final[Mapping[str, tuple[str, str]]] = {
 """By function the factors that it saved."""
 
 
+_BOUNDED: Final = frozenset({"LogSoftmax", "Relu", "Sigmoid", "Softmax", "Tanh"})
+
+
 class Births:
     """Knows which values of a forward are finite, of what the functions of a graph saved."""
 
@@ -121,7 +124,9 @@ class Births:
 
     def _broken_below(self, fn: GradFn, seen: set[GradFn]) -> Iterator[GradFn]:
         """Yield the nearest functions behind another one whose results are proven to be not finite."""
-        waiting = [(edge, "") for edge in fn.next_functions]
+        # Of finite numbers these make finite ones.
+        given = _FILLED if stem(fn) in _BOUNDED else ""
+        waiting = [(edge, given) for edge in fn.next_functions]
         while waiting:
             (child, number), shown = waiting.pop()
             if child is None or child in seen or type(child).__name__ == ACCUMULATOR:
@@ -130,7 +135,7 @@ class Births:
             if state == _FINITE or (state == _FILLED and stem(child) in _FILLING):
                 continue
             seen.add(child)
-            if stem(child) in _SHOWING and (state or stem(child) not in _CHOOSING):
+            if _passes(child) and (state or stem(child) not in _CHOOSING):
                 waiting.extend((edge, state) for edge in child.next_functions)
             elif state or (stem(fn) not in _CHOOSING and self._breaks(child)):
                 yield child
@@ -161,3 +166,9 @@ class Births:
         if not numbers.is_floating_point() or bool(numbers.isfinite().all()):
             return _FINITE
         return _BROKEN if bool((numbers.isnan() | (numbers == torch.inf)).any()) else _FILLED
+
+
+def _passes(fn: GradFn) -> bool:
+    """Return whether a function gives the numbers of its input, or smaller ones, as dividing by a number does."""
+    takes = [child for child, _ in fn.next_functions if child is not None]
+    return stem(fn) in _SHOWING or (stem(fn) == "Div" and len(takes) == 1 and not trap(fn))

@@ -9,7 +9,7 @@ import torch
 from gradir.explanations.model import Cause
 from gradir.frontends.pytorch.explaining.cuts import Flowing, updated_leaves
 from gradir.frontends.pytorch.explaining.kinds import DERIVING
-from gradir.frontends.pytorch.explaining.words import Words, called, few
+from gradir.frontends.pytorch.explaining.words import Words, called, few, plainly
 from gradir.frontends.pytorch.explaining.writes import writes_over_saved
 from gradir.frontends.pytorch.private import Operator, schema_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
@@ -68,6 +68,7 @@ def _of_freed(flowing: Flowing, live: LiveGraph, made: Mapping[int, int], words:
         return words.cause("raised", "error", "the backward", [], place, detail=error)
     operation, first = freed[0]
     steps = words.flow.steps
+    operation = plainly(operation, None if first == FROM_OUTSIDE else steps[first])
     place = None if first == FROM_OUTSIDE else steps[first].place
     carried, border = carried_over(words.flow, flowing.ends, {index for _, index in freed}) or ([], FROM_OUTSIDE)
     by = "" if border == FROM_OUTSIDE else words.line(steps[border].place)

@@ -13,6 +13,7 @@ from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.layouts import numbers_in
 from gradir.frontends.pytorch.reading.saved import saved_tensor
 from gradir.frontends.pytorch.reading.walk import GradFn
+from gradir.vocabulary.operations import OWN_NAMES
 
 __all__ = ["ITS_RESULT", "first_undefined", "spoilt", "stem", "trap"]
 
@@ -69,7 +70,8 @@ def spoilt(live: LiveGraph, fn: GradFn, mask: GradFn | None, line: Callable[[Gra
 
 
 def _operation(live: LiveGraph, fn: GradFn) -> str:
-    return live.graph.nodes[live.grad_fns[fn]].op
+    op = live.graph.nodes[live.grad_fns[fn]].op
+    return OWN_NAMES.get(op, op)
 
 
 def _mask_of_all(softmax: GradFn) -> GradFn | None:

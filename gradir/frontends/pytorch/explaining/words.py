@@ -18,8 +18,12 @@ from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.frontends.pytorch.recording.steps import Step, Value
 from gradir.frontends.texts import plain_text
 from gradir.ir import Source
+from gradir.vocabulary.operations import OWN_NAMES
 
-__all__ = ["Words", "called", "few", "lines_of"]
+__all__ = ["Words", "called", "few", "lines_of", "plainly"]
+
+_UNTOLD: Final = frozenset({"", "backward", "grad", "multi_head_attention_forward"})
+"""What a program calls that runs many operations, so that its name tells none of them."""
 
 _MOST_LISTED: Final = 3
 """How many operations or tensors the detail of a cause names."""
@@ -30,6 +34,15 @@ def called(step: Step) -> str:
     if step.called and not step.called.startswith("__"):
         return step.called
     return str(step.func.__name__).partition(".")[0]
+
+
+def plainly(op: str, step: Step | None) -> str:
+    """What the program calls an operation that has a name of torch's own; another one as it is called."""
+    if op not in OWN_NAMES:
+        return op
+    if step is None or step.called in _UNTOLD or step.called.startswith("__"):
+        return OWN_NAMES[op]
+    return step.called
 
 
 def lines_of(place: Place | None, lines: ShownLines) -> tuple[Source | None, Source | None]:
