@@ -145,8 +145,8 @@ WORDS: Final[Mapping[str, Words]] = {
     ),
     "nonleaf": Words(
         "{names} {is} computed from another tensor here, and only leaves keep a gradient in `.grad`",
-        "call requires_grad_() on the result of this line instead of before it, or retain_grad() to look at its "
-        "gradient",
+        "make it a leaf by requires_grad_() or nn.Parameter as the last step, as in nn.Parameter(x.to(dtype)) for "
+        "nn.Parameter(x).to(dtype), or call retain_grad() to look at its gradient",
     ),
     "not_in_optimizer": Words(
         "{names} {gets} a gradient, and no group of the optimizer has {it}",
@@ -374,6 +374,11 @@ WORDS: Final[Mapping[str, Words]] = {
         "DistributedDataParallel",
     ),
     "raised": Words("{op} raised", "change what {op} is given, as the error says"),
+    "graphless": Words(
+        "{op} ran with gradients switched off (no_grad, or set_grad_enabled(False)), so its result has no graph to "
+        "take a derivative of",
+        "run it and the derivative inside `with torch.enable_grad():`, or look for torch.no_grad() around its callers",
+    ),
     "backward": Words(
         "the error comes from no operation that was recorded",
         "explain the loss instead of the error of its backward: `rec.explain(loss)`",

@@ -62,6 +62,10 @@ _OPERATIONS: Final[Mapping[str, Mapping[str, str | tuple[str, str]]]] = {
         "exp": "bound what exp gets, as by x.clamp(max=20), or stay with logarithms, as torch.logsumexp does",
         **dict.fromkeys(("log", "log2", "log10"), "keep what {op} gets above 0, as by {op}(x.clamp(min=1e-6))"),
     },
+    "zero": {
+        "lstm": "use the last state h_n instead of the last output out[:, -1] if it is the backward direction of a "
+        "bidirectional one: at the last output it has seen one step; ignore this if other inputs give a gradient",
+    },
     "nonfinite": {
         "ctc_loss": "pass zero_infinity=True, or leave out what has more targets than inputs: its loss is infinite",
     },
@@ -163,7 +167,8 @@ _ERRORS: Final = (
     ),
     (
         "One of the differentiated Tensors does not require grad",
-        "call requires_grad_() on it before the forward",
+        "call requires_grad_() on what the derivative is by, the second argument, before the forward that computes "
+        "with it, as in t = t.requires_grad_()",
     ),
     (
         "support the deepcopy protocol",

@@ -14,7 +14,7 @@ from gradir.frontends.pytorch.explaining.writes import writes_over_saved
 from gradir.frontends.pytorch.private import Operator, schema_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.recording.flow import Flow
-from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Step, Value
 
 __all__ = ["is_spent", "of_backward", "of_forward"]
 
@@ -37,8 +37,28 @@ def of_forward(words: Words, error: str) -> Iterator[Cause]:
         behind = words.names_of(read.value for read in step.inputs if read.is_leaf)
         names = list(behind) or words.called([value])
         yield words.cause("inference_mode", "error", called(step), names, step.place, detail=error)
-    if not inferred:
+    off = None if inferred else _ran_without(flow, failed)
+    if off is not None:
+        yield words.cause("graphless", "error", called(off), [], off.place, detail=error)
+    elif not inferred:
         yield words.cause("raised", "error", failed.called.strip("_"), [], failed.place, detail=error)
+
+
+def _ran_without(flow: Flow, failed: Exit) -> Step | None:
+    """The first step under no_grad that made what a derivative was to be taken of."""
+    if failed.called not in DERIVING or not failed.reads or failed.reads[0].carries:
+        return None
+    found, waiting, seen = None, [failed.reads[0].value], set[Value]()
+    while waiting:
+        value = waiting.pop()
+        step = flow.step_of(value)
+        if value in seen or step is None or step.mode != "no_grad":
+            continue
+        seen.add(value)
+        waiting.extend(read.value for read in step.inputs)
+        if any(read.carries for read in step.inputs) and (found is None or value.maker < found.maker):
+            found = value
+    return None if found is None else flow.step_of(found)
 
 
 def of_backward(

@@ -1,0 +1,86 @@
+"""The help for an error is such that the program runs, or learns, once it is followed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from marked_lines import marked  # noqa: E402
+from torch import nn  # noqa: E402
+
+import gradir  # noqa: E402
+
+Within = Callable[[], AbstractContextManager[object]]
+
+
+def residual(net: nn.Module, t: torch.Tensor) -> torch.Tensor:
+    u = net(t)  # HERE
+    scaled = u.square() * 2
+    (slope,) = torch.autograd.grad(scaled.sum(), t, create_graph=True)
+    return slope.square().mean()
+
+
+@pytest.mark.parametrize("off", [torch.no_grad, lambda: torch.set_grad_enabled(False)])
+def test_a_derivative_without_a_graph_is_told_where_its_graph_was_lost(off: Within) -> None:
+    net, t = nn.Linear(1, 1), torch.rand(4, 1, requires_grad=True)
+    rec = gradir.record(net, flow=True)
+    with pytest.raises(RuntimeError) as raised, rec, off():
+        residual(net, t)
+    (cause,) = rec.explain(raised.value).causes
+    assert (cause.kind, cause.op, cause.level) == ("graphless", "linear", "error")
+    assert cause.source is not None
+    assert cause.source.line == marked(residual)
+    assert "with torch.enable_grad():" in cause.advice
+    with off(), torch.enable_grad():
+        assert residual(net, t).isfinite()
+
+
+def test_a_derivative_of_what_requires_no_gradient_is_an_error_of_its_own() -> None:
+    rec = gradir.record(flow=True)
+    with pytest.raises(RuntimeError) as raised, rec:
+        torch.autograd.grad(torch.ones(2).sum(), torch.ones(2))
+    (cause,) = rec.explain(raised.value).causes
+    assert cause.kind == "raised"
+
+
+@pytest.mark.parametrize("within", [nullcontext, torch.enable_grad])
+def test_what_a_derivative_is_by_is_asked_for_before_the_forward(within: Within) -> None:
+    net, t = nn.Linear(1, 1), torch.rand(4, 1)
+    rec = gradir.record(net, flow=True)
+    with pytest.raises(RuntimeError) as raised, rec, within():
+        residual(net, t)
+    (cause,) = rec.explain(raised.value).causes
+    assert "t = t.requires_grad_()" in cause.advice
+    assert residual(net, t.requires_grad_()).isfinite()
+
+
+def test_a_parameter_that_is_converted_after_it_was_made_is_made_a_leaf_by_the_help() -> None:
+    class Scaled(nn.Module):
+        def __init__(self, *, is_late: bool) -> None:
+            super().__init__()
+            ones, dtype = torch.ones(2), torch.float64
+            self.scale = nn.Parameter(ones).to(dtype) if is_late else nn.Parameter(ones.to(dtype))
+
+    late, early = Scaled(is_late=True), Scaled(is_late=False)
+    with gradir.record(late, flow=True) as rec:
+        loss = late.scale.sum()
+    (cause,) = rec.explain(loss, params={"scale": late.scale}).causes
+    assert cause.kind == "nonleaf"
+    assert "nn.Parameter(x.to(dtype))" in cause.advice
+    early.scale.sum().backward()
+    assert early.scale.grad is not None
+
+
+def test_the_last_state_of_the_backward_direction_has_seen_all_steps() -> None:
+    rnn, x = nn.LSTM(3, 4, batch_first=True, bidirectional=True), torch.randn(2, 5, 3)
+    with gradir.record(rnn, flow=True) as rec:
+        loss = rnn(x)[0][:, -1].sum()
+    cause = next(each for each in rec.explain(loss).causes if "weight_hh_l0_reverse" in each.names)
+    assert "h_n" in cause.advice
+    _, (h_n, _) = rnn(x)
+    h_n.sum().backward()
+    assert rnn.weight_hh_l0_reverse.grad.any()
