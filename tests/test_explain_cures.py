@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
@@ -84,3 +85,38 @@ def test_the_last_state_of_the_backward_direction_has_seen_all_steps() -> None:
     _, (h_n, _) = rnn(x)
     h_n.sum().backward()
     assert rnn.weight_hh_l0_reverse.grad.any()
+
+
+def adapted(net: nn.Module, x: torch.Tensor) -> nn.Module:
+    learner = copy.deepcopy(net)
+    inner = torch.optim.SGD(learner.parameters(), 0.1)
+    learner(x).square().mean().backward()
+    inner.step()
+    return learner
+
+
+@pytest.mark.parametrize("is_early", [False, True])
+def test_a_loss_of_a_copy_is_told_as_one(is_early: bool) -> None:
+    net, x = nn.Linear(3, 2), torch.randn(4, 3)
+    early = copy.deepcopy(net)
+    with gradir.record(net, flow=True) as rec:
+        learner = early if is_early else adapted(net, x)
+        loss = learner(x).square().mean()
+    found = rec.explain(loss, optimizer=torch.optim.SGD(net.parameters(), 0.1))
+    assert [(cause.kind, cause.level, cause.names) for cause in found.causes] == [
+        ("copied", "error", ("weight", "bias"))
+    ]
+    assert "torch.func.functional_call(module, updated, x)" in found.causes[0].advice
+    grads = torch.autograd.grad(net(x).square().mean(), [*net.parameters()], create_graph=True)
+    named = zip(net.named_parameters(), grads, strict=True)
+    updated = {name: parameter - 0.1 * grad for (name, parameter), grad in named}
+    torch.func.functional_call(net, updated, x).square().mean().backward()
+    assert net.weight.grad.any()
+
+
+def test_a_loss_of_another_model_is_no_copy() -> None:
+    net, other, x = nn.Linear(3, 2), nn.Linear(3, 5), torch.randn(4, 3)
+    with gradir.record(net, flow=True) as rec:
+        loss = other(x).square().mean()
+    found = rec.explain(loss)
+    assert {cause.kind for cause in found.causes} == {"unused"}

@@ -114,6 +114,12 @@ WORDS: Final[Mapping[str, Words]] = {
         "the loss does not depend on {names}",
         "let the loss depend on {names}, or leave {it} out of the optimizer",
     ),
+    "copied": Words(
+        "the loss does not depend on {names}, but on as many other parameters of the same shapes, such as those of a "
+        "copy",
+        "compute the loss with {names}, by torch.func.functional_call(module, updated, x) instead of a deepcopy, or "
+        "carry the gradients of the copy over",
+    ),
     "skipped": Words(
         "Python did not take the branch in which {names} {is} used, so the loss does not depend on {it}",
         "ignore this if other inputs or another mode take it; else check the condition",

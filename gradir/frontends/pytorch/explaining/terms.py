@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import torch
@@ -13,7 +14,7 @@ from gradir.frontends.pytorch.explaining.words import Words, called, lines_of
 from gradir.frontends.pytorch.recording.flow import Flow, is_number
 from gradir.frontends.pytorch.recording.operands import SCALES, SUMS, plain_name
 from gradir.frontends.pytorch.recording.sources import ShownLines
-from gradir.frontends.pytorch.recording.steps import Read, Step, Value
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Read, Step, Value
 
 if TYPE_CHECKING:
     from gradir.frontends.pytorch.explaining.cuts import Flowing
@@ -23,6 +24,9 @@ __all__ = ["numbers_of", "of_unused", "terms_of", "told_terms"]
 Number: TypeAlias = "float | Literal['nan', 'inf', '-inf']"
 
 _MOST_TOLD: Final = 3
+
+_FEWEST_COPIED: Final = 2
+"""How many parameters have to have a counterpart each to be called copied."""
 
 _MOST_KEPT: Final = _MOST_TOLD + 1
 """How many ends are kept of each value: one more than are told, so that it is known whether there are others."""
@@ -90,7 +94,21 @@ def of_unused(words: Words, flowing: Flowing, level: Level, leaves: Mapping[str,
     read = {taken.value for taken in _taken(words.flow, flowing)} if any(groups) else set[Value]()
     for numbers, names in groups.items():
         place = words.flow.steps[numbers[0]].place if numbers else None
-        yield words.cause("unused", level, "", names, place, detail=_told(words, numbers, read))
+        kind = "copied" if not numbers and _has_copies(words, flowing, [leaves[name] for name in names]) else "unused"
+        yield words.cause(kind, level, "", names, place, detail=_told(words, numbers, read))
+
+
+def _has_copies(words: Words, flowing: Flowing, leaves: Sequence[Value]) -> bool:
+    """Whether the loss is computed of parameters without a name that have the shapes of these, one for each."""
+    others = {flowing.root(value) for value in flowing.wanted} - words.names.keys()
+    shapes = Counter[object](
+        words.flow.meta_of(value).shape
+        for value in others
+        if value.maker == FROM_OUTSIDE and words.flow.outside[value.number].role == "parameter"
+    )
+    tensors = map(words.flow.tensor_of, leaves)
+    wanted = Counter[object](None if tensor is None else tuple(tensor.shape) for tensor in tensors)
+    return len(leaves) >= _FEWEST_COPIED and not wanted - shapes
 
 
 def _told(words: Words, numbers: tuple[int, ...], read: Set[Value]) -> str:
