@@ -331,6 +331,47 @@ def test_members_of_an_ensemble_are_no_target_although_they_are_copies() -> None
         assert (found.report.level, found.patterns()) == ("error", {""})
 
 
+@pytest.mark.parametrize("stopped", [no_grad_of, detached])
+@pytest.mark.parametrize(
+    "compared",
+    [
+        lambda p, z: 2 - 2 * functional.cosine_similarity(p, z).mean(),
+        functional.mse_loss,
+        lambda p, z: (p - z).pow(2).mean(),
+    ],
+)
+def test_of_two_sides_without_a_gradient_the_target_is_not_the_error(
+    stopped: Callable[[Any, Tensor], Tensor], compared: Callable[[Tensor, Tensor], Tensor]
+) -> None:
+    model = nn.ModuleDict({"online": layer(), "predictor": layer(3, 3)})
+
+    def forward() -> Tensor:
+        prediction = model["predictor"](model["online"](x).detach())
+        return compared(prediction, stopped(model["online"], x + 1))
+
+    found = told(model, forward, optimizer=torch.optim.Adam(model.parameters())).report
+    assert [(cause.level, cause.pattern) for cause in found.causes] == [("error", ""), ("info", "stop-gradient")]
+    assert found.causes[0].excerpt is not None
+    assert "prediction = " in found.causes[0].excerpt.text
+
+
+def test_an_estimator_the_wrong_way_round_is_told_before_what_it_replaces() -> None:
+    model = nn.ModuleDict({"encoder": layer(), "book": nn.Embedding(6, 3), "decoder": layer(3, 4)})
+
+    def forward() -> Tensor:
+        z = model["encoder"](x)
+        codes = model["book"](torch.cdist(z, model["book"].weight).argmin(1))
+        return functional.mse_loss(model["decoder"](codes + (z - codes).detach()), x)
+
+    found = told(model, forward, optimizer=torch.optim.Adam(model.parameters())).report
+    errors = [cause for cause in found.causes if cause.level == "error"]
+    assert [(cause.kind, cause.pattern) for cause in errors] == [
+        ("detach", "straight-through"),
+        ("nondifferentiable", ""),
+    ]
+    assert "swap the two values" in errors[0].advice
+
+
 @pytest.mark.parametrize("has_optimizer", [True, False])
 def test_a_line_that_both_networks_run_tells_of_the_target_alone(*, has_optimizer: bool) -> None:
     def evaluated(network: Any, inputs: Tensor) -> Tensor:

@@ -88,7 +88,8 @@ LOST: Final[Mapping[str, tuple[str, str]]] = {
     "straight-through": (
         "the straight-through estimator passes {names} by, and nothing else gives {it} a gradient",
         "add a loss of the value inside {op}, such as F.mse_loss(q, z.detach()) for a codebook, or update {it} by a "
-        "moving average",
+        "moving average; if {names} should get the gradient of the result, swap the two values: x + (q - x).detach() "
+        "gives it to x",
     ),
     "target network": (
         "{op} cuts {names}: it looks like part of a target network, and the optimizer has {it}",

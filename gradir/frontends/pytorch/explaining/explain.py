@@ -28,6 +28,7 @@ from gradir.frontends.pytorch.explaining.overwritten import Overwrite, communica
 from gradir.frontends.pytorch.explaining.parallel import first_after_forward, left_waiting, waits_for
 from gradir.frontends.pytorch.explaining.registered import foreign, left_over, replaced
 from gradir.frontends.pytorch.explaining.subject import Subject
+from gradir.frontends.pytorch.explaining.sums import STOP_GRADIENT, STRAIGHT_THROUGH
 from gradir.frontends.pytorch.explaining.terms import numbers_of, of_unused, told_terms
 from gradir.frontends.pytorch.explaining.words import Words, called, few
 from gradir.frontends.pytorch.explaining.writes import writes_over_saved
@@ -240,16 +241,38 @@ class Search:
         if not groups:
             return
         meant = Meant(self._flow, self._flowing, self._leaves, lambda leaf: self._words.names_of([leaf]))
-        for (kind, place), stops in groups.items():
-            self._tell_stops_at(kind, place, stops, meant)
+        patterns = {key: meant.pattern(stops) for key, stops in groups.items()}
+        # Where both sides of a comparison carry no gradient, the target is not the one that lacks it.
+        plain = [key for key in groups if not patterns[key]]
+        targets = {key for key in plain if self._subject.live is not None and meant.are_targets(groups[key])}
+        lost = {name for key in plain if key not in targets for name in self._names_lost_at(groups[key])}
+        names = {key: self._names_lost_at(groups[key]) for key in targets}
+        targets = {key for key in targets if names[key] and lost.issuperset(names[key])}
+        patterns.update(dict.fromkeys(targets, STOP_GRADIENT))
+        for key, stops in groups.items():
+            self._tell_stops_at(*key, stops, meant, patterns[key], is_target=key in targets)
+        # An estimator that passes by what should learn is mended itself, and not what it replaces.
+        self._causes.sort(key=lambda cause: (cause.level, cause.pattern) != ("error", STRAIGHT_THROUGH))
 
-    def _tell_stops_at(self, kind: str, place: Place | None, stops: Sequence[Stop], meant: Meant) -> None:
+    def _tell_stops_at(
+        self,
+        kind: str,
+        place: Place | None,
+        stops: Sequence[Stop],
+        meant: Meant,
+        pattern: str,
+        *,
+        is_target: bool,
+    ) -> None:
+        """Tell of the stops of a place; ``is_target`` is whether they cut a target of what is lost elsewhere."""
         behind = self._flowing.members(reduce(or_, (stop.leaves for stop in stops)))
-        is_own, pattern = all(map(is_own_of_torch, stops)), meant.pattern(stops)
+        is_own = all(map(is_own_of_torch, stops))
         names = list(self._words.names_of(behind))
         level = self._level_of(names)
         # What the optimizer has is to learn, whatever it looks like.
         if pattern in EXCUSING and (self._given is None or meant.are_moved(behind) or self._has_only(behind)):
+            level = "info"
+        if is_target:
             level = "info"
         if level == "info" and not is_own and self._unnamed.lacks_any(map(self._flow.tensor_of, behind)):
             level = "error"
@@ -260,6 +283,10 @@ class Search:
             level, pattern = "error", "" if pattern in EXCUSING else pattern
         if level == "error" or kind in EXPLICIT:
             self._tell_cut(kind, level, place, stops, behind, pattern=pattern, is_own=is_own)
+
+    def _names_lost_at(self, stops: Iterable[Stop]) -> list[str]:
+        names = self._words.names_of(self._flowing.members(reduce(or_, (stop.leaves for stop in stops))))
+        return [name for name in names if self._statuses[name] == "cut"]
 
     def _tell_cut(
         self,

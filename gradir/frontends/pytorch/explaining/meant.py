@@ -85,6 +85,10 @@ class Meant:
         """Whether the program moves all of some leaves towards others, without a gradient."""
         return self._averages.issuperset(self._owners.get(leaf, leaf) for leaf in leaves)
 
+    def are_targets(self, stops: Iterable[Stop]) -> bool:
+        """Whether the values of all stops are only what others are compared with."""
+        return all(set(self._roles.of(stop.value)) == {"target"} for stop in stops)
+
     def _pattern(self, stop: Stop) -> str:
         if self._is_largest(stop):
             return "subtracted maximum"
