@@ -130,6 +130,34 @@ def told(found: Explanation) -> list[Cause]:
     return [cause for cause in found.causes if cause.kind == "skipped"]
 
 
+class Merged(nn.Module):
+    """A layer whose low-rank part is not used once it was merged, or switched off."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base, self.down, self.up = nn.Linear(4, 3), nn.Linear(4, 2, bias=False), nn.Linear(2, 3, bias=False)
+        self.base.requires_grad_(requires_grad=False)
+        self.merged = True
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.merged:
+            return self.base(x)
+        return self.base(x) + self.up(self.down(x))
+
+
+def test_what_was_skipped_is_the_error_and_not_the_frozen_weight_that_no_optimizer_has() -> None:
+    model = Merged()
+    optimizer = torch.optim.SGD([*model.down.parameters(), *model.up.parameters()], 0.1)
+    with gradir.record(model, flow=True) as rec:
+        loss = model(torch.ones(2, 4)).sum()
+    causes = rec.explain(loss, optimizer=optimizer).causes
+    assert [(cause.kind, cause.level) for cause in causes] == [("skipped", "error"), ("frozen", "info")]
+    assert set(causes[0].names) == {"down.weight", "up.weight"}
+    # An optimizer of the frozen weight as well is to train it.
+    causes = rec.explain(loss, optimizer=torch.optim.SGD(model.parameters(), 0.1)).causes
+    assert [(cause.kind, cause.level) for cause in causes] == [("frozen", "error"), ("skipped", "error")]
+
+
 SECOND = {"second.weight", "second.bias"}
 
 

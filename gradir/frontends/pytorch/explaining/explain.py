@@ -393,15 +393,21 @@ class Search:
 
     def _tell_what_does_not_learn(self) -> None:
         moves_nothing = self._moves_nothing()
+        unused = [name for name in self._names_that_are("unused") if self._is_trained(name)]
+        never_taken = [name for name in unused if self._values[name] not in self._taken]
+        skipped = not_taken(self._flow, self._subject.paths, never_taken)
+        frozen = self._names_that_are("frozen")
+        # A LoRA that was merged is skipped, and the frozen weight that is used instead is not in the optimizer.
+        is_elsewhere = bool(skipped) and self._given is not None and not any(map(self._is_trained, frozen))
         # Where only what is frozen leads to the loss, that is why the others are not in it.
-        if self._subject.live is None:
-            self._tell_frozen(is_alarm=moves_nothing)
-        self._tell_unused("error" if moves_nothing else "info")
-        if self._subject.live is not None:
-            self._tell_frozen(is_alarm=moves_nothing)
+        is_first = self._subject.live is None and not is_elsewhere
+        if is_first:
+            self._tell_frozen(is_alarm=moves_nothing, may_lack=True)
+        self._tell_unused("error" if moves_nothing else "info", unused, skipped)
+        if not is_first:
+            self._tell_frozen(is_alarm=moves_nothing, may_lack=False)
 
-    def _tell_unused(self, level: Level) -> None:
-        names = [name for name in self._names_that_are("unused") if self._is_trained(name)]
+    def _tell_unused(self, level: Level, names: Sequence[str], skipped: Mapping[str, Place]) -> None:
         # DistributedDataParallel waits for all; another function may take what is left out.
         live = self._subject.live
         waits = live is not None and any(type(fn).__name__ == DDP_SINK for fn in live.grad_fns)
@@ -414,8 +420,7 @@ class Search:
         left = [name for name in names if id(self._subject.tensors[name]) in waiting]
         self._tell_of("ddp_unused", "error", left)
         others = [name for name in names if name not in {*joined, *left}]
-        never_taken = [name for name in others if self._values[name] not in self._taken]
-        skipped = not_taken(self._flow, self._subject.paths, never_taken)
+        skipped = {name: place for name, place in skipped.items() if name in others}
         for name, place in skipped.items():
             self._tell("skipped", level, "", [name], place)
         alone = {name: self._values[name] for name in others if name not in skipped}
@@ -449,9 +454,10 @@ class Search:
             if self._statuses[name] == "reached" and value in self._taken and value not in self._flowing.wanted:
                 yield name
 
-    def _tell_frozen(self, *, is_alarm: bool) -> None:
+    def _tell_frozen(self, *, is_alarm: bool, may_lack: bool) -> None:
+        """Tell what is frozen; ``may_lack`` is whether it may be all that keeps the loss from a graph."""
         own = (name for name in self._names_that_are("frozen") if name in self._subject.owned)
-        nothing_learns = self._subject.live is None and "cut" not in self._statuses.values()
+        nothing_learns = may_lack and "cut" not in self._statuses.values()
         is_alarm = nothing_learns or (is_alarm and self._given is not None)
         detail = "the loss depends on nothing that requires grad" if nothing_learns else ""
         names = [name for name in own if self._values[name] in self._flowing.wanted]
