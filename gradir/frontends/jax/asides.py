@@ -17,7 +17,7 @@ from gradir.explanations.model import Cause, Level
 from gradir.frontends.jax.arguments import path_text
 from gradir.frontends.jax.live import Trace
 from gradir.frontends.jax.reading.flow import sources_of
-from gradir.frontends.jax.reading.jaxprs import is_inexact
+from gradir.frontends.jax.reading.jaxprs import is_inexact, type_of
 from gradir.frontends.jax.reading.values import Record, Value
 from gradir.frontends.texts import plain_text
 
@@ -65,7 +65,7 @@ def of_captures(trace: Trace, statuses: Mapping[str, str]) -> Iterator[Cause]:
     """
     leaves = trace.arguments.differentiated
     given = {id(leaf.value): leaf.name for leaf in leaves if statuses[leaf.name] == "unused"}
-    unused = {_shape(value.aval) for value in trace.differentiated if statuses[value.name] == "unused"}
+    unused = {type_of(value.aval) for value in trace.differentiated if statuses[value.name] == "unused"}
     outside: dict[int, tuple[str, bool]] | None = None
     found: dict[Level, tuple[list[str], Record]] = {}
     seen: set[int] = set()
@@ -81,7 +81,7 @@ def of_captures(trace: Trace, statuses: Mapping[str, str]) -> Iterator[Cause]:
             if outside is None:
                 outside = _outside(trace.target)
             name, is_in_tree = outside.get(id(value.literal), ("", False))
-            if is_in_tree or (name and _shape(value.aval) in unused):
+            if is_in_tree or (name and type_of(value.aval) in unused):
                 found.setdefault("note", ([], record))[0].append(name)
     for level, (names, record) in found.items():
         source = record.context.source
@@ -91,10 +91,6 @@ def of_captures(trace: Trace, statuses: Mapping[str, str]) -> Iterator[Cause]:
 def _is_array(value: Value) -> bool:
     is_given = value.kind in ("constant", "literal") and isinstance(value.literal, (jax.Array, np.ndarray))
     return is_given and not isinstance(value.literal, jax.core.Tracer) and is_inexact(value.aval)
-
-
-def _shape(aval: Any) -> tuple[Any, str]:
-    return aval.shape, str(aval.dtype)
 
 
 def _outside(target: object) -> dict[int, tuple[str, bool]]:

@@ -38,6 +38,7 @@ __all__ = [
     "opened",
     "params_of",
     "stack_of",
+    "type_of",
 ]
 
 CALLS: Final = frozenset({"jit", "pjit", "closed_call", "core_call", "remat_call", "custom_lin"})
@@ -72,6 +73,11 @@ def is_reference(aval: Any) -> bool:
 def is_inexact(aval: Any) -> bool:
     """Whether values of this type can have a gradient."""
     return hasattr(aval, "dtype") and bool(jax.dtypes.issubdtype(aval.dtype, np.inexact))
+
+
+def type_of(aval: Any) -> tuple[tuple[Any, ...], str]:
+    """What two values have in common of which one can stand for the other: the shape and the dtype."""
+    return tuple(aval.shape), str(aval.dtype)
 
 
 def bytes_of(aval: Any) -> int | None:

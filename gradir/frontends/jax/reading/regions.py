@@ -21,6 +21,7 @@ from gradir.frontends.jax.reading.jaxprs import (
     opened,
     params_of,
     stack_of,
+    type_of,
 )
 from gradir.frontends.jax.reading.probe import traced_pullback
 from gradir.frontends.jax.reading.values import Record, Region
@@ -104,7 +105,7 @@ def _note(held: _Held, region: Region) -> None:
     if held.kind == "made":
         record = region.records[held.place]
         if held.number < 0:
-            region.made[id(record), str(held.aval.dtype), tuple(held.aval.shape)] += 1
+            region.made[id(record), type_of(held.aval)] += 1
             return
         value = record.outputs[held.number]
     else:
@@ -156,13 +157,9 @@ def _number(record: Record, eqn: Any, var: Any) -> int:
     """Which output of a record a value is that its equation made; -1 where it is none."""
     if record.native != name_of(eqn):
         return -1
-    return next((number for number, value in enumerate(record.outputs) if _is_alike(value.aval, var.aval)), -1)
+    return next((number for number, value in enumerate(record.outputs) if type_of(value.aval) == type_of(var.aval)), -1)
 
 
 def _tags(eqn: Any) -> tuple[int, ...]:
     parts = (name.removeprefix(_TAG) for is_scope, name in stack_of(eqn) if is_scope and name.startswith(_TAG))
     return tuple(int(part) for part in parts if part.isdigit())
-
-
-def _is_alike(a: Any, b: Any) -> bool:
-    return bool(a.shape == b.shape and a.dtype == b.dtype)

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from gradir.frontends.jax.reading.flatten import Flattener
-from gradir.frontends.jax.reading.jaxprs import bytes_of, meta_of
+from gradir.frontends.jax.reading.jaxprs import bytes_of, meta_of, type_of
 from gradir.frontends.jax.reading.probe import Kept, hands_out_copies
 from gradir.frontends.jax.reading.regions import find_held
 from gradir.frontends.jax.reading.values import Branch, Loop, Record, Region, Value, outermost, varying
@@ -159,7 +159,7 @@ def _value_of(record: Record, kept: Kept) -> Value | None:
 
 def _takes_made(region: Region, record: Record, aval: Any) -> bool:
     """Whether a region holds one more value of a type that a record made to be kept; it is counted off."""
-    key = id(record), str(aval.dtype), tuple(aval.shape)
+    key = id(record), type_of(aval)
     if not region.made[key]:
         return False
     region.made[key] -= 1

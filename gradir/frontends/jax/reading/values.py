@@ -156,7 +156,7 @@ class Region:
     outputs: list[Value] = field(default_factory=list)
     records: dict[tuple[int, ...], Record] = field(default_factory=dict)
     held: dict[int, Value] = field(default_factory=dict)
-    made: Counter[tuple[int, str, tuple[Any, ...]]] = field(default_factory=Counter)
+    made: Counter[tuple[int, tuple[tuple[Any, ...], str]]] = field(default_factory=Counter)
 
 
 def varying(*loops: tuple[Loop, ...]) -> tuple[Loop, ...]:
