@@ -66,12 +66,13 @@ def explain(trace: Trace, *, values: bool | None = None) -> Explanation:
     causes += of_captures(trace, statuses)
     if values and trace.is_connected and not raises:
         norms = _norms(trace)
-        found = {status: _names_of(status, norms, statuses) for status in _CHANGED}
-        for status, names in found.items():
-            statuses.update(dict.fromkeys(names, status))
+        reached = [name for name in norms if statuses[name] == "reached"]
+        found = {status: [name for name in reached if norms[name] == status] for status in _CHANGED}
+        for status, these in found.items():
+            statuses.update(dict.fromkeys(these, status))
         replay = replayed(trace) if any(found.values()) else None
-        for status, names in found.items():
-            causes += _changed(trace, replay, status, names)
+        for status, these in found.items():
+            causes += _changed(trace, replay, status, these)
     examined = Examined("backward") if norms else left_out
     of_graph = None if raises else _of_graph(trace, statuses)
     shown = tuple(replace(cause, excerpt=_excerpt(cause)) for cause in causes)
@@ -102,10 +103,6 @@ def _left_out(values: bool | None, trace: Trace) -> Examined:
     if values is None and count > _SMALL:
         return Examined(reason=f"{count:,} equations are more than {_SMALL:,}", advice="pass values=True (--values)")
     return Examined()
-
-
-def _names_of(status: str, norms: Mapping[str, float | str], statuses: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(name for name, norm in norms.items() if norm == status and statuses[name] == "reached")
 
 
 def _changed(trace: Trace, replay: Replay | None, status: Changed, names: Sequence[str]) -> Iterator[Cause]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -56,7 +57,9 @@ def origins(replay: Replay, status: Literal["zero", "nonfinite"]) -> Mapping[int
         # A zero for one output says nothing of a zero that is made of several.
         arises = len(bad) < len(step.live) if status == "zero" else not bad
         cancels = not arises and any(found.get(id(cell), {}) is None for cell in bad)
-        behind = {step.record: step} if arises or cancels else _joined(found, bad)
+        behind = (
+            {step.record: step} if arises or cancels else reduce(_merged, (found.get(id(cell), {}) for cell in bad))
+        )
         for place, sent in step.sent.items():
             cell = step.taken[place]
             if not is_bad(sent):
@@ -76,13 +79,6 @@ def passed_by(records: Sequence[Record], leaf: Value) -> Record | None:
                 return record
             read.update(id(value) for value in record.outputs if value.is_live)
     return None
-
-
-def _joined(found: Mapping[int, dict[Record, Step] | None], cells: list[Cell]) -> dict[Record, Step] | None:
-    known: dict[Record, Step] | None = {}
-    for cell in cells:
-        known = _merged(known, found.get(id(cell), {}))
-    return known
 
 
 def _merged(known: dict[Record, Step] | None, more: dict[Record, Step] | None) -> dict[Record, Step] | None:

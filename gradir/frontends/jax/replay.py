@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from gradir.frontends.jax.live import Trace
 from gradir.frontends.jax.reading.flow import takes
-from gradir.frontends.jax.reading.jaxprs import alone, loop_counts, params_of
+from gradir.frontends.jax.reading.jaxprs import alone, filled, loop_counts, params_of
 from gradir.frontends.jax.reading.values import Record, Value
 
 __all__ = ["Cell", "Replay", "Step", "replayed"]
@@ -89,10 +89,12 @@ def replayed(trace: Trace) -> Replay | None:
     try:
         with jax.debug_nans(False), jax.debug_infs(False):
             replay = Replay(trace)
+            if not replay.is_whole:
+                return None
             replay.run()
     except (ValueError, TypeError, NotImplementedError, RuntimeError, ArithmeticError):
         return None
-    return replay if replay.is_whole else None
+    return replay
 
 
 class Replay:
@@ -128,8 +130,6 @@ class Replay:
 
     def run(self) -> None:
         """Run all steps, and their backward from one for each output."""
-        if not self.is_whole:
-            return
         self._run(0, len(self._records))
         for value in self._outputs:
             if value.is_live:
@@ -173,10 +173,7 @@ class Replay:
         ]
 
         def primal(*moving: Any) -> tuple[list[Any], Sequence[Any]]:
-            values = [*numbers]
-            for place, value in zip(step.moved, moving, strict=True):
-                values[place] = value
-            made = single.run(*values)
+            made = single.run(*filled(numbers, step.moved, moving))
             # Of the others JAX has no gradient at all, which is not the same as one of zeros.
             return [each for each, is_live in zip(made, live, strict=True) if is_live], made
 

@@ -35,9 +35,11 @@ def traced_target(target: object, inputs: Sequence[str], seed: int) -> Trace:
     """
     name = told(target)
     given = [_abstract(text) for text in inputs]
+    positional = [value for word, value in given if word is None]
+    named = {word: value for word, value in given if word is not None}
     module = _module(target, seed)
     if module is not None:
-        return _of_module(module, given, seed)
+        return _of_module(module, positional, named, seed)
     if not callable(target):
         raise SpecError(f"PROGRAM names an object of type {type(target).__name__}; JAX traces functions and modules")
     if _needs_arguments(target):
@@ -46,12 +48,11 @@ def traced_target(target: object, inputs: Sequence[str], seed: int) -> Trace:
                 f"{name} takes arguments: describe them, such as --input 'float32[4,8]', or name a function without "
                 "any that returns (fn, args)"
             )
-        positional, named = _bound(target, given)
-        return called(partial(trace, target, positional, named), name)
+        return called(partial(trace, target, *_bound(target, positional, named)), name)
     made: object = called(target, name)
     module = _module(made, seed)
     if module is not None:
-        return _of_module(module, given, seed)
+        return _of_module(module, positional, named, seed)
     fn, args, options = _made(made, name)
     if given:
         raise SpecError(f"--input is for a module or for a function with arguments; {name} has arguments of its own")
@@ -97,15 +98,13 @@ def _needs_arguments(target: Callable[..., Any]) -> bool:
 
 
 def _bound(
-    target: Callable[..., Any], given: Sequence[tuple[str | None, jax.ShapeDtypeStruct]]
+    target: Callable[..., Any], positional: Sequence[Any], named: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments in the order of the function, so that one that is given by name can be differentiated.
 
     Raises:
         SpecError: they do not fit the function.
     """
-    positional = [value for name, value in given if name is None]
-    named = {name: value for name, value in given if name is not None}
     try:
         bound = inspect.signature(target).bind(*positional, **named)
     except TypeError as error:
@@ -113,17 +112,15 @@ def _bound(
     return bound.args, bound.kwargs
 
 
-def _of_module(module: Any, given: Sequence[tuple[str | None, jax.ShapeDtypeStruct]], seed: int) -> Trace:
+def _of_module(module: Any, positional: Sequence[Any], named: Mapping[str, Any], seed: int) -> Trace:
     """Trace a module on its inputs, after its variables where it has none of its own.
 
     Raises:
         SpecError: there are no inputs, or it raises.
     """
     name = type(module).__name__
-    if not given:
+    if not positional and not named:
         raise SpecError(f"{name} is a module: say what to run it on, such as --input 'float32[1,3]'")
-    positional: list[Any] = [value for word, value in given if word is None]
-    named: dict[str, Any] = {word: value for word, value in given if word is not None}
     linen = sys.modules.get("flax.linen")
     has_aux = False
     if linen is not None and isinstance(module, linen.Module):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -35,15 +36,9 @@ def gradients(fn: Callable[[Any, Any], Any], given: Sequence[Any], others: Seque
     Raises:
         CaptureError: the backward cannot run.
     """
-
-    # Compiled as a whole it takes a tenth of the time of operation by operation.
-    def backward(given: list[Any], others: list[Any]) -> list[Any]:
-        outputs, pull = jax.vjp(lambda given: fn(given, others), given)
-        found: list[Any] = pull(_cotangents(outputs))[0]
-        return found
-
     try:
-        made: list[Any] = jax.jit(backward)([*given], [*others])
+        # Compiled as a whole it takes a tenth of the time of operation by operation.
+        made: list[Any] = jax.jit(partial(_backward, fn))([*given], [*others])
         return made
     except (ValueError, TypeError, NotImplementedError, RuntimeError) as error:
         raise CaptureError(f"the backward cannot run: {plain_text(' '.join(str(error).split())[:_LONGEST])}") from error
@@ -51,13 +46,16 @@ def gradients(fn: Callable[[Any, Any], Any], given: Sequence[Any], others: Seque
 
 def can_run(arguments: Arguments) -> bool:
     """Whether a backward runs that is not compiled, in which the bounds of loops may be numbers."""
-    given, others = arguments.given
     try:
-        outputs, pull = jax.vjp(lambda given: arguments.fn(given, others), given)
-        pull(_cotangents(outputs))
+        _backward(arguments.fn, *arguments.given)
     except (ValueError, TypeError, NotImplementedError, RuntimeError):
         return False
     return True
+
+
+def _backward(fn: Callable[[Any, Any], Any], given: list[Any], others: list[Any]) -> Any:
+    outputs, pull = jax.vjp(lambda given: fn(given, others), given)
+    return pull(_cotangents(outputs))[0]
 
 
 def _cotangents(outputs: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +14,7 @@ from gradir.frontends.jax.reading.jaxprs import is_literal, params_of
 from gradir.frontends.jax.replay import Cell, Step
 from gradir.frontends.jax.traps import called
 
-__all__ = ["Zero", "zeroed"]
+__all__ = ["zeroed"]
 
 _SATURATING: Final = frozenset({"erf", "logistic", "sigmoid", "tanh"})
 _BOUNDED: Final = frozenset({"clamp", "hard_tanh", "max", "min", "relu", "relu6"})
@@ -28,18 +28,13 @@ _LEVELS: Final[dict[str, Level]] = {
 _FARTHEST: Final = 4
 
 
-class Zero(NamedTuple):
-    """The kind of cause by which a gradient becomes zero, how grave it is, and the name of the operation."""
+def zeroed(step: Step, *, is_lost: bool) -> tuple[str, Level, str]:
+    """The kind of cause by which a step gives a gradient of zero, how grave it is, and the name of the operation.
 
-    kind: str
-    level: Level
-    op: str
-
-
-def zeroed(step: Step, *, is_lost: bool) -> Zero:
-    """Why a step gives a gradient of zero; ``is_lost`` where what is differentiated is no number."""
+    ``is_lost`` is set where what is differentiated is no number.
+    """
     kind, op = ("lost", "") if is_lost else _kind(step)
-    return Zero(kind, _LEVELS.get(kind, "info"), op or called(step.record))
+    return kind, _LEVELS.get(kind, "info"), op or called(step.record)
 
 
 def _kind(step: Step) -> tuple[str, str]:

@@ -7,15 +7,13 @@ value learns of the first equation at which gradient ends on the ways from it to
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from gradir.frontends.jax.reading.flatten import Flattener
 from gradir.frontends.jax.reading.jaxprs import CUSTOM, is_inexact
 from gradir.frontends.jax.reading.values import Record, Value
 
 __all__ = ["End", "Ends", "kind_of"]
-
-_KINDS: Final = {"stop_gradient": "stop_gradient"}
 
 
 class End(NamedTuple):
@@ -29,7 +27,7 @@ def kind_of(record: Record) -> str:
     """The kind of cut that an operation makes."""
     if record.native in CUSTOM:
         return "custom_rule"
-    return _KINDS.get(record.native, "nondifferentiable")
+    return "stop_gradient" if record.native == "stop_gradient" else "nondifferentiable"
 
 
 class Ends:
@@ -98,10 +96,11 @@ class Ends:
         value = record.inputs[slot]
         if not value.is_active:
             return None
+        joins, reaches = record.joins, record.probe.reaches if record.probe is not None else None
         reads = [
-            (output, self._passes(record, slot, place))
+            (output, is_inexact(output.aval) and (joins is not None or (reaches is not None and reaches[place][slot])))
             for place, output in enumerate(record.outputs)
-            if id(output) in self._matter and (record.joins is None or slot in record.joins[place])
+            if id(output) in self._matter and (joins is None or slot in joins[place])
         ]
         if not reads:
             return None
@@ -109,15 +108,6 @@ class Ends:
         if not passing:
             return number
         return min((self._ends[id(output)] for output in passing if id(output) in self._ends), default=None)
-
-    @staticmethod
-    def _passes(record: Record, slot: int, place: int) -> bool:
-        output = record.outputs[place]
-        if not is_inexact(output.aval):
-            return False
-        if record.joins is not None:
-            return slot in record.joins[place]
-        return record.probe is not None and record.probe.reaches[place][slot]
 
 
 def _mattering(outputs: Sequence[Value]) -> set[int]:

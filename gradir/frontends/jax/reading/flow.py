@@ -112,13 +112,10 @@ class _Forward:
         if joins is None and any(active):
             record.probe = self._probe(record, active, [True] * len(record.outputs))
         for number, output in enumerate(record.outputs):
+            is_active = any(value.is_active for value in sources_of(output))
+            is_tainted = any(tainted)
             if joins is not None:
-                is_active = any(active[slot] for slot in joins[number])
                 is_tainted = any(tainted[slot] for slot in joins[number]) or (record.op == "cond" and tainted[0])
-            else:
-                reaches = record.probe.reaches[number] if record.probe is not None else ()
-                is_active = any(reached and on for reached, on in zip(reaches, active, strict=False))
-                is_tainted = any(tainted)
             if _mark(output, is_active and is_inexact(output.aval), is_tainted):
                 yield output
 

@@ -26,6 +26,7 @@ __all__ = [
     "alone",
     "bytes_of",
     "elements_of",
+    "filled",
     "function_name",
     "function_place",
     "inner",
@@ -156,6 +157,14 @@ def stack_of(eqn: Any) -> Iterator[tuple[bool, str]]:
     """The parts of an equation's name stack from the outermost: whether each is a scope, or else a transformation."""
     for part in eqn.source_info.name_stack.stack:
         yield type(part).__name__ == "Scope", part.name
+
+
+def filled(values: Sequence[Any], places: Sequence[int], others: Sequence[Any]) -> list[Any]:
+    """Values of which those at some places are others."""
+    found = list(values)
+    for place, value in zip(places, others, strict=True):
+        found[place] = value
+    return found
 
 
 class Alone(NamedTuple):

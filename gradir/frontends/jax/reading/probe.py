@@ -20,6 +20,7 @@ from gradir.frontends.jax.reading.jaxprs import (
     OPAQUE,
     abstract,
     alone,
+    filled,
     inner,
     is_inexact,
     is_literal,
@@ -98,13 +99,9 @@ def _has_tangents(run: Callable[..., Sequence[Any]], inputs: Sequence[Any], move
     """Whether JAX can move some inputs forward, which it does to all that depends on what is differentiated."""
 
     def forward(given: list[Any], tangents: list[Any]) -> Any:
-        def primal(*moving: Any) -> list[Any]:
-            values = [*given]
-            for place, value in zip(moved, moving, strict=True):
-                values[place] = value
-            return list(run(*values))
-
-        return jax.jvp(primal, [given[place] for place in moved], tangents)
+        return jax.jvp(
+            lambda *moving: list(run(*filled(given, moved, moving))), [given[place] for place in moved], tangents
+        )
 
     try:
         jax.make_jaxpr(forward)([abstract(aval) for aval in inputs], [abstract(inputs[place]) for place in moved])
@@ -131,10 +128,7 @@ def traced_pullback(
 
     def forward(given: list[Any], others: list[Any]) -> tuple[list[Any], list[Any]]:
         def primal(*given: Any) -> tuple[list[Any], list[Any]]:
-            values: list[Any] = [None] * len(inputs)
-            for slot, value in (*zip(moved, given, strict=True), *zip(rest, others, strict=True)):
-                values[slot] = value
-            made = run(values)
+            made = run(filled([None] * len(inputs), moved + rest, [*given, *others]))
             return [made[number] for number in gradients], made
 
         _, pull, made = jax.vjp(primal, *given, has_aux=True)
