@@ -1,19 +1,23 @@
-"""Choose the encoding and the compression."""
+"""Write and read a document in any encoding and compression: as gradir writes it, with unknown keys, old, or broken."""
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from gradir.codecs.compression import compress, compression_of, opened, room
-from gradir.codecs.document import encoding_of
-from gradir.codecs.forms import recognize
-from gradir.codecs.reading import read_graph, read_survey
-from gradir.codecs.versions import NEWEST
+from gradir.codecs.document import Document, check_head, encoding_of, to_graph
+from gradir.codecs.faults import broken, mismatched, placed
+from gradir.codecs.forms import JSON, UNREADABLE, Form, recognize
+from gradir.codecs.versions import NEWEST, Version, needs_steps, upgrade
 from gradir.errors import FormatError
+from gradir.gcpause import paused_gc
 from gradir.ir import Graph
+from gradir.ir.unknown import converted, tolerant
 from gradir.progress import stage
 
 if TYPE_CHECKING:
@@ -69,8 +73,9 @@ def decode(data: bytes) -> Graph:
         FormatError: the bytes are not a GIR document, or one of a version that this release cannot read.
         GradirError: the library of the compression is not installed.
     """
-    with stage("reading the graph"), opened(data) as document:
-        return read_graph(*recognize(document))
+    with stage("reading the graph"), opened(data) as inner, paused_gc():
+        document, version, surplus = _document(*recognize(inner))
+        return to_graph(document, version, unknown="" if surplus is None else placed(*mismatched(surplus)))
 
 
 def survey(data: bytes) -> Survey:
@@ -80,7 +85,67 @@ def survey(data: bytes) -> Survey:
         FormatError: see `decode`. What only the whole graph shows, such as an id that occurs twice, goes unnoticed.
         GradirError: the library of the compression is not installed.
     """
-    compression = compression_of(data)
-    with opened(data) as document:
-        found = read_survey(*recognize(document))
-    return found if compression is None else replace(found, compression=compression)
+    from gradir.codecs.surveyor import survey_of
+
+    with opened(data) as inner, paused_gc():
+        form, content = recognize(inner)
+        document, version, _ = _document(form, content)
+        found = survey_of(form.name, version, document)
+    return replace(found, compression=compression_of(data))
+
+
+def _document(form: Form, data: bytes) -> tuple[Document, Version, Exception | None]:
+    """The records of a document, the version that it states, and the error about its first unknown key, if any."""
+    surplus = None
+    try:
+        # The records are only as deep as declared, and msgspec refuses a length that the data does not have.
+        document: Document = _decoder(form).decode(data)
+    except UNREADABLE as error:
+        form.guard(data)
+        if not isinstance(error, msgspec.ValidationError):
+            return _old_document(form, data, error)
+        form.inspect(data)
+        surplus = error
+        try:
+            # As bytes, the twins of the records need not be in memory beside the records.
+            known = msgspec.msgpack.encode(form.decode(data, type=tolerant(Document)))
+            document = msgspec.msgpack.decode(known, type=Document)
+        except UNREADABLE as mismatch:
+            return _old_document(form, data, mismatch)
+    if needs_steps(Version.parse(document.version) or _version_of(document)):
+        form.guard(data)
+        return _old_document(form, data)
+    return document, _version_of(document), surplus
+
+
+def _old_document(
+    form: Form, data: bytes, error: Exception | None = None
+) -> tuple[Document, Version, Exception | None]:
+    """Read a document that the newest records do not fit: an old one, or a broken one."""
+    try:
+        plain = form.decode(data)
+    except msgspec.ValidationError as strange:
+        # A number of any size is JSON, and one that does not fit is read by nobody; who knows the keys names its place.
+        raise broken(*mismatched(error if isinstance(error, msgspec.ValidationError) else strange)) from error
+    except UNREADABLE as syntax:
+        raise form.fault(data, syntax) from error
+    version = check_head(plain)
+    if error is not None and not needs_steps(version):
+        raise broken(*mismatched(error)) from error
+    try:
+        document, surplus = converted(upgrade(plain, version), Document)
+    except msgspec.ValidationError as mismatch:
+        problem, place = mismatched(mismatch)
+        raise broken(f"after its upgrade from GIR {version}: {problem}", place) from mismatch
+    return document, version, surplus
+
+
+@cache
+def _decoder(form: Form) -> Any:
+    """The reader of documents as gradir writes them."""
+    library = msgspec.json if form == JSON else msgspec.msgpack
+    return library.Decoder(Document)
+
+
+def _version_of(document: Document) -> Version:
+    return check_head({"format": document.format, "version": document.version, "requires": document.requires})

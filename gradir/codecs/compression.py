@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from gradir.codecs.document import encoding_of
 from gradir.codecs.faults import byte, damaged
@@ -95,8 +95,7 @@ def decompress(data: bytes) -> bytes:
     if compression is None:
         return data
     pieces = _Pieces(compression, len(data))
-    method = _gzip_method() if compression == "gzip" else _zstd_method()
-    _expand(data, compression, method, pieces)
+    _expand(data, compression, pieces)
     return pieces.joined()
 
 
@@ -168,27 +167,19 @@ def _check_start(document: bytes) -> None:
         raise _after(error) from error
 
 
-class _Method(NamedTuple):
-    """How one compression is undone: what makes a decoder of one member, and what that raises."""
+def _decoder(compression: str) -> tuple[Callable[[], Any], type[Exception]]:
+    """What makes a decoder of one member, and what that raises."""
+    if compression == "gzip":
+        import zlib
 
-    decoder: Callable[[], Any]
-    error: type[Exception]
-
-
-def _gzip_method() -> _Method:
-    import zlib
-
-    return _Method(lambda: zlib.decompressobj(_GZIP_WINDOW), zlib.error)
-
-
-def _zstd_method() -> _Method:
+        return lambda: zlib.decompressobj(_GZIP_WINDOW), zlib.error
     zstandard = _zstandard()
-    decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW)
-    return _Method(decompressor.decompressobj, zstandard.ZstdError)
+    return zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW).decompressobj, zstandard.ZstdError
 
 
-def _expand(data: bytes, compression: str, method: _Method, pieces: _Pieces) -> None:
+def _expand(data: bytes, compression: str, pieces: _Pieces) -> None:
     """Decompress one member after the other, a little at a time: a limit that is given to zstd is not always kept."""
+    decoder, refused = _decoder(compression)
     at = 0
     while at < len(data):
         passed = _skipped(data, at) if compression == "zstd" else at
@@ -197,12 +188,12 @@ def _expand(data: bytes, compression: str, method: _Method, pieces: _Pieces) -> 
             continue
         if not data.startswith(_MAGIC[compression], at):
             raise damaged(f"damaged {compression} data: something else follows it", byte(at))
-        member = method.decoder()
+        member = decoder()
         try:
             while not member.eof and at < len(data):
                 pieces.add(member.decompress(data[at : at + _PIECE]))
                 at += _PIECE
-        except method.error as error:
+        except refused as error:
             if "requires too much memory" in str(error):
                 raise FormatError(
                     f"the {compression} data has a window of more than {_ZSTD_WINDOW >> 20} MiB",

@@ -58,13 +58,9 @@ class _Members(tuple[tuple[str, Any], ...]):
 def _unpack_json(data: bytes, hook: _Hook) -> object:
     try:
         # Numbers are left as they are spelled: no one needs their values, and a long one takes long to make.
-        return json.loads(data.decode(), object_pairs_hook=hook, parse_int=_nothing, parse_float=_nothing)
+        return json.loads(data.decode(), object_pairs_hook=hook, parse_int=lambda _: None, parse_float=lambda _: None)
     except (ValueError, RecursionError) as error:
         raise fault_of(data, error) from error
-
-
-def _nothing(_: str) -> None:
-    return None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> None:
