@@ -8,10 +8,9 @@ from typing import Final, NamedTuple
 
 from gradir.ir.excerpt import shortened
 from gradir.ir.graph import Graph
-from gradir.ir.ids import whole_name
 from gradir.ir.marks import is_focus, left_out
-from gradir.ir.model import BESIDE, Cut, Node
-from gradir.ir.module_tree import common_path, upwards
+from gradir.ir.model import BESIDE, Cut
+from gradir.ir.module_tree import common_path, module_of, upwards
 from gradir.ir.text import counted, printable
 
 __all__ = ["FLOW", "Stub", "counts_text", "cut_text", "lacking_flow", "stubs"]
@@ -128,19 +127,14 @@ def _is_in_part(graph: Graph) -> Callable[[Cut], bool]:
     nodes = graph.nodes
     if not any(node.ext and (is_focus(node) or any(left_out(node))) for node in nodes.values()):
         return lambda _: True
-    modules = {_module(node) for node in nodes.values()}
-    asked = common_path(_module(node) for node in nodes.values() if is_focus(node))
-    whole = {asked, *(_module(node) for node in nodes.values() if node.role == "module")}
+    modules = {module_of(node) for node in nodes.values()}
+    asked = common_path(module_of(node) for node in nodes.values() if is_focus(node))
+    whole = {asked, *(module_of(node) for node in nodes.values() if node.role == "module")}
     return lambda cut: (
         cut.at in nodes
         or cut.into in nodes
         or (cut.scope != "" and (cut.scope in modules or not whole.isdisjoint(upwards(cut.scope))))
     )
-
-
-def _module(node: Node) -> str:
-    """The module that ran a node, or that it stands for."""
-    return whole_name(node.label) if node.role == "module" else node.scope
 
 
 def _listed(names: Sequence[str]) -> str:

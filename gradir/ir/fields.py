@@ -43,10 +43,13 @@ def fields_of(record: type[Record]) -> tuple[Field, ...]:
 
     info: Any = type_info(record)
     hints = get_type_hints(record, include_extras=True)
-    return tuple(
-        Field(field.name, field.encode_name, hints[field.name], field.type, _default(field), _said(hints[field.name]))
-        for field in info.fields
-    )
+    found = []
+    for field in info.fields:
+        hint, made = hints[field.name], field.default_factory
+        said = (extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, About))
+        default = field.default if made is msgspec.NODEFAULT else made()
+        found.append(Field(field.name, field.encode_name, hint, field.type, default, next(said, _NOTHING_SAID)))
+    return tuple(found)
 
 
 @cache
@@ -104,11 +107,3 @@ def is_list(field: Field) -> bool:
     from msgspec.inspect import VarTupleType
 
     return isinstance(field.type, VarTupleType)
-
-
-def _default(field: Any) -> Any:
-    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-
-
-def _said(hint: object) -> About:
-    return next((extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, About)), _NOTHING_SAID)

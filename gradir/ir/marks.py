@@ -102,16 +102,12 @@ def status(node: Node) -> str:
     >>> status(Node("x", ext={"diff": "added"})), status(Node("x", ext={"diff": 1}))
     ('added', '')
     """
-    if not node.ext:
-        return ""
     found = node.ext.get(STATUS)
     return found if isinstance(found, str) and found in SIGNS else ""
 
 
 def lost_slots(node: Node) -> tuple[object, ...]:
     """The input slots that a node has no more; nothing for most nodes."""
-    if not node.ext:
-        return ()
     found = node.ext.get(LOST)
     return found if isinstance(found, tuple) else ()
 
@@ -187,8 +183,6 @@ def overlay_mark(node: Node) -> Mark | None:
 
 def overlay_marks(node: Node) -> list[Mark]:
     """The marks of all channels of an overlay that say something of the node, that of the chosen one first."""
-    if not node.ext:
-        return []
     others = node.ext.get(OVERLAYS)
     found = [node.ext.get(OVERLAY), *(others if isinstance(others, tuple) else ())]
     return [*filter(None, map(_mark, found))]

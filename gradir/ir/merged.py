@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from operator import add
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 
 import msgspec
 
@@ -50,19 +50,15 @@ def merged(node: Node) -> list[Merged]:
     [Merged(path=None, state='held', slots=11, unsized=0, bytes=88)]
     """
     found = node.ext.get(MERGED) if node.ext else None
-    return [_entry(entry) for entry in found if _is_entry(entry)] if isinstance(found, tuple) else []
+    return [Merged._make(entry) for entry in found if _is_entry(entry)] if isinstance(found, tuple) else []
 
 
-def _is_entry(entry: object) -> bool:
+def _is_entry(entry: object) -> TypeGuard[tuple[Any, ...]]:
     return (
         isinstance(entry, tuple)
         and [*map(type, entry[1:])] == _NUMBERS
         and (entry[0] is None or isinstance(entry[0], str))
     )
-
-
-def _entry(entry: AttrValue) -> Merged:
-    return Merged._make(entry)  # type: ignore[arg-type]
 
 
 def bytes_told(node: Node) -> int:

@@ -126,7 +126,7 @@ def _alternatives(shape: _Shape, shapes: Sequence[_Shape]) -> list[str | int]:
     written: list[str | int] = ["{"]
     for below, components in together.items():
         listed = list(_listed(components))
-        written += [*([","] if len(written) > 1 else [])]
+        written += [","] if len(written) > 1 else []
         # Where nothing follows, the braces around are enough.
         written += [_braced(listed) if shapes[below].branches else ",".join(listed), below]
     return [*written, "}"]

@@ -46,8 +46,4 @@ def is_too_deep(text: bytes) -> bool:
         if text.count(b"[") <= DEEPEST - rounds:
             return False
         text = text.replace(b"[]", b"")
-    return max(accumulate(map(_step, text))) > DEEPEST - _ROUNDS
-
-
-def _step(bracket: int) -> int:
-    return 1 if bracket == ord("[") else -1
+    return max(accumulate(1 if bracket == ord("[") else -1 for bracket in text)) > DEEPEST - _ROUNDS

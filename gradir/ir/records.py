@@ -18,12 +18,10 @@ from msgspec import inspect
 
 from gradir.ir.fields import fields_of
 from gradir.ir.frozen import FrozenDict
-from gradir.ir.model import Record
+from gradir.ir.model import MOST, Record
 from gradir.ir.text import is_unicode
 
 __all__ = ["Fault", "fault_in", "first_fault", "has_sound", "rule_of", "sound"]
-
-_LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 
 _NONE: Final = "None"
 
@@ -89,7 +87,7 @@ def _words(kind: inspect.LiteralType) -> _Rule:
 
 
 def _integer(kind: inspect.IntType) -> _Rule:
-    lowest = _LOWEST if kind.ge is None else kind.ge
+    lowest = -MOST - 1 if kind.ge is None else kind.ge
     return _Rule(
         frozenset({int}), "an integer of 64 bits" if lowest else "an integer from 0 to 2**63 - 1", lowest=lowest
     )
@@ -161,7 +159,7 @@ def _keep(values: Sequence[Any], kind: type, rule: _Rule) -> bool:
         texts = set(values)
         return is_unicode("".join(texts)) and (not rule.words or texts <= rule.words)
     if kind is int:
-        return bool(rule.lowest <= min(values) and max(values) <= _HIGHEST)
+        return bool(rule.lowest <= min(values) and max(values) <= MOST)
     if kind is float:
         return all(map(math.isfinite, values))
     if kind is tuple and rule.entries:
@@ -213,7 +211,7 @@ def _problem(value: Any, rule: _Rule) -> str:
         return f"is {reprlib.repr(value)}, with a lone surrogate, which a file cannot hold"
     fits = kind in rule.kinds
     if fits and kind is int:
-        fits = rule.lowest <= value <= _HIGHEST
+        fits = rule.lowest <= value <= MOST
     if fits and kind is str and rule.words:
         fits = value in rule.words
     if fits:

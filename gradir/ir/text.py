@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from gradir.ir.model import MOST, AttrValue, NonFinite, Ref, TensorMeta
+from gradir.ir.model import MOST, AttrValue, NonFinite, Ref, TensorMeta, bounded
 
 __all__ = [
     "amount",
@@ -116,7 +116,7 @@ def amount(count: int, *, signed: bool = False) -> str:
     ('2,000', '+2,000', '≥ 9,223,372,036,854,775,807', '≤ -9,223,372,036,854,775,807')
     """
     sign = "+" if signed else ""
-    return f"{_beyond(count)}{max(-MOST, min(count, MOST)):{sign},}"
+    return f"{_beyond(count)}{bounded(count):{sign},}"
 
 
 def number_text(number: float) -> str:
@@ -148,9 +148,7 @@ def short_bytes(count: int, *, signed: bool = False) -> str:
     ('1.5 MB', '+12 B')
     """
     sign = "+" if signed else ""
-    beyond = _beyond(count)
-    if beyond:
-        count = MOST if count > 0 else -MOST
+    beyond, count = _beyond(count), bounded(count)
     if abs(count) < 1000:
         return f"{count:{sign}} B"
     size, unit = count / 1000, 0

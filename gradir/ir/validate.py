@@ -33,7 +33,8 @@ def check(graph: Graph) -> None:
         GraphError: an input, view base or saved origin names no node, names an output that the node does not have,
             or stands after its consumer; an id is empty or holds an unprintable character.
     """
-    if not _holds(graph):
+    found = by_id(list(graph.nodes.values()))
+    if found is None or not all(map(eq, graph.nodes, found)):
         raise GraphError(shortened(next(problems(graph))))
 
 
@@ -135,12 +136,6 @@ def by_id(nodes: Sequence[Node]) -> dict[str, Node] | None:
         seen[node.id] = node
     is_sound = len(seen) == len(nodes) and "" not in seen and "".join(seen).isprintable()
     return seen if is_sound and all(map(seen.__contains__, later)) else None
-
-
-def _holds(graph: Graph) -> bool:
-    """Whether no rule is broken."""
-    found = by_id(list(graph.nodes.values()))
-    return found is not None and all(map(eq, graph.nodes, found))
 
 
 def problems(graph: Graph) -> Iterator[str]:
