@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from gradir.ir.merged import merged, merged_ext
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
-    from gradir.ir.model import AttrScalar, AttrValue, Cut, Node
+from gradir.ir.model import AttrScalar, AttrValue, Cut, Node
 
 __all__ = [
     "CARRIED",

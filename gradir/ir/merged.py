@@ -6,18 +6,14 @@ Of a folded module the mark tells what the bytes are of which its attribute ``sa
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from operator import add
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
+from typing import Any, Final, NamedTuple, TypeGuard
 
 import msgspec
 
-from gradir.ir.model import bounded
+from gradir.ir.model import AttrValue, Node, bounded
 from gradir.ir.saved import SavedBytes, is_unsized, whole_number
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from gradir.ir.model import AttrValue, Node
 
 __all__ = ["MERGED", "Merged", "bytes_gone", "bytes_told", "counted", "merged", "merged_ext", "modules_alone"]
 

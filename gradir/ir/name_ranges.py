@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from gradir.ir.ids import numbered
 from gradir.ir.text import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 __all__ = ["ranges"]
 
