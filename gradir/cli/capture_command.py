@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final
 
 from gradir.cli.encoding import add_encoding_options
 from gradir.cli.parser import Parser, add_output
 from gradir.cli.programs import add_request_options, add_verify_option, captured, running_program, summary
 from gradir.cli.rank_files import for_rank, of_rank
-from gradir.cli.rank_options import add_rank_options, check_ranks, standing_in
 from gradir.cli.report import one_line, report
 from gradir.cli.sources import RAISED, program_of
+from gradir.errors import SpecError
 
 __all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
 
@@ -35,13 +37,16 @@ process and the number of ranks.
 Exit status: 0 done, 1 the program raised and the graph of its forward ends there, 2 trouble.
 """
 
+_MOST: Final = 10_000_000
+"""More processes than anybody has, of which lists are made."""
+
 
 def add_options(parser: Parser) -> None:
     """Add what the command takes."""
     parser.add_argument("spec", metavar="PROGRAM", help="what to capture, e.g. train.py:loss or my_package.train:loss")
     add_request_options(parser, "capture", "program")
     add_verify_option(parser)
-    add_rank_options(parser)
+    _add_rank_options(parser)
     add_output(parser, "; {rank} and {world} are filled in")
     add_encoding_options(parser)
 
@@ -52,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     from gradir.cli.suffixes import check_graph_name
 
     program_of(options.spec)
-    check_ranks(options)
+    _check_ranks(options)
     if isinstance(options.ranks, str):
         from gradir.cli.many_ranks import capture_ranks
 
@@ -67,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
     path = files.Located(output)
     is_stdout = files.is_stdout(output)
     with running_program(options, options.spec, for_good=options.is_process) as own:
-        with standing_in(options):
+        with _standing_in(options):
             graph, raised = captured(options, "capture", "program")
         if is_stdout:
             own.write(api.dumps(graph, format=options.format, compress=options.compress))
@@ -80,3 +85,64 @@ def run(options: argparse.Namespace) -> int:
     if not is_stdout:
         print(one_line(f"wrote {output}: {summary(graph)}"), file=sys.stderr)
     return 0
+
+
+def _add_rank_options(parser: Parser) -> None:
+    """Add the options that say which ranks, of how many."""
+    group = parser.group("distributed")
+    which = group.add_mutually_exclusive_group()
+    which.add_argument(
+        "--rank",
+        metavar="R",
+        dest="ranks",
+        type=_rank,
+        help="with --world, capture as rank R, in one process and without data",
+    )
+    which.add_argument(
+        "--ranks",
+        dest="ranks",
+        choices=("sample", "all"),
+        help="with --world, capture all ranks, or a sample that covers the mesh",
+    )
+    group.add_argument("--world", metavar="W", type=_world, help="number of ranks, with --rank or --ranks")
+
+
+def _check_ranks(options: argparse.Namespace) -> None:
+    """Refuse what does not say a rank of how many; what is captured so has no data.
+
+    Raises:
+        SpecError: one of the options is missing, or there is no such rank.
+    """
+    ranks, world = options.ranks, options.world
+    if (ranks is None) != (world is None):
+        raise SpecError(
+            f"--world {world} needs --rank R, or --ranks sample or all: which of them to capture"
+            if ranks is None
+            else f"--rank{'' if isinstance(ranks, int) else 's'} {ranks} needs --world W: how many ranks there are"
+        )
+    if world is None:
+        return
+    if isinstance(ranks, int) and ranks >= world:
+        raise SpecError(f"--rank {ranks}: of --world {world} the last rank is {world - 1}")
+    options.fake = True
+
+
+def _standing_in(options: argparse.Namespace) -> AbstractContextManager[None]:
+    """Let the program inside be the rank that was named, if one was."""
+    if options.world is None:
+        return nullcontext()
+    from gradir import capturing
+
+    return capturing.standing_in(options.ranks, options.world, options.frontend)
+
+
+def _rank(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or int(text) >= _MOST:
+        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a rank: 0 is the first")
+    return int(text)
+
+
+def _world(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or not 0 < int(text) <= _MOST:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of ranks")
+    return int(text)

@@ -8,14 +8,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from gradir.cli import comparing
-from gradir.cli.parser import add_output
+from gradir.cli.parser import Parser, add_output
 from gradir.cli.programs import add_verify_option, captured, running_program, summary
 from gradir.cli.report import one_line, report
 from gradir.cli.sources import Source, add_graph_argument, capture_as, load, load_two, refuse_program_options, source_of
 from gradir.errors import GradirError, SpecError
 
 if TYPE_CHECKING:
-    from gradir.cli.parser import Parser
     from gradir.ir import Graph
     from gradir.stored import Found
 
@@ -55,9 +54,7 @@ def add_options(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Capture, compare, print."""
     from gradir import files, stored
-    from gradir.cli.suffixes import format_of_diff
 
-    options.format = format_of_diff(options.output, options.format, comparing.TEXT)
     comparing.check_options(options)
     source, against = source_of(options.file), _against(options.against)
     if options.update and (options.against == "-" or not against.path):

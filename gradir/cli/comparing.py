@@ -38,13 +38,15 @@ def add_options(parser: Parser) -> None:
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """Refuse wrong values before anything is loaded.
+    """Settle the format, and refuse wrong values before anything is loaded.
 
     Raises:
-        GradirError: a field or a condition that there is not.
+        GradirError: a field, a condition or a format that there is not.
     """
+    from gradir.cli.suffixes import format_of_diff
     from gradir.diffs.ignoring import check_names
 
+    options.format = format_of_diff(options.output, options.format, TEXT)
     check_names(_ignored(options))
     if options.fail_on is not None:
         from gradir.review.conditions import parsed

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from gradir.cli import comparing
-from gradir.cli.parser import add_output
+from gradir.cli.parser import Parser, add_output
 from gradir.cli.sources import add_program_options, load_two, sources_of, status_of
-
-if TYPE_CHECKING:
-    from gradir.cli.parser import Parser
 
 __all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
 
@@ -55,9 +51,7 @@ def add_options(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Compare and print."""
     from gradir import files
-    from gradir.cli.suffixes import format_of_diff
 
-    options.format = format_of_diff(options.output, options.format, comparing.TEXT)
     comparing.check_options(options)
     before, after = sources_of(options)
     for source in (before, after):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from gradir.cli.parser import add_output
+from gradir.cli.parser import Parser, add_output
 from gradir.cli.programs import add_request_options, request_of, running_program
 from gradir.cli.report import add_colour, columns, wants_colour
 from gradir.cli.sources import GRAPH_HELP, load, refuse_program_options, source_of
@@ -13,7 +13,6 @@ from gradir.cli.suffixes import check_no_source
 from gradir.errors import CaptureError, GraphError, SpecError
 
 if TYPE_CHECKING:
-    from gradir.cli.parser import Parser
     from gradir.cli.sources import Source
     from gradir.explanations.model import Explanation
     from gradir.ir import Graph

@@ -10,7 +10,7 @@ from gradir.cli.parser import Parser, add_output
 from gradir.cli.plugin_options import add_option, add_pass_options, chosen_passes, given_options
 from gradir.cli.report import is_terminal, one_line
 from gradir.cli.sources import add_graph_argument, load, refuse_program_options, source_of, status_of
-from gradir.cli.suffixes import check_suffix, format_of
+from gradir.cli.suffixes import check_suffix, format_of, is_picture, own_suffix
 from gradir.errors import ExportError
 from gradir.pictures import PICTURES
 
@@ -176,7 +176,6 @@ def _overlay(paths: Sequence[str]) -> Overlay:
 def run(options: argparse.Namespace) -> int:
     """Load or capture, apply passes, export, write."""
     from gradir import files, registry
-    from gradir.cli.suffixes import own_suffix
 
     _check_combination(options)
     # A program may change the working directory.
@@ -189,7 +188,7 @@ def run(options: argparse.Namespace) -> int:
         files.check_apart(read, options.output)
     own = own_suffix(options.to, given_options(options))
     check_suffix(options.output, options.to, own, fenced=options.fence)
-    if _is_picture(options.to):
+    if is_picture(options.to):
         # An svg is text.
         if options.to != "svg" and options.output == "-" and is_terminal():
             raise ExportError(f"cannot print a {options.to} on a terminal: give -o FILE, or use 'gradir view'")
@@ -219,8 +218,8 @@ def written(options: argparse.Namespace, source: Source, **more: object) -> tupl
     """
     from gradir import api, registry
 
-    is_picture = _is_picture(options.to)
-    exporter = "dot" if is_picture else options.to
+    is_drawn = is_picture(options.to)
+    exporter = "dot" if is_drawn else options.to
     # Options are checked first: loading a large file only to learn of a typing error takes a while.
     values: dict[str, object] = {**more, **given_options(options)}
     passes = chosen_passes(options)
@@ -229,18 +228,12 @@ def written(options: argparse.Namespace, source: Source, **more: object) -> tupl
             values.setdefault("all", "true")
     elif options.all:
         raise ExportError(f"--all is for pictures: dot, mermaid, {', '.join(PICTURES)}; {exporter} leaves nothing out")
-    registry.exporter_options(exporter, values, f"a picture ({options.to})" if is_picture else "")
+    registry.exporter_options(exporter, values, f"a picture ({options.to})" if is_drawn else "")
     loaded = _load(options, source, exporter)
     graph = passes(loaded.graph)
-    if is_picture:
+    if is_drawn:
         return api.render(graph, options.to, seconds=options.seconds, **values), loaded
     return registry.export(exporter, graph, values).encode(), loaded
-
-
-def _is_picture(name: str) -> bool:
-    from gradir import registry
-
-    return name in PICTURES and name not in registry.exporter_names()
 
 
 def _check_combination(options: argparse.Namespace) -> None:

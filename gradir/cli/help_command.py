@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
+from gradir.cli.parser import Parser, filled
 from gradir.errors import GradirError
 from gradir.hints import did_you_mean
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gradir.cli.parser import Parser
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_options", "run"]
 
@@ -66,7 +63,6 @@ def add_options(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the help."""
     from gradir.cli.main import COMMANDS, command_parser, overview
-    from gradir.cli.parser import filled
 
     topic = _ALSO.get(options.topic, options.topic)
     if topic is None:

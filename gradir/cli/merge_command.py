@@ -10,7 +10,6 @@ from gradir.cli.parser import Parser, add_output
 from gradir.cli.report import one_line, report
 
 if TYPE_CHECKING:
-    from gradir.git.sides import Side
     from gradir.ir import Graph
 
 __all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
@@ -63,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     labels = (
         [f"{name} ({label})" for label in ("base", "ours", "theirs")] if options.name else [each.name for each in sides]
     )
-    base, ours, theirs = map(_content, sides)
+    base, ours, theirs = (each.blob() if each.revision else files.read_bytes(each.path) for each in sides)
     # git has an empty file for the base of two that were both added.
     before = _graph(base, labels[0]) if base else Graph.of([])
     graphs = before, _graph(ours, labels[1]), _graph(theirs, labels[2])
@@ -81,12 +80,6 @@ def run(options: argparse.Namespace) -> int:
     files.write_bytes(options.output, data)
     report(f"{name}: both edits merged, as a proposal: capture the merged program again, or run gradir check on it")
     return 0
-
-
-def _content(side: Side) -> bytes:
-    from gradir import files
-
-    return side.blob() if side.revision else files.read_bytes(side.path)
 
 
 def _graph(data: bytes, name: str) -> Graph:

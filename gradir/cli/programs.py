@@ -6,18 +6,16 @@ import argparse
 import atexit
 import gc
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from gradir.cli.parser import add_traceback
+from gradir.cli.parser import Parser, add_traceback
 from gradir.cli.program_output import OwnOutput, program_output
 from gradir.cli.report import one_line
 from gradir.errors import CaptureError, SpecError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gradir.cli.parser import Parser
     from gradir.ir import Graph
     from gradir.protocols import CaptureRequest, Verification
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from gradir.cli.parser import add_output
-
-if TYPE_CHECKING:
-    from gradir.cli.parser import Parser
+from gradir.cli.parser import Parser, add_output
 
 __all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
 

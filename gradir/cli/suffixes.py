@@ -13,7 +13,15 @@ from gradir.pictures import PICTURES
 if TYPE_CHECKING:
     from gradir.registry import Writers
 
-__all__ = ["check_graph_name", "check_no_source", "check_suffix", "format_of", "format_of_diff", "own_suffix"]
+__all__ = [
+    "check_graph_name",
+    "check_no_source",
+    "check_suffix",
+    "format_of",
+    "format_of_diff",
+    "is_picture",
+    "own_suffix",
+]
 
 _ALSO: Final[Mapping[str, str]] = {".gv": ".dot", ".htm": ".html", ".mermaid": ".mmd"}
 """Further names of formats."""
@@ -60,6 +68,13 @@ def format_of(output: str) -> str:
     raise ExportError(f"{output}: no exporter writes {end}; {offers}" if end else f"which format? {offers}")
 
 
+def is_picture(name: str) -> bool:
+    """Whether a format is a picture, which is drawn of the text of ``dot``, and no exporter has its name."""
+    from gradir import registry
+
+    return name in PICTURES and name not in registry.exporter_names()
+
+
 def own_suffix(name: str, values: Mapping[str, object]) -> str:
     """The suffix of an exporter with these options, or of a picture.
 
@@ -68,8 +83,7 @@ def own_suffix(name: str, values: Mapping[str, object]) -> str:
     """
     from gradir import registry
 
-    is_picture = name in PICTURES and name not in registry.exporter_names()
-    return f".{name}" if is_picture else registry.suffix(name, values)
+    return f".{name}" if is_picture(name) else registry.suffix(name, values)
 
 
 def check_suffix(output: str, name: str, own: str, *, fenced: bool = False) -> None:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
-from gradir.cli.parser import add_output
+from gradir.cli.parser import Parser, add_output
 from gradir.cli.plugin_options import add_option, given_options, help_of, spelled
 from gradir.cli.report import is_terminal
 from gradir.cli.sources import add_graph_argument, load, refuse_program_options, source_of, status_of
 from gradir.cli.suffixes import check_no_source
-
-if TYPE_CHECKING:
-    from gradir.cli.parser import Parser
 
 __all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gradir.cli.export_command import add_drawing_options, written
+from gradir.cli.parser import Parser
 from gradir.cli.sources import add_graph_argument, source_of, status_of
 from gradir.cli.suffixes import check_suffix, format_of, own_suffix
 from gradir.errors import ExportError
 from gradir.pictures import PICTURES
-
-if TYPE_CHECKING:
-    from gradir.cli.parser import Parser
 
 __all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
 
