@@ -292,7 +292,7 @@ def test_gradients_are_the_norms_of_a_real_backward(told: tuple[gradir.Recorder,
     assert set(gradients.values) == {node.id for node in graph.nodes.values() if node.role != "output"}
     assert {name: gradients.values[name] for name in found.gradients} == found.gradients
     assert found.overlay(graph) == overlay
-    assert (overlay.verdict, overlay.look) == (found.verdict, "quiet")
+    assert (overlay.verdict, overlay.look) == (found.verdict, "caution")
     assert "[gradient (norm): " in graph.to("tree", overlay=overlay)
 
 

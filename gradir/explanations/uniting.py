@@ -102,7 +102,7 @@ def _belongs(each: _Named, before: _Named) -> bool:
     one, other = before.cause, each.cause
     if one.kind not in _OF_BLOCKS or one.source is None or other.source is None:
         return False
-    if (one.kind, one.level, one.detail) != (other.kind, other.level, other.detail):
+    if (one.kind, one.level, one.detail, one.pattern) != (other.kind, other.level, other.detail, other.pattern):
         return False
     modules = {name.partition(".")[0] for name in (*before.names, *each.names)}
     is_near = (one.source.file, one.source.function) == (other.source.file, other.source.function)

@@ -43,6 +43,11 @@ class Stop(NamedTuple):
     step: Step
     leaves: int
 
+    @property
+    def place(self) -> Place | None:
+        """Where the program cuts: of a block without gradients the line in the function that has the block."""
+        return (self.step.block if self.kind == "no_grad" else None) or self.step.place
+
 
 class Leaving(NamedTuple):
     """A function that read the numbers of tensors, with the leaves that these were computed of.

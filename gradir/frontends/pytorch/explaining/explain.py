@@ -237,7 +237,7 @@ class Search:
     def _tell_stops(self) -> None:
         groups: dict[tuple[str, Place | None], list[Stop]] = {}
         for stop in self._flowing.stops:
-            groups.setdefault((stop.kind, stop.step.place), []).append(stop)
+            groups.setdefault((stop.kind, stop.place), []).append(stop)
         if not groups:
             return
         meant = Meant(self._flow, self._flowing, self._leaves, lambda leaf: self._words.names_of([leaf]))

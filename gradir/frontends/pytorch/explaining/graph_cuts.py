@@ -41,13 +41,13 @@ def cuts_of(
     reached = {name for node in nodes if node.role in {"leaf", "parameter"} for name in node.names}
     groups: dict[tuple[str, Place | None, str], tuple[list[Stop], int]] = {}
     for stop in flowing.stops:
-        key = stop.kind, stop.step.place, scope_of(stop.step.call)
+        key = stop.kind, stop.place, scope_of(stop.step.call)
         stops, leaves = groups.get(key, ([], 0))
         stops.append(stop)
         groups[key] = stops, leaves | stop.leaves
     together: dict[tuple[str, Place | None], list[Stop]] = {}
     for stop in flowing.stops:
-        together.setdefault((stop.kind, stop.step.place), []).append(stop)
+        together.setdefault((stop.kind, stop.place), []).append(stop)
     patterns = {key: meant.pattern(stops) for key, stops in together.items()}
     stopped = 0
     for (kind, place, scope), (stops, leaves) in groups.items():

@@ -34,6 +34,7 @@ from gradir.frontends.pytorch.recording.overwritten import ARRAYS, Overwritten
 from gradir.frontends.pytorch.recording.places import Place, Places, Written, written
 from gradir.frontends.pytorch.recording.results import SURE, UNKNOWN, Fate, fates
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Outside, Read, Step, Value, Within
+from gradir.frontends.pytorch.recording.switches import Switches
 from gradir.frontends.pytorch.recording.timelines import Frame, Timeline
 from gradir.ir import TensorMeta
 from gradir.spec import own_error
@@ -41,6 +42,7 @@ from gradir.spec import own_error
 __all__ = ["COPYING", "MADE_OF_NUMBERS", "Flow", "is_number"]
 
 _GRAD: Final = "grad"
+_NO_GRAD: Final = "no_grad"
 
 COPYING: Final = frozenset({"as_tensor", "asarray", "new_tensor", "tensor"})
 """Functions that make a tensor of numbers that they read."""
@@ -80,6 +82,7 @@ class Flow:
         self._timeline = timeline
         self._metadata = MetadataReader()
         self._place = Places()
+        self.switches = Switches(self._place)
         # By the identity of code, which takes long to hash; the places keep it in memory.
         self._fates: dict[int, Mapping[int, Fate]] = {}
         # By id(): another tensor may take the place of one that is gone, which the reference tells.
@@ -241,6 +244,7 @@ class Flow:
                     called if stepping is None else "step",
                     self._place(frame if stepping is None else stepping),
                     failed,
+                    self.switches.outer(frame) if mode == _NO_GRAD else None,
                 )
             )
         self._note_outputs(outputs, written)
@@ -410,7 +414,7 @@ def _operands(
 def _mode() -> str:
     if torch.is_grad_enabled():
         return _GRAD
-    return "inference_mode" if torch.is_inference_mode_enabled() else "no_grad"
+    return "inference_mode" if torch.is_inference_mode_enabled() else _NO_GRAD
 
 
 def is_number(tensor: torch.Tensor) -> bool:

@@ -61,6 +61,8 @@ class _Calls(FunctionMode):
                 flow.note_exchange(args[0], args[1], frame)
             elif self.called == "grad" and len(args) > 1 and args[1] is None:
                 flow.note_clearing(args[0], frame)
+            elif self.called == "_set_grad_enabled":
+                flow.switches.note(frame, is_on=bool(args[0]))
             elif self.called == "register_hook":
                 flow.note_hook(args[0], args[1] if len(args) > 1 else (kwargs or {}).get("hook"))
             result = func(*args, **(kwargs or {}))

@@ -50,6 +50,7 @@ class Step(NamedTuple):
     ``grad``, ``no_grad`` or ``inference_mode``, ``inside`` tells which custom Function ran it, and ``failed`` what
     it raised. ``number`` is the autograd sequence number that came next, ``call`` the running module and
     ``called`` what the program called; what an optimizer writes is called ``step``, where its step was called.
+    ``block`` is the line of the function that switched gradients off which led here, where that is known.
     """
 
     func: Any
@@ -64,6 +65,7 @@ class Step(NamedTuple):
     called: str = ""
     place: Place | None = None
     failed: str = ""
+    block: Place | None = None
 
     def of_kind(self, *kinds: str) -> list[Read]:
         """The inputs that are of these kinds."""
