@@ -121,21 +121,13 @@ def path_text(path: Sequence[Any]) -> str:
     >>> path_text(tree_util.tree_flatten_with_path({"params": {"fc": [1.0]}})[0][0][0])
     'fc.0'
     """
-    text = ".".join(plain_text(str(_component(key))) for key in path)
+    text = plain_text(tree_util.keystr(tuple(path), simple=True, separator="."))
     return text.removeprefix("params.").removesuffix(".value")
 
 
 def told(fn: Any) -> str:
     """What a function is called in an error."""
     return plain_text(str(getattr(fn, "__name__", type(fn).__name__)))
-
-
-def _component(key: Any) -> object:
-    for attribute in ("key", "idx", "name"):
-        found = getattr(key, attribute, None)
-        if found is not None:
-            return found
-    return key
 
 
 def _number(path: Sequence[Any]) -> int | None:

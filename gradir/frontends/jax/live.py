@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +50,8 @@ class Trace:
         self.name = name
         self.target = target
         self._argnums = tuple(argnums)
-        closed, shapes = _traced(arguments, watch)
+        with watch:
+            closed, shapes = jax.make_jaxpr(arguments.fn, return_shape=True)(*arguments.given)
         leaves = [*arguments.differentiated, *arguments.others]
         values = [
             Value(var.aval, "argument", name=leaf.name) for var, leaf in zip(closed.jaxpr.invars, leaves, strict=True)
@@ -129,13 +129,6 @@ def trace(
         has_aux=has_aux,
     )
     return Trace(arguments, ready.watch, told(fn), numbers, fn)
-
-
-def _traced(arguments: Arguments, watch: AbstractContextManager[object]) -> tuple[Any, Any]:
-    """The jaxpr of a function, and the shapes of what it returns."""
-    with watch:
-        traced: tuple[Any, Any] = jax.make_jaxpr(arguments.fn, return_shape=True)(*arguments.given)
-    return traced
 
 
 def _returned(values: Sequence[Value]) -> str:

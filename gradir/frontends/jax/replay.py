@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import jax
@@ -24,20 +25,18 @@ _MOST: Final = 4_000
 """So many operations are run once more; of larger programs it is not known where a gradient changes."""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Cell:
     """A number that a step made, or that was given, and the gradient that comes to it.
 
     ``readers`` are the steps that take it, each with its place among what the step takes.
     """
 
-    __slots__ = ("gradient", "is_live", "maker", "number", "readers")
-
-    def __init__(self, number: Any, *, is_live: bool = False, maker: Step | None = None) -> None:
-        self.number = number
-        self.is_live = is_live
-        self.maker = maker
-        self.gradient: Any = None
-        self.readers: list[tuple[Step, int]] = []
+    number: Any
+    is_live: bool = False
+    maker: Step | None = None
+    gradient: Any = None
+    readers: list[tuple[Step, int]] = field(default_factory=list)
 
     @property
     def arriving(self) -> Any:
@@ -45,6 +44,7 @@ class Cell:
         return jnp.zeros_like(self.number) if self.gradient is None else self.gradient
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Step:
     """One run of an operation: the distinct cells that it takes, those that it makes, and what it sends back.
 
@@ -52,17 +52,14 @@ class Step:
     loop's input apart, or puts its output together. ``moved`` are the places to which gradient goes back.
     """
 
-    __slots__ = ("made", "moved", "number", "pull", "record", "sent", "slots", "taken")
-
-    def __init__(self, record: Record, taken: list[Cell], slots: Sequence[int] = ()) -> None:
-        self.record = record
-        self.taken = taken
-        self.slots = slots
-        self.moved: list[int] = []
-        self.made: list[Cell] = []
-        self.sent: dict[int, Any] = {}
-        self.pull: Callable[[list[Any]], tuple[Any, ...]] | None = None
-        self.number = 0
+    record: Record
+    taken: list[Cell]
+    slots: Sequence[int] = ()
+    moved: list[int] = field(default_factory=list)
+    made: list[Cell] = field(default_factory=list)
+    sent: dict[int, Any] = field(default_factory=dict)
+    pull: Callable[[list[Any]], tuple[Any, ...]] | None = None
+    number: int = 0
 
     @property
     def live(self) -> list[Cell]:

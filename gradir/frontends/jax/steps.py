@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final, NamedTuple
 
@@ -121,30 +120,22 @@ def _inner_of(found: Trace) -> _Inner | None:
         if Counter(type_of(value.aval) for value in inner.differentiated) <= wanted:
             raise _Found
 
-    given = found.arguments.given
+    given, before = found.arguments.given, sys.getprofile()
+    sys.setprofile(look)
     try:
-        with _looking(look):
-            if has_numbers(found):
-                with jax.disable_jit():
-                    found.arguments.fn(*given)
-            else:
-                with traced_anew():
-                    jax.make_jaxpr(found.arguments.fn)(*given)
+        if has_numbers(found):
+            with jax.disable_jit():
+                found.arguments.fn(*given)
+        else:
+            with traced_anew():
+                jax.make_jaxpr(found.arguments.fn)(*given)
     except _Found:
         return seen[-1]
     except Exception:  # noqa: BLE001 (operation by operation a program may raise what it does not as a whole)
         return None
-    return seen[0] if seen else None
-
-
-@contextmanager
-def _looking(look: Callable[[FrameType, str, Any], None]) -> Iterator[None]:
-    before = sys.getprofile()
-    sys.setprofile(look)
-    try:
-        yield
     finally:
         sys.setprofile(before)
+    return seen[0] if seen else None
 
 
 def _reader(frame: FrameType) -> Callable[[Mapping[str, Any]], _Asked] | None:
@@ -216,7 +207,7 @@ def _new_values(step: Trace) -> list[tuple[Value, Output]]:
     """Each leaf with the output that has its name behind the same path, the shortest that all leaves have."""
     outputs = {output.path: output for output in step.outputs}
     first = step.differentiated[0]
-    starts = [path.removesuffix(first.name) for path in outputs if _is_of(path, first.name)]
+    starts = [path.removesuffix(first.name) for path in outputs if f".{path}".endswith(f".{first.name}")]
     for start in sorted(starts, key=lambda start: start.count(".")):
         found = [(leaf, outputs.get(start + leaf.name)) for leaf in step.differentiated]
         pairs = [(leaf, each) for leaf, each in found if each and type_of(leaf.aval) == type_of(each.value.aval)]
@@ -272,7 +263,3 @@ def _ends(name: str) -> list[str]:
     """
     parts = name.split(".")
     return [".".join(parts[start:]) for start in range(len(parts))]
-
-
-def _is_of(name: str, leaf: str) -> bool:
-    return name == leaf or name.endswith(f".{leaf}")

@@ -12,11 +12,11 @@ from gradir.frontends.jax.reading.cuts import Ends, kind_of
 from gradir.frontends.jax.reading.flatten import Flattener
 from gradir.frontends.jax.reading.flow import takes
 from gradir.frontends.jax.reading.scopes import Scopes
-from gradir.frontends.jax.reading.slots import Slot, Slots
+from gradir.frontends.jax.reading.slots import Slots
 from gradir.frontends.jax.reading.sources import place_text
 from gradir.frontends.jax.reading.values import Record, Value
 from gradir.frontends.texts import plain_text
-from gradir.ir import AttrValue, Builder, Cut, Graph, Producer, Saved
+from gradir.ir import AttrValue, Builder, Cut, Graph, Producer
 from gradir.ir import build as ir_build
 from gradir.ir.cuts import FLOW
 from gradir.ir.marks import CARRIED
@@ -80,7 +80,10 @@ class Assembly:
             scope=self._scopes.of(record.context),
             names=(str(record.attrs["name"]),) if is_name else (),
             attrs=self._attributes(record),
-            saved=[self._saved(slot, record) for slot in self._slots.of(record)],
+            saved=[
+                (slot.saved, self._origin(slot.value, record), slot.storage if slot.is_held else None)
+                for slot in self._slots.of(record)
+            ],
             opaque=record.native in jaxprs.OPAQUE,
             source=record.context.source,
             ext={CARRIED: tuple(carried)} if carried else None,
@@ -119,9 +122,6 @@ class Assembly:
             found = self._builder.tensor(value.name, tensor, role=role, scope=self._scopes.owner(value.name))
             self._made[id(value)] = found
         return found
-
-    def _saved(self, slot: Slot, record: Record) -> tuple[Saved, ir_build.Value | int | None, object]:
-        return slot.saved, self._origin(slot.value, record), slot.storage if slot.is_held else None
 
     def _origin(self, value: Value | None, record: Record) -> ir_build.Value | int | None:
         """What the graph has of a kept value: a node on a path, or an argument beside it."""

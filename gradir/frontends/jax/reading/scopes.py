@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
+from gradir.frontends.jax.modules.watch import ModuleWatch
 from gradir.frontends.jax.reading.jaxprs import elements_of
 from gradir.frontends.jax.reading.values import Context, Step, Value
 from gradir.frontends.texts import plain_text
 from gradir.ir import Scope
 from gradir.ir.model import bounded
 
-__all__ = ["Modules", "Scopes"]
-
-
-class Modules(Protocol):
-    """What is known of the modules that ran while a function was traced, by path."""
-
-    classes: dict[str, str]
-    calls: dict[str, int]
-
-    def module_path(self, parts: tuple[str, ...]) -> tuple[str, ...]:
-        """The components of a module's path, from the scopes around an equation."""
-        ...
+__all__ = ["Scopes"]
 
 
 class Scopes:
     """Gives equations their scope, and knows which there are and how often each runs."""
 
-    def __init__(self, modules: Modules, owned: Iterable[Value], contexts: Iterable[Context]) -> None:
+    def __init__(self, modules: ModuleWatch, owned: Iterable[Value], contexts: Iterable[Context]) -> None:
         """``owned`` are the differentiated leaves, ``contexts`` those of all equations of the graph."""
         self._modules = modules
         self._owned = list(owned)

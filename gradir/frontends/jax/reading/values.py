@@ -16,6 +16,7 @@ __all__ = ["Branch", "Context", "Kind", "Loop", "Record", "Region", "Step", "Val
 Kind = Literal["argument", "constant", "literal", "output", "carry", "slice"]
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Value:
     """An argument, a constant, a literal, an output of a record, a carry of a loop, or the part that a round takes.
 
@@ -27,43 +28,18 @@ class Value:
     ``is_live`` that gradient comes to it too, and ``is_tainted`` that it depends on what is differentiated at all.
     """
 
-    __slots__ = (
-        "aval",
-        "back",
-        "is_active",
-        "is_live",
-        "is_tainted",
-        "kind",
-        "literal",
-        "loops",
-        "name",
-        "number",
-        "record",
-        "start",
-    )
-
-    def __init__(
-        self,
-        aval: Any,
-        kind: Kind,
-        *,
-        name: str = "",
-        record: Record | None = None,
-        number: int = 0,
-        start: Value | None = None,
-        loops: tuple[Loop, ...] = (),
-        literal: object = None,
-    ) -> None:
-        self.aval = aval
-        self.kind = kind
-        self.name = name
-        self.record = record
-        self.number = number
-        self.start = start
-        self.back: Value | None = None
-        self.loops = loops
-        self.literal = literal
-        self.is_active = self.is_live = self.is_tainted = False
+    aval: Any
+    kind: Kind
+    name: str = ""
+    record: Record | None = None
+    number: int = 0
+    start: Value | None = None
+    loops: tuple[Loop, ...] = ()
+    literal: object = None
+    back: Value | None = None
+    is_active: bool = False
+    is_live: bool = False
+    is_tainted: bool = False
 
     @property
     def ends(self) -> list[Value]:
