@@ -82,7 +82,9 @@ examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     warnings.showwarning = _show_warning_with(warnings.showwarning)  # type: ignore[assignment]
-    _print_anything()
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        # Escape what the encoding of standard output lacks, as standard error does, and do not fail.
+        sys.stdout.reconfigure(errors="backslashreplace")
     # Where the process ends with this command, nothing else will want its streams, nor its memory.
     is_process = arguments is None
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -179,12 +181,6 @@ def command_parser(name: str, make: Callable[..., Parser] | None = None) -> Pars
     parser.set_defaults(run=getattr(command, "run", None))
     command.add_options(parser)
     return parser
-
-
-def _print_anything() -> None:
-    """Escape what the encoding of standard output lacks, as standard error does, and do not fail."""
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _show_warning_with(default: object) -> object:

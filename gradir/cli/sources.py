@@ -90,9 +90,9 @@ class Loaded(NamedTuple):
     raised: str = ""
 
 
-def add_graph_argument(parser: Parser, name: str = "file") -> None:
+def add_graph_argument(parser: Parser) -> None:
     """Add the argument that names a graph, and the options of a program that it may be."""
-    parser.add_argument(name, metavar="GRAPH", help=GRAPH_HELP)
+    parser.add_argument("file", metavar="GRAPH", help=GRAPH_HELP)
     add_program_options(parser)
 
 

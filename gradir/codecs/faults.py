@@ -63,16 +63,16 @@ def byte(number: int) -> str:
     return f"byte {number:,}"
 
 
-def mismatched(error: Exception, prefix: str = "") -> tuple[str, str]:
-    """What is wrong and where, from an error of msgspec; the path starts with ``prefix``.
+def mismatched(error: Exception) -> tuple[str, str]:
+    """What is wrong and where, from an error of msgspec.
 
-    >>> mismatched(ValueError("Expected `str`, got `int` - at `$.op`"), ".kinds[1]")
-    ('expected `str`, got `int`', '$.kinds[1].op')
+    >>> mismatched(ValueError("Expected `str`, got `int` - at `$.op`"))
+    ('expected `str`, got `int`', '$.op')
     """
     text, _, path = printable(" ".join(str(error).split())).rpartition(" - at `$")
     if not text:
         text, path = path, ""
-    path = prefix + path.removesuffix("`")
+    path = path.removesuffix("`")
     return lowered(shortened(text)), f"${shortened(path)}" if path else ""
 
 
