@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 from typing import Any, Final
 
@@ -38,7 +37,12 @@ def wants_colour(options: argparse.Namespace) -> bool:
 
 def columns(options: argparse.Namespace) -> int | None:
     """Return how many columns the terminal has that shows the output; nothing where none does."""
-    return shutil.get_terminal_size().columns if options.output == "-" and is_terminal() else None
+    if options.output != "-" or not is_terminal():
+        return None
+    # Not before: it loads all of the compressions.
+    import shutil
+
+    return shutil.get_terminal_size().columns
 
 
 def report(message: str) -> None:
