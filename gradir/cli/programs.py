@@ -5,28 +5,33 @@ from __future__ import annotations
 import argparse
 import atexit
 import gc
+import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager, redirect_stdout, suppress
+from typing import TYPE_CHECKING, Any, Final
 
 from gradir.cli.parser import Parser, add_traceback
-from gradir.cli.program_output import OwnOutput, program_output
 from gradir.cli.report import one_line
-from gradir.errors import CaptureError, SpecError
+from gradir.errors import CaptureError, FileError, SpecError
 
 if TYPE_CHECKING:
     from gradir.ir import Graph
     from gradir.protocols import CaptureRequest, Verification
 
 __all__ = [
+    "OwnOutput",
     "add_request_options",
     "add_verify_option",
     "captured",
+    "program_output",
     "request_of",
     "running_program",
     "summary",
 ]
+
+_STDOUT: Final = 1
+_STDERR: Final = 2
 
 
 def add_request_options(parser: Parser, *uses: str) -> None:
@@ -46,6 +51,58 @@ def add_verify_option(parser: Parser) -> None:
     parser.group("advanced").add_argument(
         "--verify", action="store_true", help="fail unless a real backward agrees with the graph"
     )
+
+
+class OwnOutput:
+    """Standard output as it was before the program ran."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def write(self, data: bytes) -> None:
+        """Write all of it.
+
+        Raises:
+            FileError: it cannot be written.
+        """
+        try:
+            with open(self._descriptor, "wb", closefd=False) as file:
+                file.write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise FileError("standard output", "written", error.strerror, error.errno) from error
+
+
+@contextmanager
+def program_output(*, for_good: bool) -> Iterator[OwnOutput]:
+    """Send what is printed inside to standard error, whoever prints it: Python, C or a process of its own.
+
+    With ``for_good`` it stays so, for what threads and exit handlers of the program print later.
+    """
+    with redirect_stdout(sys.stderr):
+        try:
+            _flush()
+            own = os.dup(_STDOUT)
+        except OSError:
+            # There is no standard output to keep clean.
+            yield OwnOutput(_STDOUT)
+            return
+        with suppress(OSError):
+            os.dup2(_STDERR, _STDOUT)
+        try:
+            yield OwnOutput(own)
+        finally:
+            _flush()
+            if not for_good:
+                os.dup2(own, _STDOUT)
+                os.close(own)
+
+
+def _flush() -> None:
+    with suppress(OSError, ValueError):
+        if sys.__stdout__ is not None:
+            sys.__stdout__.flush()
 
 
 @contextmanager

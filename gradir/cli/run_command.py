@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from gradir.cli.encoding import add_encoding_options
 from gradir.cli.parser import Parser, add_traceback
-from gradir.cli.program_output import OwnOutput, program_output
-from gradir.cli.programs import summary
+from gradir.cli.programs import OwnOutput, program_output, summary
 from gradir.cli.rank_files import for_rank
 from gradir.cli.report import TROUBLE, one_line, report
 from gradir.cli.sources import check_script
