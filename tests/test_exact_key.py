@@ -8,7 +8,7 @@ import pytest
 
 import gradir
 from gradir.ir import AttrValue, Graph, Node, NonFinite
-from gradir.ir.exactkey import exact_key
+from gradir.ir.memo import exact_key
 
 ALIKE: list[list[AttrValue]] = [
     [1, 1.0, True],

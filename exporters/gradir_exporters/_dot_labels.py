@@ -10,8 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from gradir.ir import AttrValue, Node, NonFinite, TensorMeta
-from gradir.ir.exactkey import exact_key
-from gradir.ir.memo import Memo
+from gradir.ir.memo import Memo, exact_key
 from gradir.ir.text import printable
 from gradir_exporters._box_words import frame_name
 

@@ -14,9 +14,9 @@ import msgspec
 from gradir.diffs.sequences import equal_ends, increasing
 from gradir.errors import PatchError
 from gradir.ir import Graph, Node, Scope
-from gradir.ir.exactkey import exact_key
 from gradir.ir.fields import Field, fields_of, is_list, noun
 from gradir.ir.head import Head
+from gradir.ir.memo import exact_key
 from gradir.ir.validate import check
 
 __all__ = ["Hunk", "Script", "apply", "identical", "inverse", "script"]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
-from gradir.ir.exactkey import exact_key
+import msgspec
+
 from gradir.ir.model import AttrValue
 
-__all__ = ["MappingMemo", "Memo", "Table"]
+__all__ = ["MappingMemo", "Memo", "Table", "exact_key"]
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+_encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class Memo(dict[K, V]):
@@ -76,3 +79,20 @@ class Table(dict[K, int]):
     def __missing__(self, key: K) -> int:
         place = self[key] = len(self)
         return place
+
+
+def exact_key(value: object) -> bytes | None:
+    """A key that differs where values differ or their types do; ``None`` for a value that has none.
+
+    ``==`` takes 1 for 1.0 and for true, and 0.0 for -0.0, whose texts differ. Lone surrogates and integers of more than
+    64 bits have no key.
+
+    >>> len({exact_key(value) for value in (1, 1.0, True, "1", (1,), (1.0,), 0.0, -0.0)})
+    8
+    >>> exact_key(2**70) is None
+    True
+    """
+    try:
+        return _encode(value)
+    except (OverflowError, TypeError, UnicodeEncodeError):
+        return None

@@ -10,12 +10,11 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from gradir.ir import TensorMeta
-from gradir.ir.exactkey import exact_key
 from gradir.ir.fields import other_fields
 from gradir.ir.ids import storage_key
 from gradir.ir.jsontext import TOLD, further_facts
 from gradir.ir.marks import LOST, OVERLAY, OVERLAYS, STATUS, VERDICT
-from gradir.ir.memo import Table
+from gradir.ir.memo import Table, exact_key
 from gradir.ir.model import Node, Saved
 from gradir.ir.text import tensor_text, value_text
 from gradir_exporters._page.tables import column
