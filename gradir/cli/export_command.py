@@ -224,13 +224,13 @@ def written(options: argparse.Namespace, source: Source, **more: object) -> tupl
     values: dict[str, object] = {**more, **given_options(options)}
     passes = chosen_passes(options)
     if "all" in registry.exporter(exporter).options.__struct_fields__:
-        if options.all or passes.asked:
+        if options.all or passes is not None:
             values.setdefault("all", "true")
     elif options.all:
         raise ExportError(f"--all is for pictures: dot, mermaid, {', '.join(PICTURES)}; {exporter} leaves nothing out")
     registry.exporter_options(exporter, values, f"a picture ({options.to})" if is_drawn else "")
     loaded = _load(options, source, exporter)
-    graph = passes(loaded.graph)
+    graph = loaded.graph if passes is None else passes(loaded.graph)
     if is_drawn:
         return api.render(graph, options.to, seconds=options.seconds, **values), loaded
     return registry.export(exporter, graph, values).encode(), loaded

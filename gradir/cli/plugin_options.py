@@ -9,17 +9,15 @@ from gradir.errors import ExportError, PassError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from gradir.cli.parser import Parser
     from gradir.ir import Graph
     from gradir.options import OptionInfo
-    from gradir.plan import Step
     from gradir.protocols import Options
     from gradir.request import Declared
 
 __all__ = [
-    "Passes",
     "add_declared",
     "add_option",
     "add_pass_options",
@@ -148,40 +146,24 @@ def _metavar(schema: Mapping[str, Any]) -> str:
     return str(schema.get("title", "VALUE"))
 
 
-class Passes:
-    """The passes that the options ask for; ``asked`` says whether there are any."""
-
-    def __init__(self, steps: Sequence[Step] = (), name: str = "") -> None:
-        """``name`` is what messages call the graph."""
-        self.asked = bool(steps)
-        self._steps, self._name = steps, name
-
-    def __call__(self, graph: Graph) -> Graph:
-        """Return the graph after the passes.
-
-        Raises:
-            PassError: a pass cannot do what was asked.
-        """
-        if not self._steps:
-            return graph
-        from gradir.plan import applied
-
-        try:
-            return applied(self._steps, graph, spelled)
-        except PassError as error:
-            raise PassError(f"{self._name}: {error}") from error
-
-
-def chosen_passes(options: argparse.Namespace) -> Passes:
-    """Return the passes that the options ask for, once they are known to make sense.
+def chosen_passes(options: argparse.Namespace) -> Callable[[Graph], Graph] | None:
+    """Return what runs the passes that the options ask for, once they are known to make sense; ``None`` without any.
 
     Raises:
         PassError: an option has a value that it does not take.
     """
     if not options.parser.is_complete:
         # No option of a pass was given. Imported when there is something to do: a plain export should start fast.
-        return Passes()
+        return None
     from gradir.files import name_of
-    from gradir.plan import option_names, planned
+    from gradir.plan import applied, option_names, planned
 
-    return Passes(planned({name: getattr(options, name) for name in option_names()}), name_of(options.file))
+    steps, name = planned({name: getattr(options, name) for name in option_names()}), name_of(options.file)
+
+    def run(graph: Graph) -> Graph:
+        try:
+            return applied(steps, graph, spelled)
+        except PassError as error:
+            raise PassError(f"{name}: {error}") from error
+
+    return run if steps else None

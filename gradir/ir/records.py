@@ -74,14 +74,6 @@ def _listed(kind: inspect.VarTupleType) -> _Rule:
     return _Rule(frozenset({tuple}), expected, entries=entries)
 
 
-def _mapped(kind: inspect.DictType) -> _Rule:
-    return _Rule(frozenset({FrozenDict}), "a dict", entries=_rule(kind.value_type))
-
-
-def _record(kind: inspect.StructType) -> _Rule:
-    return _Rule(frozenset({kind.cls}), f"a {kind.cls.__name__}")
-
-
 def _words(kind: inspect.LiteralType) -> _Rule:
     return _Rule(frozenset({str}), " or ".join(map(repr, kind.values)), words=frozenset(map(str, kind.values)))
 
@@ -112,8 +104,8 @@ _RULES: Final[Mapping[type, Callable[[Any], _Rule]]] = {
     inspect.FloatType: lambda _: _Rule(frozenset({float}), "a float"),
     inspect.IntType: _integer,
     inspect.LiteralType: _words,
-    inspect.StructType: _record,
-    inspect.DictType: _mapped,
+    inspect.StructType: lambda kind: _Rule(frozenset({kind.cls}), f"a {kind.cls.__name__}"),
+    inspect.DictType: lambda kind: _Rule(frozenset({FrozenDict}), "a dict", entries=_rule(kind.value_type)),
     inspect.VarTupleType: _listed,
     inspect.UnionType: lambda kind: _either(list(map(_rule, kind.types))),
     inspect.Metadata: _said,

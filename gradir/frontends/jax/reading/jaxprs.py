@@ -176,11 +176,8 @@ class Alone(NamedTuple):
     @property
     def firsts(self) -> list[int]:
         """Of each distinct input the first slot that takes it."""
-        found: dict[int, int] = {}
-        for slot, place in enumerate(self.places):
-            if place >= 0:
-                found.setdefault(place, slot)
-        return [found[place] for place in sorted(found)]
+        found = {place: slot for slot, place in reversed([*enumerate(self.places)])}
+        return [found[place] for place in sorted(found) if place >= 0]
 
 
 def alone(eqn: Any) -> Alone:
