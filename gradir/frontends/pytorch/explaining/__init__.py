@@ -1,11 +1,13 @@
-"""Find out of a recorded forward why gradient does not arrive.
+"""Find why a gradient does not arrive, from a recorded forward pass.
 
-``cuts`` finds where values go on without their gradient, ``graph_cuts`` makes cuts of a graph of them, some of which
-are ``meant``; ``gradients`` finds what a backward gives each leaf, and ``arrivals`` says what is to be told of that,
-with ``zeros`` for what stays zero, ``constants`` for what is zero but for rounding, ``traps`` for what is not finite
-and ``born`` for what the forward made so first; ``overwritten`` proves which gradients are not the derivative.
-``writes`` and ``failures`` find what keeps a backward from running, ``clearing`` what wiped its gradients, ``terms``
-what a loss is a sum of, and what was never added to one, ``numbers`` what becomes of those read from tensors, and
-``registered`` what modules keep aside and an optimizer lost. ``explain`` puts it together of a ``subject``, in the
-``words`` of the program.
+- Where values lose their gradient: ``cuts``, ``kinds``, ``new_leaves``, ``branches``, ``numbers`` (read from tensors),
+  and ``graph_cuts``, which makes them cuts of a graph.
+- Whether a cut is meant: ``meant``, with ``roles``, ``sums`` and ``followers``.
+- What a backward gives: ``gradients``, ``magnitudes``, ``meetings`` (of paths), ``arrivals`` (what is to be told).
+- Why that is zero: ``zeros``, ``constants``, ``sizes``. Why it is not finite: ``traps``, ``born``, ``ranges``.
+- Why it is wrong, or the backward raises: ``overwritten``, ``writes``, ``failures``, ``clearing``.
+- What does not learn: ``optimizers``, ``registered``, ``parallel``, ``terms`` (of the loss).
+
+``explain`` puts it together of a ``subject``, in the ``words`` of the program. Its class is built in steps:
+``statuses``, ``losses``, ``learning``.
 """
