@@ -25,12 +25,18 @@ SavedSlot = Union[tuple[Saved, "Value | int | None"], tuple[Saved, "Value | int 
 """A saved slot with what was saved, and with what stands for its storage."""
 
 
+class _Owner:
+    """Stands for a builder in its values, which would keep the builder itself alive."""
+
+    __slots__ = ()
+
+
 class Value(msgspec.Struct, frozen=True, gc=False):
     """One output of a node under construction, of the builder that made it."""
 
     index: int
     output_nr: int
-    owner: object
+    owner: _Owner
 
     def output(self, output_nr: int) -> Value:
         """The node's output number ``output_nr``, counted from 0."""
@@ -68,8 +74,7 @@ class Builder:
         self._drafts: list[_Draft] = []
         self._outputs: list[Value] = []
         self._cuts: list[tuple[Cut, Value | None, Value | None]] = []
-        # Stands for the builder in its values, which would keep the builder itself alive.
-        self._owner = object()
+        self._owner = _Owner()
 
     def tensor(self, name: str, tensor: TensorMeta, *, role: str = "leaf", scope: str = "") -> Value:
         """Add a tensor that nothing in the graph computes: a leaf, parameter or buffer. The name may be empty.
