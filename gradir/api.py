@@ -159,7 +159,7 @@ def explain(
     >>> import torch, gradir
     >>> model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Flatten())
     >>> print(gradir.explain(model, torch.ones(1, 3)))
-    2 of 2 parameters reached
+    Both parameters get a gradient.
     """
     from gradir.capturing import explained
     from gradir.request import asked

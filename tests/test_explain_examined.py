@@ -24,14 +24,49 @@ def after_backward(loss_of: str) -> Explanation:
     return rec.explain(loss)
 
 
-@pytest.mark.parametrize(("loss_of", "status", "level"), [("nan", "nonfinite", "error"), ("zero", "zero", "info")])
-def test_gradients_in_grad_count_once_the_backward_has_run(loss_of: str, status: str, level: str) -> None:
-    found = after_backward(loss_of)
-    assert {*found.statuses.values()} == {status}
-    assert (found.level, found.examined.values) == (level, "grad")
-    assert {cause.kind for cause in found.causes} == {f"{status}_grad"}
+def test_gradients_in_grad_count_once_the_backward_has_run() -> None:
+    found = after_backward("nan")
+    assert {*found.statuses.values()} == {"nonfinite"}
+    assert (found.level, found.examined.values) == ("error", "grad")
+    assert {cause.kind for cause in found.causes} == {"nonfinite_grad"}
     assert "the backward has already run" in found.verdict
     assert json.loads(found.to("json"))["examined"]["values"] == "grad"
+
+
+def test_zeros_in_grad_prove_nothing_where_all_is_zero_as_after_zero_grad() -> None:
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with gradir.record(model, flow=True) as rec:
+        loss = model(torch.ones(4, 2)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+    for found in (rec.explain(loss, optimizer=optimizer), after_backward("zero")):
+        assert (found.level, found.examined.values) == ("none", "none")
+        assert "`.grad` is zero throughout" in found.verdict
+
+
+def test_a_zero_beside_other_gradients_in_grad_is_one() -> None:
+    model = nn.Linear(2, 1)
+    with gradir.record(model, flow=True) as rec:
+        loss = model(torch.zeros(4, 2)).square().sum()
+    loss.backward()
+    found = rec.explain(loss)
+    assert found.statuses == {"weight": "zero", "bias": "reached"}
+    assert [(cause.kind, cause.level) for cause in found.causes] == [("zero_grad", "info")]
+
+
+def test_an_earlier_backward_that_frees_nothing_of_a_loss_is_no_reason() -> None:
+    """As in the two steps of a GAN."""
+    generator, critic = nn.Linear(2, 2), nn.Linear(2, 1)
+    with gradir.record({"g": generator, "d": critic}, flow=True) as rec:
+        fake = generator(torch.ones(4, 2))
+        critic(fake.detach()).mean().backward()
+        loss = critic(fake).mean()
+        loss.backward()
+    found = rec.explain(loss)
+    assert (found.level, {*found.statuses.values()}) == ("none", {"reached"})
+    assert "the backward has already run" in found.verdict
 
 
 def test_good_gradients_in_grad_are_said_to_be_read_there() -> None:

@@ -96,8 +96,6 @@ def numbers_into_a_tensor(m: Any) -> Any:
         (lost_term, False),
         (logged, True),
         (of_one_of_two, False),
-        (numbers_into_a_parameter, True),
-        (numbers_into_a_tensor, True),
     ],
 )
 def test_where_numbers_go_on_it_is_not_said_that_they_do_not(model: nn.ModuleDict, run: Any, is_read: bool) -> None:
@@ -106,6 +104,17 @@ def test_where_numbers_go_on_it_is_not_said_that_they_do_not(model: nn.ModuleDic
     (detail,) = {cause.detail for cause in rec.explain(loss).causes if cause.kind == "unused"}
     assert ("numbers go on without a gradient" in detail) is is_read
     assert ("no further" in detail) is not is_read
+
+
+@pytest.mark.parametrize("run", [numbers_into_a_parameter, numbers_into_a_tensor])
+def test_what_numbers_in_another_tensor_are_computed_of_is_cut_there(model: nn.ModuleDict, run: Any) -> None:
+    with gradir.record(model, flow=True) as rec:
+        loss = run(model)
+    found = rec.explain(loss)
+    (cause,) = (cause for cause in found.causes if "side.weight" in cause.names)
+    assert cause.kind in {"data", "put"}
+    assert cause.level == "error"
+    assert found.status("side.weight") == "cut"
 
 
 def test_of_several_the_newest_are_named_and_no_more(model: nn.ModuleDict) -> None:

@@ -41,15 +41,15 @@ def test_what_is_explained_under_ddp_and_fsdp2_is_what_a_backward_does_and_chang
         return [f"{prefix}.{name}.{kind}" for name in names for kind in ("weight", "bias")]
 
     told = {
-        "left out": ("info", [["unused", "info", of("module", "other")]]),
+        "left out": ("error", [["ddp_unused", "error", of("module", "other")]]),
         # torch waits for what its sink joins to the loss.
         "left out, unused": ("error", [["unused", "error", of("module", "other")]]),
         "left out, static": ("error", [["unused", "error", of("module", "other")]]),
         "left out, fsdp": ("info", [["unused", "info", of("heads", "other")]]),
         # The trunk is reached through the other head, so its names come last.
         "cut, unused": ("error", [["detach", "error", of("module", "other", "trunk")]]),
-        "not run, unused": ("info", [["unused", "info", of("module", "other")]]),
-        "not run, static": ("info", [["unused", "info", of("module", "other")]]),
+        "not run, unused": ("info", [["skipped", "info", of("module", "other")]]),
+        "not run, static": ("info", [["skipped", "info", of("module", "other")]]),
     }
     for found in results_of("explained.py", 2, tmp_path):
         assert len(found) == 16

@@ -133,11 +133,13 @@ def _cause(explanation: Explanation, cause: Cause, layout: Layout) -> Iterator[s
 
 def _excerpt(line: int, excerpt: Excerpt | None, colour: str, layout: Layout) -> Iterator[str]:
     """Return a line of the program with carets below the operation."""
-    if excerpt is None or not excerpt.text.isprintable():
+    # A tab takes one column, as the carets below it do.
+    text = "" if excerpt is None else excerpt.text.replace("\t", " ")
+    if excerpt is None or not text.isprintable():
         return
     palette, number = layout.palette, str(line)
-    first = len(excerpt.text) - len(excerpt.text.lstrip())
-    shown = excerpt.text.strip()
+    first = len(text) - len(text.lstrip())
+    shown = text.strip()
     start, end = max(excerpt.start - first, 0), min(excerpt.end - first, len(shown))
     room = _LONGEST_LINE if layout.width is None else max(layout.width - len(number) - _MARGIN, _LEAST_EXCERPT)
     # What does not fit is left out at the beginning, where the operation would be cut off.

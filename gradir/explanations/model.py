@@ -263,6 +263,10 @@ class Explanation(Record, frozen=True, dict=True):
         """
         if isinstance(patterns, str):
             raise TypeError(f"patterns are a list, such as [{patterns!r}], and this is one text")
+        patterns = list(patterns)
+        for pattern in patterns:
+            if not isinstance(pattern, str):
+                raise TypeError(f"a pattern is a text, and {pattern!r} is none")
         # What was allowed before may have been a part of the names of a cause.
         wanted = [*self.allowed, *(Allowed(pattern, where) for pattern in patterns)]
         matches = {(each.pattern, each.where): _matching(each.pattern) for each in wanted}

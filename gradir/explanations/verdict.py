@@ -100,7 +100,7 @@ def _harm(explanation: Explanation, statuses: Counter[str], errors: Sequence[Cau
 
 def _lacking(explanation: Explanation, cause: Cause) -> list[str]:
     """Return the names of a cause that get no proper gradient."""
-    return [name for name in cause.names if explanation.statuses.get(name) not in _GOOD]
+    return [name for name in cause.names if explanation.statuses.get(name, "reached") not in _GOOD]
 
 
 def _state(explanation: Explanation, statuses: Counter[str], shown: Shown) -> str:

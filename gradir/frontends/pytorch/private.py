@@ -199,6 +199,9 @@ registered_operators: Final[Callable[[], list[str]]] = _found("torch._C._dispatc
 GENERATED: Final = _word("torch._library.autograd:GeneratedBackwardFor_", _REGISTERED, "their names are long")
 UNTYPED_NODE: Final = _word("libtorch_python:CppFunction", "to tell nodes of C++ apart", "they are one operation")
 ACCUMULATOR: Final = _word("libtorch_python:AccumulateGrad", "to find the leaves")
+SWITCH: Final = "_set_grad_enabled"
+"""The function that switches gradients on and off, as function modes see it."""
+
 CHECKPOINT: Final = _node("torch.utils.checkpoint:CheckpointFunction", "to find checkpoints", _HIDDEN)
 _AOT: Final = "torch._functorch._aot_autograd"
 OPAQUE: Final = frozenset(

@@ -44,50 +44,50 @@ class Search(Learning):
 
     def explanation(self, *, values: bool | None) -> Explanation:
         """Explain a loss; with ``values``, also by a backward that adds nothing to ``.grad``."""
-        live = self._subject.live
+        live = self.subject.live
         gradients, failure, examined = self._backward(values)
         arrivals = {} if gradients is None or live is None else self._arrivals(live, gradients)
-        self._tell_stops()
-        self._tell_exits()
-        self._tell_exchanges()
-        self._tell_puttings()
-        self._tell_what_is_no_leaf()
+        self.tell_stops()
+        self.tell_exits()
+        self.tell_exchanges()
+        self.tell_puttings()
+        self.tell_what_is_no_leaf()
         if failure and live is not None:
-            self._statuses = dict.fromkeys(self._statuses, "error")
-            self._causes.extend(of_backward(self._flowing, live, self._made, self._words, failure))
+            self.statuses = dict.fromkeys(self.statuses, "error")
+            self.causes.extend(of_backward(self.flowing, live, self.made, self.words, failure))
         elif gradients is not None and live is not None:
             self._tell_values(live, gradients, arrivals)
             examined = replace(examined, overwritten=self._tell_overwritten(live))
-        elif self._is_whole:
-            self._statuses.update(dict.fromkeys(self._joined(), "unused"))
-        self._tell_cleared()
+        elif self.is_whole:
+            self.statuses.update(dict.fromkeys(self.joined(), "unused"))
+        self.tell_cleared()
         examined = self._read_gradients(examined)
-        self._tell_what_does_not_learn()
-        self._tell_no_graph()
-        self._tell_optimizer()
-        self._tell_unregistered()
-        for names in self._subject.untied:
-            self._tell_of("untied", "error", names)
-        numbers = numbers_of(self._flow, self._flowing.terms, self._subject.captured) if gradients else {}
-        terms = tuple(told_terms(self._flow, self._flowing.terms, numbers, self._names_behind, self._words.lines))
-        causes = united(self._causes, self._statuses)
+        self.tell_what_does_not_learn()
+        self.tell_no_graph()
+        self.tell_optimizer()
+        self.tell_unregistered()
+        for names in self.subject.untied:
+            self.tell_of("untied", "error", names)
+        numbers = numbers_of(self.flow, self.flowing.terms, self.subject.captured) if gradients else {}
+        terms = tuple(told_terms(self.flow, self.flowing.terms, numbers, self._names_behind, self.words.lines))
+        causes = united(self.causes, self.statuses)
         return Explanation(
-            self._statuses,
+            self.statuses,
             causes,
             terms,
-            self._subject.tied(),
-            self._gradients,
+            self.subject.tied(),
+            self.gradients,
             self._of_graph(),
             examined=examined,
         )
 
     def _backward(self, values: bool | None) -> tuple[Gradients | None, str, Examined]:
         """Run a backward if one is to be run; returns what it brought, what it raised, and what was examined."""
-        live, left_out = self._subject.live, self._left_out(values)
+        live, left_out = self.subject.live, self._left_out(values)
         if live is None:
             return None, "", left_out
         if left_out.reason:
-            is_stale = left_out.reason != _SPENT and writes_over_saved(self._flow, live, self._made)
+            is_stale = left_out.reason != _SPENT and writes_over_saved(self.flow, live, self.made)
             return None, "a saved tensor was changed in place" if is_stale else "", left_out
         try:
             return gradients_of(live), "", Examined("backward")
@@ -99,12 +99,12 @@ class Search(Learning):
 
     def _left_out(self, values: bool | None) -> Examined:
         """Return why no backward is to be run, if it is not."""
-        live = self._subject.live
+        live = self.subject.live
         if live is None:
             return Examined()
         if values is False:
             return Examined(reason="values=False", advice="leave out values=False (--no-values)")
-        if values is None and is_spent(self._flow, live, self._made, self._subject.captured):
+        if values is None and is_spent(self.flow, live, self.made, self.subject.captured):
             return Examined(reason=_SPENT, advice="explain before backward(), or call backward(retain_graph=True)")
         if values is None and len(live.graph.nodes) > _SMALL:
             return Examined(
@@ -117,107 +117,110 @@ class Search(Learning):
         """Tell of gradients in `.grad` that are zero or not finite, where the program's own backward brought them."""
         if examined.reason != _SPENT:
             return examined
-        names = [name for name in self._names_that_are("reached") if self._subject.tensors[name].is_leaf]
-        held = held_gradients({name: self._subject.tensors[name] for name in names})
-        self._gradients.update(held)
+        names = [name for name in self.names_that_are("reached") if self.subject.tensors[name].is_leaf]
+        held = held_gradients({name: self.subject.tensors[name] for name in names})
+        if set(held.values()) == {"zero"}:
+            # That is what zero_grad(set_to_none=False) leaves behind.
+            return replace(examined, reason=f"{_SPENT}, and `.grad` is zero throughout, as zero_grad() leaves it")
+        self.gradients.update(held)
         for status in ("nonfinite", "zero"):
             found = [name for name, gradient in held.items() if gradient == status]
-            self._statuses.update(dict.fromkeys(found, status))
-            self._tell_of(f"{status}_grad", "error" if status in BROKEN else "info", found)
+            self.statuses.update(dict.fromkeys(found, status))
+            self.tell_of(f"{status}_grad", "error" if status in BROKEN else "info", found)
         return replace(examined, values="grad") if held and len(held) == len(names) else examined
 
     def _of_graph(self) -> OfGraph | None:
-        live = self._subject.live
+        live = self.subject.live
         if live is None:
             return None
         nodes = live.graph.nodes.values()
-        names = {node.id: name for node in nodes for name in node.names if name in self._statuses}
-        return OfGraph(names, self._gradients_at)
+        names = {node.id: name for node in nodes for name in node.names if name in self.statuses}
+        return OfGraph(names, self.gradients_at)
 
     def _names_behind(self, term: Value) -> tuple[str, ...]:
         """The leaves that a term gives a gradient, as far as it is known."""
-        names = self._words.names_of(self._flowing.leaves_behind(term))
+        names = self.words.names_of(self.flowing.leaves_behind(term))
         return tuple(
-            name for name in names if self._statuses[name] == "reached" or self._values[name] not in self._compiled
+            name for name in names if self.statuses[name] == "reached" or self.values[name] not in self.compiled
         )
 
     def explanation_of_failure(self, error: BaseException) -> Explanation:
         """Explain why an operation of the recorded forward raised an error."""
-        statuses = dict.fromkeys(self._statuses, "error")
-        owned = {name: tensor for name, tensor in self._subject.tensors.items() if name in self._subject.owned}
+        statuses = dict.fromkeys(self.statuses, "error")
+        owned = {name: tensor for name, tensor in self.subject.tensors.items() if name in self.subject.owned}
         left = left_waiting(error, owned)
         told = (
-            [self._words.cause("ddp_unused", "error", "", left, None)]
+            [self.words.cause("ddp_unused", "error", "", left, None)]
             if left
-            else of_forward(self._words, own_error(error))
+            else of_forward(self.words, own_error(error))
         )
         causes = united(told, statuses)
-        return Explanation(statuses, causes, tied=self._subject.tied())
+        return Explanation(statuses, causes, tied=self.subject.tied())
 
     def _arrivals(self, live: LiveGraph, gradients: Gradients) -> dict[str, Arrival]:
         """What a backward gave each leaf that is reached."""
         accumulators = {id(fn.variable): fn for fn in live.grad_fns if type(fn).__name__ == ACCUMULATOR}
         found = {
             name: gradients.at(tensor, accumulators[id(tensor)])
-            for name, tensor in self._subject.tensors.items()
-            if self._statuses[name] == "reached" and id(tensor) in accumulators
+            for name, tensor in self.subject.tensors.items()
+            if self.statuses[name] == "reached" and id(tensor) in accumulators
         }
-        lost = self._stopped | self._left
+        lost = self.stopped | self.left
         for name, arrival in found.items():
-            if arrival.kind == "none" and self._values[name] in lost:
+            if arrival.kind == "none" and self.values[name] in lost:
                 # A function that joins all outputs of a model has it in the graph all the same.
-                self._statuses[name] = "cut"
+                self.statuses[name] = "cut"
         return found
 
     def _tell_values(self, live: LiveGraph, gradients: Gradients, arrivals: Mapping[str, Arrival]) -> None:
         self._note_gradients(live, gradients)
-        recorded = Recorded(self._words, self._flowing, self._made, self._values, self._subject.hooks)
-        tensors = self._subject.tensors
+        recorded = Recorded(self.words, self.flowing, self.made, self.values, self.subject.hooks)
+        tensors = self.subject.tensors
         judge, told = Judge(live, gradients, recorded, arrivals, tensors), dict[Finding, list[str]]()
         for name, arrival in arrivals.items():
             status, said = judge.verdict(arrival, tensors[name])
             if status in {"zero", "nonfinite"}:
-                self._statuses[name] = status
-            elif status == "none" and self._statuses[name] != "cut":
+                self.statuses[name] = status
+            elif status == "none" and self.statuses[name] != "cut":
                 # Of what nothing is computed of, a function that joins all outputs of a model knows all the same.
-                is_cut = self._values[name] in self._flowing.wanted or not self._is_whole
-                is_inside = self._may_be_inside(self._values[name])
-                self._statuses[name] = "unreached" if is_inside else "cut" if is_cut else "unused"
+                is_cut = self.values[name] in self.flowing.wanted or not self.is_whole
+                is_inside = self.may_be_inside(self.values[name])
+                self.statuses[name] = "unreached" if is_inside else "cut" if is_cut else "unused"
                 said = said if is_cut and not is_inside else ()
             elif status == "none":
                 said = ()
             for finding in said:
                 told.setdefault(finding, []).append(name)
         for (kind, op, place, lasts, detail), names in told.items():
-            is_alarm = lasts and (kind in BROKEN or any(map(self._is_trained, names)))
-            self._tell(kind, _LEVELS.get(kind, "error" if is_alarm else "info"), op, names, place, detail=detail)
+            is_alarm = lasts and (kind in BROKEN or any(map(self.is_trained, names)))
+            self.tell(kind, _LEVELS.get(kind, "error" if is_alarm else "info"), op, names, place, detail=detail)
 
     def _tell_overwritten(self, live: LiveGraph) -> bool:
         """Tell of saved tensors that were overwritten unseen; returns whether these could be looked for."""
-        if self._flow.overwritten.held and communicates(live):
+        if self.flow.overwritten.held and communicates(live):
             return False
         found = list[Overwrite]()
         # One backward has run; what another one raises proves nothing.
         with suppress(CaptureError, RuntimeError):
-            found = overwrites(self._flow, self._flowing, live, self._made)
+            found = overwrites(self.flow, self.flowing, live, self.made)
         for write in found:
             names = [
                 name
-                for name, tensor in self._subject.tensors.items()
-                if id(tensor) in write.leaves and self._statuses[name] in {"reached", "wrong", "zero"}
+                for name, tensor in self.subject.tensors.items()
+                if id(tensor) in write.leaves and self.statuses[name] in {"reached", "wrong", "zero"}
             ]
-            self._statuses.update((name, "wrong") for name in names if self._statuses[name] == "reached")
-            detail = "; ".join([few(map(self._words.called_at, write.savers)), *write.how])
-            level: Level = "error" if any(map(self._is_trained, names)) else "info"
-            self._tell("overwritten", level, write.op, names, write.place, detail=detail)
+            self.statuses.update((name, "wrong") for name in names if self.statuses[name] == "reached")
+            detail = "; ".join([few(map(self.words.called_at, write.savers)), *write.how])
+            level: Level = "error" if any(map(self.is_trained, names)) else "info"
+            self.tell("overwritten", level, write.op, names, write.place, detail=detail)
         return True
 
     def _note_gradients(self, live: LiveGraph, gradients: Gradients) -> None:
-        tensors = self._subject.tensors
-        self._gradients = {
-            name: gradients.of_leaf(tensors[name]) if id(tensors[name]) in self._leaves else "none"
-            for name, status in self._statuses.items()
-            if id(tensors[name]) in self._leaves or status in _WITHOUT
+        tensors = self.subject.tensors
+        self.gradients = {
+            name: gradients.of_leaf(tensors[name]) if id(tensors[name]) in self.leaves else "none"
+            for name, status in self.statuses.items()
+            if id(tensors[name]) in self.leaves or status in _WITHOUT
         }
-        self._gradients_at = gradients.by_node(live)
-        self._unnamed.note(gradients)
+        self.gradients_at = gradients.by_node(live)
+        self.unnamed.note(gradients)

@@ -119,10 +119,38 @@ def is_spent(flow: Flow, live: LiveGraph, made: Mapping[int, int], captured: Ite
 
     ``made`` has the place of the step that made each grad_fn, by sequence number.
     """
-    freed = [max(index, 0) for _, index in _freed_steps(live, made)]
+    steps = {index for _, index in _freed_steps(live, made)}
+    if not steps:
+        return False
     last = max(map(flow.value_of, captured)).maker
-    between = flow.steps[min(freed) : last] if freed else ()
-    return bool(freed) and not any(step.called in DERIVING for step in between)
+    before: Step | None = None
+    for step in flow.steps[max(min(steps), 0) : last]:
+        is_first = before is None or (before.called, before.place) != (step.called, step.place)
+        if step.called in DERIVING and is_first and _may_free(flow, step, steps):
+            return False
+        before = step
+    return True
+
+
+def _may_free(flow: Flow, start: Step, freed: Collection[int]) -> bool:
+    """Whether a backward that begins with a step goes through what is freed; one from a given gradient may."""
+    if not start.func.__name__.startswith("ones_like") or FROM_OUTSIDE in freed:
+        return True
+    waiting = [read.value for read in start.inputs]
+    seen = set(waiting)
+    while waiting:
+        maker = waiting.pop().maker
+        if maker in freed:
+            return True
+        if maker == FROM_OUTSIDE:
+            continue
+        step = flow.steps[maker]
+        for read in step.inputs:
+            # Inside a custom Function nothing carries a gradient.
+            if read.value not in seen and not read.is_leaf and (read.carries or step.inside is not None):
+                seen.add(read.value)
+                waiting.append(read.value)
+    return False
 
 
 def carried_over(flow: Flow, ends: Iterable[Value], freed: Collection[int]) -> tuple[list[Value], int] | None:

@@ -28,6 +28,9 @@ __all__ = ["Arrival", "Gradients", "brought", "gradients_of", "is_zero"]
 _NOTHING: Final = 1e-5
 """Which part of what came to a function is nothing."""
 
+_COARSE: Final = 1e-4
+"""The precision of types of which sums that seem to cancel may not."""
+
 _ROUNDINGS: Final = 16
 """How many times the precision of a type a sum of numbers that cancel may be off."""
 
@@ -231,7 +234,9 @@ class Gradients:
             dtype = live.graph.nodes[live.grad_fns[at]].outputs[0].dtype
             if came is None or dtype is None or not largest or _is_broken(came) or any(map(_is_broken, sent)):
                 continue
-            if came.largest <= torch.finfo(getattr(torch, dtype)).eps * _ROUNDINGS * largest:
+            precision = torch.finfo(getattr(torch, dtype)).eps
+            # What is small beside the precision of a half proves nothing.
+            if came.largest <= (precision * _ROUNDINGS * largest if precision < _COARSE else 0.0):
                 fns = sorted({fn for fn, _ in senders}, key=sequence_number)
                 meeting = self.meetings.of(fns) or fns[-1]
                 self._cancelled[at, number] = meeting

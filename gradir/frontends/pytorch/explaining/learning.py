@@ -26,16 +26,17 @@ _WITHOUT: Final = frozenset({"cut", "frozen", "unreached", "unused"})
 class Learning(Losses):
     """Holds what gets a gradient against what is to learn."""
 
-    def _tell_what_does_not_learn(self) -> None:
+    def tell_what_does_not_learn(self) -> None:
+        """Tell of what is unused or frozen."""
         moves_nothing = self._moves_nothing()
-        unused = [name for name in self._names_that_are("unused") if self._is_trained(name)]
-        never_taken = [name for name in unused if self._values[name] not in self._taken]
-        skipped = not_taken(self._flow, self._subject.paths, never_taken)
-        frozen = self._names_that_are("frozen")
+        unused = [name for name in self.names_that_are("unused") if self.is_trained(name)]
+        never_taken = [name for name in unused if self.values[name] not in self.taken]
+        skipped = not_taken(self.flow, self.subject.paths, never_taken)
+        frozen = self.names_that_are("frozen")
         # A LoRA that was merged is skipped, and the frozen weight that is used instead is not in the optimizer.
-        is_elsewhere = bool(skipped) and self._given is not None and not any(map(self._is_trained, frozen))
+        is_elsewhere = bool(skipped) and self.given is not None and not any(map(self.is_trained, frozen))
         # Where only what is frozen leads to the loss, that is why the others are not in it.
-        is_first = self._subject.live is None and not is_elsewhere
+        is_first = self.subject.live is None and not is_elsewhere
         if is_first:
             self._tell_frozen(is_alarm=moves_nothing, may_lack=True)
         self._tell_unused("error" if moves_nothing else "info", unused, skipped)
@@ -44,116 +45,116 @@ class Learning(Losses):
 
     def _tell_unused(self, level: Level, names: Sequence[str], skipped: Mapping[str, Place]) -> None:
         # DistributedDataParallel waits for all; another function may take what is left out.
-        live = self._subject.live
+        live = self.subject.live
         waits = live is not None and any(type(fn).__name__ == DDP_SINK for fn in live.grad_fns)
-        joined = [name for name in names if waits and id(self._subject.tensors[name]) in self._leaves]
+        joined = [name for name in names if waits and id(self.subject.tensors[name]) in self.leaves]
         if joined:
-            step = first_after_forward(self._flow, self._flowing.wanted)
+            step = first_after_forward(self.flow, self.flowing.wanted)
             detail = "the loss is made of other outputs here" if step else ""
-            self._tell("unused", "error", "", joined, None if step is None else step.place, detail=detail)
-        waiting = waits_for(self._flow, self._leaves)
-        left = [name for name in names if id(self._subject.tensors[name]) in waiting]
-        self._tell_of("ddp_unused", "error", left)
+            self.tell("unused", "error", "", joined, None if step is None else step.place, detail=detail)
+        waiting = waits_for(self.flow, self.leaves)
+        left = [name for name in names if id(self.subject.tensors[name]) in waiting]
+        self.tell_of("ddp_unused", "error", left)
         others = [name for name in names if name not in {*joined, *left}]
         skipped = {name: place for name, place in skipped.items() if name in others}
         for name, place in skipped.items():
-            self._tell("skipped", level, "", [name], place)
-        alone = {name: self._values[name] for name in others if name not in skipped}
-        self._causes.extend(of_unused(self._words, self._flowing, level, alone))
-        unknown = [name for name in self._names_that_are("unreached") if self._is_trained(name)]
+            self.tell("skipped", level, "", [name], place)
+        alone = {name: self.values[name] for name in others if name not in skipped}
+        self.causes.extend(of_unused(self.words, self.flowing, level, alone))
+        unknown = [name for name in self.names_that_are("unreached") if self.is_trained(name)]
         for kind in ("opaque", "unrecorded"):
             is_opaque = kind == "opaque"
-            self._tell_of(
-                kind, "info", [name for name in unknown if self._may_be_inside(self._values[name]) == is_opaque]
-            )
+            self.tell_of(kind, "info", [name for name in unknown if self.may_be_inside(self.values[name]) == is_opaque])
 
     def _moves_nothing(self) -> bool:
         """Whether no gradient comes to anything that is to learn: to all that the optimizer has, or to the model."""
-        if self._given is None:
+        if self.given is None:
             # Without a graph of the loss itself there is another cause.
-            statuses = [self._statuses[name] for name in self._statuses if name in self._subject.owned]
-            return self._subject.live is not None and bool(statuses) and {"frozen", "unused"}.issuperset(statuses)
+            statuses = [self.statuses[name] for name in self.statuses if name in self.subject.owned]
+            return self.subject.live is not None and bool(statuses) and {"frozen", "unused"}.issuperset(statuses)
         return (
-            bool(self._given)
-            and all(map(self._is_idle, filter(self._is_trained, self._statuses)))
-            and not self._unnamed.may_move()
+            bool(self.given)
+            and all(map(self._is_idle, filter(self.is_trained, self.statuses)))
+            and not self.unnamed.may_move()
         )
 
     def _is_idle(self, name: str) -> bool:
-        status = self._statuses[name]
-        return status in {*_WITHOUT, "zero"} and not (status == "unreached" and self._may_be_inside(self._values[name]))
+        status = self.statuses[name]
+        return status in {*_WITHOUT, "zero"} and not (status == "unreached" and self.may_be_inside(self.values[name]))
 
-    def _joined(self) -> Iterator[str]:
+    def joined(self) -> Iterator[str]:
         """What only a function that joins all outputs of a model has in the graph: nothing is computed of it."""
-        for name, value in self._values.items():
-            if self._statuses[name] == "reached" and value in self._taken and value not in self._flowing.wanted:
+        for name, value in self.values.items():
+            if self.statuses[name] == "reached" and value in self.taken and value not in self.flowing.wanted:
                 yield name
 
     def _tell_frozen(self, *, is_alarm: bool, may_lack: bool) -> None:
         """Tell what is frozen; ``may_lack`` is whether it may be all that keeps the loss from a graph."""
-        own = (name for name in self._names_that_are("frozen") if name in self._subject.owned)
-        nothing_learns = may_lack and "cut" not in self._statuses.values()
-        is_alarm = nothing_learns or (is_alarm and self._given is not None)
+        own = (name for name in self.names_that_are("frozen") if name in self.subject.owned)
+        nothing_learns = may_lack and "cut" not in self.statuses.values()
+        is_alarm = nothing_learns or (is_alarm and self.given is not None)
         detail = "the loss depends on nothing that requires grad" if nothing_learns else ""
-        names = [name for name in own if self._values[name] in self._flowing.wanted]
-        trained = [name for name in names if is_alarm and (nothing_learns or self._is_trained(name))]
-        self._tell_of("frozen", "error", trained, detail=detail)
-        self._tell_of("frozen", "info", [name for name in names if name not in trained])
+        names = [name for name in own if self.values[name] in self.flowing.wanted]
+        trained = [name for name in names if is_alarm and (nothing_learns or self.is_trained(name))]
+        self.tell_of("frozen", "error", trained, detail=detail)
+        self.tell_of("frozen", "info", [name for name in names if name not in trained])
 
-    def _tell_no_graph(self) -> None:
+    def tell_no_graph(self) -> None:
         """Tell where something that no backward starts from was made, if nothing else has told why."""
-        is_told = any(cause.level == "error" for cause in self._causes)
-        if self._subject.live is None and not is_told:
-            maker = self._flow.step_of(self._flow.value_of(self._subject.captured[0]))
-            self._tell("no_graph", "error", "", [], None if maker is None else maker.place)
+        is_told = any(cause.level == "error" for cause in self.causes)
+        if self.subject.live is None and not is_told:
+            maker = self.flow.step_of(self.flow.value_of(self.subject.captured[0]))
+            self.tell("no_graph", "error", "", [], None if maker is None else maker.place)
 
-    def _tell_optimizer(self) -> None:
-        stale = [name for name in self._replaced if self._statuses[name] in {"reached", "zero", "nonfinite"}]
+    def tell_optimizer(self) -> None:
+        """Tell of what gets a gradient and is not in the optimizer, and of what the optimizer has in vain."""
+        stale = [name for name in self.replaced if self.statuses[name] in {"reached", "zero", "nonfinite"}]
         self._tell_replaced(stale)
-        own = {name: self._values[name] for name in self._names_that_are("reached") if name in self._subject.owned}
-        lacking = {name: self._subject.tensors[name] for name in own if not self._is_trained(name)}
-        lost = set(forgotten(self._flow, self._flowing, own, lacking)) if lacking else set[str]()
+        own = {name: self.values[name] for name in self.names_that_are("reached") if name in self.subject.owned}
+        lacking = {name: self.subject.tensors[name] for name in own if not self.is_trained(name)}
+        lost = set(forgotten(self.flow, self.flowing, own, lacking)) if lacking else set[str]()
         # A step of a GAN or of an actor moves a part of what it reaches, and means to.
         lost -= held_otherwise({name: lacking[name] for name in lost})
         # The optimizer has only the target of what should learn.
-        lost.update(self._swapped)
+        lost.update(self.swapped)
         forgot = [name for name in lacking if name in lost]
-        if self._stale and not stale:
+        if self.stale and not stale:
             self._tell_replaced(forgot)
         else:
-            held = few(filter(self._is_trained, self._statuses)) if self._swapped else ""
+            held = few(filter(self.is_trained, self.statuses)) if self.swapped else ""
             detail = f"it has only {held}, which no gradient comes to" if held else ""
-            self._tell_of("not_in_optimizer", "error", forgot, detail=detail)
-        self._tell_of("not_in_optimizer", "note", [name for name in lacking if name not in lost])
+            self.tell_of("not_in_optimizer", "error", forgot, detail=detail)
+        self.tell_of("not_in_optimizer", "note", [name for name in lacking if name not in lost])
         self._tell_idle()
-        self._tell_of("lent", "error", [name for name in self._names_that_are("reached") if name in self._subject.lent])
+        self.tell_of("lent", "error", [name for name in self.names_that_are("reached") if name in self.subject.lent])
 
     def _tell_idle(self) -> None:
         """Tell that a step of the optimizer moves nothing, if nothing else that is an error has told why."""
-        is_told = any(cause.level == "error" for cause in self._causes)
-        if self._given is None or is_told or not self._moves_nothing():
+        is_told = any(cause.level == "error" for cause in self.causes)
+        if self.given is None or is_told or not self._moves_nothing():
             return
-        zeros = {name for name in self._names_that_are("zero") if self._is_trained(name)}
+        zeros = {name for name in self.names_that_are("zero") if self.is_trained(name)}
         causes = [
             replace(cause, level="error")
             if cause.level in {"info", "note"} and zeros.intersection(cause.names)
             else cause
-            for cause in self._causes
+            for cause in self.causes
         ]
         if any(cause.kind == "equal" for cause in causes if zeros.intersection(cause.names)):
             # The loss is at its minimum, as where a student starts as a copy of its teacher.
             return
-        self._causes = causes
+        self.causes = causes
         if not any(cause.level == "error" for cause in causes):
-            count = len(self._given)
+            count = len(self.given)
             detail = f"it has {count} tensor{'s' if count > 1 else ''}"
-            self._tell("moves_nothing", "error", "", filter(self._is_trained, self._statuses), None, detail=detail)
+            self.tell("moves_nothing", "error", "", filter(self.is_trained, self.statuses), None, detail=detail)
 
     def _tell_replaced(self, names: Sequence[str]) -> None:
-        shapes = few(str(tuple(tensor.shape)) for tensor in self._stale)
-        self._tell_of("replaced", "error", names, detail=f"of shape {shapes}")
+        shapes = few(str(tuple(tensor.shape)) for tensor in self.stale)
+        self.tell_of("replaced", "error", names, detail=f"of shape {shapes}")
 
-    def _tell_unregistered(self) -> None:
-        own = {id(tensor) for name, tensor in self._subject.tensors.items() if name in self._subject.owned}
-        names = [name for name, tensor in self._subject.aside.items() if id(tensor) in self._leaves - own]
-        self._tell_of("not_registered", "error", names)
+    def tell_unregistered(self) -> None:
+        """Tell of what gets a gradient and is no parameter of the model."""
+        own = {id(tensor) for name, tensor in self.subject.tensors.items() if name in self.subject.owned}
+        names = [name for name, tensor in self.subject.aside.items() if id(tensor) in self.leaves - own]
+        self.tell_of("not_registered", "error", names)

@@ -27,17 +27,18 @@ __all__ = ["Losses"]
 class Losses(Statuses):
     """Finds the lines at which gradients are lost."""
 
-    def _tell_stops(self) -> None:
+    def tell_stops(self) -> None:
+        """Tell where values go on without their gradient."""
         groups: dict[tuple[str, Place | None], list[Stop]] = {}
-        for stop in self._flowing.stops:
+        for stop in self.flowing.stops:
             groups.setdefault((stop.kind, stop.place), []).append(stop)
         if not groups:
             return
-        meant = Meant(self._flow, self._flowing, self._leaves, lambda leaf: self._words.names_of([leaf]))
+        meant = Meant(self.flow, self.flowing, self.leaves, lambda leaf: self.words.names_of([leaf]))
         patterns = {key: meant.pattern(stops) for key, stops in groups.items()}
         # Where both sides of a comparison carry no gradient, the target is not the one that lacks it.
         plain = [key for key in groups if not patterns[key]]
-        targets = {key for key in plain if self._subject.live is not None and meant.are_targets(groups[key])}
+        targets = {key for key in plain if self.subject.live is not None and meant.are_targets(groups[key])}
         lost = {name for key in plain if key not in targets for name in self._names_lost_at(groups[key])}
         names = {key: self._names_lost_at(groups[key]) for key in targets}
         targets = {key for key in targets if names[key] and lost.issuperset(names[key])}
@@ -45,7 +46,7 @@ class Losses(Statuses):
         for key, stops in groups.items():
             self._tell_stops_at(*key, stops, meant, patterns[key], is_target=key in targets)
         # An estimator that passes by what should learn is mended itself, and not what it replaces.
-        self._causes.sort(key=lambda cause: (cause.level, cause.pattern) != ("error", STRAIGHT_THROUGH))
+        self.causes.sort(key=lambda cause: (cause.level, cause.pattern) != ("error", STRAIGHT_THROUGH))
 
     def _tell_stops_at(
         self,
@@ -58,28 +59,28 @@ class Losses(Statuses):
         is_target: bool,
     ) -> None:
         """Tell of the stops of a place; ``is_target`` is whether they cut a target of what is lost elsewhere."""
-        behind = self._flowing.members(reduce(or_, (stop.leaves for stop in stops)))
+        behind = self.flowing.members(reduce(or_, (stop.leaves for stop in stops)))
         is_own = all(map(is_own_of_torch, stops))
-        names = list(self._words.names_of(behind))
-        level = self._level_of(names)
+        names = list(self.words.names_of(behind))
+        level = self.level_of(names)
         # What the optimizer has is to learn, whatever it looks like.
-        if pattern in EXCUSING and (self._given is None or meant.are_moved(behind) or self._has_only(behind)):
+        if pattern in EXCUSING and (self.given is None or meant.are_moved(behind) or self._has_only(behind)):
             level = "info"
         if is_target:
             level = "info"
-        if level == "info" and not is_own and self._unnamed.lacks_any(map(self._flow.tensor_of, behind)):
+        if level == "info" and not is_own and self.unnamed.lacks_any(map(self.flow.tensor_of, behind)):
             level = "error"
-        if not pattern and level == "info" and any(self._statuses[name] == "cut" for name in names):
+        if not pattern and level == "info" and any(self.statuses[name] == "cut" for name in names):
             pattern = "other optimizer"
-        if self._subject.live is None and behind and not is_own:
+        if self.subject.live is None and behind and not is_own:
             # No backward starts from what was captured, whether the tensor that is lost has a name or not.
             level, pattern = "error", "" if pattern in EXCUSING else pattern
         if level == "error" or kind in EXPLICIT:
             self._tell_cut(kind, level, place, stops, behind, pattern=pattern, is_own=is_own)
 
     def _names_lost_at(self, stops: Iterable[Stop]) -> list[str]:
-        names = self._words.names_of(self._flowing.members(reduce(or_, (stop.leaves for stop in stops))))
-        return [name for name in names if self._statuses[name] == "cut"]
+        names = self.words.names_of(self.flowing.members(reduce(or_, (stop.leaves for stop in stops))))
+        return [name for name in names if self.statuses[name] == "cut"]
 
     def _tell_cut(
         self,
@@ -92,94 +93,99 @@ class Losses(Statuses):
         pattern: str,
         is_own: bool,
     ) -> None:
-        names = list(self._words.names_of(behind))
+        names = list(self.words.names_of(behind))
         if level == "error" and pattern in LOST:
-            names = [name for name in names if self._statuses[name] == "cut"]
-        shown = names or [self._flow.variables[leaf] for leaf in behind if leaf in self._flow.variables]
-        is_nameless = bool(self._subject.owned) and not shown
-        detail = foreign(self._flow, self._subject.aside, behind) if is_nameless else ""
+            names = [name for name in names if self.statuses[name] == "cut"]
+        shown = names or [self.flow.variables[leaf] for leaf in behind if leaf in self.flow.variables]
+        is_nameless = bool(self.subject.owned) and not shown
+        detail = foreign(self.flow, self.subject.aside, behind) if is_nameless else ""
         told: Level = "note" if level == "info" and (is_own or detail) else level
-        if detail and level == "error" and self._given is not None:
+        if detail and level == "error" and self.given is not None:
             detail += ", and this optimizer has"
         # What draws is told, and not what is computed for it.
         op = called(next((stop.step for stop in stops if kind_of(stop.step) == kind), stops[0].step))
-        self._tell(kind, told, op, dict.fromkeys(shown), place, detail=detail, pattern=pattern)
+        self.tell(kind, told, op, dict.fromkeys(shown), place, detail=detail, pattern=pattern)
 
     def _has_only(self, leaves: Collection[Value]) -> bool:
         """Whether the optimizer has some leaves alone and none that get a gradient, which no other optimizer has."""
-        tensors = map(self._flow.tensor_of, leaves)
-        if self._given is None or not self._given <= {id(tensor) for tensor in tensors}:
+        tensors = map(self.flow.tensor_of, leaves)
+        if self.given is None or not self.given <= {id(tensor) for tensor in tensors}:
             return False
-        others = {name: tensor for name, tensor in self._owned().items() if self._statuses[name] == "reached"}
-        self._swapped = [*others] if others and not held_otherwise(others) else []
-        return bool(self._swapped)
+        others = {name: tensor for name, tensor in self.owned().items() if self.statuses[name] == "reached"}
+        self.swapped = [*others] if others and not held_otherwise(others) else []
+        return bool(self.swapped)
 
-    def _tell_exits(self) -> None:
+    def tell_exits(self) -> None:
+        """Tell where values leave torch as numbers."""
         told: set[str] = set()
-        for (operation, place), leaving in leavings(self._flowing).items():
+        for (operation, place), leaving in leavings(self.flowing).items():
             names = [
                 name
-                for name in self._words.names_of(self._flowing.members(leaving.leaves))
-                if self._statuses[name] == "cut" and self._values[name] not in self._stopped and name not in told
+                for name in self.words.names_of(self.flowing.members(leaving.leaves))
+                if self.statuses[name] == "cut" and self.values[name] not in self.stopped and name not in told
             ]
             if names:
                 told.update(names)
                 detail = "" if leaving.is_sure else "it is handed to a call here, and may go no further"
-                self._tell(
-                    "exit", self._level_of(names) if leaving.is_sure else "info", operation, names, place, detail=detail
+                self.tell(
+                    "exit", self.level_of(names) if leaving.is_sure else "info", operation, names, place, detail=detail
                 )
 
-    def _tell_exchanges(self) -> None:
-        for exchange in self._flow.exchanges:
+    def tell_exchanges(self) -> None:
+        """Tell where other numbers were assigned through ``.data``."""
+        for exchange in self.flow.exchanges:
             assigned, _ = exchange.reads
-            names = list(self._words.names_of([self._flowing.root(assigned.value)]))
+            names = list(self.words.names_of([self.flowing.root(assigned.value)]))
             if names:
-                self._tell("exchanged", "info", "", names, exchange.place)
+                self.tell("exchanged", "info", "", names, exchange.place)
 
-    def _tell_puttings(self) -> None:
-        told = self._stopped | self._left
+    def tell_puttings(self) -> None:
+        """Tell where computed numbers were put into another tensor."""
+        told = self.stopped | self.left
         groups: dict[tuple[str, Place | None], int] = {}
-        for called_as, place, leaves in self._flowing.puttings:
+        for called_as, place, leaves in self.flowing.puttings:
             groups[called_as, place] = groups.get((called_as, place), 0) | leaves
         for (called_as, place), leaves in groups.items():
-            behind = self._words.names_of(leaf for leaf in self._flowing.members(leaves) if leaf not in told)
-            names = [name for name in behind if self._statuses[name] == "cut"]
+            behind = self.words.names_of(leaf for leaf in self.flowing.members(leaves) if leaf not in told)
+            names = [name for name in behind if self.statuses[name] == "cut"]
             if names:
-                self._tell("put", self._level_of(names), called_as, names, place)
+                self.tell("put", self.level_of(names), called_as, names, place)
 
-    def _tell_what_is_no_leaf(self) -> None:
-        for name, tensor in self._subject.tensors.items():
-            if self._statuses[name] != "nonleaf" or name in self._subject.owned:
+    def tell_what_is_no_leaf(self) -> None:
+        """Tell of tensors that are computed from others."""
+        for name, tensor in self.subject.tensors.items():
+            if self.statuses[name] != "nonleaf" or name in self.subject.owned:
                 continue
-            step = self._flow.step_of(self._flow.value_of(tensor))
-            level: Level = "info" if name in self._subject.parametrized else "error"
-            self._tell("nonleaf", level, "", [name], None if step is None else step.place)
+            step = self.flow.step_of(self.flow.value_of(tensor))
+            level: Level = "info" if name in self.subject.parametrized else "error"
+            self.tell("nonleaf", level, "", [name], None if step is None else step.place)
 
-    def _tell_cleared(self) -> None:
-        clearings = Clearings(self._flow, map(self._flow.value_of, self._subject.captured))
+    def tell_cleared(self) -> None:
+        """Tell of gradients that were wiped before a step used them."""
+        clearings = Clearings(self.flow, map(self.flow.value_of, self.subject.captured))
         groups: dict[Clearing, list[str]] = {}
-        for name, tensor in self._subject.tensors.items():
-            found = clearings.of(tensor) if self._statuses[name] == "reached" and tensor.is_leaf else None
+        for name, tensor in self.subject.tensors.items():
+            found = clearings.of(tensor) if self.statuses[name] == "reached" and tensor.is_leaf else None
             if found is not None:
-                self._statuses[name] = "cleared"
+                self.statuses[name] = "cleared"
                 groups.setdefault(found, []).append(name)
         self._tell_clipped(clearings)
         for found, names in groups.items():
             # Without the optimizer that is to use them, nobody knows whether they are wiped on purpose, as in a GAN.
-            is_lost = self._given is not None and any(map(self._is_trained, names))
-            line = self._words.line(found.step)
+            is_lost = self.given is not None and any(map(self.is_trained, names))
+            line = self.words.line(found.step)
             detail = f"the step {line} finds none" if line else ""
-            self._tell("cleared", "error" if is_lost else "info", "", names, found.place, detail=detail)
+            self.tell("cleared", "error" if is_lost else "info", "", names, found.place, detail=detail)
 
     def _tell_clipped(self, clearings: Clearings) -> None:
-        reached = {name: self._subject.tensors[name] for name in self._names_that_are("reached")}
+        reached = {name: self.subject.tensors[name] for name in self.names_that_are("reached")}
         scaled = {name: clearings.scaled(tensor) for name, tensor in reached.items() if tensor.is_leaf}
         groups: dict[Place | None, list[str]] = {}
         for name, step in scaled.items():
             if step is not None:
-                self._statuses[name] = "cleared"
+                self.statuses[name] = "cleared"
                 groups.setdefault(step.place, []).append(name)
         # Some may be kept from learning on purpose.
-        level: Level = "info" if "reached" in self._statuses.values() else "error"
+        level: Level = "info" if "reached" in self.statuses.values() else "error"
         for place, names in groups.items():
-            self._tell("clipped", level, "", names, place)
+            self.tell("clipped", level, "", names, place)

@@ -24,45 +24,45 @@ class Statuses:
     """Knows the parameters of what was recorded, each with a status, and the causes found so far."""
 
     def __init__(self, subject: Subject, flowing: Flowing) -> None:
-        self._subject = subject
-        self._flow = subject.flow
+        self.subject = subject
+        self.flow = subject.flow
         ends = map(subject.flow.value_of, subject.captured)
         # What was made of the recording's tensors outside it has a past that is not known here.
-        self._is_whole = all(value.maker != FROM_OUTSIDE for value in ends)
-        self._flowing = flowing
-        self._made = subject.flow.makers()
-        self._leaves = set() if subject.live is None else {id(leaf) for leaf in subject.live.leaves.values()}
+        self.is_whole = all(value.maker != FROM_OUTSIDE for value in ends)
+        self.flowing = flowing
+        self.made = subject.flow.makers()
+        self.leaves = set() if subject.live is None else {id(leaf) for leaf in subject.live.leaves.values()}
         self._hidden = self._hidden_names()
-        self._values = {
-            name: self._flowing.root(subject.flow.value_of(tensor)) for name, tensor in subject.tensors.items()
+        self.values = {
+            name: self.flowing.root(subject.flow.value_of(tensor)) for name, tensor in subject.tensors.items()
         }
-        self._words = Words(subject.flow, self._values)
-        self._stopped = self._all_leaves(stop.leaves for stop in self._flowing.stops)
-        self._compiled = set(self._flowing.members(self._flowing.compiled))
-        self._taken = {read.value for step in subject.flow.steps for read in step.inputs}
-        self._left = self._all_leaves(leaving.leaves for leaving in self._flowing.exits)
-        self._put = self._all_leaves(putting.leaves for putting in self._flowing.puttings)
-        self._stale = self._all_stale()
-        self._replaced = replaced(subject.trained or (), self._owned(), self._stale)
-        new = [subject.tensors[name] for name in self._replaced]
-        self._given = None if subject.trained is None else {id(tensor) for tensor in (*subject.trained, *new)}
-        self._unnamed = Unnamed(subject, is_open=self._flowing.has_compiled)
-        self._statuses = {name: self._status(name, tensor) for name, tensor in subject.tensors.items()}
-        self._swapped: list[str] = []
-        self._causes: list[Cause] = []
-        self._gradients: dict[str, float | str] = {}
-        self._gradients_at: dict[str, float | str] = {}
+        self.words = Words(subject.flow, self.values)
+        self.stopped = self._all_leaves(stop.leaves for stop in self.flowing.stops)
+        self.compiled = set(self.flowing.members(self.flowing.compiled))
+        self.taken = {read.value for step in subject.flow.steps for read in step.inputs}
+        self.left = self._all_leaves(leaving.leaves for leaving in self.flowing.exits)
+        self._put = self._all_leaves(putting.leaves for putting in self.flowing.puttings)
+        self.stale = self._all_stale()
+        self.replaced = replaced(subject.trained or (), self.owned(), self.stale)
+        new = [subject.tensors[name] for name in self.replaced]
+        self.given = None if subject.trained is None else {id(tensor) for tensor in (*subject.trained, *new)}
+        self.unnamed = Unnamed(subject, is_open=self.flowing.has_compiled)
+        self.statuses = {name: self._status(name, tensor) for name, tensor in subject.tensors.items()}
+        self.swapped: list[str] = []
+        self.causes: list[Cause] = []
+        self.gradients: dict[str, float | str] = {}
+        self.gradients_at: dict[str, float | str] = {}
 
     def _all_leaves(self, sets: Iterable[int]) -> set[Value]:
-        return set(self._flowing.members(reduce(or_, sets, 0)))
+        return set(self.flowing.members(reduce(or_, sets, 0)))
 
     def _hidden_names(self) -> frozenset[str]:
-        live = self._subject.live
+        live = self.subject.live
         cuts = () if live is None else live.graph.cuts
         return frozenset(name for cut in cuts if cut.kind == "hidden" for name in cut.names)
 
     def _status(self, name: str, tensor: torch.Tensor) -> str:
-        value = self._values[name]
+        value = self.values[name]
         if name in self._hidden:
             return "hidden"
         if not tensor.requires_grad and tensor.is_leaf:
@@ -71,44 +71,48 @@ class Statuses:
             return "nonleaf"
         if self._gets_gradient(tensor):
             return "reached"
-        if value in self._stopped or value in self._left or value in self._put:
+        if value in self.stopped or value in self.left or value in self._put:
             return "cut"
-        return "unused" if self._is_whole and not self._may_be_inside(value) else "unreached"
+        return "unused" if self.is_whole and not self.may_be_inside(value) else "unreached"
 
-    def _may_be_inside(self, value: Value) -> bool:
+    def may_be_inside(self, value: Value) -> bool:
         """Whether a compiled part may compute what was captured of a leaf; it may have leaves that nothing shows."""
-        return value in self._compiled or (self._flowing.has_compiled and value not in self._taken)
+        return value in self.compiled or (self.flowing.has_compiled and value not in self.taken)
 
     def _gets_gradient(self, tensor: torch.Tensor) -> bool:
         """Whether autograd has a tensor in the graph; one that keeps its gradient on the way is there by itself."""
-        if not tensor.is_leaf or id(tensor) in self._leaves:
+        if not tensor.is_leaf or id(tensor) in self.leaves:
             return True
-        return any(tensor is captured for captured in self._subject.captured)
+        return any(tensor is captured for captured in self.subject.captured)
 
-    def _owned(self) -> dict[str, torch.Tensor]:
-        return {name: tensor for name, tensor in self._subject.tensors.items() if name in self._subject.owned}
+    def owned(self) -> dict[str, torch.Tensor]:
+        """The parameters that a module gives, by name."""
+        return {name: tensor for name, tensor in self.subject.tensors.items() if name in self.subject.owned}
 
     def _all_stale(self) -> list[torch.Tensor]:
-        used = self._leaves | {id(outside.tensor()) for outside in self._flow.outside}
-        return left_over(self._subject.trained or (), self._owned(), used)
+        used = self.leaves | {id(outside.tensor()) for outside in self.flow.outside}
+        return left_over(self.subject.trained or (), self.owned(), used)
 
-    def _is_trained(self, name: str) -> bool:
-        return self._given is None or id(self._subject.tensors[name]) in self._given
+    def is_trained(self, name: str) -> bool:
+        """Whether a parameter is to learn, as far as an optimizer was given."""
+        return self.given is None or id(self.subject.tensors[name]) in self.given
 
-    def _level_of(self, names: Iterable[str]) -> Level:
+    def level_of(self, names: Iterable[str]) -> Level:
+        """The level of a cut of these names."""
         # Where nothing has a graph, a backward raises whatever the optimizer has.
-        lacking = (name for name in names if self._statuses[name] == "cut")
-        return "error" if any(self._subject.live is None or self._is_trained(name) for name in lacking) else "info"
+        lacking = (name for name in names if self.statuses[name] == "cut")
+        return "error" if any(self.subject.live is None or self.is_trained(name) for name in lacking) else "info"
 
-    def _names_that_are(self, status: str) -> list[str]:
-        return [name for name, given in self._statuses.items() if given == status]
+    def names_that_are(self, status: str) -> list[str]:
+        """The names of a status."""
+        return [name for name, given in self.statuses.items() if given == status]
 
-    def _tell_of(self, kind: str, level: Level, names: Sequence[str], *, detail: str = "") -> None:
+    def tell_of(self, kind: str, level: Level, names: Sequence[str], *, detail: str = "") -> None:
         """Tell what no line of the program shows, if it is so of any tensor."""
         if names:
-            self._tell(kind, level, "", names, None, detail=detail)
+            self.tell(kind, level, "", names, None, detail=detail)
 
-    def _tell(
+    def tell(
         self,
         kind: str,
         level: Level,
@@ -119,4 +123,5 @@ class Statuses:
         detail: str = "",
         pattern: str = "",
     ) -> None:
-        self._causes.append(self._words.cause(kind, level, op, names, place, detail=detail, pattern=pattern))
+        """Note a cause."""
+        self.causes.append(self.words.cause(kind, level, op, names, place, detail=detail, pattern=pattern))

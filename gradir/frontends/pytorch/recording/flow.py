@@ -412,9 +412,10 @@ def _operands(
 
 
 def _mode() -> str:
-    if torch.is_grad_enabled():
-        return _GRAD
-    return "inference_mode" if torch.is_inference_mode_enabled() else _NO_GRAD
+    if torch.is_inference_mode_enabled():
+        # There enable_grad() changes nothing.
+        return "inference_mode"
+    return _GRAD if torch.is_grad_enabled() else _NO_GRAD
 
 
 def is_number(tensor: torch.Tensor) -> bool:

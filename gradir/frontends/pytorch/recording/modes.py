@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import torch
 
+from gradir.frontends.pytorch.private import SWITCH
 from gradir.frontends.pytorch.recording.compiled import CompiledParts
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.leaving import DispatchMode, FunctionMode
@@ -61,7 +62,7 @@ class _Calls(FunctionMode):
                 flow.note_exchange(args[0], args[1], frame)
             elif self.called == "grad" and len(args) > 1 and args[1] is None:
                 flow.note_clearing(args[0], frame)
-            elif self.called == "_set_grad_enabled":
+            elif self.called == SWITCH:
                 flow.switches.note(frame, is_on=bool(args[0]))
             elif self.called == "register_hook":
                 flow.note_hook(args[0], args[1] if len(args) > 1 else (kwargs or {}).get("hook"))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dis
 import functools
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType, TracebackType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from gradir.frontends.paths import is_installed
 from gradir.frontends.pytorch.recording.sources import is_commands, is_internal, is_own_file
@@ -90,29 +91,52 @@ class Places:
         return kind
 
 
+class _Shown:
+    """Takes the place of `warnings.showwarning` while anything is recorded, in whatever order recordings end."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+        self._before: Any = warnings.showwarning
+
+    def __call__(self, message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
+        frame: FrameType | None = sys._getframe(1)
+        if self._count and is_own_file(filename):
+            while frame and (is_internal(frame.f_code) or frame.f_code.co_filename == warnings.__file__):
+                frame = frame.f_back
+            if frame is not None:
+                filename, lineno = frame.f_code.co_filename, frame.f_lineno
+        self._before(message, category, filename, lineno, *rest)
+
+    def enter(self) -> None:
+        with self._lock:
+            self._count += 1
+            current: Any = warnings.showwarning
+            if current is not self:
+                self._before, warnings.showwarning = current, cast("Any", self)
+
+    def leave(self) -> None:
+        with self._lock:
+            self._count -= 1
+            current: Any = warnings.showwarning
+            if not self._count and current is self:
+                warnings.showwarning = self._before
+
+
+_SHOWN: Final = _Shown()
+
+
 @contextmanager
 def warnings_at_callers() -> Iterator[None]:
     """Show a warning that is raised below a mode of gradir's at the line that called torch.
 
     torch gives a warning to the innermost frame of Python, which is that of the mode while something is recorded.
     """
-    before = warnings.showwarning
-
-    def show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
-        frame: FrameType | None = sys._getframe(1)
-        if is_own_file(filename):
-            while frame and (is_internal(frame.f_code) or frame.f_code.co_filename == warnings.__file__):
-                frame = frame.f_back
-            if frame is not None:
-                filename, lineno = frame.f_code.co_filename, frame.f_lineno
-        before(message, category, filename, lineno, *rest)
-
-    warnings.showwarning = show  # type: ignore[assignment]
+    _SHOWN.enter()
     try:
         yield
     finally:
-        if warnings.showwarning is show:
-            warnings.showwarning = before
+        _SHOWN.leave()
 
 
 class Written(NamedTuple):
