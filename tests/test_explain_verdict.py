@@ -85,6 +85,14 @@ def test_the_verdict_counts_and_gives_the_gravest_reason(explanation: Explanatio
     assert json.loads(explanation.to("json"))["verdict"] == verdict
 
 
+def test_a_cause_without_names_says_what_it_is_about() -> None:
+    error = "RuntimeError: mat1 and mat2 shapes cannot be multiplied"
+    raised = Cause("raised", "error", "linear", source=Source("net.py", 7), detail=error)
+    assert found(dict.fromkeys(NET, "error"), raised).verdict == (
+        f"No parameter gets a gradient: linear raised: {error} (net.py:7)."
+    )
+
+
 def test_all_of_a_module_are_all_its_names_and_no_others() -> None:
     names = ("encoder.w", "encoder.hidden[0].w")
     cause = Cause("not_registered", "error", "", names)

@@ -155,6 +155,9 @@ def _reason(explanation: Explanation, cause: Cause, shown: Shown) -> str:
     names = _lacking(explanation, cause) or cause.names
     named = subject(explanation, names, shown) if names else ""
     text = replace(cause, names=tuple(names)).words(shown, named=named).text
+    if cause.detail and not names:
+        # Without a name it says what the cause is about, as an error does.
+        text = f"{text}: {shown(cause.detail)}"
     return text if cause.source is None else f"{text} ({shown(place_text(cause.source))})"
 
 
