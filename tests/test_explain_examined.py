@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import pytest
 
@@ -56,12 +57,20 @@ def test_a_zero_beside_other_gradients_in_grad_is_one() -> None:
     assert [(cause.kind, cause.level) for cause in found.causes] == [("zero_grad", "info")]
 
 
-def test_an_earlier_backward_that_frees_nothing_of_a_loss_is_no_reason() -> None:
+@pytest.mark.parametrize("way", ["backward", "given gradient", "grad", "three times"])
+def test_an_earlier_backward_that_frees_nothing_of_a_loss_is_no_reason(way: str) -> None:
     """As in the two steps of a GAN."""
     generator, critic = nn.Linear(2, 2), nn.Linear(2, 1)
     with gradir.record({"g": generator, "d": critic}, flow=True) as rec:
         fake = generator(torch.ones(4, 2))
-        critic(fake.detach()).mean().backward()
+        for _ in range(3 if way == "three times" else 1):
+            judged = critic(fake.detach())
+            if way == "grad":
+                torch.autograd.grad(judged.mean(), list(critic.parameters()))
+            elif way == "given gradient":
+                judged.backward(torch.ones_like(judged))
+            else:
+                judged.mean().backward()
         loss = critic(fake).mean()
         loss.backward()
     found = rec.explain(loss)
@@ -107,6 +116,28 @@ def test_a_backward_that_gradir_may_not_run_is_said() -> None:
     assert verdict == (
         "Both parameters are in the graph. Values were not examined: tensors on the meta device have no numbers."
     )
+
+
+def test_a_gradient_that_is_scaled_to_zero_after_the_step_was_used() -> None:
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.Adam(model.parameters())
+    with gradir.record(model, flow=True) as rec:
+        loss = model(torch.ones(4, 2)).square().mean()
+        loss.backward()
+        optimizer.step()
+        for parameter in model.parameters():
+            parameter.grad.mul_(0)
+    assert rec.explain(loss, optimizer=optimizer).level == "none"
+
+
+@pytest.mark.parametrize("on", [torch.enable_grad, lambda: torch.set_grad_enabled(True)])
+def test_gradients_switched_on_in_inference_mode_change_nothing(on: Any) -> None:
+    model = nn.Linear(2, 1)
+    with gradir.record(model, flow=True) as rec:
+        with torch.inference_mode(), on():
+            out = model(torch.ones(4, 2))
+        loss = out.sum()
+    assert [(cause.kind, cause.level) for cause in rec.explain(loss).causes] == [("inference_mode", "error")]
 
 
 @pytest.fixture

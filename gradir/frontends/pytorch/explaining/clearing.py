@@ -72,6 +72,10 @@ class Clearings:
         index = None if tensor.grad is None else self._last_write(tensor.grad)
         if tensor.grad is None or index is None or index <= self._start or bool(numbers_in(tensor.grad).any()):
             return None
+        written = self._last_write(tensor)
+        if written is not None and self._start <= written < index:
+            # A step has used it before.
+            return None
         step = self._flow.steps[index]
         return step if plain_name(step.func).removeprefix("foreach_") in _SCALING else None
 

@@ -133,9 +133,12 @@ def is_spent(flow: Flow, live: LiveGraph, made: Mapping[int, int], captured: Ite
 
 
 def _may_free(flow: Flow, start: Step, freed: Collection[int]) -> bool:
-    """Whether a backward that begins with a step goes through what is freed; one from a given gradient may."""
-    if not start.func.__name__.startswith("ones_like") or FROM_OUTSIDE in freed:
+    """Whether a backward that begins with a step goes through what is freed, as far as is known what it is of."""
+    if FROM_OUTSIDE in freed:
         return True
+    if not start.func.__name__.startswith("ones_like"):
+        # Of a gradient that is given nothing tells which tensor it is for.
+        return False
     waiting = [read.value for read in start.inputs]
     seen = set(waiting)
     while waiting:
