@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from gradir import registry
 from gradir.errors import CaptureError, GradirError, warn
-from gradir.protocols import Frontend, LiveCapture, Recorder, Verification, Watched
+from gradir.protocols import Frontend, LiveCapture, Reached, Recorder, Running, Verification
 from gradir.request import FEATURES, CaptureRequest, declared
 from gradir.spec import called, calling_on_import
 
@@ -36,11 +36,11 @@ __all__ = [
     "other_format",
     "recording",
     "releasing",
+    "running",
     "seeding",
     "standing_in",
     "unable",
     "verified",
-    "watching",
 ]
 
 _CAPTURE: Final = "e.g. gradir capture net.py:Net --input 'float32[1,3]' -o net.gir"
@@ -231,16 +231,17 @@ def standing_in(rank: int, world: int, chosen: str | None) -> AbstractContextMan
 
 
 @contextmanager
-def watching(request: CaptureRequest, reached: Callable[[Callable[[], Graph]], None]) -> Iterator[Callable[[], int]]:
-    """Have every front-end that can watch the program that runs inside; gives what counts its calls of backward."""
-    watched: list[Watched] = []
+def running(request: CaptureRequest, reached: Reached) -> Iterator[Mapping[str, Running]]:
+    """Have every front-end that can look at the program that runs inside; gives what it sees by its name."""
+    seeing: dict[str, Running] = {}
     with ExitStack() as entered:
 
-        def watch(found: Frontend) -> None:
-            watched.append(entered.enter_context(found.watching(request, reached)))
+        def see(found: Frontend) -> None:
+            name = next(name for name, kind in kinds().items() if type(found) is kind)
+            seeing[name] = entered.enter_context(found.running(request, reached))
 
-        with _calling_once_loaded("watching", watch):
-            yield lambda: sum(each.calls for each in watched)
+        with _calling_once_loaded("running", see):
+            yield seeing
 
 
 def advice(error: BaseException | None) -> str:

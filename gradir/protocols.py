@@ -33,12 +33,14 @@ __all__ = [
     "NoOptions",
     "Options",
     "Pass",
+    "Reached",
+    "ReachedBackward",
     "Recorder",
     "Renderer",
     "Reports",
+    "Running",
     "StoppedError",
     "Verification",
-    "Watched",
 ]
 
 
@@ -252,12 +254,48 @@ class StoppedError(SpecError):
         self.graph = graph
 
 
-class Watched(Protocol):
-    """A program whose backwards are counted."""
+class ReachedBackward(Protocol):
+    """A call of backward of a program, which has not run yet."""
+
+    def capture(self) -> Graph:
+        """Capture the graph of what the call starts from.
+
+        Raises:
+            CaptureError: it cannot be captured.
+        """
+        ...
+
+    def explain(self) -> Explanation:
+        """Explain what the call starts from, with the optimizers that the program has for it.
+
+        Raises:
+            CaptureError: it cannot be explained, or the request does not note the flow.
+        """
+        ...
+
+
+Reached = Callable[[ReachedBackward], "bool | None"]
+"""What is called at a backward of a program; true asks for the next one too."""
+
+
+class Running(Protocol):
+    """A program that runs, whose backwards are counted."""
 
     @property
     def calls(self) -> int:
         """How often the program has called backward."""
+        ...
+
+    def explained(self, outputs: object) -> Explanation:
+        """Explain what the program has made, as if it called backward of it.
+
+        Raises:
+            CaptureError: it cannot be explained, or the request does not note the flow.
+        """
+        ...
+
+    def explained_failure(self, error: BaseException) -> Explanation | None:
+        """Explain an error that the program raised before its backward; nothing where no operation raised it."""
         ...
 
 
@@ -351,13 +389,10 @@ class Frontend(Protocol):
         """
         ...
 
-    def watching(
-        self, request: CaptureRequest, reached: Callable[[Callable[[], Graph]], None]
-    ) -> AbstractContextManager[Watched]:
+    def running(self, request: CaptureRequest, reached: Reached) -> AbstractContextManager[Running]:
         """Note the modules and lines of what runs inside the context, and count its calls of backward.
 
-        At the call number ``step``, before it runs, ``reached`` is called once, with what captures its graph, which
-        may raise a `CaptureError`. What ``reached`` raises goes through the program, from this call and any later one.
-        Whatever was put in the framework's place is undone with the context.
+        At the call number ``step``, before it runs, ``reached`` is called. What it raises goes through the program,
+        from this call and any later one. Whatever was put in the framework's place is undone with the context.
         """
         ...

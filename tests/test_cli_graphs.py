@@ -92,7 +92,7 @@ def test_a_command_takes_every_form_of_a_graph(
         assert shown.out == "no difference\n"
 
 
-@pytest.mark.parametrize("line", LINES.values(), ids=LINES)
+@pytest.mark.parametrize("line", [line for name, line in LINES.items() if name != "explain"])
 def test_a_script_is_refused_with_what_it_defines(line: list[str], capfd: Read) -> None:
     assert main(["net.py" if word == "GRAPH" else word for word in line]) == 2
     said = capfd.readouterr().err

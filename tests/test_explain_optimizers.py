@@ -105,7 +105,7 @@ def test_the_optimizer_has_a_tensor_that_the_model_does_not_have_any_more(change
     del before
     (cause,) = rec.explain(loss, optimizer=optimizer).causes
     assert (cause.kind, cause.level, cause.names) == ("replaced", "error", new)
-    assert cause.text.endswith(f"the model does not have any more: of shape {', '.join(shapes)}")
+    assert cause.text.endswith(f"before it was changed: of shape {', '.join(shapes)}")
 
 
 def test_a_tensor_beside_the_model_that_this_loss_leaves_out_is_nothing_that_was_replaced() -> None:

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 import gradir  # noqa: E402
 from gradir.frontends.pytorch import private  # noqa: E402
-from gradir.frontends.pytorch.watching import Watch  # noqa: E402
+from gradir.frontends.pytorch.watching.running import Running  # noqa: E402
 
 nn = torch.nn
 
@@ -248,7 +248,7 @@ def test_a_recorder_that_is_entered_twice_refuses_and_leaves_once(kinds) -> None
 def test_a_recording_of_backwards_that_another_thread_ends_is_off_in_its_own() -> None:
     found = []
     with Worker() as worker:
-        watch = Watch(gradir.CaptureRequest(step=2, sources=True), lambda captured: found.append(captured()))
+        watch = Running(gradir.CaptureRequest(step=2, sources=True), lambda call: found.append(call.capture()))
         worker(watch.__enter__)
         w = torch.ones(2, requires_grad=True)
         (w * 2).sum().backward()

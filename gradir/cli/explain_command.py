@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import atexit
+import gc
 from typing import TYPE_CHECKING, Final
 
 from gradir.cli.parser import Parser, add_output
-from gradir.cli.programs import add_request_options, request_of, running_program
+from gradir.cli.programs import add_request_options, program_output, request_of, running_program
 from gradir.cli.report import add_colour, columns, wants_colour
-from gradir.cli.sources import GRAPH_HELP, load, refuse_program_options, source_of
+from gradir.cli.scripts import Script, add_script, calls_of, divided, number
+from gradir.cli.sources import GRAPH_HELP, Source, example_in, is_script, load, refuse_program_options, source_of
 from gradir.cli.suffixes import check_no_source
 from gradir.errors import CaptureError, GraphError, SpecError
 
 if TYPE_CHECKING:
-    from gradir.cli.sources import Source
     from gradir.explanations.model import Explanation
     from gradir.ir import Graph
     from gradir.overlays import Overlay
+    from gradir.protocols import ReachedBackward
 
 __all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
 
@@ -24,6 +27,8 @@ DESCRIPTION = "Find parameters that get no gradient, the line that loses it, and
 
 EXAMPLES = (
     "gradir explain train.py:loss",
+    "gradir explain train.py --lr 0.1",
+    "gradir explain --step 3 train.py -- --lr 0.1 --step 50",
     "gradir explain net.py:Net --input 'float32[8,3,32,32]'",
     "gradir explain train.py:loss --allow 'teacher.*' --allow sample",
     'gradir explain train.py:loss --format markdown >> "$GITHUB_STEP_SUMMARY"',
@@ -32,6 +37,10 @@ EXAMPLES = (
 )
 
 DETAILS = """\
+A script runs as 'python SCRIPT ARGS' would, up to its second call of backward, or the one that --step names. The first
+is explained, or the second where only that fails, with the optimizer that the script has for it. Options of gradir
+stand before SCRIPT or at the end of the line, and the script's own may follow '--'.
+
 A .gir file knows the cuts of its graph, but no values: nothing runs.
 
 Causes that are meant can also stand in pyproject.toml, here or in a folder above:
@@ -46,13 +55,21 @@ Exit status: 0 no parameter that should learn lacks its gradient, 1 one does, 2 
 
 # Spelled out here: the forms are not imported to print a help text.
 _FORMATS: Final = ("text", "markdown", "json")
+_FOREIGN: Final = ("--frontend", "--graph", "--input", "--seed")
+"""Options that are for a program: behind a script they are its own."""
 
 
 def add_options(parser: Parser) -> None:
     """Add what the command takes."""
-    parser.add_argument("spec", metavar="GRAPH", help=GRAPH_HELP)
+    add_script(parser, "GRAPH ...", f"{GRAPH_HELP}; or a script such as train.py, and its arguments")
+    parser.allow_abbrev = False
     add_request_options(parser, "explain")
-    parser.set_defaults(parser=parser)
+    parser.group("input").add_argument(
+        "--step",
+        metavar="N",
+        type=number("call"),
+        help="of a script: explain the Nth call of backward (default: the first; the second where that fails)",
+    )
     parser.group("input").add_argument(
         "--allow",
         metavar="PATTERN",
@@ -78,22 +95,71 @@ def run(options: argparse.Namespace) -> int:
     from gradir.explanations.forms import written
     from gradir.project import project
 
+    script = divided(options, is_script=lambda word: options.is_module or is_script(word), foreign=_FOREIGN)
+    options.spec = script.name
     if options.graph and options.overlay is None:
         raise SpecError("--graph belongs to --overlay FILE")
     # Before the program runs, which may change the working directory.
     own, path = project(), files.Located(options.output)
-    source = source_of(options.spec)
+    runs = options.is_module or is_script(script.name)
+    source = Source(script.name) if runs else source_of(script.name)
     for target in filter(None, (options.output, options.overlay)):
         check_no_source(target)
         files.check_apart(source.path or "-", target)
     overlay = None if options.overlay is None else files.Located(options.overlay)
-    found, graph = (_of_program(options), None) if source.is_program else _of_file(options, source)
+    found, graph = _of_script(options, script) if runs else _explained(options, source)
     found = found.allowing(own.allow, own.where).allowing(options.allow, "--allow")
     if overlay is not None:
         files.write_bytes(overlay, _overlay(found, graph, options.spec).to_json().encode())
     shown = written(found, options.format, all=options.all, width=columns(options), color=wants_colour(options))
     files.write_bytes(path, shown.encode("utf-8", "backslashreplace"))
     return int(found.level == "error")
+
+
+def _explained(options: argparse.Namespace, source: Source) -> tuple[Explanation, Graph | None]:
+    if options.step is not None:
+        raise SpecError(f"--step is for a script, such as train.py, and {source.word} is none")
+    return (_of_program(options), None) if source.is_program else _of_file(options, source)
+
+
+def _of_script(options: argparse.Namespace, script: Script) -> tuple[Explanation, None]:
+    from gradir.capturing import running
+    from gradir.request import CaptureRequest
+
+    script.check()
+    refuse_program_options(options, script.name, but=("step", "values"))
+    # There may be objects of the program that want to be finalized.
+    atexit.unregister(gc.freeze)
+    found: list[Explanation] = []
+    errors: list[Exception] = []
+
+    def reached(call: ReachedBackward) -> bool:
+        try:
+            found.append(call.explain())
+        except Exception as error:  # noqa: BLE001 (it is not the script's, and is raised again when that has ended)
+            errors.append(error)
+        # What goes wrong with what is carried over does so in the second call.
+        if options.step is None and len(found) == 1 and found[0].level != "error":
+            return True
+        # As if the script left by itself, which is quiet in a thread too.
+        raise SystemExit
+
+    def failed(error: BaseException) -> bool:
+        count = len(found)
+        found.extend(filter(None, (each.explained_failure(error) for each in seeing.values())))
+        return len(found) > count
+
+    request = CaptureRequest(step=options.step or 1, flow=True, values=options.values)
+    with program_output(for_good=False), running(request, reached) as seeing:
+        left = script.run(options, lambda: bool(errors), failed)
+    if found:
+        return next((each for each in reversed(found) if each.level == "error"), found[0]), None
+    if errors:
+        raise errors[0]
+    ended = f"ended with status {left}, and " if left else ""
+    is_named = options.is_module or any(each.calls for each in seeing.values())
+    advice = ": there is nothing to explain" if is_named else f"; name what to explain, e.g. {example_in(script.name)}"
+    raise SpecError(f"{script.name} {ended}{calls_of(seeing, options.step or 1)}{advice}")
 
 
 def _pattern(text: str) -> str:
@@ -123,10 +189,22 @@ def _overlay(found: Explanation, graph: Graph | None, spec: str) -> Overlay:
 def _of_program(options: argparse.Namespace) -> Explanation:
     from msgspec.structs import replace
 
-    from gradir.capturing import explained
+    from gradir.capturing import explained, frontend_of, running
+    from gradir.request import CaptureRequest
 
+    found: list[Explanation] = []
     with running_program(options, options.spec):
-        request = request_of(options, "explain")
+        # What is named may be there once it is imported: then that was its forward.
+        with running(
+            CaptureRequest(flow=True, values=options.values), lambda call: found.append(call.explain())
+        ) as seen:
+            request = request_of(options, "explain")
+            try:
+                if not callable(request.target) and options.graph is None:
+                    seeing = seen.get(frontend_of(request))
+                    return found[0] if found or seeing is None else seeing.explained(request.target)
+            except (CaptureError, GraphError) as error:
+                raise type(error)(f"{options.spec}: {error}") from error
         try:
             return explained(replace(request, graph=options.graph))
         except (CaptureError, GraphError) as error:

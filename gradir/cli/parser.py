@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
@@ -96,13 +96,15 @@ class Parser(argparse.ArgumentParser):
         self._takes_arguments = True
         self.set_defaults(program_arguments=())
 
-    def options_at_end(self, words: Sequence[str]) -> int:
-        """Where the last words begin that are options of this parser, with their values."""
+    def options_at_end(self, words: Sequence[str], but: Collection[str] = ()) -> int:
+        """Where the last words begin that are options of this parser, with their values; ``but`` are none of them."""
         place = len(words)
         while place:
             option, _, value = words[place - 1].partition("=")
             before = self._option_string_actions.get(words[place - 2] if place > 1 else "")
             last = self._option_string_actions.get(option)
+            if option in but or (place > 1 and words[place - 2] in but):
+                break
             if before is not None and before.nargs is None:
                 place -= 2
             elif last is not None and last is not self._help and (last.nargs == 0) != bool(value):
@@ -132,7 +134,7 @@ class Parser(argparse.ArgumentParser):
             self._refuse_misspelt(args or ())
         found, left = super().parse_known_args(args, namespace)
         if left and COMPLETING not in os.environ:
-            self.error(self._unknown(left[0]))
+            self.error(self.unknown(left[0]))
         return found, left
 
     def _refuse_misspelt(self, args: Sequence[str]) -> None:
@@ -143,7 +145,7 @@ class Parser(argparse.ArgumentParser):
         for word in args[: args.index("--")] if "--" in args else args:
             name = word.partition("=")[0]
             if self._is_unknown(word) and not any(known.startswith(name) for known in self._option_string_actions):
-                self.error(self._unknown(word))
+                self.error(self.unknown(word))
 
     def format_usage(self) -> str:
         """The usage, in which options are one word."""
@@ -182,7 +184,8 @@ class Parser(argparse.ArgumentParser):
         near = did_you_mean(str(value), known) or f": choose from {', '.join(known)}"
         raise argparse.ArgumentError(None, f"unknown {what} {value!r}{near}")
 
-    def _unknown(self, word: str) -> str:
+    def unknown(self, word: str) -> str:
+        """What is wrong with a word that no option takes."""
         if not word.startswith("-"):
             return f"unexpected argument {word!r}"
         from gradir.hints import did_you_mean

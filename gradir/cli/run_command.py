@@ -7,19 +7,18 @@ import atexit
 import gc
 import io
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from gradir.cli.encoding import add_encoding_options
 from gradir.cli.parser import Parser, add_traceback
 from gradir.cli.programs import OwnOutput, program_output, summary
 from gradir.cli.rank_files import for_rank
 from gradir.cli.report import TROUBLE, one_line, report
-from gradir.cli.sources import check_script
+from gradir.cli.scripts import Script, add_script, calls_of, number
 from gradir.errors import SpecError
 
 if TYPE_CHECKING:
-    from gradir.ir import Graph
+    from gradir.protocols import ReachedBackward
 
 __all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
 
@@ -43,27 +42,26 @@ optimizer's step. A call inside another does not count, and neither does autogra
 Exit status: 0 done, 2 trouble, such as no backward; where the script fails or exits otherwise, its own status.
 """
 
-_FAILED: Final = 1
-"""The exit status of Python where a program raises."""
-
 
 def add_options(parser: Parser) -> None:
     """Add what the command takes."""
     parser.usage = "%(prog)s [OPTIONS] SCRIPT [ARGS ...]\n       %(prog)s SCRIPT [ARGS ...] -o FILE [--step N]"
     group = parser.group("input")
-    group.add_argument("--step", metavar="N", type=_step, default=1, help="capture the Nth backward (default: 1)")
+    group.add_argument(
+        "--step", metavar="N", type=number("call"), default=1, help="capture the Nth backward (default: 1)"
+    )
     group.add_argument("--go-on", action="store_true", help="let the script run to its end")
-    group.add_argument("-m", dest="is_module", action="store_true", help="SCRIPT is a module, as in python -m")
+    group.add_argument("--flow", action="store_true", help="record the places where gradient stops")
+    group.add_argument(
+        "--collectives", action="store_true", help="record what this rank exchanges; a dry backward runs"
+    )
     parser.group("output").add_argument(
         "-o", "--output", metavar="FILE", help="write to FILE (required); {rank} and {world} are filled in"
     )
-    parser.add_argument(
-        "program", metavar="SCRIPT ...", nargs=argparse.REMAINDER, help="script, folder or archive, and its arguments"
-    )
+    add_script(parser, "SCRIPT ...", "script, folder or archive, and its arguments")
     add_traceback(parser)
     add_encoding_options(parser)
     parser.allow_abbrev = False
-    parser.set_defaults(parser=parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -71,43 +69,34 @@ def run(options: argparse.Namespace) -> int:
     from gradir import files
     from gradir.cli.suffixes import check_graph_name
 
-    name, arguments = _divided(options)
-    if not options.is_module:
-        check_script(name)
-    if not files.working_folder():
-        raise SpecError(f"cannot run {name}: the working directory was deleted; change to another one")
+    script = _divided(options)
+    script.check()
     options.output = for_rank(options.output)
     check_graph_name(options.output)
     # A training may take long before there is anything to write.
     if folder := files.folder_to_make(options.output):
-        report(f"{folder} is not there yet: {name} has to make it")
+        report(f"{folder} is not there yet: {script.name} has to make it")
     else:
         files.check_place(options.output)
     # There may be objects of the program that want to be finalized.
     atexit.unregister(gc.freeze)
     if files.is_stdout(options.output):
         with program_output(for_good=options.is_process) as own:
-            return _Run(options, name, own).status(arguments)
+            return _Run(options, script, own).status()
     # To escape what standard output cannot show is gradir's way, and not Python's.
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "backslashreplace":
         sys.stdout.reconfigure(errors="strict")
-    return _Run(options, name).status(arguments)
+    return _Run(options, script).status()
 
 
-def _step(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a call: 1 is the first")
-    return int(text)
-
-
-def _divided(options: argparse.Namespace) -> tuple[str, list[str]]:
+def _divided(options: argparse.Namespace) -> Script:
     """The script and its arguments; what options of gradir stand behind it are put among the others."""
     parser: Parser = options.parser
     if not options.program:
         parser.error("name the script to run")
     name, *words = options.program
     if options.output is not None:
-        return name, words
+        return Script(name, words, options.is_module)
     if "--" in words:
         place = words.index("--")
         own, arguments = words[:place], words[place + 1 :]
@@ -121,42 +110,44 @@ def _divided(options: argparse.Namespace) -> tuple[str, list[str]]:
         parser.error(f"where to write is not said: put -o FILE before {name}, or at the end of the line")
     if sum(word.partition("=")[0] in {"-o", "--output"} for word in own) > 1:
         parser.error(f"-o is there twice: if one is for {name}, put that of gradir before {name}")
-    return name, arguments
+    return Script(name, arguments, options.is_module)
 
 
 class _Run:
     """One run of a script, and what became of its capture."""
 
-    def __init__(self, options: argparse.Namespace, name: str, own: OwnOutput | None = None) -> None:
+    def __init__(self, options: argparse.Namespace, script: Script, own: OwnOutput | None = None) -> None:
         """``own`` is standard output where the file goes there."""
         from gradir.files import Located
 
-        self._options, self._name, self._own = options, name, own
+        self._options, self._script, self._own = options, script, own
         # The script may change the working directory.
         self._path = Located(options.output)
         self._error: Exception | None = None
         self._is_written = False
 
-    def status(self, arguments: Sequence[str]) -> int:
+    def status(self) -> int:
         """Run, and tell how it ended."""
-        from gradir.capturing import watching
+        from gradir.capturing import running
         from gradir.request import CaptureRequest
 
-        with watching(CaptureRequest(step=self._options.step, sources=True), self._reached) as calls:
-            left = self._ended(arguments)
+        options, name = self._options, self._script.name
+        request = CaptureRequest(step=options.step, sources=True, flow=options.flow, collectives=options.collectives)
+        with running(request, self._reached) as seeing:
+            left = self._script.run(options, lambda: self._is_enough, lambda _: False)
         if self._is_enough:
             if self._error is not None:
                 raise self._error
             return 0
         if left is not None and left != 0:
             if not self._is_written:
-                report(f"{self._name} ended before call number {self._options.step} of backward: nothing is written")
+                report(f"{name} ended before call number {options.step} of backward: nothing is written")
             # Python prints what is no number.
             raise SystemExit(left)
         if self._error is not None:
             return TROUBLE
         if not self._is_written:
-            raise SpecError(f"{self._name} {_called(calls(), self._options.step)}: nothing is written")
+            raise SpecError(f"{name} {calls_of(seeing, options.step)}: nothing is written")
         return 0
 
     @property
@@ -164,33 +155,12 @@ class _Run:
         """Whether the script was to end where it was captured, and was."""
         return not self._options.go_on and (self._is_written or self._error is not None)
 
-    def _ended(self, arguments: Sequence[str]) -> object:
-        """Run the script; gives its exit status, or what it says as it leaves."""
-        from gradir.cli.program_errors import trimmed
-        from gradir.script import NoScriptError, run_script
-
-        options = self._options
-        try:
-            run_script(self._name, arguments, is_module=options.is_module, for_good=options.is_process)
-        except (NoScriptError, KeyboardInterrupt):
-            raise
-        except SystemExit as left:
-            return left.code
-        except BaseException as error:  # noqa: BLE001 (it is the script's failure, whatever it is)
-            if self._is_enough:
-                # It was in the middle of its work, and may not clean up well.
-                return None
-            found = error if options.traceback else trimmed(error)
-            sys.excepthook(type(found), found, found.__traceback__)
-            return _FAILED
-        return None
-
-    def _reached(self, capture: Callable[[], Graph]) -> None:
+    def _reached(self, call: ReachedBackward) -> None:
         from gradir import api
 
         options = self._options
         try:
-            graph = capture()
+            graph = call.capture()
             if self._own is not None:
                 self._own.write(api.dumps(graph, format=options.format, compress=options.compress))
             else:
@@ -202,18 +172,8 @@ class _Run:
         else:
             self._is_written = True
             if self._own is None:
-                rest = "" if options.go_on else f"; {self._name} ends here (--go-on lets it run on)"
+                rest = "" if options.go_on else f"; {self._script.name} ends here (--go-on lets it run on)"
                 print(one_line(f"wrote {options.output}: {summary(graph)}{rest}"), file=sys.stderr)
         if not options.go_on:
             # As if the script left by itself, which is quiet in a thread too.
             raise SystemExit
-
-
-def _called(calls: int, step: int) -> str:
-    from gradir.capturing import unable
-    from gradir.ir.text import counted
-
-    if not calls:
-        why = " and ".join(unable("watching"))
-        return f"never called backward in this process{why and f' ({why})'}"
-    return f"called backward {counted(calls, 'time')}, and --step is {step}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -25,6 +26,8 @@ __all__ = [
     "add_program_options",
     "capture_as",
     "check_script",
+    "example_in",
+    "is_script",
     "load",
     "load_two",
     "program_of",
@@ -166,6 +169,11 @@ def program_of(word: str) -> None:
         raise SpecError(f"expected path/to/file.py:name or package.module:name, not {word!r}; see gradir help program")
 
 
+def is_script(word: str) -> bool:
+    """Whether a word names a script to run as it is."""
+    return word.endswith(".py") and os.path.isfile(word)  # noqa: PTH113
+
+
 def check_script(word: str) -> None:
     """Refuse a word that names no script to run: a graph, a file of another format, or a program argument.
 
@@ -182,7 +190,8 @@ def check_script(word: str) -> None:
 
 def _refuse_other_format(word: str) -> None:
     if word.endswith(".py"):
-        raise SpecError(_script_error(word))
+        advice = f"name what to capture, e.g. {example_in(word)}, or 'gradir run {word} -o FILE'"
+        raise SpecError(f"{word} is a script, not a graph; {advice}")
     if other := _other_format(word):
         raise SpecError(f"{word} is {other}")
 
@@ -196,17 +205,15 @@ def _other_format(word: str) -> str:
     return other_format(word)
 
 
-def _script_error(word: str) -> str:
-    """Say that a script is no graph, and name what it defines that a program argument may name."""
+def example_in(word: str) -> str:
+    """A program argument that names something of a script, and what else the script defines."""
     names = _defined_in(word)
-    example = f"{word}:{names[0] if names else 'loss'}"
     defines = f" ({word} defines {', '.join(names[:_MOST_NAMES])})" if names else ""
-    advice = f"name what to capture, e.g. {example}{defines}, or 'gradir run {word} -o FILE'"
-    return f"{word} is a script, not a graph; {advice}"
+    return f"{word}:{names[0] if names else 'loss'}{defines}"
 
 
-def refuse_program_options(options: argparse.Namespace, *words: str) -> None:
-    """Refuse options that are for programs where no word names one.
+def refuse_program_options(options: argparse.Namespace, *words: str, but: Collection[str] = ()) -> None:
+    """Refuse options that are for programs where no word names one, all ``but`` some.
 
     Raises:
         SpecError: there is one.
@@ -216,9 +223,10 @@ def refuse_program_options(options: argparse.Namespace, *words: str) -> None:
     files = " and ".join(words)
     advice = f"is for a program, and {files} {'is a file' if len(words) == 1 else 'are files'}; name a program such as "
     for name, each in declared().items():
-        if hasattr(options, name) and getattr(options, name) != options.parser.get_default(name):
+        is_given = hasattr(options, name) and getattr(options, name) != options.parser.get_default(name)
+        if is_given and name not in but:
             raise SpecError(f"{each.flag} {advice}train.py:loss")
-    if options.program_arguments:
+    if options.program_arguments and not but:
         raise SpecError(f"what follows '--' {advice}train.py:loss")
 
 

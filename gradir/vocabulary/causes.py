@@ -164,9 +164,9 @@ WORDS: Final[Mapping[str, Words]] = {
         "model",
     ),
     "replaced": Words(
-        "{names} {gets} a gradient, and the optimizer, which is older than {it}, has tensors that the model does not "
-        "have any more",
-        "make the optimizer after the last change of the model, or give {it} to optimizer.add_param_group",
+        "{names} {gets} a gradient, and the optimizer has tensors instead that this model does not have: those of a "
+        "copy, or those that the model had before it was changed",
+        "make the optimizer from the parameters of the model that is trained, after its last change",
     ),
     "not_registered": Words(
         "{names} {gets} a gradient, but model.parameters() does not have {it}, so an optimizer made from that lacks "

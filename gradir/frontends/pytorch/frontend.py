@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Mapping, Set
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, ClassVar
 
@@ -12,9 +12,8 @@ if TYPE_CHECKING:
     from gradir.explanations.model import Explanation
     from gradir.frontends.pytorch.reading.assemble import LiveGraph
     from gradir.frontends.pytorch.recorder import Recorder
-    from gradir.frontends.pytorch.watching import Watch
-    from gradir.ir import Graph
-    from gradir.protocols import LiveCapture, Verification
+    from gradir.frontends.pytorch.watching.running import Running
+    from gradir.protocols import LiveCapture, Reached, Verification
     from gradir.request import CaptureRequest
 
 __all__ = ["TorchFrontend"]
@@ -28,7 +27,7 @@ class TorchFrontend:
     install: ClassVar[str] = "pip install 'gradir[torch]'"
     features: ClassVar[Set[str]] = frozenset(
         {"collectives", "explain", "fake", "flow", "inputs", "names", "program", "record", "release", "seed"}
-        | {"sources", "standing_in", "verify", "watching"}
+        | {"sources", "running", "standing_in", "verify"}
     )
     files: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(
@@ -103,8 +102,8 @@ class TorchFrontend:
 
         return standing_in(rank, world)
 
-    def watching(self, request: CaptureRequest, reached: Callable[[Callable[[], Graph]], None]) -> Watch:
-        """Count the calls of backward of the program that runs inside the context, and capture at one of them."""
-        from gradir.frontends.pytorch.watching import Watch
+    def running(self, request: CaptureRequest, reached: Reached) -> Running:
+        """Count the calls of backward of the program that runs inside the context, and hand one of them on."""
+        from gradir.frontends.pytorch.watching.running import Running
 
-        return Watch(request, reached)
+        return Running(request, reached)

@@ -100,6 +100,7 @@ class Recorder:
         self._temporary: dict[int, _Temporary] = {}
         # By id() of the modules, which the timelines keep alive.
         self._outermost: dict[int, nn.Module] = {}
+        self._anew: dict[int, nn.Module] = {}
         self._variables: dict[int, str] = {}
         self._calls: defaultdict[int, int] = defaultdict(int)
         self._inside: dict[int, nn.Module] = {}
@@ -262,8 +263,20 @@ class Recorder:
             raise CaptureError("what is exchanged was not noted: record it with gradir.record(model, collectives=True)")
         return self._exchanged
 
-    def forget_others(self, outputs: object) -> list[nn.Module]:
+    @property
+    def called(self) -> list[nn.Module]:
+        """The modules that were called from outside any other."""
+        return [*self._outermost.values()]
+
+    def called_anew(self) -> list[nn.Module]:
+        """The modules that were called from outside any other since this was asked for the last time."""
+        anew, self._anew = self._anew, {}
+        return [*anew.values()]
+
+    def forget_others(self, outputs: object, but: Iterable[nn.Module] = ()) -> list[nn.Module]:
         """Forget the calls of modules that did nothing for these outputs; gives what was called from outside for them.
+
+        ``but`` are modules that are kept in any case.
 
         Raises:
             CaptureError: no tensor among the outputs has a graph.
@@ -273,9 +286,9 @@ class Recorder:
         ran = taking_part(
             Ran([*self._outermost.values()], list(self._timelines), self._recording), {}, walked, temporary
         )
-        self._outermost = {id(module): module for module in ran.strays}
+        self._outermost = {id(module): module for module in (*ran.strays, *but)}
         self._calls = defaultdict(int, calls_behind(self._timelines, walked))
-        return [*ran.strays]
+        return self.called
 
     def live_capture(self, outputs: object, *, model: object = None, params: Names | None = None) -> LiveGraph:
         """Capture, and keep the live objects beside the graph."""
@@ -402,7 +415,7 @@ class Recorder:
             if caller is None:
                 if id(module) not in self._outermost:
                     self._variables[id(module)] = variable_of(module, sys._getframe(1))
-                self._outermost[id(module)] = module
+                self._outermost[id(module)] = self._anew[id(module)] = module
             self._calls[id(module)] += 1
         if inside:
             self._inside[id(module)] = module

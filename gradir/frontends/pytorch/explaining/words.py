@@ -20,7 +20,7 @@ from gradir.frontends.texts import plain_text
 from gradir.ir import Source
 from gradir.vocabulary.operations import OWN_NAMES
 
-__all__ = ["Words", "called", "few", "lines_of", "plainly"]
+__all__ = ["Words", "called", "few", "lines_of", "located", "plainly"]
 
 _UNTOLD: Final = frozenset({"", "backward", "grad", "multi_head_attention_forward"})
 """What a program calls that runs many operations, so that its name tells none of them."""
@@ -51,6 +51,15 @@ def lines_of(place: Place | None, lines: ShownLines) -> tuple[Source | None, Sou
         return None, None
     inner = _line(place, lines)
     return (inner, None) if place.caller is None else (_line(place.caller, lines), inner)
+
+
+def located(cause: Cause, place: Place | None) -> Cause:
+    """A cause that has no line yet, at a place of the program."""
+    if cause.source is not None or place is None:
+        return cause
+    source, via = lines_of(place, ShownLines())
+    excerpt = None if source is None else _excerpt(place.caller or place, source.line, "")
+    return replace(cause, source=source, via=via, excerpt=excerpt)
 
 
 def _line(place: Place, lines: ShownLines) -> Source:

@@ -1,0 +1,124 @@
+"""What the commands that run a script as it is have in common: its words, and running it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gradir.cli.sources import check_script
+
+if TYPE_CHECKING:
+    from gradir.cli.parser import Parser
+    from gradir.protocols import Running
+
+__all__ = ["FAILED", "Script", "add_script", "calls_of", "divided", "number"]
+
+FAILED: Final = 1
+"""The exit status of Python where a program raises."""
+
+
+class Script(NamedTuple):
+    """A script to run, with its arguments."""
+
+    name: str
+    arguments: Sequence[str]
+    is_module: bool
+
+    def check(self) -> None:
+        """Refuse what is no script, or where none can run.
+
+        Raises:
+            SpecError: it names something else, or the working directory was deleted.
+        """
+        from gradir.errors import SpecError
+        from gradir.files import working_folder
+
+        if not self.is_module:
+            check_script(self.name)
+        if not working_folder():
+            raise SpecError(f"cannot run {self.name}: the working directory was deleted; change to another one")
+
+    def run(
+        self, options: argparse.Namespace, is_enough: Callable[[], bool], failed: Callable[[BaseException], bool]
+    ) -> object:
+        """Run it; gives its exit status, or what it says as it leaves.
+
+        ``is_enough`` tells whether what it was run for has been reached, where nothing that it raises counts, and
+        ``failed`` whether an error that it raises needs no traceback.
+
+        Raises:
+            NoScriptError: there is no such script or module.
+            KeyboardInterrupt: somebody interrupts it.
+        """
+        from gradir.cli.program_errors import trimmed
+        from gradir.script import NoScriptError, run_script
+
+        try:
+            run_script(self.name, self.arguments, is_module=self.is_module, for_good=options.is_process)
+        except (NoScriptError, KeyboardInterrupt):
+            raise
+        except SystemExit as left:
+            return left.code
+        except BaseException as error:  # noqa: BLE001 (it is the script's failure, whatever it is)
+            if is_enough() or failed(error):
+                # In the middle of its work it may not clean up well.
+                return None
+            found = error if options.traceback else trimmed(error)
+            sys.excepthook(type(found), found, found.__traceback__)
+            return FAILED
+        return None
+
+
+def add_script(parser: Parser, metavar: str, help: str) -> None:
+    """Add the words that name a script, and all that stand behind it."""
+    parser.add_argument("program", metavar=metavar, nargs=argparse.REMAINDER, help=help)
+    parser.group("input").add_argument("-m", dest="is_module", action="store_true", help="run a module, as python -m")
+    parser.set_defaults(parser=parser)
+
+
+def divided(options: argparse.Namespace, *, is_script: Callable[[str], bool], foreign: Collection[str] = ()) -> Script:
+    """Divide the words behind the first into gradir's options, which are read, and arguments of the script.
+
+    Options of gradir at the end of the line are its own, but for the ``foreign`` ones, if nothing stands behind ``--``.
+    Where the first word is no script, all are.
+    """
+    parser: Parser = options.parser
+    if not options.program:
+        parser.error("name what to run or to read")
+    name, *words = options.program
+    arguments: Sequence[str] = options.program_arguments
+    own = words
+    if is_script(name) and not arguments:
+        place = parser.options_at_end(words, foreign)
+        own, arguments = words[place:], words[:place]
+    options.program = []
+    given = parser.parse_args(own, options)
+    if given.program:
+        parser.error(parser.unknown(given.program[0]))
+    options.program_arguments = tuple(arguments)
+    return Script(name, arguments, options.is_module)
+
+
+def calls_of(seeing: Mapping[str, Running], step: int) -> str:
+    """How often a script called backward, in words, where that was not often enough."""
+    from gradir.capturing import unable
+    from gradir.ir.text import counted
+
+    calls = sum(each.calls for each in seeing.values())
+    if not calls:
+        why = " and ".join(unable("running"))
+        return f"never called backward in this process{why and f' ({why})'}"
+    return f"called backward {counted(calls, 'time')}, and --step is {step}"
+
+
+def number(what: str) -> Callable[[str], int]:
+    """What reads the number of something, from 1."""
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or not int(text):
+            raise argparse.ArgumentTypeError(f"{text!r} is not the number of a {what}: 1 is the first")
+        return int(text)
+
+    return read

@@ -1,0 +1,104 @@
+"""The calls of backward that a program makes itself."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import wraps
+from types import FrameType, TracebackType
+from typing import Any, Protocol
+
+import torch
+from torch.autograd.graph import GradientEdge
+
+from gradir.frontends.pytorch import private
+
+__all__ = ["Backwards", "Listener"]
+
+
+class Listener(Protocol):
+    """What is told of each call."""
+
+    def before_backward(self, tensors: object, frame: FrameType) -> None:
+        """Look at the tensors of a call before it runs; what this raises goes through the program."""
+        ...
+
+    def before_failing(self, tensors: object, frame: FrameType) -> None:
+        """Look at the tensors of a call that is going to raise, since they have no graph."""
+        ...
+
+    def after_backward(self, tensors: object) -> None:
+        """Note that a call has ended, by an error too."""
+        ...
+
+
+class Backwards:
+    """Tells a listener of the calls of ``Tensor.backward`` and ``torch.autograd.backward``, as long as it is entered.
+
+    A call inside another, as by a checkpoint, is none of the program's, and neither is one in a process that this one
+    has forked. Where something has no graph, torch is going to say so.
+    """
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._process = os.getpid()
+        self._of_thread = threading.local()
+        self._patches = ExitStack()
+
+    def __enter__(self) -> Backwards:
+        for place in (torch.Tensor, torch.autograd):
+            backward = place.backward
+            telling = self._telling(backward)
+            setattr(place, "backward", telling)  # noqa: B010 (types know no other)
+            self._patches.callback(_put_back, place, telling, backward)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Put torch's own functions back."""
+        self._patches.close()
+
+    def _telling(self, backward: Callable[..., None]) -> Callable[..., None]:
+        @wraps(backward)
+        def told(*args: Any, **kwargs: Any) -> None:
+            given = args[0] if args else kwargs.pop("tensors", None)
+            # It may be something that can be gone through once.
+            tensors = given if isinstance(given, (torch.Tensor, GradientEdge, type(None))) else tuple(given)
+            if not self._is_call():
+                return backward(tensors, *args[1:], **kwargs)
+            self._of_thread.is_inside = True
+            looked = self._listener.before_backward if _has_graph(tensors) else self._listener.before_failing
+            try:
+                looked(tensors, sys._getframe(1))
+                return backward(tensors, *args[1:], **kwargs)
+            finally:
+                self._of_thread.is_inside = False
+                self._listener.after_backward(tensors)
+
+        return told
+
+    def _is_call(self) -> bool:
+        return (
+            not getattr(self._of_thread, "is_inside", False)
+            and not torch.compiler.is_compiling()
+            and private.current_backward() == -1
+            and os.getpid() == self._process
+        )
+
+
+def _has_graph(tensors: object) -> bool:
+    several = tensors if type(tensors) is tuple else (tensors,)
+    return all(getattr(each, "requires_grad", each is not None) for each in several)
+
+
+def _put_back(place: object, telling: object, backward: object) -> None:
+    # A program may have put something of its own in front.
+    if getattr(place, "backward") is telling:  # noqa: B009 (types know no other)
+        setattr(place, "backward", backward)  # noqa: B010

@@ -1,0 +1,161 @@
+"""The optimizers that a program makes: where, and which of them a backward is for."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import wraps
+from types import FrameType
+from typing import Any, Final, NamedTuple, Protocol
+
+import torch
+from torch.optim import Optimizer, lr_scheduler
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from gradir.frontends.pytorch.recording.places import Place, Places
+
+__all__ = ["Optimizers", "Stepping"]
+
+_SCHEDULERS: Final = (lr_scheduler.LRScheduler, lr_scheduler.ReduceLROnPlateau)
+
+
+class Stepping(Protocol):
+    """What is told of each step of an optimizer."""
+
+    def before_step(self, optimizer: Optimizer) -> None:
+        """Look at an optimizer whose step begins."""
+        ...
+
+    def after_step(self, optimizer: Optimizer) -> None:
+        """Look at an optimizer whose step has ended."""
+        ...
+
+
+class _Nobody:
+    def before_step(self, optimizer: Optimizer) -> None: ...
+
+    def after_step(self, optimizer: Optimizer) -> None: ...
+
+
+class _Made(NamedTuple):
+    """An optimizer or a scheduler that a program made, and where."""
+
+    of: weakref.ref[Any]
+    place: Place | None
+
+
+class Optimizers:
+    """Knows the optimizers of a program, as long as it is entered."""
+
+    def __init__(self, told: Stepping | None = None) -> None:
+        self._told: Stepping = _Nobody() if told is None else told
+        self._patches = ExitStack()
+        self._places = Places()
+        self._made: list[_Made] = []
+        self._schedulers: list[_Made] = []
+        self._inside: list[Optimizer] = []
+        self._cleared: list[weakref.ref[Optimizer]] = []
+
+    def __enter__(self) -> Optimizers:
+        self._patch(Optimizer, "__init__", self._noting(self._made))
+        for kind in _SCHEDULERS:
+            self._patch(kind, "__init__", self._noting(self._schedulers))
+        self._patch(Optimizer, "zero_grad", self._clearing)
+        self._patches.callback(register_optimizer_step_pre_hook(self._before_step).remove)
+        self._patches.callback(register_optimizer_step_post_hook(self._after_step).remove)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Put torch's own functions back."""
+        self._patches.close()
+
+    def add(self, optimizer: Optimizer) -> None:
+        """Know an optimizer that was made before."""
+        self._made.append(_Made(weakref.ref(optimizer), None))
+
+    @property
+    def alive(self) -> list[Optimizer]:
+        """The optimizers that the program still has, in the order in which it made them."""
+        return [found for found in (made.of() for made in self._made) if found is not None]
+
+    def place_of(self, optimizer: Optimizer) -> Place | None:
+        """Where an optimizer was made."""
+        return next((made.place for made in self._made if made.of() is optimizer), None)
+
+    def scheduler_place(self, optimizer: Optimizer) -> Place | None:
+        """Where the last learning-rate scheduler of an optimizer was made."""
+        found = [
+            made.place
+            for made in self._schedulers
+            if (scheduler := made.of()) is not None and scheduler.optimizer is optimizer
+        ]
+        return found[-1] if found else None
+
+    def of_backward(self) -> Sequence[Optimizer]:
+        """The optimizers that a backward is for: that whose step calls it, or those cleared before it, or all."""
+        alive = self.alive
+        if self._inside:
+            return [self._inside[-1]]
+        cleared = [each for each in (ref() for ref in self._cleared) if each is not None]
+        return cleared or alive
+
+    def _before_step(self, optimizer: Optimizer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:  # noqa: ARG002
+        self._inside.append(optimizer)
+        self._told.before_step(optimizer)
+
+    def _after_step(self, optimizer: Optimizer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:  # noqa: ARG002
+        if self._inside:
+            self._inside.pop()
+        self._cleared = []
+        self._told.after_step(optimizer)
+
+    def _patch(self, kind: type, name: str, change: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        before = getattr(kind, name)
+        after = change(before)
+        setattr(kind, name, after)
+
+        def put_back() -> None:
+            # A program may have put something of its own in front.
+            if getattr(kind, name) is after:
+                setattr(kind, name, before)
+
+        self._patches.callback(put_back)
+
+    def _noting(self, found: list[_Made]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def change(init: Callable[..., Any]) -> Callable[..., Any]:
+            @wraps(init)
+            def made(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+                init(optimizer, *args, **kwargs)
+                # A scheduler that wraps others initialises itself in its own way, and may do so twice.
+                if all(each.of() is not optimizer for each in found):
+                    found.append(_Made(weakref.ref(optimizer), self._places(_maker(sys._getframe(1), optimizer))))
+
+            return made
+
+        return change
+
+    def _clearing(self, zero_grad: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(zero_grad)
+        def cleared(optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
+            if all(ref() is not optimizer for ref in self._cleared):
+                self._cleared.append(weakref.ref(optimizer))
+            return zero_grad(optimizer, *args, **kwargs)
+
+        # As torch's own is, which a compiled step must not look into.
+        disabled: Callable[..., Any] = torch.compiler.disable(cleared)  # type: ignore[no-untyped-call]
+        return disabled
+
+
+def _maker(frame: FrameType | None, made: object) -> FrameType | None:
+    """The frame that makes an object, outside of the functions that initialise it."""
+    while frame is not None and frame.f_code.co_name == "__init__":
+        own = frame.f_code.co_varnames[:1]
+        if not own or frame.f_locals.get(own[0]) is not made:
+            break
+        frame = frame.f_back
+    return frame

@@ -1,0 +1,170 @@
+"""``gradir explain SCRIPT``: the backward of an unedited script, or what it raises."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from training_scripts import GAN, HF, LIGHTNING, LOOP
+
+torch = pytest.importorskip("torch")
+
+from gradir.cli.main import main  # noqa: E402
+
+Read = pytest.CaptureFixture[str]
+
+HEAD = "import torch\nfrom torch import nn\ntorch.manual_seed(0)\n"
+NET = (
+    HEAD
+    + """\
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 4), nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.b(self.a(x).relu())
+
+
+net = Net()
+"""
+)
+
+
+def explained(text: str, *words: str, capfd: Read) -> dict[str, Any]:
+    """What ``gradir explain`` says of a script, in JSON, and its exit status."""
+    Path("train.py").write_text(text)
+    status = main(["explain", "--format", "json", "train.py", *words])
+    said = capfd.readouterr()
+    assert said.out, said.err
+    return {**json.loads(said.out), "status": status}
+
+
+def line_of(text: str, code: str) -> int:
+    return next(number for number, line in enumerate(text.splitlines(), 1) if code in line)
+
+
+def errors(found: dict[str, Any]) -> list[tuple[str, int]]:
+    return [
+        (each["kind"], each.get("source", {}).get("line", 0)) for each in found["causes"] if each["level"] == "error"
+    ]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "cut", ["self.a(x).detach().relu()", "torch.tensor(self.a(x).tolist())", "self.a(x).data.relu()"]
+)
+def test_the_line_of_a_cut_in_an_unedited_loop(cut: str, capfd: Read) -> None:
+    text = LOOP.replace("self.a(x).relu()", cut)
+    found = explained(text, "--width", "5", capfd=capfd)
+    assert found["status"] == 1
+    assert [line for _, line in errors(found)] == [line_of(text, cut)]
+    assert {name for name, status in found["statuses"].items() if status == "cut"} == {"a.weight", "a.bias"}
+
+
+@pytest.mark.parametrize("script", [LOOP, LIGHTNING, GAN], ids=["loop", "closure", "gan"])
+def test_a_healthy_script_has_no_error(script: str, capfd: Read) -> None:
+    found = explained(script, capfd=capfd)
+    assert found["status"] == 0
+    assert not errors(found)
+
+
+def test_arguments_belong_to_the_script_and_options_at_the_end_to_gradir(capfd: Read) -> None:
+    Path("train.py").write_text(LOOP)
+    assert main(["explain", "train.py", "--width", "7", "--step", "2"]) == 0
+    assert "All 4 parameters get a gradient." in capfd.readouterr().out
+    assert main(["explain", "--step", "2", "train.py", "--", "--steps", "1"]) == 2
+    assert capfd.readouterr().err.endswith("called backward 1 time, and --step is 2: there is nothing to explain\n")
+
+
+def test_the_loss_may_be_made_as_the_file_is_imported(capfd: Read) -> None:
+    text = NET + "hidden = net.a(torch.ones(2, 3)).detach()\nloss = net.b(hidden).sum()\n"
+    Path("post.py").write_text(text)
+    assert main(["explain", "--format", "json", "post.py:loss"]) == 1
+    assert errors(json.loads(capfd.readouterr().out)) == [("detach", line_of(text, "detach"))]
+    # As a script it never comes to a backward.
+    assert main(["explain", "post.py"]) == 2
+    assert "e.g. post.py:" in capfd.readouterr().err
+
+
+def test_a_loss_without_a_graph_is_explained_before_its_backward_raises(capfd: Read) -> None:
+    text = NET + "loss = net(torch.ones(2, 3)).detach().sum()\nloss.backward()\n"
+    assert errors(explained(text, capfd=capfd)) == [("detach", line_of(text, "detach"))]
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "code"),
+    [
+        ("loss = net(torch.ones(2, 5)).sum()\nloss.backward()\n", "raised", "self.b(self.a(x)"),
+        ("h = net.a(torch.ones(2, 3)).sigmoid()\nh += 1\nh.sigmoid_()\nh.sum().backward()\n", "inplace", "h += 1"),
+        (
+            "h = torch.zeros(2, 3)\nfor _ in range(3):\n    h = net(h).expand(2, 3).tanh()\n    h.sum().backward()\n",
+            "freed",
+            "h = net(h)",
+        ),
+    ],
+)
+def test_what_a_script_raises_is_explained_at_its_line(body: str, kind: str, code: str, capfd: Read) -> None:
+    text = NET + body
+    found = errors(explained(text, capfd=capfd))
+    assert found[:1] == [(kind, line_of(text, code))]
+
+
+def test_the_optimizer_is_the_one_that_the_backward_is_for(capfd: Read) -> None:
+    loop = """\
+g, d = nn.Linear(3, 4), nn.Linear(4, 1)
+of_g, of_d = torch.optim.Adam(g.parameters()), torch.optim.Adam(d.parameters())
+for _ in range(2):
+    fake = g(torch.randn(5, 3))
+    of_d.zero_grad()
+    (d(fake.detach()).mean() - d(torch.randn(5, 4)).square().mean()).backward()
+    of_d.step()
+    of_g.zero_grad()
+    (-d(fake{cut}).mean()).backward()
+    of_g.step()
+"""
+    first = explained(HEAD + loop.format(cut=""), capfd=capfd)
+    assert not errors(first)
+    text = HEAD + loop.format(cut=".detach()")
+    assert not errors(explained(text, "--step", "1", capfd=capfd))
+    assert errors(explained(text, "--step", "2", capfd=capfd)) == [("detach", line_of(text, "-d(fake"))]
+
+
+def test_an_optimizer_of_a_copy_is_told_where_it_is_made(capfd: Read) -> None:
+    text = NET + (
+        "import copy\n"
+        "optimizer = torch.optim.SGD(copy.deepcopy(net).parameters(), 0.1)\n"
+        "net(torch.ones(2, 3)).sum().backward()\n"
+    )
+    ((_, line),) = errors(explained(text, capfd=capfd))
+    assert line == line_of(text, "optimizer = ")
+
+
+def test_a_trainer_is_explained_as_it_is(capfd: Read) -> None:
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    assert not errors(explained(HF, capfd=capfd))
+
+
+def test_a_run_with_the_flow_can_be_explained(capfd: Read) -> None:
+    text = NET + "net.b(net.a(torch.ones(2, 3)).detach()).sum().backward()\n"
+    Path("train.py").write_text(text)
+    assert main(["run", "--flow", "-o", "loss.gir", "train.py"]) == 0
+    capfd.readouterr()
+    assert main(["explain", "--format", "json", "loss.gir"]) == 1
+    assert errors(json.loads(capfd.readouterr().out)) == [("detach", line_of(text, "detach"))]
+
+
+def test_options_of_a_program_are_refused_before_a_script(capfd: Read) -> None:
+    Path("train.py").write_text(LOOP)
+    assert main(["explain", "--input", "float32[1]", "train.py"]) == 2
+    assert "--input is for a program" in capfd.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["explain", "--step", "0", "train.py"])
+    assert "1 is the first" in capfd.readouterr().err
