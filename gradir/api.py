@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gradir.explanations.model import Explanation
     from gradir.ir import Graph
     from gradir.protocols import Names, Recorder, Verification
+    from gradir.watches.model import Watch
 
 __all__ = [
     "capture",
@@ -39,6 +40,7 @@ __all__ = [
     "save",
     "unpatch",
     "verify",
+    "watch_text",
 ]
 
 
@@ -487,6 +489,13 @@ def explanation_text(explanation: Explanation, format: str, **options: Any) -> s
     from gradir.explanations.forms import written
 
     return written(explanation, format, **options)
+
+
+def watch_text(watch: Watch, format: str, **options: Any) -> str:
+    """A watch in a format, see `gradir.Watch.to`."""
+    from gradir.watches.forms import written
+
+    return written(watch, format, **options)
 
 
 def patch(graph: Graph, diff: Diff) -> Graph:

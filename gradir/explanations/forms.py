@@ -23,7 +23,20 @@ from gradir.ir.text import counted, printable
 from gradir.markdown import code_span
 from gradir.vocabulary.causes import printable_short
 
-__all__ = ["FORMS", "Document", "Layout", "json", "markdown", "text", "written"]
+__all__ = [
+    "ANSI",
+    "FORMS",
+    "NO_COLOUR",
+    "Document",
+    "Layout",
+    "cause_item",
+    "cause_lines",
+    "json",
+    "markdown",
+    "text",
+    "wrapped",
+    "written",
+]
 
 _LEVELS: Final = ("error", "info", "note")
 _MOST_TERMS: Final = 12
@@ -97,7 +110,7 @@ class Layout(NamedTuple):
 
 def text(explanation: Explanation, layout: Layout = Layout()) -> str:  # noqa: B008
     """Return the verdict, then each cause with its line and what to do, the gravest first."""
-    lines = _wrapped(explanation.verdict, layout)
+    lines = wrapped(explanation.verdict, layout)
     causes, others = _gravest(explanation, layout)
     for cause in causes:
         lines += ["", *_cause(explanation, cause, layout)]
@@ -114,12 +127,19 @@ def text(explanation: Explanation, layout: Layout = Layout()) -> str:  # noqa: B
 
 
 def _cause(explanation: Explanation, cause: Cause, layout: Layout) -> Iterator[str]:
-    """Return the lines of one cause, laid out as a compiler does."""
+    return cause_lines(cause, layout, named=_named(explanation, cause, printable_short))
+
+
+def cause_lines(cause: Cause, layout: Layout, *, named: str = "", before: str = "", after: str = "") -> Iterator[str]:
+    """Return the lines of one cause, laid out as a compiler does, with words ``before`` its sentence or ``after`` it.
+
+    ``named`` stands for its names where a phrase is known.
+    """
     palette = layout.palette
     colour = palette.error if cause.level == "error" else palette.quiet
-    words = cause.words(named=_named(explanation, cause, printable_short))
+    words = cause.words(named=named)
     detail = f": {printable(cause.detail)}" if cause.detail else ""
-    head, *rest = _wrapped(f"{cause.level}[{printable(cause.kind)}]: {words.text}{detail}", layout)
+    head, *rest = wrapped(f"{cause.level}[{printable(cause.kind)}]: {before}{words.text}{detail}{after}", layout)
     label, colon, sentence = head.partition(": ")
     yield f"{colour}{label}{palette.reset}{colon}{sentence}"
     yield from rest
@@ -128,7 +148,7 @@ def _cause(explanation: Explanation, cause: Cause, layout: Layout) -> Iterator[s
         yield f"  {palette.quiet}-->{palette.reset} {place_text(cause.source)}{via}"
         yield from _excerpt(cause.source.line, cause.excerpt, colour, layout)
     if words.advice:
-        yield from _wrapped(f"  help: {words.advice}", layout, "        ")
+        yield from wrapped(f"  help: {words.advice}", layout, "        ")
 
 
 def _excerpt(line: int, excerpt: Excerpt | None, colour: str, layout: Layout) -> Iterator[str]:
@@ -152,7 +172,8 @@ def _excerpt(line: int, excerpt: Excerpt | None, colour: str, layout: Layout) ->
         yield f"{palette.quiet}{' ' * len(number)} |{palette.reset}     {blanks}{colour}{carets}{palette.reset}"
 
 
-def _wrapped(line: str, layout: Layout, further: str = "    ") -> list[str]:
+def wrapped(line: str, layout: Layout, further: str = "    ") -> list[str]:
+    """Return a line in pieces as wide as the layout has them, all but the first behind ``further``."""
     if layout.width is None or len(line) <= layout.width:
         return [line]
     width = max(layout.width, _LEAST_LINE)
@@ -226,11 +247,7 @@ def _markdown(explanation: Explanation, layout: Layout) -> Iterator[str]:
         yield ""
     causes, others = _gravest(explanation, layout, code_span)
     for cause in causes:
-        words = cause.words(code_span, named=_named(explanation, cause, code_span))
-        where = "" if cause.source is None else f" at {code_span(place_text(cause.source))}"
-        advice = f" To do: {words.advice}." if words.advice else ""
-        detail = f": {code_span(cause.detail)}" if cause.detail else ""
-        yield f"- **{cause.level}**, {code_span(cause.kind)}{where}: {words.text}{detail}.{advice}"
+        yield cause_item(cause, named=_named(explanation, cause, code_span))
     yield from (f"- {other}" for other in others)
     yield from (f"- allowed: {each}" for each in _allowed(explanation, code_span))
     if len(explanation.terms) > 1:
@@ -238,6 +255,16 @@ def _markdown(explanation: Explanation, layout: Layout) -> Iterator[str]:
         yield from (f"- {_term(explanation, term, code_span)}" for term in explanation.terms[:_MOST_TERMS])
         if len(explanation.terms) > _MOST_TERMS:
             yield f"- and {len(explanation.terms) - _MOST_TERMS:,} more"
+
+
+def cause_item(cause: Cause, *, named: str = "", before: str = "", after: str = "") -> str:
+    """Return one cause as an item of a Markdown list; see `cause_lines`."""
+    words = cause.words(code_span, named=named)
+    where = "" if cause.source is None else f" at {code_span(place_text(cause.source))}"
+    advice = f" To do: {words.advice}." if words.advice else ""
+    detail = f": {code_span(cause.detail)}" if cause.detail else ""
+    head = f"- **{cause.level}**, {code_span(cause.kind)}{where}"
+    return f"{head}: {before}{words.text}{detail}{after}.{advice}"
 
 
 def json(explanation: Explanation, _: Layout = Layout()) -> str:  # noqa: B008

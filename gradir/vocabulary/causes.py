@@ -12,6 +12,7 @@ from gradir.ir.name_ranges import ranges
 from gradir.ir.text import printable
 from gradir.vocabulary.operations import SPOKEN, advice_on_error, words_of_operation
 from gradir.vocabulary.patterns import LOST, PATTERNS
+from gradir.vocabulary.training import TRAINING
 
 __all__ = ["ADVICE", "WORDS", "Words", "listed_names", "printable_short", "worded"]
 
@@ -408,6 +409,7 @@ WORDS: Final[Mapping[str, Words]] = {
         "{op} writes to {names}, which an earlier operation saved for its derivative",
         "write out of place here (x = x + 1 for x += 1), or clone() the tensor before",
     ),
+    **{kind: Words(*words) for kind, words in TRAINING.items()},
 }
 
 ADVICE: Final[Mapping[str, Mapping[str, str]]] = {
@@ -431,7 +433,9 @@ _UNNAMED: Final = {"raised": "the program", "withheld": "in the graph"}
 _NUMBER: Final = {
     "is": ("is", "are"),
     "has": ("has", "have"),
+    "does": ("does", "do"),
     "gets": ("gets", "get"),
+    "holds": ("holds", "hold"),
     "it": ("it", "them"),
 }
 

@@ -1,0 +1,199 @@
+"""A watch as text for a terminal, as Markdown, as lines of JSON, and as a page.
+
+A line of JSON is what schemas/gir-watch-1.0.schema.json describes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from gradir.errors import ExportError
+from gradir.explanations.forms import ANSI, NO_COLOUR, Layout, cause_item, cause_lines, wrapped
+from gradir.explanations.model import Excerpt, Level, Record
+from gradir.ir import Source
+from gradir.ir.jsontext import printable_json
+from gradir.ir.text import counted
+from gradir.markdown import code_span
+from gradir.watches.model import Finding, Modules, Number, Step, Watch
+
+__all__ = ["FORMS", "End", "Head", "Line", "Told", "json_line", "markdown", "shown_number", "text", "written"]
+
+_LEVELS: Final = ("error", "info", "note")
+_MOST: Final = 30
+
+
+class Head(Record, frozen=True, tag="head", omit_defaults=False):
+    """The first line: what the file is."""
+
+    format: Literal["gir-watch"] = "gir-watch"
+    version: Annotated[str, msgspec.Meta(pattern=r"^1\.(0|[1-9][0-9]*)$")] = "1.0"
+
+
+class Told(Record, frozen=True, tag="finding", omit_defaults=False):
+    """A finding with its sentences: ``text`` says what happened, ``advice`` what to do, ``how`` how it was found."""
+
+    step: int
+    kind: str
+    level: Level
+    text: str
+    advice: str
+    op: str
+    names: tuple[str, ...]
+    source: Source | None
+    via: Source | None
+    excerpt: Excerpt | None
+    how: str
+
+
+class End(Record, frozen=True, tag="end", omit_defaults=False):
+    """The last line: the answer in one sentence, and the number of steps."""
+
+    verdict: str
+    level: Level
+    steps: int
+    ended: str = ""
+
+
+Line = Head | Modules | Step | Told | End
+
+
+def told(finding: Finding) -> Told:
+    """A finding as a line of JSON has it."""
+    cause = finding.cause
+    words = cause.words()
+    return Told(
+        finding.step,
+        cause.kind,
+        cause.level,
+        cause.text,
+        words.advice,
+        cause.op,
+        cause.names,
+        cause.source,
+        cause.via,
+        cause.excerpt,
+        finding.how,
+    )
+
+
+def json_line(record: Line | Finding) -> str:
+    """One record as a line of JSON, with its end.
+
+    Raises:
+        ExportError: a name holds what JSON cannot spell.
+
+    >>> json_line(Step(1, 1, 0.5))
+    '{"type":"step","number":1,"backward":1,"loss":0.5}\\n'
+    """
+    try:
+        body = msgspec.json.encode(told(record) if isinstance(record, Finding) else record)
+    except UnicodeEncodeError as error:
+        raise ExportError(f"the watch holds what JSON cannot spell: {error}") from error
+    return f"{printable_json(body)}\n"
+
+
+def end_of(watch: Watch) -> End:
+    """The last line of a watch."""
+    return End(watch.verdict, watch.level, watch.count, watch.ended)
+
+
+def jsonl(watch: Watch, _: Layout = Layout()) -> str:  # noqa: B008
+    """Return the head, then the modules and the steps that are kept, the findings behind theirs, and the verdict."""
+    return "".join(map(json_line, [Head(), Modules(watch.modules), *_in_order(watch), end_of(watch)]))
+
+
+def _in_order(watch: Watch) -> Iterable[Step | Finding]:
+    numbered = [(step.number, 0, step) for step in watch.steps]
+    found = [(finding.step, 1, finding) for finding in watch.findings]
+    return [record for _, _, record in sorted([*numbered, *found], key=lambda each: each[:2])]
+
+
+def text(watch: Watch, layout: Layout = Layout()) -> str:  # noqa: B008
+    """Return the verdict, then each finding with its line and what to do, the gravest first."""
+    lines = wrapped(watch.verdict, layout)
+    findings = _gravest(watch, layout)
+    for finding in findings[:_MOST]:
+        how = f" ({finding.how})" if finding.how else ""
+        lines += ["", *cause_lines(finding.cause, layout, before=f"step {finding.step}: ", after=how)]
+    if len(findings) > _MOST:
+        lines += ["", f"and {len(findings) - _MOST:,} more: -o watch.jsonl has them all"]
+    notes = sum(finding.cause.level == "note" for finding in watch.findings)
+    if notes and not layout.all:
+        lines += ["", f"{counted(notes, 'note')}: --all shows {'it' if notes == 1 else 'them'}"]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def markdown(watch: Watch, layout: Layout = Layout()) -> str:  # noqa: B008
+    """Return the verdict, a list of the findings, and a table of the first, some and the last steps."""
+    lines = [f"**{watch.verdict}**", ""]
+    findings = _gravest(watch, layout)
+    for finding in findings[:_MOST]:
+        after = f" ({finding.how})" if finding.how else ""
+        lines.append(cause_item(finding.cause, before=f"step {finding.step}: ", after=after))
+    if len(findings) > _MOST:
+        lines.append(f"- and {len(findings) - _MOST:,} more")
+    if watch.steps:
+        lines += ["", "| step | loss | gradient norm | memory |", "|---|---|---|---|", *map(_row, _some(watch.steps))]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _row(step: Step) -> str:
+    shown = (shown_number(step.loss), shown_number(step.norm), f"{step.memory / 2**20:,.0f} MiB")
+    return f"| {step.number:,} | {' | '.join(map(code_span, shown))} |"
+
+
+_ROWS: Final = 8
+
+
+def _some(steps: tuple[Step, ...]) -> list[Step]:
+    """The first and the last, and some between them."""
+    if len(steps) <= _ROWS:
+        return [*steps]
+    return [steps[place * (len(steps) - 1) // (_ROWS - 1)] for place in range(_ROWS)]
+
+
+def _gravest(watch: Watch, layout: Layout) -> list[Finding]:
+    levels = [level for level in _LEVELS if layout.all or level != "note"]
+    kept = [finding for finding in watch.findings if finding.cause.level in levels]
+    return sorted(kept, key=lambda finding: levels.index(finding.cause.level))
+
+
+def shown_number(value: Number | None) -> str:
+    """A number as a reader wants it.
+
+    >>> shown_number(0.123456789), shown_number("nan"), shown_number(None)
+    ('0.1235', 'nan', '')
+    """
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else f"{value:.4g}"
+
+
+def html(watch: Watch, _: Layout = Layout()) -> str:  # noqa: B008
+    """Return a page with charts of the steps."""
+    from gradir.watches.page import page
+
+    return page(watch)
+
+
+FORMS: Final[Mapping[str, Callable[[Watch, Layout], str]]] = {
+    "text": text,
+    "markdown": markdown,
+    "jsonl": jsonl,
+    "html": html,
+}
+"""The forms of a watch by name."""
+
+
+def written(watch: Watch, form: str, *, all: bool = False, width: int | None = None, color: bool = False) -> str:
+    """Return a watch in the form of that name.
+
+    Raises:
+        ExportError: there is no such form, or it cannot hold the watch.
+    """
+    if form not in FORMS:
+        raise ExportError(f"no format {form!r} of a watch: there are {', '.join(FORMS)}")
+    return FORMS[form](watch, Layout(all, width, ANSI if color else NO_COLOUR))

@@ -1,0 +1,134 @@
+"""What a training did from step to step, and what was found."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final, Literal
+
+from gradir.explanations.model import Cause, Level, Record
+from gradir.explanations.verdict import place_text
+from gradir.ir.text import counted, printable
+from gradir.vocabulary.causes import printable_short
+
+__all__ = ["Finding", "Modules", "Number", "Step", "Watch", "number"]
+
+Number = float | Literal["nan", "inf", "-inf"]
+"""A number of a training, as JSON spells it."""
+
+_LEVELS: Final = ("error", "info", "note")
+
+
+def number(value: float) -> Number:
+    """A number as it is kept, with a word for what JSON has no number for.
+
+    >>> number(1.5), number(float("nan"))
+    (1.5, 'nan')
+    """
+    if value - value == 0:
+        return value
+    return "nan" if value != value else "inf" if value > 0 else "-inf"
+
+
+class Modules(Record, frozen=True, tag="modules"):
+    """The modules whose gradients the steps that follow have, each in its place, by path."""
+
+    paths: tuple[str, ...] = ()
+
+
+class Step(Record, frozen=True, tag="step"):
+    """One step of an optimizer.
+
+    ``number`` counts the steps of all optimizers from 1, and ``backward`` the calls of backward before it. ``loss`` is
+    that of the last of them, ``norm`` the norm of all gradients that the step takes, and ``memory`` the bytes that the
+    process, or the device of the parameters, holds after it. ``kept`` are the functions of earlier graphs that are
+    still alive, at the steps where they were counted. For each of the `Modules`, ``norms`` has the norm of its own
+    gradients, and ``ratios`` how long its update was beside its parameters, estimated from some of their numbers;
+    ``None`` stands for a module that this step did not move.
+    """
+
+    number: int
+    backward: int = 0
+    loss: Number | None = None
+    norm: Number | None = None
+    memory: int = 0
+    kept: int | None = None
+    norms: tuple[Number | None, ...] = ()
+    ratios: tuple[Number | None, ...] = ()
+
+
+class Finding(Record, frozen=True, tag="finding"):
+    """What is wrong at a step; ``how`` says in words how it was found out, where that was not by looking alone.
+
+    >>> print(Finding(3, Cause("lr_zero", "error", names=("net.weight",))).text)
+    step 3: the learning rate of net.weight is 0, so no step moves it
+    """
+
+    step: int
+    cause: Cause
+    how: str = ""
+
+    @property
+    def text(self) -> str:
+        """The step and what happened, in one sentence."""
+        return f"step {self.step}: {self.cause.text}"
+
+
+class Watch(Record, frozen=True):
+    """A watched training.
+
+    Of a long training ``steps`` has some, at equal distances, and the last; ``count`` is how many there were.
+    ``ended`` is why it was watched no longer: ``""`` at its end, else in words.
+
+    >>> Watch(count=2).verdict
+    'Nothing wrong was found in 2 steps.'
+    """
+
+    modules: tuple[str, ...] = ()
+    steps: tuple[Step, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    count: int = 0
+    ended: str = ""
+
+    @property
+    def level(self) -> Level:
+        """The highest level of a finding."""
+        levels = {finding.cause.level for finding in self.findings}
+        return next((level for level in _LEVELS if level in levels), "none")
+
+    @property
+    def verdict(self) -> str:
+        """What was found, in one sentence, with the gravest finding first."""
+        errors = [finding for finding in self.findings if finding.cause.level == "error"]
+        if not self.count and not errors:
+            return f"No step of an optimizer was seen{f': {printable(self.ended)}' if self.ended else ''}."
+        if not errors:
+            end = f", and then {printable(self.ended)}" if self.ended else ""
+            return f"Nothing wrong was found in {counted(self.count, 'step')}{end}."
+        first = errors[0]
+        more = f", and {counted(len(errors) - 1, 'more error')}" if len(errors) > 1 else ""
+        cause = first.cause
+        where = "" if cause.source is None else f" ({printable_short(place_text(cause.source))})"
+        detail = f": {printable_short(cause.detail)}" if cause.detail else ""
+        return f"Step {first.step}: {cause.words().text}{detail}{where}{more}."
+
+    def __bool__(self) -> bool:
+        """Whether something is wrong."""
+        return self.level == "error"
+
+    def to(self, format: str) -> str:
+        """Return what ``gradir watch --format`` prints, or the page or the lines that ``-o`` writes.
+
+        Raises:
+            ExportError: there is no such format: ``text``, ``markdown``, ``jsonl`` or ``html``.
+        """
+        # As `gradir.Graph.to`: the forms are made of records, and import these.
+        text: str = sys.modules["gradir.api"].watch_text(self, format)
+        return text
+
+    def __str__(self) -> str:
+        """What ``gradir watch`` prints at its end, without the last line end."""
+        return self.to("text").removesuffix("\n")
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:  # noqa: ARG002
+        """What a notebook shows."""
+        return {"text/plain": str(self), "text/markdown": self.to("markdown")}
