@@ -58,8 +58,8 @@ TRAINING: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "skipped_steps": (
         "the GradScaler leaves out every step, so {names} {does} not move",
-        "look for what makes the gradients infinite or NaN: the scaler leaves such a step out and takes a smaller scale, "
-        "which helps only where the scale was too large",
+        "look for what makes the gradients infinite or NaN: the scaler leaves out such a step and takes a smaller "
+        "scale, which helps only where the scale was too large",
     ),
     "wiped": (
         "the gradient of {names} is gone when the optimizer steps",

@@ -80,13 +80,13 @@ def told(finding: Finding) -> Told:
 
 
 def json_line(record: Line | Finding) -> str:
-    """One record as a line of JSON, with its end.
+    r"""One record as a line of JSON, with its end.
 
     Raises:
         ExportError: a name holds what JSON cannot spell.
 
     >>> json_line(Step(1, 1, 0.5))
-    '{"type":"step","number":1,"backward":1,"loss":0.5}\\n'
+    '{"type":"step","number":1,"backward":1,"loss":0.5}\n'
     """
     try:
         body = msgspec.json.encode(told(record) if isinstance(record, Finding) else record)
@@ -106,7 +106,7 @@ def jsonl(watch: Watch, _: Layout = Layout()) -> str:  # noqa: B008
 
 
 def _in_order(watch: Watch) -> Iterable[Step | Finding]:
-    numbered = [(step.number, 0, step) for step in watch.steps]
+    numbered: list[tuple[int, int, Step | Finding]] = [(step.number, 0, step) for step in watch.steps]
     found = [(finding.step, 1, finding) for finding in watch.findings]
     return [record for _, _, record in sorted([*numbered, *found], key=lambda each: each[:2])]
 

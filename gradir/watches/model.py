@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Final, Literal
 
@@ -24,9 +25,9 @@ def number(value: float) -> Number:
     >>> number(1.5), number(float("nan"))
     (1.5, 'nan')
     """
-    if value - value == 0:
+    if math.isfinite(value):
         return value
-    return "nan" if value != value else "inf" if value > 0 else "-inf"
+    return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
 
 
 class Modules(Record, frozen=True, tag="modules"):
