@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from gradir import registry
 from gradir.errors import CaptureError, GradirError, warn
-from gradir.protocols import Frontend, LiveCapture, Reached, Recorder, Running, Verification
+from gradir.protocols import Frontend, LiveCapture, Reached, Recorder, Running, Told, Verification, Watching
 from gradir.request import FEATURES, CaptureRequest, declared
 from gradir.spec import called, calling_on_import
 
@@ -41,6 +41,7 @@ __all__ = [
     "standing_in",
     "unable",
     "verified",
+    "watching",
 ]
 
 _CAPTURE: Final = "e.g. gradir capture net.py:Net --input 'float32[1,3]' -o net.gir"
@@ -241,6 +242,20 @@ def running(request: CaptureRequest, reached: Reached) -> Iterator[Mapping[str, 
             seeing[name] = entered.enter_context(found.running(request, reached))
 
         with _calling_once_loaded("running", see):
+            yield seeing
+
+
+@contextmanager
+def watching(told: Told) -> Iterator[Mapping[str, Watching]]:
+    """Have every front-end that can watch the training that runs inside; gives what it sees by its name."""
+    seeing: dict[str, Watching] = {}
+    with ExitStack() as entered:
+
+        def see(found: Frontend) -> None:
+            name = next(name for name, kind in kinds().items() if type(found) is kind)
+            seeing[name] = entered.enter_context(found.watching(told))
+
+        with _calling_once_loaded("watching", see):
             yield seeing
 
 

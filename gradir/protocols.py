@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gradir.explanations.model import Explanation
     from gradir.ir.marks import ListedChange
     from gradir.review.comparison import Comparison
+    from gradir.watches.model import Finding, Modules, Step
 
 __all__ = [
     "CaptureRequest",
@@ -40,7 +41,9 @@ __all__ = [
     "Reports",
     "Running",
     "StoppedError",
+    "Told",
     "Verification",
+    "Watching",
 ]
 
 
@@ -257,6 +260,11 @@ class StoppedError(SpecError):
 class ReachedBackward(Protocol):
     """A call of backward of a program, which has not run yet."""
 
+    @property
+    def loss(self) -> float | None:
+        """The number that the call starts from, if it is one."""
+        ...
+
     def capture(self) -> Graph:
         """Capture the graph of what the call starts from.
 
@@ -296,6 +304,32 @@ class Running(Protocol):
 
     def explained_failure(self, error: BaseException) -> Explanation | None:
         """Explain an error that the program raised before its backward; nothing where no operation raised it."""
+        ...
+
+
+Told = Callable[["Modules | Step | Finding"], None]
+"""What is given each record of a watched training as it is known."""
+
+
+class Watching(Protocol):
+    """A program that is watched."""
+
+    @property
+    def steps(self) -> int:
+        """How many steps its optimizers have done."""
+        ...
+
+    @property
+    def backwards(self) -> int:
+        """How often it has called backward."""
+        ...
+
+    def ended(self) -> None:
+        """Judge what only the end of a training shows."""
+        ...
+
+    def explained_failure(self, error: BaseException) -> Explanation | None:
+        """Explain an error that the program raised before its first backward; nothing where no operation raised it."""
         ...
 
 
@@ -386,6 +420,14 @@ class Frontend(Protocol):
 
         Raises:
             CaptureError: the framework cannot, or, as the context ends, the program wanted no other process.
+        """
+        ...
+
+    def watching(self, told: Told, *, model: object = None, optimizers: Any = ()) -> AbstractContextManager[Watching]:
+        """Watch the steps of a training that runs inside the context, which stays as it is without.
+
+        ``told`` gets each record, and what it raises goes through the program. ``model`` and ``optimizers`` are those
+        that were made before.
         """
         ...
 

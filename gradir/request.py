@@ -29,6 +29,7 @@ FEATURES: Final[Mapping[str, str]] = {
     "record": "record",
     "release": "let go of what a capture holds",
     "standing_in": "make a rank without the others",
+    "watching": "watch a training from step to step (gradir watch)",
     "running": "capture or explain a script at its backward (gradir run, gradir explain)",
 }
 """What a front-end may be unable to do, in words; one that an option alone needs has the name of that option."""

@@ -23,15 +23,13 @@ _RAISED: Final = 1
 _INTERRUPTED: Final = 130
 _OWN: Final = "gradir: "
 
-_START: Final = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from gradir.cli.main import main; sys.exit(main())"
-)
+_START: Final = "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from {} import main; sys.exit(main())"
 """Runs the command with the same path to import from, whatever lies in the working directory."""
 
 
-def command_line(words: Sequence[str]) -> list[str]:
-    """Return the command that runs gradir with these words in another process."""
-    return [sys.executable, "-c", _START, json.dumps(sys.path), *words]
+def command_line(words: Sequence[str], module: str = "gradir.cli.main") -> list[str]:
+    """Return the command that runs gradir with these words, or another module's ``main``, in another process."""
+    return [sys.executable, "-c", _START.format(module), json.dumps(sys.path), *words]
 
 
 @contextmanager

@@ -35,6 +35,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "patch": "apply a diff to a .gir file",
     "merge": "merge two edits of a .gir file",
     "check": "fail when a graph has changed",
+    "watch": "run a script, find what goes wrong in it",
     "explain": "find where a gradient is lost",
     "ranks": "compare the ranks of a distributed run",
     "info": "describe a graph: counts, operations, cuts",

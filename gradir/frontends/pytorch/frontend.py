@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, ClassVar
 
 from gradir.errors import CaptureError
 
 if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
     from gradir.explanations.model import Explanation
     from gradir.frontends.pytorch.reading.assemble import LiveGraph
     from gradir.frontends.pytorch.recorder import Recorder
     from gradir.frontends.pytorch.watching.running import Running
-    from gradir.protocols import LiveCapture, Reached, Verification
+    from gradir.frontends.pytorch.watching.watch import Watching
+    from gradir.protocols import LiveCapture, Reached, Told, Verification
     from gradir.request import CaptureRequest
 
 __all__ = ["TorchFrontend"]
@@ -27,7 +30,7 @@ class TorchFrontend:
     install: ClassVar[str] = "pip install 'gradir[torch]'"
     features: ClassVar[Set[str]] = frozenset(
         {"collectives", "explain", "fake", "flow", "inputs", "names", "program", "record", "release", "seed"}
-        | {"sources", "running", "standing_in", "verify"}
+        | {"sources", "running", "standing_in", "verify", "watching"}
     )
     files: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(
@@ -101,6 +104,12 @@ class TorchFrontend:
         from gradir.frontends.pytorch.alone import standing_in
 
         return standing_in(rank, world)
+
+    def watching(self, told: Told, *, model: object = None, optimizers: Sequence[Optimizer] = ()) -> Watching:
+        """Watch the steps of the optimizers of the program that runs inside the context."""
+        from gradir.frontends.pytorch.watching.watch import Watching
+
+        return Watching(told, model=model, optimizers=optimizers)
 
     def running(self, request: CaptureRequest, reached: Reached) -> Running:
         """Count the calls of backward of the program that runs inside the context, and hand one of them on."""

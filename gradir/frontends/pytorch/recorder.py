@@ -28,6 +28,7 @@ from gradir.frontends.pytorch.reading.leaves import tensors_of
 from gradir.frontends.pytorch.reading.outputs import Captured, flatten
 from gradir.frontends.pytorch.reading.scopes import scope_table
 from gradir.frontends.pytorch.reading.tensors import (
+    Modules,
     NamedTensors,
     Owned,
     is_own,
@@ -214,9 +215,7 @@ class Recorder:
             raise CaptureError("the forward was not noted: record it with gradir.record(model, flow=True)")
         if not self._flows:
             raise CaptureError("nothing was recorded: run the forward inside `with recorder:`")
-        modules = modules_below(modules_of(self._model if model is None else model))
-        if not modules.roots:
-            modules = with_strays(modules, strays_among([*self._outermost.values()], modules.paths), self._variables)
+        modules = self.modules(model)
         captured = tensors_of(subject)
         if not captured and not isinstance(subject, BaseException):
             kind = type(subject).__name__
@@ -262,6 +261,13 @@ class Recorder:
         if self._exchanged is None:
             raise CaptureError("what is exchanged was not noted: record it with gradir.record(model, collectives=True)")
         return self._exchanged
+
+    def modules(self, model: object = None) -> Modules:
+        """The modules of the model, or else those that were called from outside any other, by their variables."""
+        modules = modules_below(modules_of(self._model if model is None else model))
+        if modules.roots:
+            return modules
+        return with_strays(modules, strays_among(self.called, modules.paths), self._variables)
 
     @property
     def called(self) -> list[nn.Module]:

@@ -11,12 +11,19 @@ from types import FrameType
 from typing import Any, Final, NamedTuple, Protocol
 
 import torch
+from torch import nn
+from torch.nn import utils
+from torch.nn.utils import clip_grad
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from gradir.frontends.pytorch.recording.places import Place, Places
 
 __all__ = ["Optimizers", "Stepping"]
+
+_CLIPPING: Final = ("clip_grad_norm_", "clip_grad_value_")
+_BY_A_MODULE: Final = 0
+"""In place of the id() of an optimizer."""
 
 _SCHEDULERS: Final = (lr_scheduler.LRScheduler, lr_scheduler.ReduceLROnPlateau)
 
@@ -57,12 +64,19 @@ class Optimizers:
         self._schedulers: list[_Made] = []
         self._inside: list[Optimizer] = []
         self._cleared: list[weakref.ref[Optimizer]] = []
+        self._cleared_at: dict[int, Place | None] = {}
+        self.clipped_at: Place | None = None
+        """Where gradients were clipped since the last backward."""
 
     def __enter__(self) -> Optimizers:
         self._patch(Optimizer, "__init__", self._noting(self._made))
         for kind in _SCHEDULERS:
             self._patch(kind, "__init__", self._noting(self._schedulers))
         self._patch(Optimizer, "zero_grad", self._clearing)
+        self._patch(nn.Module, "zero_grad", self._clearing)
+        for home in (utils, clip_grad):
+            for name in _CLIPPING:
+                self._patch(home, name, self._clipping)
         self._patches.callback(register_optimizer_step_pre_hook(self._before_step).remove)
         self._patches.callback(register_optimizer_step_post_hook(self._after_step).remove)
         return self
@@ -96,6 +110,14 @@ class Optimizers:
         ]
         return found[-1] if found else None
 
+    def forget_changes(self) -> None:
+        """Forget what became of the gradients before a backward."""
+        self._cleared_at, self.clipped_at = {}, None
+
+    def cleared_at(self, optimizer: Optimizer) -> Place | None:
+        """Where the gradients of an optimizer were cleared since the last backward, by itself or by a module."""
+        return self._cleared_at.get(id(optimizer)) or self._cleared_at.get(_BY_A_MODULE)
+
     def of_backward(self) -> Sequence[Optimizer]:
         """The optimizers that a backward is for: that whose step calls it, or those cleared before it, or all."""
         alive = self.alive
@@ -114,7 +136,7 @@ class Optimizers:
         self._cleared = []
         self._told.after_step(optimizer)
 
-    def _patch(self, kind: type, name: str, change: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    def _patch(self, kind: object, name: str, change: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
         before = getattr(kind, name)
         after = change(before)
         setattr(kind, name, after)
@@ -141,14 +163,27 @@ class Optimizers:
 
     def _clearing(self, zero_grad: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(zero_grad)
-        def cleared(optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-            if all(ref() is not optimizer for ref in self._cleared):
-                self._cleared.append(weakref.ref(optimizer))
-            return zero_grad(optimizer, *args, **kwargs)
+        def cleared(whole: Any, *args: Any, **kwargs: Any) -> Any:
+            place = self._places(sys._getframe(1))
+            if isinstance(whole, Optimizer):
+                self._cleared_at[id(whole)] = place
+                if all(ref() is not whole for ref in self._cleared):
+                    self._cleared.append(weakref.ref(whole))
+            else:
+                self._cleared_at[_BY_A_MODULE] = place
+            return zero_grad(whole, *args, **kwargs)
 
         # As torch's own is, which a compiled step must not look into.
         disabled: Callable[..., Any] = torch.compiler.disable(cleared)  # type: ignore[no-untyped-call]
         return disabled
+
+    def _clipping(self, clip: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(clip)
+        def clipped(*args: Any, **kwargs: Any) -> Any:
+            self.clipped_at = self._places(sys._getframe(1))
+            return clip(*args, **kwargs)
+
+        return clipped
 
 
 def _maker(frame: FrameType | None, made: object) -> FrameType | None:

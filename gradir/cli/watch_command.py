@@ -1,0 +1,238 @@
+"""``gradir watch``: a training script as it is, and what goes wrong from step to step."""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import gc
+import os
+import random
+import sys
+from contextlib import suppress
+from typing import IO, TYPE_CHECKING, Final
+
+from gradir.cli.parser import Parser, add_traceback
+from gradir.cli.rank_files import for_rank
+from gradir.cli.report import add_colour, columns, report, wants_colour
+from gradir.cli.scripts import Script, add_script, divided, number
+from gradir.cli.sources import is_script
+from gradir.errors import SpecError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gradir.protocols import Watching
+    from gradir.watches.model import Finding, Modules, Step, Watch
+
+__all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
+
+DESCRIPTION = "Run a training script to its end and find what goes wrong from step to step."
+
+EXAMPLES = (
+    "gradir watch train.py --lr 0.1",
+    "gradir watch train.py --steps 500 -o watch.html",
+    "gradir watch --go-on -o watch.jsonl train.py -- --steps 50",
+    "gradir watch --capture-on-finding found train.py",
+    "torchrun --nproc-per-node 4 --no-python gradir watch -o 'watch.{rank}.jsonl' train.py",
+)
+
+DETAILS = """\
+gradir runs the script as 'python SCRIPT ARGS' would and changes nothing of it. It explains the first backward, and then
+looks at each step of an optimizer: loss, gradients and parameters that are not finite, parameters that do not move,
+gradients that vanish or are never cleared, memory that grows.
+
+Where a step is not finite, the script runs once more, silently, up to that step, to find the operation (--no-replay
+leaves this out).
+
+Options of gradir stand before SCRIPT or at the end of the line, and the script's own may follow '--'.
+
+Exit status: 0 nothing wrong was found, 1 something was, 2 trouble; where the script fails otherwise, its own status.
+"""
+
+_FORMATS: Final = ("text", "markdown")
+_FATAL: Final = frozenset({"loss_not_finite", "nonfinite_grad", "parameter_not_finite"})
+"""Kinds of findings behind which a training teaches nothing more."""
+
+_SUFFIXES: Final = (".html", ".jsonl", ".md")
+
+
+def add_options(parser: Parser) -> None:
+    """Add what the command takes."""
+    add_script(parser, "SCRIPT ...", "script, folder or archive, and its arguments")
+    parser.allow_abbrev = False
+    parser.take_program_arguments()
+    group = parser.group("input")
+    group.add_argument("--steps", metavar="N", type=number("step"), help="end the script after N steps of an optimizer")
+    group.add_argument("--go-on", action="store_true", help="let the script run on after a step that is not finite")
+    group.add_argument("--no-replay", action="store_true", help="never run the script a second time")
+    output = parser.group("output")
+    output.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="write a page (.html), a line per step (.jsonl) or Markdown (.md) to FILE",
+    )
+    output.add_argument("--format", choices=_FORMATS, default="text", help="format of the answer (default: text)")
+    output.add_argument("--all", action="store_true", help="write out the notes too")
+    output.add_argument(
+        "--capture-on-finding", metavar="DIR", help="write the graph of a step with a finding to DIR, as .gir"
+    )
+    add_colour(output)
+    add_traceback(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the script, and answer."""
+    from gradir import files
+
+    script = divided(options, is_script=lambda _: True)
+    script.check()
+    if not options.is_module and not is_script(script.name) and not os.path.exists(script.name):  # noqa: PTH110
+        raise SpecError(f"{script.name}: no such script")
+    if options.output is not None:
+        options.output = for_rank(options.output)
+        if not options.output.endswith(_SUFFIXES):
+            raise SpecError(f"{options.output}: a watch is written as {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]}")
+        files.check_apart(script.name, options.output)
+        files.check_place(options.output)
+    # There may be objects of the program that want to be finalized.
+    atexit.unregister(gc.freeze)
+    # Unless the script sets its own, so that it can be run once more with the same numbers.
+    random.seed(0)
+    return _Run(options, script).status()
+
+
+class _Run:
+    """One watched run of a script."""
+
+    def __init__(self, options: argparse.Namespace, script: Script) -> None:
+        from gradir.files import Located
+        from gradir.watches.collecting import Collected
+
+        self._options, self._script = options, script
+        self._collected = Collected()
+        self._folder = os.getcwd()  # noqa: PTH109
+        self._path = None if options.output is None else Located(options.output)
+        self._lines: IO[str] | None = None
+        self._fatal: Finding | None = None
+        self._is_enough = False
+        self._backward = 0
+        self._loss: object = None
+        self._seeing: Mapping[str, Watching] = {}
+        self._is_live = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+    def status(self) -> int:
+        """Run, answer, and tell how it ended."""
+        from gradir import files
+        from gradir.capturing import watching
+        from gradir.cli.programs import program_output
+        from gradir.watches.forms import End, Head, json_line, written
+
+        options = self._options
+        if self._path is not None and options.output.endswith(".jsonl"):
+            self._lines = open(options.output, "w", encoding="utf-8", buffering=1)  # noqa: SIM115 (closed below)
+            self._lines.write(json_line(Head()))
+        with program_output(for_good=False), watching(self._told) as self._seeing:
+            left = self._script.run(options, lambda: self._is_enough, self._failed)
+            for each in self._seeing.values():
+                with suppress(SystemExit):
+                    each.ended()
+        if self._is_live:
+            sys.stderr.write("\r\x1b[K")
+        if left and not self._collected.ended:
+            self._collected.ended = f"the script ended with status {left}"
+        self._replay()
+        watch = self._collected.watch()
+        if self._lines is not None:
+            self._lines.write(json_line(End(watch.verdict, watch.level, watch.count, watch.ended)))
+            self._lines.close()
+        elif self._path is not None:
+            form = "html" if options.output.endswith(".html") else "markdown"
+            files.write_bytes(self._path, written(watch, form).encode())
+        self._print(watch)
+        if left and not watch:
+            raise SystemExit(left)
+        if not watch.count and not watch.findings:
+            raise SpecError(f"{self._script.name} never stepped an optimizer in this process: nothing was watched")
+        return int(bool(watch))
+
+    def _print(self, watch: Watch) -> None:
+        from gradir import files
+        from gradir.watches.forms import written
+
+        options = argparse.Namespace(**{**vars(self._options), "output": "-"})
+        shown = written(watch, options.format, all=options.all, width=columns(options), color=wants_colour(options))
+        files.write_bytes("-", shown.encode("utf-8", "backslashreplace"))
+
+    def _told(self, record: Modules | Step | Finding) -> None:
+        """Take a record while the script runs; ends the script where that has shown enough."""
+        from gradir.watches.forms import json_line
+        from gradir.watches.model import Finding, Step
+
+        if isinstance(record, Finding) and record.cause.kind in _FATAL:
+            self._find_fatal(record)
+            return
+        self._collected.add(record)
+        if self._lines is not None:
+            self._lines.write(json_line(record))
+        if isinstance(record, Step):
+            self._loss = record.loss
+            self._show(record)
+            if record.number == self._options.steps:
+                self._end()
+
+    def _find_fatal(self, finding: Finding) -> None:
+        if self._fatal is not None:
+            return
+        self._fatal = finding
+        self._backward = sum(each.backwards for each in self._seeing.values())
+        if not self._options.go_on:
+            self._collected.ended = f"the script was ended at step {finding.step} (--go-on lets it run on)"
+            self._end()
+
+    def _end(self) -> None:
+        # As if the script left by itself, which is quiet in a thread too.
+        self._is_enough = True
+        raise SystemExit
+
+    def _failed(self, error: BaseException) -> bool:
+        """Note that the script raised; its traceback is printed."""
+        self._collected.ended = f"the script raised {type(error).__name__}"
+        self._backward = sum(each.backwards for each in self._seeing.values())
+        return False
+
+    def _replay(self) -> None:
+        """Explain the step that was not finite, or that raised, by running the script once more."""
+        from gradir.cli.replaying import replayed
+        from gradir.watches.model import Finding
+
+        finding, has_raised = self._fatal, self._collected.ended.startswith("the script raised")
+        if finding is None and not has_raised:
+            return
+        step = sum(each.steps for each in self._seeing.values()) + 1 if finding is None else finding.step
+        found = None
+        if not self._options.no_replay and "LOCAL_RANK" not in os.environ:
+            report(f"running {self._script.name} once more, up to step {step}, to find the operation")
+            found = replayed(self._script, self._backward, self._folder)
+        if found is not None and found.causes:
+            how = "found by running the script once more"
+            for cause in found.causes:
+                self._add(Finding(step, cause, how))
+        elif finding is not None:
+            self._add(finding)
+
+    def _add(self, finding: Finding) -> None:
+        from gradir.watches.forms import json_line
+
+        self._collected.add(finding)
+        if self._lines is not None:
+            self._lines.write(json_line(finding))
+
+    def _show(self, step: Step) -> None:
+        """Show how far the training is, on one line of a terminal."""
+        from gradir.watches.forms import shown_number
+
+        if not self._is_live:
+            return
+        parts = [f"step {step.number:,}", f"loss {shown_number(step.loss)}", f"gradient {shown_number(step.norm)}"]
+        sys.stderr.write(f"\r\x1b[K{'  '.join(parts)}  {step.memory / 2**20:,.0f} MiB\r")

@@ -1,0 +1,25 @@
+"""How many bytes a training holds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import torch
+
+__all__ = ["memory_of"]
+
+_STATUS: Final = Path("/proc/self/statm")
+
+
+def memory_of(tensors: Sequence[torch.Tensor]) -> int:
+    """The bytes that the device of the first tensor has allocated, or on a processor that this process has."""
+    device = tensors[0].device if tensors else torch.device("cpu")
+    if device.type == "cuda":
+        return int(torch.cuda.memory_allocated(device))
+    with suppress(OSError, ValueError, IndexError):
+        return int(_STATUS.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0

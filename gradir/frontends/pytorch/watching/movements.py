@@ -1,0 +1,199 @@
+"""Parameters that a training does not move although they have a gradient, and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch.optim import Optimizer
+
+from gradir.explanations.model import Cause
+from gradir.frontends.pytorch.explaining.words import located
+from gradir.frontends.pytorch.recording.places import Place
+from gradir.frontends.pytorch.watching.optimizers import Optimizers
+from gradir.frontends.pytorch.watching.parameters import Movement, Parameters, checksum, parameters_of
+from gradir.ir.text import counted
+
+__all__ = ["Movements"]
+
+_STILL: Final = 10
+"""So many steps in a row without a move are told; at its end fewer are enough for a training that had no more."""
+
+_LEAST: Final = 3
+_VANISHED: Final = 1e-6
+"""A gradient of a smaller part of the largest one has vanished."""
+
+
+class _Still(NamedTuple):
+    """Since which step a parameter has not moved, and its bits then."""
+
+    since: int
+    bits: int | None
+    norm: float
+
+
+class _OfOptimizer:
+    """What is known of one optimizer."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.still: dict[str, _Still] = {}
+        self.tensors: dict[str, torch.Tensor] = {}
+        self.norms: dict[str, float] = {}
+        self.wiped = 0
+        self.not_zeroed = 0
+        self.stamp: tuple[int, int] | None = None
+        self.is_cleared = True
+
+
+class Movements:
+    """Judges the steps of optimizers."""
+
+    def __init__(self, parameters: Parameters, optimizers: Optimizers) -> None:
+        self._parameters, self._optimizers = parameters, optimizers
+        self._known: dict[int, _OfOptimizer] = {}
+        self._backward: Place | None = None
+
+    def before_backward(self, place: Place | None) -> None:
+        """Note a call of backward, and whether gradients were cleared since the last one."""
+        self._backward = place
+        for optimizer in self._optimizers.alive:
+            known = self._of(optimizer)
+            if known.stamp is not None and (_stamp(optimizer) != known.stamp or _is_zero(optimizer)):
+                known.is_cleared = True
+            known.stamp = None
+
+    def after_backward(self) -> None:
+        """Note the gradients as the backward left them."""
+        self._optimizers.forget_changes()
+        for optimizer in self._optimizers.alive:
+            self._of(optimizer).stamp = _stamp(optimizer)
+
+    def after_step(self, optimizer: Optimizer, moved: Mapping[str, tuple[torch.Tensor, Movement]]) -> Iterator[Cause]:
+        """What is wrong with a step, as far as it is proved by now."""
+        known = self._of(optimizer)
+        known.steps += 1
+        yield from self._gone(optimizer, known, moved)
+        yield from self._added_up(optimizer, known)
+        self._note_still(known, moved)
+        if known.steps >= _STILL:
+            yield from self._told(optimizer, known, _STILL)
+
+    def at_end(self) -> Iterator[Cause]:
+        """What the end of a training proves."""
+        for optimizer in self._optimizers.alive:
+            known = self._of(optimizer)
+            if _LEAST <= known.steps < _STILL:
+                yield from self._told(optimizer, known, known.steps)
+
+    def _of(self, optimizer: Optimizer) -> _OfOptimizer:
+        return self._known.setdefault(id(optimizer), _OfOptimizer())
+
+    def _gone(
+        self, optimizer: Optimizer, known: _OfOptimizer, moved: Mapping[str, tuple[torch.Tensor, Movement]]
+    ) -> Iterator[Cause]:
+        """Gradients that something took away between the backward and the step."""
+        cleared, clipped = self._optimizers.cleared_at(optimizer), self._optimizers.clipped_at
+        norms = [each.norm for _, each in moved.values()]
+        is_gone = bool(norms) and not any(norms)
+        known.wiped = known.wiped + 1 if is_gone and (cleared or clipped) else 0
+        if known.wiped < 2:
+            return
+        names = tuple(moved)
+        if cleared is not None:
+            yield located(Cause("wiped", "error", "zero_grad", names), cleared)
+        elif clipped is not None:
+            yield located(Cause("clipped_to_zero", "error", "clip_grad_norm_", names), clipped)
+
+    def _added_up(self, optimizer: Optimizer, known: _OfOptimizer) -> Iterator[Cause]:
+        """Gradients that are never cleared."""
+        known.not_zeroed = 0 if known.is_cleared else known.not_zeroed + 1
+        known.is_cleared = False
+        known.stamp = _stamp(optimizer)
+        if known.not_zeroed == _LEAST:
+            names = tuple(
+                self._parameters.name_of(optimizer, each) for each in parameters_of(optimizer) if each.grad is not None
+            )
+            yield located(Cause("not_zeroed", "error", "zero_grad", names), self._backward)
+
+    def _note_still(self, known: _OfOptimizer, moved: Mapping[str, tuple[torch.Tensor, Movement]]) -> None:
+        still: dict[str, _Still] = {}
+        for name, (tensor, movement) in moved.items():
+            known.tensors[name] = tensor
+            known.norms[name] = movement.norm or 0.0
+            has_gradient = bool(movement.norm) and math.isfinite(movement.norm or 0.0)
+            if movement.moved or not has_gradient:
+                continue
+            before = known.still.get(name)
+            still[name] = _Still(known.steps, None, 0.0) if before is None else before
+        unknown = {name: known.tensors[name] for name, each in still.items() if each.bits is None}
+        for name, bits in checksum(unknown).items():
+            still[name] = _Still(known.steps, bits, known.norms[name])
+        known.still = still
+
+    def _told(self, optimizer: Optimizer, known: _OfOptimizer, least: int) -> Iterator[Cause]:
+        """The parameters that have not moved for so long, by what keeps them."""
+        names = [name for name, each in known.still.items() if known.steps - each.since + 1 >= least]
+        if not names:
+            return
+        now = checksum({name: known.tensors[name] for name in names})
+        still = [name for name in names if now[name] == known.still[name].bits]
+        for name in names:
+            known.still.pop(name)
+        groups: dict[str, list[str]] = {}
+        for name in still:
+            groups.setdefault(self._why(optimizer, known, name), []).append(name)
+        for kind, found in groups.items():
+            yield self._cause(kind, optimizer, known, found)
+
+    def _why(self, optimizer: Optimizer, known: _OfOptimizer, name: str) -> str:
+        tensor, norm = known.tensors[name], known.norms[name]
+        group = next(group for group in optimizer.param_groups if any(each is tensor for each in group["params"]))
+        if not float(group.get("lr", 1)):
+            return "lr_zero"
+        if norm < _VANISHED * max(known.norms.values(), default=0.0):
+            return "vanished"
+        return "below_resolution" if _is_below(optimizer, tensor, float(group.get("lr", 1))) else "no_movement"
+
+    def _cause(self, kind: str, optimizer: Optimizer, known: _OfOptimizer, names: Sequence[str]) -> Cause:
+        made = self._optimizers.place_of(optimizer)
+        if kind == "lr_zero":
+            place = self._optimizers.scheduler_place(optimizer) or made
+            level: Any = "error" if all(not float(group.get("lr", 1)) for group in optimizer.param_groups) else "info"
+            detail = f"in all of the last {counted(known.steps, 'step')}" if known.steps < _STILL else ""
+            return located(Cause(kind, level, names=tuple(names), detail=detail), place)
+        if kind == "vanished":
+            first, last = min(names, key=known.norms.__getitem__), max(known.norms, key=known.norms.__getitem__)
+            detail = f"its norm is {known.norms[last]:.2g} at {last} and {known.norms[first]:.2g} at {first}"
+            return located(Cause(kind, "error", names=tuple(names), detail=detail), self._backward)
+        dtype = str(known.tensors[names[0]].dtype).removeprefix("torch.")
+        detail = f"their dtype is {dtype}" if kind == "below_resolution" else ""
+        return located(Cause(kind, "error", names=tuple(names), detail=detail), made)
+
+
+def _is_below(optimizer: Optimizer, tensor: torch.Tensor, rate: float) -> bool:
+    """Whether a step of that rate is smaller than half the spacing of the numbers, going by their sizes."""
+    if not tensor.is_floating_point():
+        return False
+    spacing = torch.finfo(tensor.dtype).eps
+    with torch.no_grad():
+        size = float(tensor.detach().abs().float().mean())
+        grad = 0.0 if tensor.grad is None else float(tensor.grad.detach().abs().float().max())
+    # An adaptive step is as long as the rate, whatever the gradient is.
+    step = rate * (grad if type(optimizer).__name__ in {"ASGD", "SGD"} else max(grad, 1.0))
+    return step <= spacing * size
+
+
+def _stamp(optimizer: Optimizer) -> tuple[int, int] | None:
+    """What tells whether the first gradient of an optimizer was cleared or changed; nothing if it has none."""
+    for tensor in parameters_of(optimizer):
+        if tensor.grad is not None:
+            return id(tensor.grad), tensor.grad._version
+    return None
+
+
+def _is_zero(optimizer: Optimizer) -> bool:
+    """Whether the first gradient of an optimizer is zero: what writes to its `.data` leaves no trace."""
+    return next((not bool(each.grad.any()) for each in parameters_of(optimizer) if each.grad is not None), True)

@@ -1,0 +1,151 @@
+"""The parameters of the optimizers of a program: their names, their gradients, and how far a step moves them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import torch
+from torch.optim import Optimizer
+
+from gradir.frontends.pytorch.reading.layouts import numbers_in
+from gradir.frontends.pytorch.reading.tensors import Owned, held_by
+
+__all__ = ["Movement", "Parameters", "checksum", "parameters_of"]
+
+_SAMPLE: Final = 64
+"""The numbers of a parameter that are looked at in each step."""
+
+
+class Movement(NamedTuple):
+    """What a step did with one parameter: the norm of its gradient, and the lengths of update and parameter.
+
+    The lengths are those of a sample. ``moved`` is whether any number of it changed, and ``norm`` is `None` of a
+    parameter without a gradient.
+    """
+
+    norm: float | None
+    update: float
+    length: float
+    moved: bool
+
+
+class _Sampled(NamedTuple):
+    """Some numbers of each of some parameters, in one matrix."""
+
+    tensors: Sequence[torch.Tensor]
+    pointers: Sequence[int]
+    views: Sequence[torch.Tensor]
+    places: torch.Tensor
+
+
+class Parameters:
+    """Follows the parameters of optimizers from step to step, which it only reads."""
+
+    def __init__(self) -> None:
+        self.names: dict[int, str] = {}
+        self.scopes: dict[int, str] = {}
+        self._sampled: dict[int, _Sampled] = {}
+
+    def name(self, owned: Iterable[Owned]) -> None:
+        """Know what parameters are called, and whose they are."""
+        for entry in owned:
+            if id(entry.tensor) not in self.names:
+                self.names[id(entry.tensor)] = entry.names[0]
+                self.scopes[id(entry.tensor)] = entry.scope
+
+    def name_of(self, optimizer: Optimizer, tensor: torch.Tensor) -> str:
+        """What a parameter of an optimizer is called: by its module, or else by its place in the optimizer."""
+        known = self.names.get(id(tensor))
+        if known is not None:
+            return known
+        place = next(place for place, each in enumerate(parameters_of(optimizer)) if each is tensor)
+        return f"{type(optimizer).__name__}.params[{place}]"
+
+    def sample(self, optimizer: Optimizer) -> torch.Tensor | None:
+        """Some numbers of each parameter as they are now, a row each; nothing where there are none to look at."""
+        sampled = self._sampled_of(optimizer)
+        if sampled is None:
+            return None
+        with torch.no_grad():
+            return torch.cat([view.float() for view in sampled.views])[sampled.places]
+
+    def moved(self, optimizer: Optimizer, before: torch.Tensor | None) -> Sequence[tuple[torch.Tensor, Movement]]:
+        """What a step did with each parameter of an optimizer, of which a sample was taken before."""
+        sampled, after = self._sampled.get(id(optimizer)), self.sample(optimizer)
+        if sampled is None or before is None or after is None or before.shape != after.shape:
+            return []
+        with torch.no_grad():
+            change = after - before
+            is_moved = (after != before).any(1)
+            facts = [torch.linalg.vector_norm(change, dim=1), torch.linalg.vector_norm(after, dim=1), is_moved.float()]
+            rows = torch.stack([*facts, self._norms(sampled.tensors, after)]).tolist()
+        return [
+            (tensor, Movement(None if tensor.grad is None else norm, update, length, bool(moved)))
+            for tensor, update, length, moved, norm in zip(sampled.tensors, *rows, strict=True)
+        ]
+
+    def _norms(self, tensors: Sequence[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
+        """The norm of the gradient of each tensor, 0 of one without."""
+        found = [None if tensor.grad is None else held_by(tensor.grad) for tensor in tensors]
+        given = [gradient for gradient in found if gradient is not None]
+        values = [numbers_in(gradient).float() if _is_odd(gradient) else gradient.detach() for gradient in given]
+        norms = iter(torch._foreach_norm(values, 2, dtype=torch.float32) if values else ())
+        zero = like.new_zeros(())
+        return torch.stack([zero if gradient is None else next(norms).to(zero.device) for gradient in found])
+
+    def _sampled_of(self, optimizer: Optimizer) -> _Sampled | None:
+        known = self._sampled.get(id(optimizer))
+        tensors = [tensor for tensor in parameters_of(optimizer) if tensor.requires_grad and tensor.numel()]
+        pointers = [held_by(tensor).data_ptr() for tensor in tensors if not tensor.is_meta]
+        if known is not None and known.pointers == pointers and len(known.tensors) == len(tensors):
+            return known
+        if not tensors or len(pointers) < len(tensors):
+            return None
+        views, places, start = list[torch.Tensor](), list[list[int]](), 0
+        # One device has to be enough: what is on another is looked at there by whoever has it.
+        device = held_by(tensors[0]).device
+        kept = [tensor for tensor in tensors if held_by(tensor).device == device]
+        for tensor in kept:
+            view = _some_of(held_by(tensor).detach())
+            views.append(view)
+            count = view.numel()
+            places.append([start + place % count for place in range(_SAMPLE)])
+            start += count
+        found = _Sampled(kept, pointers, views, torch.tensor(places, device=device))
+        self._sampled[id(optimizer)] = found
+        return found
+
+
+def parameters_of(optimizer: Optimizer) -> list[torch.Tensor]:
+    """The tensors of an optimizer, in the order of its groups."""
+    return [tensor for group in optimizer.param_groups for tensor in group["params"]]
+
+
+def checksum(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
+    """A number of the bits of each tensor, which differs, but for the rarest chance, if any bit does."""
+    found = {}
+    with torch.no_grad():
+        for name, tensor in tensors.items():
+            values = numbers_in(held_by(tensor)).contiguous()
+            bits = values.view(torch.uint8).view(-1)
+            words = bits[: bits.numel() // 4 * 4].view(torch.int32)
+            turned = words[: words.numel() // 2 * 2].view(-1, 2)[:, 0] if words.numel() else words
+            found[name] = hash((int(words.sum()), int(turned.sum()), int(bits.sum())))
+    return found
+
+
+def _is_odd(gradient: torch.Tensor) -> bool:
+    return gradient.layout is not torch.strided or gradient.is_complex() or not gradient.is_floating_point()
+
+
+def _some_of(tensor: torch.Tensor) -> torch.Tensor:
+    """A view of some numbers of a tensor, at equal distances in its memory."""
+    count = tensor.numel()
+    try:
+        flat = tensor.view(-1)
+    except RuntimeError:
+        # Dense in another order, as images are whose channels come last.
+        flat = tensor.permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True)).reshape(-1)
+    return flat[:: max(1, math.ceil(count / _SAMPLE))]

@@ -1,0 +1,140 @@
+"""Record what a program runs before a backward, and capture or explain that."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from types import FrameType
+from typing import Final
+
+import torch
+from msgspec.structs import replace
+from torch import nn
+from torch.optim import Optimizer
+
+from gradir.errors import CaptureError
+from gradir.explanations.model import Explanation
+from gradir.frontends.pytorch import private
+from gradir.frontends.pytorch.explaining.words import located
+from gradir.frontends.pytorch.reading.members import has_parameters, modules_in
+from gradir.frontends.pytorch.reading.tensors import Owned
+from gradir.frontends.pytorch.recorder import Recorder
+from gradir.frontends.pytorch.recording.compiled import set_modes
+from gradir.frontends.pytorch.watching.optimizers import Optimizers
+from gradir.frontends.pytorch.watching.parameters import parameters_of
+from gradir.ir import Graph
+from gradir.request import CaptureRequest
+
+__all__ = ["Recording"]
+
+_OF_OPTIMIZERS: Final = frozenset({"moves_nothing", "not_in_optimizer", "replaced"})
+"""The causes that are at the line where the optimizer was made."""
+
+
+class Recording:
+    """A recording of a program, which begins in the middle of whatever the program is doing."""
+
+    def __init__(self, request: CaptureRequest, optimizers: Optimizers) -> None:
+        self._request, self._optimizers = request, optimizers
+        self._recorder = Recorder(request)
+        around = private.function_modes()
+        lowest = getattr(private.default_device, "device_context", None)
+        # Below the modes that the program is in: it leaves them in their order, and takes the last for its own.
+        set_modes(())
+        self._recorder.__enter__()
+        own = private.function_modes()
+        is_lowest = around[:1] == [lowest]
+        set_modes((*around[:is_lowest], *own, *around[is_lowest:]))
+
+    def leave(self) -> None:
+        """Record no more."""
+        self._recorder.leave(sys.exc_info()[1])
+
+    def forget_anew(self) -> None:
+        """Note that a backward has run: what was called before it is older than the next one."""
+        self._recorder.called_anew()
+
+    def captured(self, tensors: object, frame: FrameType) -> Graph:
+        """Capture the graph of a call, with what was exchanged if that is asked for."""
+        parts = [part for part in self._recorder.forget_others(tensors) if has_parameters(part)]
+        live = self._recorder.live_capture(tensors, model=_owner_of(parts, frame))
+        return (self._recorder.exchanged.with_dry_backward(live) if self._request.collectives else live).graph
+
+    def owned(self, frame: FrameType) -> Sequence[Owned]:
+        """The parameters of all that ran, with their names."""
+        recorder = self._recorder
+        parts = [part for part in recorder.called if has_parameters(part)]
+        return recorder.modules(_owner_of(parts, frame)).owned
+
+    def explained(self, outputs: object, frame: FrameType | None = None) -> Explanation:
+        """Explain what a call starts from, with what steps behind it."""
+        recorder = self._recorder
+        optimizers = self._optimizers.of_backward()
+        # Of what did nothing for this loss, it may have been meant of what an optimizer has, and where there is one, of
+        # what ran since the last backward.
+        anew = recorder.called_anew() if optimizers or frame is None else []
+        meant = [*anew, *_trained_by(optimizers, recorder.called)]
+        parts = recorder.called
+        with suppress(CaptureError):
+            parts = recorder.forget_others(outputs, but=meant)
+        owner = _owner_of([part for part in parts if has_parameters(part)], frame)
+        found = recorder.explain(
+            outputs,
+            model=owner,
+            params=None if owner is not None or parts else _leaves_around(frame),
+            optimizer=optimizers or None,
+            values=self._request.values,
+        )
+        place = self._optimizers.place_of(optimizers[0]) if optimizers else None
+        causes = (located(each, place) if each.kind in _OF_OPTIMIZERS else each for each in found.causes)
+        return replace(found, causes=tuple(causes))
+
+    def explained_failure(self, error: BaseException) -> Explanation | None:
+        """Explain what an operation raised before the backward was reached; nothing if none did."""
+        recorder = self._recorder
+        if not self._request.flow or not recorder.has_failed:
+            return None
+        trace, frame = error.__traceback__, None
+        while trace is not None:
+            frame, trace = trace.tb_frame, trace.tb_next
+        with suppress(CaptureError):
+            return recorder.explain(error, model=_owner_of(recorder.called, frame))
+        return None
+
+
+def _trained_by(optimizers: Sequence[Optimizer], modules: Iterable[nn.Module]) -> Iterator[nn.Module]:
+    """The modules that have a parameter of an optimizer."""
+    held = {id(tensor) for optimizer in optimizers for tensor in parameters_of(optimizer)}
+    for module in modules:
+        if any(id(tensor) in held for part in modules_in(module) for tensor in private.own_parameters(part).values()):
+            yield module
+
+
+def _owner_of(parts: list[nn.Module], frame: FrameType | None) -> nn.Module | None:
+    """The module around a call that has all these parts, which a program may call by themselves."""
+    return next((each for each in _modules_around(frame) if parts and {*parts} <= {*modules_in(each)}), None)
+
+
+def _modules_around(frame: FrameType | None) -> Iterator[nn.Module]:
+    """The modules in the variables of a call and those around it, and in the attributes of whose method each is."""
+    while frame is not None:
+        known = frame.f_locals
+        arguments = frame.f_code.co_varnames[: frame.f_code.co_argcount]
+        owner = known.get(arguments[0]) if arguments else None
+        for value in (*known.values(), *private.fields_of(owner).values()):
+            # By its type: to be asked what it is, an object may load what it stands for.
+            if issubclass(type(value), nn.Module):
+                yield value
+        frame = frame.f_back
+
+
+def _leaves_around(frame: FrameType | None) -> dict[str, torch.Tensor]:
+    """The leaves that require grad in the variables of a call and those around it, the inner ones first."""
+    found: dict[str, torch.Tensor] = {}
+    while frame is not None:
+        for name, value in frame.f_locals.items():
+            if issubclass(type(value), torch.Tensor) and value.is_leaf and value.requires_grad:
+                found.setdefault(name, value)
+        frame = frame.f_back
+    return found

@@ -1,0 +1,232 @@
+"""Watch a training from step to step, which it leaves as it is."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
+from typing import Any, Final
+
+import torch
+from torch.optim import Optimizer
+
+from gradir.errors import CaptureError
+from gradir.explanations.model import Cause, Explanation
+from gradir.frontends.pytorch.explaining.words import located
+from gradir.frontends.pytorch.reading.tensors import modules_below, modules_of
+from gradir.frontends.pytorch.recording.places import Place, Places
+from gradir.frontends.pytorch.watching.backwards import Backwards
+from gradir.frontends.pytorch.watching.kept import Kept, Variables
+from gradir.frontends.pytorch.watching.memory import memory_of
+from gradir.frontends.pytorch.watching.movements import Movements
+from gradir.frontends.pytorch.watching.optimizers import Optimizers
+from gradir.frontends.pytorch.watching.parameters import Movement, Parameters
+from gradir.frontends.pytorch.watching.recordings import Recording
+from gradir.frontends.pytorch.watching.running import number_of
+from gradir.request import CaptureRequest
+from gradir.watches.model import Finding, Modules, Step, number
+
+__all__ = ["Watching"]
+
+_EXPLAINED: Final = 4
+"""So many of the first backwards are recorded at most, until one of each optimizer was explained."""
+
+_CONSTANT: Final = 20
+_MOST_LOSSES: Final = 200
+_GROWTH: Final = 1e6
+_TOLD_AT: Final = 64
+"""The step at which memory that grows is told of a long training; before it, who keeps how much is still to be seen."""
+
+
+class Watching:
+    """Watches what runs while it is entered; see `gradir.watch`.
+
+    ``told`` gets each record as it is known, and may raise to end the program.
+    """
+
+    def __init__(
+        self,
+        told: Callable[[Modules | Step | Finding], None],
+        *,
+        model: object = None,
+        optimizers: Sequence[Optimizer] = (),
+    ) -> None:
+        self.backwards = 0
+        self.steps = 0
+        self._told = told
+        self._optimizers = Optimizers(self)
+        self._calls = Backwards(self)
+        self._parameters = Parameters()
+        self._movements = Movements(self._parameters, self._optimizers)
+        self._kept = Kept()
+        self._places = Places()
+        self._place: Place | None = None
+        self._recording: Recording | None = None
+        self._explained: set[int] = set()
+        self._samples: dict[int, torch.Tensor | None] = {}
+        self._paths: tuple[str, ...] = ()
+        self._loss: Any = None
+        self._losses: list[float] = []
+        self._growing: list[Cause] = []
+        self._variables = Variables()
+        self._seen: set[tuple[str, tuple[str, ...], str]] = set()
+        for optimizer in optimizers:
+            self._optimizers.add(optimizer)
+        if model is not None:
+            self._parameters.name(modules_below(modules_of(model)).owned)
+
+    def __enter__(self) -> Watching:
+        self._optimizers.__enter__()
+        self._calls.__enter__()
+        self._recording = Recording(CaptureRequest(flow=True), self._optimizers)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._calls.close()
+        self._optimizers.close()
+        self._stop_recording()
+
+    # What a program does, in the order of one step.
+
+    def before_backward(self, tensors: object, frame: FrameType) -> None:
+        """Note where a step of a training starts from."""
+        self.backwards += 1
+        self._place = self._places(frame)
+        self._loss = tensors
+        self._movements.before_backward(self._place)
+        if self._recording is not None:
+            self._explain(tensors, frame)
+
+    def before_failing(self, tensors: object, frame: FrameType) -> None:
+        """Explain what has no graph."""
+        self.before_backward(tensors, frame)
+
+    def after_backward(self, tensors: object) -> None:
+        """Note that the gradients are there."""
+        if self._recording is not None:
+            self._recording.forget_anew()
+        self._movements.after_backward()
+        value = number_of(tensors)
+        if value is not None and not math.isfinite(value):
+            self._find(located(Cause("loss_not_finite", "error", detail=f"it is {number(value)}"), self._place))
+
+    def before_step(self, optimizer: Optimizer) -> None:
+        """Take a sample of what the step is going to move."""
+        self._samples[id(optimizer)] = self._parameters.sample(optimizer)
+
+    def after_step(self, optimizer: Optimizer) -> None:
+        """Look at what a step did."""
+        self.steps += 1
+        moved = self._parameters.moved(optimizer, self._samples.pop(id(optimizer), None))
+        names = [self._parameters.name_of(optimizer, tensor) for tensor, _ in moved]
+        step = self._noted([movement for _, movement in moved], names, [tensor for tensor, _ in moved])
+        self._told(step)
+        self._look_at_numbers(optimizer, step, dict(zip(names, (movement for _, movement in moved), strict=True)))
+        for cause in self._movements.after_step(optimizer, dict(zip(names, moved, strict=True))):
+            self._find(cause)
+        frame: FrameType | None = sys._getframe(1)
+        self._variables.note(frame)
+        self._look_at_memory(frame)
+
+    def ended(self) -> None:
+        """Judge what only the end of a training shows."""
+        for cause in self._movements.at_end():
+            self._find(cause)
+        if self.steps:
+            self._kept.look(self.steps)
+        if self._growing or self._kept.grows:
+            self._tell_kept(None)
+
+    def explained_failure(self, error: BaseException) -> Explanation | None:
+        """Explain an error that the program raised in its first step; nothing where no operation raised it."""
+        return None if self._recording is None else self._recording.explained_failure(error)
+
+    def _explain(self, tensors: object, frame: FrameType) -> None:
+        recording, optimizers = self._recording, self._optimizers.of_backward()
+        if recording is None:
+            return
+        self._parameters.name(recording.owned(frame))
+        try:
+            found = recording.explained(tensors, frame)
+        except CaptureError:
+            return
+        finally:
+            self._explained.update(map(id, optimizers))
+            if self._explained.issuperset(map(id, self._optimizers.alive)) or self.backwards >= _EXPLAINED:
+                self._stop_recording()
+        for cause in found.causes:
+            if cause.level == "error":
+                self._find(cause)
+
+    def _noted(self, moved: Sequence[Movement], names: Sequence[str], tensors: Sequence[torch.Tensor]) -> Step:
+        norms: dict[str, float] = {}
+        updates: dict[str, tuple[float, float]] = {}
+        for name, tensor, movement in zip(names, tensors, moved, strict=True):
+            path = self._parameters.scopes.get(id(tensor), name)
+            update, length = updates.get(path, (0.0, 0.0))
+            updates[path] = (update + movement.update**2, length + movement.length**2)
+            if movement.norm is not None:
+                norms[path] = norms.get(path, 0.0) + movement.norm**2
+        new = [path for path in updates if path not in self._paths]
+        if new:
+            self._paths += tuple(new)
+            self._told(Modules(self._paths))
+        ratios = {path: math.sqrt(update / length) for path, (update, length) in updates.items() if length}
+        loss = number_of(self._loss)
+        self._loss = None
+        return Step(
+            self.steps,
+            self.backwards,
+            None if loss is None else number(loss),
+            number(math.sqrt(sum(norms.values()))) if norms else None,
+            memory_of(tensors),
+            self._kept.note(self.steps),
+            _in_order(self._paths, {path: math.sqrt(norm) for path, norm in norms.items()}),
+            _in_order(self._paths, ratios),
+        )
+
+    def _look_at_numbers(self, optimizer: Optimizer, step: Step, moved: Mapping[str, Movement]) -> None:
+        if isinstance(step.loss, float):
+            self._losses = [*self._losses[-_MOST_LOSSES:], step.loss]
+            if len(self._losses) == _CONSTANT and len({*self._losses}) == 1 and step.norm not in {0.0, None}:
+                cause = Cause("constant_loss", "error", detail=f"it is {step.loss:.6g} in all {_CONSTANT} steps")
+                self._find(located(cause, self._place))
+        # A scaler that its optimizer asks by itself has such a step left out.
+        if float(getattr(optimizer, "found_inf", 0) or 0):
+            return
+        broken = [name for name, each in moved.items() if each.norm is not None and not math.isfinite(each.norm)]
+        if broken:
+            self._find(located(Cause("nonfinite_grad", "error", names=tuple(broken)), self._place))
+        lost = [name for name, each in moved.items() if not math.isfinite(each.length)]
+        if lost and not broken:
+            cause = Cause("parameter_not_finite", "error", names=tuple(lost))
+            self._find(located(cause, self._optimizers.place_of(optimizer)))
+
+    def _look_at_memory(self, frame: FrameType | None) -> None:
+        if self._kept.grows and not self._growing:
+            self._growing = list(self._kept.causes(self._variables, frame))
+        if self._growing and self.steps == _TOLD_AT:
+            self._tell_kept(frame)
+
+    def _tell_kept(self, frame: FrameType | None) -> None:
+        # At the end the variables of functions are gone.
+        now = list(self._kept.causes(self._variables, frame))
+        for cause in now if len(now) >= len(self._growing) else self._growing:
+            self._find(cause)
+
+    def _find(self, cause: Cause) -> None:
+        """Tell a finding, of each kind and names once."""
+        key = (cause.kind, cause.names, cause.op)
+        if key not in self._seen:
+            self._seen.add(key)
+            self._told(Finding(max(self.steps, 1), cause))
+
+    def _stop_recording(self) -> None:
+        recording, self._recording = self._recording, None
+        if recording is not None:
+            recording.leave()
+
+
+def _in_order(paths: Sequence[str], found: Mapping[str, float]) -> tuple[Any, ...]:
+    return tuple(number(found[path]) if path in found else None for path in paths)
