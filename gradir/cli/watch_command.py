@@ -9,11 +9,12 @@ import os
 import random
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 from gradir.cli.parser import Parser, add_traceback
 from gradir.cli.rank_files import for_rank
-from gradir.cli.report import add_colour, columns, report, wants_colour
+from gradir.cli.report import add_colour, report
 from gradir.cli.scripts import Script, add_script, divided, number
 from gradir.cli.sources import is_script
 from gradir.errors import SpecError
@@ -37,9 +38,9 @@ EXAMPLES = (
 )
 
 DETAILS = """\
-gradir runs the script as 'python SCRIPT ARGS' would and changes nothing of it. It explains the first backward, and then
-looks at each step of an optimizer: loss, gradients and parameters that are not finite, parameters that do not move,
-gradients that vanish or are never cleared, memory that grows.
+gradir runs the script as 'python SCRIPT ARGS' would and changes nothing of it; the answer is on standard error. It
+explains the first backward, and then looks at each step of an optimizer: loss, gradients and parameters that are not
+finite, parameters that do not move, gradients that vanish or are never cleared, memory that grows.
 
 Where a step is not finite, the script runs once more, silently, up to that step, to find the operation (--no-replay
 leaves this out).
@@ -49,7 +50,6 @@ Options of gradir stand before SCRIPT or at the end of the line, and the script'
 Exit status: 0 nothing wrong was found, 1 something was, 2 trouble; where the script fails otherwise, its own status.
 """
 
-_FORMATS: Final = ("text", "markdown")
 _FATAL: Final = frozenset({"loss_not_finite", "nonfinite_grad", "parameter_not_finite"})
 """Kinds of findings behind which a training teaches nothing more."""
 
@@ -72,7 +72,6 @@ def add_options(parser: Parser) -> None:
         metavar="FILE",
         help="write a page (.html), a line per step (.jsonl) or Markdown (.md) to FILE",
     )
-    output.add_argument("--format", choices=_FORMATS, default="text", help="format of the answer (default: text)")
     output.add_argument("--all", action="store_true", help="write out the notes too")
     output.add_argument(
         "--capture-on-finding", metavar="DIR", help="write the graph of a step with a finding to DIR, as .gir"
@@ -125,14 +124,13 @@ class _Run:
         """Run, answer, and tell how it ended."""
         from gradir import files
         from gradir.capturing import watching
-        from gradir.cli.programs import program_output
         from gradir.watches.forms import End, Head, json_line, written
 
         options = self._options
         if self._path is not None and options.output.endswith(".jsonl"):
-            self._lines = open(options.output, "w", encoding="utf-8", buffering=1)  # noqa: SIM115 (closed below)
+            self._lines = Path(options.output).open("w", encoding="utf-8", buffering=1)  # noqa: SIM115 (closed below)
             self._lines.write(json_line(Head()))
-        with program_output(for_good=False), watching(self._told) as self._seeing:
+        with watching(self._told) as self._seeing:
             left = self._script.run(options, lambda: self._is_enough, self._failed)
             for each in self._seeing.values():
                 with suppress(SystemExit):
@@ -157,12 +155,19 @@ class _Run:
         return int(bool(watch))
 
     def _print(self, watch: Watch) -> None:
-        from gradir import files
+        """Answer on standard error: standard output is the script's."""
+        import shutil
+
         from gradir.watches.forms import written
 
-        options = argparse.Namespace(**{**vars(self._options), "output": "-"})
-        shown = written(watch, options.format, all=options.all, width=columns(options), color=wants_colour(options))
-        files.write_bytes("-", shown.encode("utf-8", "backslashreplace"))
+        if sys.stderr is None:
+            return
+        is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+        is_coloured = self._options.color == "always" or (
+            self._options.color == "auto" and self._is_live and not is_plain
+        )
+        width = shutil.get_terminal_size().columns if self._is_live else None
+        sys.stderr.write(written(watch, "text", all=self._options.all, width=width, color=is_coloured))
 
     def _told(self, record: Modules | Step | Finding) -> None:
         """Take a record while the script runs; ends the script where that has shown enough."""
@@ -217,7 +222,7 @@ class _Run:
         if found is not None and found.causes:
             how = "found by running the script once more"
             for cause in found.causes:
-                self._add(Finding(step, cause, how))
+                self._add(Finding(step, cause, how, {} if finding is None else finding.loops))
         elif finding is not None:
             self._add(finding)
 

@@ -46,6 +46,7 @@ class Told(Record, frozen=True, tag="finding", omit_defaults=False):
     via: Source | None
     excerpt: Excerpt | None
     how: str
+    loops: Mapping[str, int]
 
 
 class End(Record, frozen=True, tag="end", omit_defaults=False):
@@ -76,6 +77,7 @@ def told(finding: Finding) -> Told:
         cause.via,
         cause.excerpt,
         finding.how,
+        finding.loops,
     )
 
 
@@ -117,7 +119,7 @@ def text(watch: Watch, layout: Layout = Layout()) -> str:  # noqa: B008
     findings = _gravest(watch, layout)
     for finding in findings[:_MOST]:
         how = f" ({finding.how})" if finding.how else ""
-        lines += ["", *cause_lines(finding.cause, layout, before=f"step {finding.step}: ", after=how)]
+        lines += ["", *cause_lines(finding.cause, layout, before=f"{finding.place}: ", after=how)]
     if len(findings) > _MOST:
         lines += ["", f"and {len(findings) - _MOST:,} more: -o watch.jsonl has them all"]
     notes = sum(finding.cause.level == "note" for finding in watch.findings)
@@ -132,7 +134,7 @@ def markdown(watch: Watch, layout: Layout = Layout()) -> str:  # noqa: B008
     findings = _gravest(watch, layout)
     for finding in findings[:_MOST]:
         after = f" ({finding.how})" if finding.how else ""
-        lines.append(cause_item(finding.cause, before=f"step {finding.step}: ", after=after))
+        lines.append(cause_item(finding.cause, before=f"{finding.place}: ", after=after))
     if len(findings) > _MOST:
         lines.append(f"- and {len(findings) - _MOST:,} more")
     if watch.steps:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Mapping
 from typing import Final, Literal
 
 from gradir.explanations.model import Cause, Level, Record
 from gradir.explanations.verdict import place_text
+from gradir.ir.frozen import NOTHING
 from gradir.ir.text import counted, printable
 from gradir.vocabulary.causes import printable_short
 
@@ -58,20 +60,30 @@ class Step(Record, frozen=True, tag="step"):
 
 
 class Finding(Record, frozen=True, tag="finding"):
-    """What is wrong at a step; ``how`` says in words how it was found out, where that was not by looking alone.
+    """What is wrong at a step.
 
-    >>> print(Finding(3, Cause("lr_zero", "error", names=("net.weight",))).text)
-    step 3: the learning rate of net.weight is 0, so no step moves it
+    ``how`` says in words how it was found out, where that was not by looking alone. ``loops`` are the variables by
+    which the program's loops count, and what they were then, the outer ones first.
+
+    >>> print(Finding(3, Cause("lr_zero", "error", names=("net.weight",)), loops={"i": 2}).text)
+    step 3 (i = 2): the learning rate of net.weight is 0, so no step moves it
     """
 
     step: int
     cause: Cause
     how: str = ""
+    loops: Mapping[str, int] = NOTHING
+
+    @property
+    def place(self) -> str:
+        """The step, and where the program is in its loops."""
+        loops = ", ".join(f"{name} = {value}" for name, value in self.loops.items())
+        return f"step {self.step}{f' ({printable(loops)})' if loops else ''}"
 
     @property
     def text(self) -> str:
         """The step and what happened, in one sentence."""
-        return f"step {self.step}: {self.cause.text}"
+        return f"{self.place}: {self.cause.text}"
 
 
 class Watch(Record, frozen=True):
@@ -110,7 +122,7 @@ class Watch(Record, frozen=True):
         cause = first.cause
         where = "" if cause.source is None else f" ({printable_short(place_text(cause.source))})"
         detail = f": {printable_short(cause.detail)}" if cause.detail else ""
-        return f"Step {first.step}: {cause.words().text}{detail}{where}{more}."
+        return f"S{first.place[1:]}: {cause.words().text}{detail}{where}{more}."
 
     def __bool__(self) -> bool:
         """Whether something is wrong."""

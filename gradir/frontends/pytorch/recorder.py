@@ -52,7 +52,7 @@ from gradir.frontends.pytorch.recording.participants import (
 )
 from gradir.frontends.pytorch.recording.places import warnings_at_callers
 from gradir.frontends.pytorch.recording.sources import SourceLog, SourceLookup, SourceMode
-from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Value
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
 from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, ScopeLookup, Timeline, path_of
 from gradir.frontends.texts import plain_text
 from gradir.gcpause import paused_gc
@@ -268,6 +268,11 @@ class Recorder:
         if modules.roots:
             return modules
         return with_strays(modules, strays_among(self.called, modules.paths), self._variables)
+
+    @property
+    def operations(self) -> list[Step]:
+        """What ran in each thread whose flow is noted, one after the other."""
+        return [step for flow in self._flows.values() for step in flow.steps]
 
     @property
     def called(self) -> list[nn.Module]:

@@ -173,9 +173,25 @@ class Judge:
             return fn, *grown
         first = self._births.before(fn) if self._is_lost else None
         if first is None:
-            return fn, *spoilt(self._live, fn, self._gradients.masking(fn), self._words_of_line)
+            kind, detail = spoilt(self._live, fn, self._gradients.masking(fn), self._words_of_line)
+            return fn, kind, "; ".join(filter(None, [detail, self._rows(fn)]))
         kind, detail = spoilt(self._live, first, None, self._words_of_line)
         return first, *(self._births.told(first) if kind == "nonfinite" else (kind, detail))
+
+    def _rows(self, fn: GradFn) -> str:
+        """Which samples of a batch a function spoils, in words, where it spoils not all."""
+        rows, count = self._gradients.passed(fn).rows
+        if not rows:
+            return ""
+        what = "sample" if count in self._batches else "row"
+        return f"in {what}{'s' if len(rows) > 1 else ''} {few(map(str, rows))} of {count}"
+
+    @cached_property
+    def _batches(self) -> set[object]:
+        """The sizes of the first dimensions of what is no parameter and not computed."""
+        inputs = [outside.meta for outside in self._flow.outside if outside.role == "input"]
+        inputs += [meta for step in self._flow.steps if not step.inputs for meta in step.outputs]
+        return {meta.shape[0] for meta in inputs if meta.shape}
 
     def _grown(self, fn: GradFn) -> tuple[str, str] | None:
         """The kind of a gradient that only became too large, and how often the line ran in which it grew."""

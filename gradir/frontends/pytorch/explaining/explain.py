@@ -15,10 +15,11 @@ from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Judge,
 from gradir.frontends.pytorch.explaining.failures import is_spent, of_backward, of_forward
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gradients_of, held_gradients
 from gradir.frontends.pytorch.explaining.learning import Learning
+from gradir.frontends.pytorch.explaining.loss_traps import traps
 from gradir.frontends.pytorch.explaining.overwritten import Overwrite, communicates, overwrites
 from gradir.frontends.pytorch.explaining.parallel import left_waiting
 from gradir.frontends.pytorch.explaining.terms import numbers_of, told_terms
-from gradir.frontends.pytorch.explaining.words import few
+from gradir.frontends.pytorch.explaining.words import called, few
 from gradir.frontends.pytorch.explaining.writes import writes_over_saved
 from gradir.frontends.pytorch.private import ACCUMULATOR
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
@@ -52,6 +53,8 @@ class Search(Learning):
         self.tell_exchanges()
         self.tell_puttings()
         self.tell_what_is_no_leaf()
+        for trap in traps(self.flow, self.flowing):
+            self.tell(trap.kind, "error", called(trap.step), (), trap.step.place, detail=trap.detail)
         if failure and live is not None:
             self.statuses = dict.fromkeys(self.statuses, "error")
             self.causes.extend(of_backward(self.flowing, live, self.made, self.words, failure))

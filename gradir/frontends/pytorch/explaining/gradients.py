@@ -62,6 +62,7 @@ _ADDED_TO_ALL: Final[Mapping[str, int]] = {
 """The input slot of a bias, by the function that adds it."""
 
 _MOST_ORIGINS: Final = 16
+_MOST_ROWS: Final = 3
 """How many places are told of where one gradient went bad."""
 
 
@@ -81,12 +82,14 @@ class Arrival(NamedTuple):
 class _Passed(NamedTuple):
     """What came to a function and what it passed on.
 
-    ``spoilt`` is where 0 came and something that is not finite went on, if it did so nowhere else.
+    ``spoilt`` is where 0 came and something that is not finite went on, if it did so nowhere else, and ``rows`` the
+    places in the first dimension where what went on is not finite, of so many.
     """
 
     came: tuple[Size | None, ...]
     went: tuple[Size | None, ...]
     spoilt: torch.Tensor | None = None
+    rows: tuple[tuple[int, ...], int] = ((), 0)
 
 
 _NOTHING_PASSED: Final = _Passed((), ())
@@ -132,7 +135,7 @@ class Gradients:
     def by_node(self, live: LiveGraph) -> dict[str, float | str]:
         """The same of what comes to each node of the graph; of several gradients the worst or the largest."""
         at: dict[str, float | str] = {}
-        for fn, (came, _, _) in self._passed.items():
+        for fn, (came, *_) in self._passed.items():
             known = [size for size in came if size is not None]
             if known:
                 at[live.grad_fns[fn]] = max(known, key=lambda size: (not size.is_finite, size.norm)).value
@@ -204,14 +207,14 @@ class Gradients:
 
     def _cancels(self, fn: GradFn, slot: int) -> bool:
         """Whether what a function passes on is nothing beside what came to it."""
-        came, went, _ = self._passed[fn]
+        came, went, *_ = self._passed[fn]
         known = [size.largest for size in came if size is not None]
         passed_on = went[slot] if slot < len(went) else None
         return passed_on is not None and bool(known) and passed_on.largest <= _NOTHING * max(known)
 
     def _is_nothing(self, live: LiveGraph, found: Constant) -> bool:
         """Whether the numbers say so too, as they do not where a bound or a number that is added is larger."""
-        came, went, _ = self._passed[found.fn]
+        came, went, *_ = self._passed[found.fn]
         sent = self._passed[found.at].came if found.at in self._passed else (self._arrived[id(found.at.variable)],)
         left, given = sent[found.number], came[0] if found.kind.endswith("adds_up") else went[0]
         dtype = live.graph.nodes[live.grad_fns[found.fn]].outputs[0].dtype
@@ -245,7 +248,7 @@ class Gradients:
 
     def _find_nothing(self) -> None:
         """Find the functions to which nothing comes but what is constant sends, and what that is."""
-        for fn, (came, _, _) in self._passed.items() if self._cancelled else ():
+        for fn, (came, *_) in self._passed.items() if self._cancelled else ():
             made = [self._made_nothing(fn, number) for number in range(len(came))]
             if any(made) and all(found or _is_zero(size) for found, size in zip(made, came, strict=True)):
                 self._nothing[fn] = tuple(dict.fromkeys(chain(*made)))[:_MOST_ORIGINS]
@@ -266,7 +269,7 @@ class Gradients:
         """Of each function that bad gradients come to or arise in, the functions that made them of good ones."""
         origins: dict[GradFn, tuple[GradFn, ...]] = {}
         # They ran in an order in which nothing stands before what its gradient comes from.
-        for fn, (came, went, _) in self._passed.items():
+        for fn, (came, went, *_) in self._passed.items():
             known = [size for size in came if size is not None]
             if any(map(is_bad, known)):
                 origins[fn] = self._origins_above(fn, is_bad, origins) or self._changed_on_the_way(fn, is_bad)
@@ -314,7 +317,7 @@ def gradients_of(live: LiveGraph) -> Gradients:
         if fn in compared or _may_cancel(sizes, went):
             sizes = _Passed(tuple(map(size_of, came)), tuple(map(size_of, went)))
         if any(map(_is_broken, sizes.went)) and not any(map(_is_broken, sizes.came)):
-            sizes = sizes._replace(spoilt=_spoilt(came, went))
+            sizes = sizes._replace(spoilt=_spoilt(came, went), rows=_broken_rows(went))
         passed[fn] = sizes
 
     def register() -> list[RemovableHandle]:
@@ -411,6 +414,18 @@ def _spoilt(came: Sequence[torch.Tensor | None], went: Sequence[torch.Tensor | N
                 return None
             found = broken if found is None else found | broken
         return found
+
+
+def _broken_rows(went: Sequence[torch.Tensor | None]) -> tuple[tuple[int, ...], int]:
+    """Where in the first dimension a gradient is not finite, and how long that is; nothing if it is so everywhere."""
+    for gradient in went:
+        if gradient is None or gradient.layout is not torch.strided or not gradient.dim():
+            continue
+        broken = ~torch.isfinite(gradient.detach()).reshape(gradient.shape[0], -1).all(1)
+        rows = tuple(broken.nonzero().flatten().tolist())
+        if rows:
+            return (rows[:_MOST_ROWS], gradient.shape[0]) if len(rows) < gradient.shape[0] else ((), 0)
+    return (), 0
 
 
 def _leaves_out(fn: GradFn, slot: int, spoilt: torch.Tensor) -> bool:

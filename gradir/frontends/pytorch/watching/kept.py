@@ -6,7 +6,6 @@ import ast
 import gc
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, pairwise
-from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +16,7 @@ from gradir.frontends.paths import ShownPaths, is_installed
 from gradir.frontends.pytorch.private import ACCUMULATOR, fields_of, next_sequence_number, sequence_number
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.sources import is_commands, is_internal
+from gradir.frontends.pytorch.watching.loops import parsed, variables_of
 from gradir.frontends.texts import plain_text
 from gradir.ir import Source
 from gradir.ir.text import counted
@@ -29,7 +29,6 @@ _ENOUGH: Final = 3
 
 _LEAST_STEPS: Final = 4
 _ALIKE: Final = 0.5
-_LARGEST_FILE: Final = 1_000_000
 _DEEPEST: Final = 4
 _MOST_BACK: Final = 64
 _MOST_VALUES: Final = 100_000
@@ -207,7 +206,7 @@ class Variables:
         """Each variable with its file."""
         for own in self.note(frame):
             if own.f_locals is not own.f_globals:
-                for name, value in [*own.f_locals.items()]:
+                for name, value in variables_of(own).items():
                     yield name, value, own.f_code.co_filename
         for names, file in self._modules.values():
             for name, value in [*names.items()]:
@@ -217,17 +216,12 @@ class Variables:
 
 def _line_of(holder: _Holder) -> tuple[Source | None, Excerpt | None, bool]:
     """The line of a file that puts something into a variable, and whether a call makes it of what was there."""
-    try:
-        text = Path(holder.file).read_text(encoding="utf-8")[:_LARGEST_FILE]
-        tree = ast.parse(text)
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return None, None, False
+    tree, lines = parsed(holder.file)
     name = holder.path.rpartition(".")[2]
     found = [(function, node) for function, node in _statements(tree) if _puts_into(node, name)]
     if not found:
         return None, None, False
     function, node = max(found, key=lambda each: (_adds(each[1], name), each[1].lineno))
-    lines = text.splitlines()
     line = lines[node.lineno - 1] if node.lineno <= len(lines) else ""
     source = Source(ShownPaths()(holder.file), node.lineno, function)
     return source, Excerpt(plain_text(line), *_columns(node, line)), _is_call_of(node, name)

@@ -14,6 +14,7 @@ from gradir.frontends.pytorch.explaining.words import located
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.watching.optimizers import Optimizers
 from gradir.frontends.pytorch.watching.parameters import Movement, Parameters, checksum, parameters_of
+from gradir.frontends.pytorch.watching.recordings import Layers
 from gradir.ir.text import counted
 
 __all__ = ["Movements"]
@@ -55,6 +56,8 @@ class Movements:
         self._parameters, self._optimizers = parameters, optimizers
         self._known: dict[int, _OfOptimizer] = {}
         self._backward: Place | None = None
+        self.layers: Layers | None = None
+        """What is known of the modules of the first step."""
 
     def before_backward(self, place: Place | None) -> None:
         """Note a call of backward, and whether gradients were cleared since the last one."""
@@ -109,7 +112,7 @@ class Movements:
 
     def _added_up(self, optimizer: Optimizer, known: _OfOptimizer) -> Iterator[Cause]:
         """Gradients that are never cleared."""
-        known.not_zeroed = 0 if known.is_cleared else known.not_zeroed + 1
+        known.not_zeroed = 0 if known.is_cleared or known.stamp is None else known.not_zeroed + 1
         known.is_cleared = False
         known.stamp = _stamp(optimizer)
         if known.not_zeroed == _LEAST:
@@ -166,8 +169,13 @@ class Movements:
             return located(Cause(kind, level, names=tuple(names), detail=detail), place)
         if kind == "vanished":
             first, last = min(names, key=known.norms.__getitem__), max(known.norms, key=known.norms.__getitem__)
-            detail = f"its norm is {known.norms[last]:.2g} at {last} and {known.norms[first]:.2g} at {first}"
-            return located(Cause(kind, "error", names=tuple(names), detail=detail), self._backward)
+            detail = f"its norm falls from {known.norms[last]:.2g} at {last} to {known.norms[first]:.2g} at {first}"
+            layers = self.layers or Layers({}, {})
+            most = max(layers.squashing, key=layers.squashing.__getitem__, default="")
+            if most and layers.squashing[most] > 1:
+                detail += f", over {layers.squashing[most]} calls of {most}"
+            place = layers.lines.get(self._parameters.scopes.get(id(known.tensors[first]), ""), self._backward)
+            return located(Cause(kind, "error", names=tuple(names), detail=detail), place)
         dtype = str(known.tensors[names[0]].dtype).removeprefix("torch.")
         detail = f"their dtype is {dtype}" if kind == "below_resolution" else ""
         return located(Cause(kind, "error", names=tuple(names), detail=detail), made)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import FrameType
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 from msgspec.structs import replace
@@ -21,15 +22,28 @@ from gradir.frontends.pytorch.reading.members import has_parameters, modules_in
 from gradir.frontends.pytorch.reading.tensors import Owned
 from gradir.frontends.pytorch.recorder import Recorder
 from gradir.frontends.pytorch.recording.compiled import set_modes
+from gradir.frontends.pytorch.recording.places import Place
+from gradir.frontends.pytorch.recording.timelines import path_of
 from gradir.frontends.pytorch.watching.optimizers import Optimizers
 from gradir.frontends.pytorch.watching.parameters import parameters_of
 from gradir.ir import Graph
 from gradir.request import CaptureRequest
 
-__all__ = ["Recording"]
+__all__ = ["Layers", "Recording"]
 
 _OF_OPTIMIZERS: Final = frozenset({"moves_nothing", "not_in_optimizer", "replaced"})
 """The causes that are at the line where the optimizer was made."""
+
+
+_SQUASHING: Final = frozenset({"hardtanh", "relu", "sigmoid", "softmax", "softsign", "tanh"})
+"""What may have no slope, or a small one."""
+
+
+class Layers(NamedTuple):
+    """The line that runs each module, and how often each squashing function ran."""
+
+    lines: Mapping[str, Place]
+    squashing: Mapping[str, int]
 
 
 class Recording:
@@ -66,6 +80,18 @@ class Recording:
         recorder = self._recorder
         parts = [part for part in recorder.called if has_parameters(part)]
         return recorder.modules(_owner_of(parts, frame)).owned
+
+    def places(self, frame: FrameType) -> Layers:
+        """The line that ran each module for the first time, and how often which squashing function ran."""
+        parts = [part for part in self._recorder.called if has_parameters(part)]
+        paths = self._recorder.modules(_owner_of(parts, frame)).paths
+        lines: dict[str, Place] = {}
+        for step in self._recorder.operations:
+            path = path_of(step.call, paths) if step.call is not None and step.place is not None else None
+            if path is not None and step.place is not None:
+                lines.setdefault(path, step.place.caller or step.place)
+        squashing = Counter(step.called for step in self._recorder.operations if step.called in _SQUASHING)
+        return Layers(lines, squashing)
 
     def explained(self, outputs: object, frame: FrameType | None = None) -> Explanation:
         """Explain what a call starts from, with what steps behind it."""

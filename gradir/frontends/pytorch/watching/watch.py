@@ -5,19 +5,21 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from types import FrameType
 from typing import Any, Final
 
 import torch
 from torch.optim import Optimizer
 
-from gradir.errors import CaptureError
+from gradir.errors import CaptureError, warn
 from gradir.explanations.model import Cause, Explanation
 from gradir.frontends.pytorch.explaining.words import located
 from gradir.frontends.pytorch.reading.tensors import modules_below, modules_of
 from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.pytorch.watching.backwards import Backwards
 from gradir.frontends.pytorch.watching.kept import Kept, Variables
+from gradir.frontends.pytorch.watching.loops import counters
 from gradir.frontends.pytorch.watching.memory import memory_of
 from gradir.frontends.pytorch.watching.movements import Movements
 from gradir.frontends.pytorch.watching.optimizers import Optimizers
@@ -39,6 +41,22 @@ _TOLD_AT: Final = 64
 """The step at which memory that grows is told of a long training; before it, who keeps how much is still to be seen."""
 
 
+def _guarded(look: Callable[..., None]) -> Callable[..., None]:
+    """Have a fault of gradir's leave the training alone: it is told once, and nothing is looked at any more."""
+
+    @wraps(look)
+    def guarded(self: Watching, *args: Any) -> None:
+        if self.failed:
+            return
+        try:
+            look(self, *args)
+        except Exception as error:  # noqa: BLE001 (whatever it is)
+            self.failed = True
+            warn(f"the training is not watched any more: {type(error).__name__}: {error}")
+
+    return guarded
+
+
 class Watching:
     """Watches what runs while it is entered; see `gradir.watch`.
 
@@ -53,6 +71,7 @@ class Watching:
         optimizers: Sequence[Optimizer] = (),
     ) -> None:
         self.backwards = 0
+        self.failed = False
         self.steps = 0
         self._told = told
         self._optimizers = Optimizers(self)
@@ -89,6 +108,7 @@ class Watching:
 
     # What a program does, in the order of one step.
 
+    @_guarded
     def before_backward(self, tensors: object, frame: FrameType) -> None:
         """Note where a step of a training starts from."""
         self.backwards += 1
@@ -98,10 +118,12 @@ class Watching:
         if self._recording is not None:
             self._explain(tensors, frame)
 
+    @_guarded
     def before_failing(self, tensors: object, frame: FrameType) -> None:
         """Explain what has no graph."""
         self.before_backward(tensors, frame)
 
+    @_guarded
     def after_backward(self, tensors: object) -> None:
         """Note that the gradients are there."""
         if self._recording is not None:
@@ -111,10 +133,12 @@ class Watching:
         if value is not None and not math.isfinite(value):
             self._find(located(Cause("loss_not_finite", "error", detail=f"it is {number(value)}"), self._place))
 
+    @_guarded
     def before_step(self, optimizer: Optimizer) -> None:
         """Take a sample of what the step is going to move."""
         self._samples[id(optimizer)] = self._parameters.sample(optimizer)
 
+    @_guarded
     def after_step(self, optimizer: Optimizer) -> None:
         """Look at what a step did."""
         self.steps += 1
@@ -147,6 +171,7 @@ class Watching:
         if recording is None:
             return
         self._parameters.name(recording.owned(frame))
+        self._movements.layers = self._movements.layers or recording.places(frame)
         try:
             found = recording.explained(tensors, frame)
         except CaptureError:
@@ -220,7 +245,8 @@ class Watching:
         key = (cause.kind, cause.names, cause.op)
         if key not in self._seen:
             self._seen.add(key)
-            self._told(Finding(max(self.steps, 1), cause))
+            loops = counters(self._variables.note(sys._getframe(1)))
+            self._told(Finding(max(self.steps, 1), cause, loops=loops))
 
     def _stop_recording(self) -> None:
         recording, self._recording = self._recording, None

@@ -1,0 +1,114 @@
+"""Losses that are given what they do not take: other shapes, or probabilities where they take logits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from gradir.frontends.pytorch.explaining.cuts import Flowing
+from gradir.frontends.pytorch.recording.flow import Flow
+from gradir.frontends.pytorch.recording.operands import plain_name
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Read, Step, Value
+
+__all__ = ["Trap", "traps"]
+
+_COMPARING: Final = frozenset({"huber_loss", "l1_loss", "mse_loss", "smooth_l1_loss"})
+_SIZING: Final = frozenset({"abs", "pow", "square"})
+"""What makes a loss of a difference."""
+
+_SOFTMAX: Final = frozenset({"softmax", "_softmax", "_safe_softmax"})
+_SHOWING: Final = frozenset(
+    {
+        *("alias", "clone", "contiguous", "expand", "permute", "reshape", "slice", "squeeze", "t", "to_copy"),
+        *("transpose", "unsafe_view", "unsqueeze", "view"),
+    }
+)
+"""Operations that show the numbers of their input."""
+
+_OF_LOGITS: Final = frozenset({"addbmm", "addmm", "baddbmm", "bmm", "convolution", "mm", "native_layer_norm"})
+_MOST_BACK: Final = 16
+_AXES: Final = 2
+
+
+class Trap(NamedTuple):
+    """What is wrong with the loss at a step, with a detail."""
+
+    kind: str
+    step: Step
+    detail: str = ""
+
+
+def traps(flow: Flow, flowing: Flowing) -> Iterator[Trap]:
+    """The traps of the operations that a loss is made of, each place once."""
+    seen = set[object]()
+    for index, step in enumerate(flow.steps):
+        if flowing.wanted.isdisjoint(flow.made_by(index)):
+            continue
+        found = _trap(flow, step)
+        if found is not None and (found.kind, step.place) not in seen:
+            seen.add((found.kind, step.place))
+            yield found
+
+
+def _trap(flow: Flow, step: Step) -> Trap | None:
+    name = plain_name(step.func)
+    if (step.called in _COMPARING and name in _COMPARING) or (name == "sub" and _is_measured(flow, step)):
+        return _broadcast(flow, step)
+    if step.called == "cross_entropy" and name == "log_softmax" and _made_by(flow, step.inputs[0].value) in _SOFTMAX:
+        return Trap("softmax_twice", step)
+    if name == "binary_cross_entropy_with_logits" and _made_by(flow, step.inputs[0].value) == "sigmoid":
+        return Trap("sigmoid_twice", step)
+    takes_logs = step.called == "nll_loss" or (step.called == "kl_div" and name != "log")
+    if takes_logs and step.inputs and step.inputs[0].carries:
+        maker = _made_by(flow, step.inputs[0].value)
+        if maker in _SOFTMAX or (maker in _OF_LOGITS and step.called == "nll_loss"):
+            return Trap("not_log", step, f"they come from {maker.strip('_')}")
+    return None
+
+
+def _broadcast(flow: Flow, step: Step) -> Trap | None:
+    """A column of results that is compared with a row of targets, so that each meets all."""
+    if len(step.inputs) != _AXES:
+        return None
+    one, other = (_unexpanded(flow, read) for read in step.inputs)
+    # A pairwise difference has its gradient on both sides.
+    if one.carries == other.carries:
+        return None
+    first, second = (flow.meta_of(read.value).shape or () for read in (one, other))
+    longer, shorter = (first, second) if len(first) > len(second) else (second, first)
+    if len(longer) != len(shorter) + 1 or longer[-1] != 1 or longer[:-1] != shorter or shorter[-1:] in {(), (1,)}:
+        return None
+    shown = " against ".join(str(tuple(shape)) for shape in (first, second))
+    return Trap("broadcast", step, f"{shown} gives {(*shorter[:-1], shorter[-1], shorter[-1])}")
+
+
+def _unexpanded(flow: Flow, read: Read) -> Read:
+    """What a loss was given, before it expanded that itself."""
+    maker = flow.step_of(read.value)
+    if maker is None or plain_name(maker.func) != "expand" or maker.called not in _COMPARING | {"broadcast_tensors"}:
+        return read
+    return maker.inputs[0]
+
+
+def _is_measured(flow: Flow, step: Step) -> bool:
+    """Whether a difference is made a number by itself, as ``((output - target) ** 2).mean()`` does."""
+    index = next((index for index, each in enumerate(flow.steps) if each is step), None)
+    made = set(flow.made_by(index)) if index is not None else set[Value]()
+    for after in flow.steps[0 if index is None else index + 1 :][:_AXES]:
+        if any(read.value in made for read in after.inputs):
+            squares = plain_name(after.func) == "mul" and all(read.value in made for read in after.inputs)
+            return plain_name(after.func) in _SIZING or squares
+    return False
+
+
+def _made_by(flow: Flow, value: Value) -> str:
+    """What made a value, but for what only shows it otherwise."""
+    for _ in range(_MOST_BACK):
+        step = None if value.maker == FROM_OUTSIDE else flow.steps[value.maker]
+        if step is None:
+            return ""
+        name = plain_name(step.func)
+        if name not in _SHOWING or not step.inputs:
+            return str(step.func.__name__).partition(".")[0]
+        value = step.inputs[0].value
+    return ""
