@@ -30,6 +30,7 @@ from gradir.api import (
     save,
     unpatch,
     verify,
+    watch,
 )
 from gradir.errors import (
     CaptureError,
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     )
     from gradir.overlays import Overlay
     from gradir.protocols import CaptureRequest, Exporter, Frontend, Options, Recorder, Renderer, Verification
+    from gradir.watches.model import Watch
 
 __all__ = [
     "Builder",
@@ -107,6 +109,7 @@ __all__ = [
     "TensorMeta",
     "Term",
     "Verification",
+    "Watch",
     "__version__",
     "capture",
     "diff",
@@ -125,6 +128,7 @@ __all__ = [
     "save",
     "unpatch",
     "verify",
+    "watch",
 ]
 
 _HOMES = {
@@ -148,6 +152,7 @@ _HOMES = {
     "gradir.overlays": ("Overlay",),
     "gradir.protocols": ("CaptureRequest", "Exporter", "Frontend", "Options", "Recorder", "Renderer", "Verification"),
     "gradir.distributed.model": ("Ranks",),
+    "gradir.watches.model": ("Watch",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gradir.explanations.model import Explanation
     from gradir.ir import Graph
     from gradir.protocols import Names, Recorder, Verification
+    from gradir.watcher import Watcher
     from gradir.watches.model import Watch
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "save",
     "unpatch",
     "verify",
+    "watch",
     "watch_text",
 ]
 
@@ -168,6 +170,33 @@ def explain(
 
     own = {"kwargs": kwargs, "frontend": frontend, "argnums": argnums, "has_aux": has_aux, "values": values}
     return explained(asked("explain", target, inputs, {**own, **options}))
+
+
+def watch(model: object = None, optimizer: object = None, *, frontend: str | None = None) -> Watcher:
+    """Watch the training that runs inside the context, and leave it as it is.
+
+    ``model`` names the parameters, and ``optimizer`` is one that was made before, or several. Each step of an optimizer
+    is looked at: whether loss, gradients and parameters are finite, what moves, what memory grows by. A finding of
+    level error is warned of as it is made, and ``report()`` has all.
+
+    Raises:
+        CaptureError: nothing is known of such a model, or of training in its framework.
+
+    >>> import torch, gradir
+    >>> model = torch.nn.Linear(3, 1)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> with gradir.watch(model, optimizer) as w:
+    ...     for _ in range(3):
+    ...         optimizer.zero_grad()
+    ...         model(torch.ones(2, 3)).square().mean().backward()
+    ...         optimizer.step()
+    >>> print(w.report())
+    Nothing wrong was found in 3 steps.
+    """
+    from gradir.watcher import Watcher
+
+    several = () if optimizer is None else optimizer if isinstance(optimizer, (list, tuple)) else (optimizer,)
+    return Watcher(model, several, frontend)
 
 
 def release() -> int:

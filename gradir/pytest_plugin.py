@@ -18,12 +18,19 @@ The fixture ``gradient_flow`` fails a test where a parameter gets no gradient, a
         with gradient_flow.record(model):
             loss = model(x).sum()
         gradient_flow.check(loss)
+
+The fixture ``gradir_watch`` watches a training, and fails a test with the verdict where something is wrong::
+
+    def test_training(gradir_watch):
+        with gradir_watch(model, optimizer):
+            train(model, optimizer, steps=20)
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -38,6 +45,7 @@ if TYPE_CHECKING:
     from gradir.explanations.model import Explanation
     from gradir.ir import Graph
     from gradir.protocols import Names, Recorder
+    from gradir.watcher import Watcher
 
     Comparison: TypeAlias = Callable[[Graph, Graph], Diff]
 
@@ -241,6 +249,27 @@ def graph_snapshot(request: pytest.FixtureRequest) -> GraphSnapshot:
 def gradient_flow(request: pytest.FixtureRequest) -> GradientFlow:
     """Fails a test where a parameter gets no gradient, with the line that loses it; see `GradientFlow.check`."""
     return GradientFlow(request.path.parent)
+
+
+@pytest.fixture
+def gradir_watch() -> Callable[..., contextlib.AbstractContextManager[Watcher]]:
+    """Watches a training as `gradir.watch` does, with its arguments, and fails the test where something is wrong."""
+
+    @contextlib.contextmanager
+    def watched(model: object = None, optimizer: object = None) -> Iterator[Watcher]:
+        from gradir import api
+        from gradir.errors import GradirWarning
+
+        with warnings.catch_warnings():
+            # The test fails with all that was found.
+            warnings.simplefilter("ignore", GradirWarning)
+            with api.watch(model, optimizer) as watcher:
+                yield watcher
+        found = watcher.report()
+        if found:
+            pytest.fail(str(found), pytrace=False)
+
+    return watched
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

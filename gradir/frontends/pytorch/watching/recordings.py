@@ -22,6 +22,7 @@ from gradir.frontends.pytorch.reading.members import has_parameters, modules_in
 from gradir.frontends.pytorch.reading.tensors import Owned
 from gradir.frontends.pytorch.recorder import Recorder
 from gradir.frontends.pytorch.recording.compiled import set_modes
+from gradir.frontends.pytorch.recording.operands import plain_name
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.timelines import path_of
 from gradir.frontends.pytorch.watching.optimizers import Optimizers
@@ -90,7 +91,8 @@ class Recording:
             path = path_of(step.call, paths) if step.call is not None and step.place is not None else None
             if path is not None and step.place is not None:
                 lines.setdefault(path, step.place.caller or step.place)
-        squashing = Counter(step.called for step in self._recorder.operations if step.called in _SQUASHING)
+        ran = (plain_name(step.func) for step in self._recorder.operations)
+        squashing = Counter(name for name in ran if name in _SQUASHING)
         return Layers(lines, squashing)
 
     def explained(self, outputs: object, frame: FrameType | None = None) -> Explanation:

@@ -1,0 +1,91 @@
+"""Watch a training from inside of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, Final
+
+from gradir.capturing import able, claiming
+from gradir.errors import CaptureError, warn
+from gradir.explanations.verdict import place_text
+from gradir.protocols import Watching
+from gradir.watches.collecting import Collected
+from gradir.watches.model import Finding, Modules, Step, Watch
+
+__all__ = ["Watcher"]
+
+_TAG: Final = "gradir"
+
+
+class Watcher:
+    """Watches the training that runs while it is entered; see `gradir.watch`."""
+
+    def __init__(self, model: object = None, optimizers: Iterable[object] = (), frontend: str | None = None) -> None:
+        self._model, self._optimizers = model, tuple(optimizers)
+        # What nothing claims is for the only front-end whose framework is loaded.
+        found = claiming(model, *self._optimizers, chosen=frontend)
+        self._frontend = able(found, "watching")
+        self._collected = Collected()
+        self._modules: tuple[str, ...] = ()
+        self._writers: list[Any] = []
+        self._entered: AbstractContextManager[Watching] | None = None
+        self._seeing: Watching | None = None
+
+    def __enter__(self) -> Watcher:
+        if self._entered is not None:
+            raise CaptureError("this training is already watched")
+        self._entered = self._frontend.watching(self._add, model=self._model, optimizers=self._optimizers)
+        self._seeing = self._entered.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        entered, self._entered = self._entered, None
+        if entered is None or self._seeing is None:
+            return
+        found = None if error is None else self._seeing.explained_failure(error)
+        for cause in () if found is None else found.causes:
+            self._add(Finding(self._seeing.steps + 1, cause))
+        if error is not None:
+            self._collected.ended = f"it raised {type(error).__name__}"
+        self._seeing.ended()
+        entered.__exit__(kind, error, trace)
+
+    def report(self) -> Watch:
+        """The steps and the findings until now."""
+        return self._collected.watch()
+
+    def log_to(self, writer: Any) -> None:
+        """Give the numbers of each further step to a writer of TensorBoard, such as a ``SummaryWriter``.
+
+        It has to have ``add_scalar(tag, value, step)`` and ``add_text(tag, text, step)``.
+        """
+        self._writers.append(writer)
+
+    def _add(self, record: Modules | Step | Finding) -> None:
+        self._collected.add(record)
+        if isinstance(record, Modules):
+            self._modules = record.paths
+        elif isinstance(record, Finding):
+            source = record.cause.source
+            where = "" if source is None else f" ({place_text(source)})"
+            if record.cause.level == "error":
+                warn(f"{record.text}{where}")
+            for writer in self._writers:
+                writer.add_text(f"{_TAG}/finding", f"{record.text}{where}", record.step)
+        else:
+            for writer in self._writers:
+                self._log(writer, record)
+
+    def _log(self, writer: Any, step: Step) -> None:
+        numbers: list[tuple[str, Any]] = [("loss", step.loss), ("gradient", step.norm), ("memory", step.memory)]
+        numbers += [
+            (f"gradient/{path or 'model'}", norm) for path, norm in zip(self._modules, step.norms, strict=False)
+        ]
+        numbers += [(f"update/{path or 'model'}", each) for path, each in zip(self._modules, step.ratios, strict=False)]
+        for tag, value in numbers:
+            if value is not None:
+                writer.add_scalar(f"{_TAG}/{tag}", float(value), step.number)
