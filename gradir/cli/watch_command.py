@@ -50,7 +50,7 @@ Options of gradir stand before SCRIPT or at the end of the line, and the script'
 Exit status: 0 nothing wrong was found, 1 something was, 2 trouble; where the script fails otherwise, its own status.
 """
 
-_FATAL: Final = frozenset({"loss_not_finite", "nonfinite_grad", "parameter_not_finite"})
+_FATAL: Final = frozenset({"loss_explodes", "loss_not_finite", "nonfinite_grad", "parameter_not_finite"})
 """Kinds of findings behind which a training teaches nothing more."""
 
 _SUFFIXES: Final = (".html", ".jsonl", ".md")
@@ -216,7 +216,8 @@ class _Run:
             return
         step = sum(each.steps for each in self._seeing.values()) + 1 if finding is None else finding.step
         found = None
-        if not self._options.no_replay and "LOCAL_RANK" not in os.environ:
+        is_known = finding is not None and finding.cause.kind == "loss_explodes"
+        if not is_known and not self._options.no_replay and "LOCAL_RANK" not in os.environ:
             report(f"running {self._script.name} once more, up to step {step}, to find the operation")
             found = replayed(self._script, self._backward, self._folder)
         if found is not None and found.causes:

@@ -56,8 +56,12 @@ TRAINING: Final[Mapping[str, tuple[str, str]]] = {
         "the gradient grows on the way back to {names}",
         "use a normalisation or smaller initial weights, or clip the norm of the gradient",
     ),
+    "never_stepped": (
+        "{op} never steps, so nothing is trained",
+        "call optimizer.step() after the backward",
+    ),
     "skipped_steps": (
-        "the GradScaler leaves out every step, so {names} {does} not move",
+        "the GradScaler leaves out every step, so nothing moves",
         "look for what makes the gradients infinite or NaN: the scaler leaves out such a step and takes a smaller "
         "scale, which helps only where the scale was too large",
     ),

@@ -176,6 +176,9 @@ SPECTRAL_NORM: Final = _word(
     "it is told as one of the program's",
 )
 without_overrides: Final = _found("torch._C.DisableTorchFunction", "to read tensors without running overrides")
+modes_set_aside: Final = _found(
+    "torch.utils._python_dispatch._disable_current_modes", "to look at a graph while it is recorded"
+)
 without_dispatch_modes: Final = _found("torch._C._DisableTorchDispatch", "to read tensors without telling modes")
 
 # Nodes.

@@ -21,7 +21,7 @@ from gradir.errors import CaptureError, warn
 from gradir.explanations.model import Explanation
 from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.graph_cuts import cuts_of
-from gradir.frontends.pytorch.private import MODULE_CALL, own_parameters, runs_a_function
+from gradir.frontends.pytorch.private import MODULE_CALL, modes_set_aside, own_parameters, runs_a_function
 from gradir.frontends.pytorch.reading.assemble import LiveGraph, assemble
 from gradir.frontends.pytorch.reading.distributed import Groups
 from gradir.frontends.pytorch.reading.leaves import tensors_of
@@ -235,7 +235,9 @@ class Recorder:
         search = Search(subject_of(flow, modules, captured, live, ran, params=params, optimizer=optimizer), flowing)
         if isinstance(subject, BaseException):
             return search.explanation_of_failure(subject)
-        return search.explanation(values=values)
+        # The recording may go on, and takes what saved a number for that number.
+        with modes_set_aside():
+            return search.explanation(values=values)
 
     def verify(
         self, outputs: object, *, model: object = None, params: Names | None = None, keep_graph: bool = True

@@ -43,6 +43,7 @@ class _OfOptimizer:
         self.still: dict[str, _Still] = {}
         self.tensors: dict[str, torch.Tensor] = {}
         self.norms: dict[str, float] = {}
+        self.moved: set[str] = set()
         self.wiped = 0
         self.not_zeroed = 0
         self.stamp: tuple[int, int] | None = None
@@ -56,6 +57,8 @@ class Movements:
         self._parameters, self._optimizers = parameters, optimizers
         self._known: dict[int, _OfOptimizer] = {}
         self._backward: Place | None = None
+        self.excused: frozenset[str] = frozenset()
+        """Parameters whose gradient the explanation of the first step calls zero."""
         self.layers: Layers | None = None
         """What is known of the modules of the first step."""
 
@@ -84,10 +87,14 @@ class Movements:
         if known.steps >= _STILL:
             yield from self._told(optimizer, known, _STILL)
 
-    def at_end(self) -> Iterator[Cause]:
-        """What the end of a training proves."""
+    def at_end(self, backwards: int) -> Iterator[Cause]:
+        """What the end of a training with so many backwards proves."""
         for optimizer in self._optimizers.alive:
             known = self._of(optimizer)
+            if not known.steps and backwards >= _STILL and not any(each.steps for each in self._known.values()):
+                detail = f"in {counted(backwards, 'call')} of backward"
+                made = self._optimizers.place_of(optimizer)
+                yield located(Cause("never_stepped", "error", type(optimizer).__name__, detail=detail), made)
             if _LEAST <= known.steps < _STILL:
                 yield from self._told(optimizer, known, known.steps)
 
@@ -112,9 +119,9 @@ class Movements:
 
     def _added_up(self, optimizer: Optimizer, known: _OfOptimizer) -> Iterator[Cause]:
         """Gradients that are never cleared."""
+        known.stamp = _stamp(optimizer)
         known.not_zeroed = 0 if known.is_cleared or known.stamp is None else known.not_zeroed + 1
         known.is_cleared = False
-        known.stamp = _stamp(optimizer)
         if known.not_zeroed == _LEAST:
             names = tuple(
                 self._parameters.name_of(optimizer, each) for each in parameters_of(optimizer) if each.grad is not None
@@ -127,7 +134,10 @@ class Movements:
             known.tensors[name] = tensor
             known.norms[name] = movement.norm or 0.0
             has_gradient = bool(movement.norm) and math.isfinite(movement.norm or 0.0)
-            if movement.moved or not has_gradient:
+            if movement.moved:
+                known.moved.add(name)
+            if name in known.moved or not has_gradient:
+                # What has moved once may be where it wants to be.
                 continue
             before = known.still.get(name)
             still[name] = _Still(known.steps, None, 0.0) if before is None else before
@@ -148,6 +158,7 @@ class Movements:
         groups: dict[str, list[str]] = {}
         for name in still:
             groups.setdefault(self._why(optimizer, known, name), []).append(name)
+        groups.pop("", None)
         for kind, found in groups.items():
             yield self._cause(kind, optimizer, known, found)
 
@@ -157,7 +168,8 @@ class Movements:
         if not float(group.get("lr", 1)):
             return "lr_zero"
         if norm < _VANISHED * max(known.norms.values(), default=0.0):
-            return "vanished"
+            # A bias before a normalisation has what rounding leaves of a gradient of zero.
+            return "vanished" if tensor.dim() > 1 or name not in self.excused else ""
         return "below_resolution" if _is_below(optimizer, tensor, float(group.get("lr", 1))) else "no_movement"
 
     def _cause(self, kind: str, optimizer: Optimizer, known: _OfOptimizer, names: Sequence[str]) -> Cause:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
@@ -14,6 +15,7 @@ from torch.optim import Optimizer
 
 from gradir.errors import CaptureError, warn
 from gradir.explanations.model import Cause, Explanation
+from gradir.frontends.pytorch.explaining.arrivals import BROKEN
 from gradir.frontends.pytorch.explaining.words import located
 from gradir.frontends.pytorch.reading.tensors import modules_below, modules_of
 from gradir.frontends.pytorch.recording.places import Place, Places
@@ -26,17 +28,21 @@ from gradir.frontends.pytorch.watching.optimizers import Optimizers
 from gradir.frontends.pytorch.watching.parameters import Movement, Parameters
 from gradir.frontends.pytorch.watching.recordings import Recording
 from gradir.frontends.pytorch.watching.running import number_of
+from gradir.frontends.pytorch.watching.scaling import Scaling
 from gradir.request import CaptureRequest
 from gradir.watches.model import Finding, Modules, Step, number
 
 __all__ = ["Watching"]
 
+_DEBUG: Final = "GRADIR_DEBUG"
 _EXPLAINED: Final = 4
 """So many of the first backwards are recorded at most, until one of each optimizer was explained."""
 
 _CONSTANT: Final = 20
 _MOST_LOSSES: Final = 200
-_GROWTH: Final = 1e6
+_GROWTH: Final = 1e3
+_GROWING: Final = 3
+"""A loss has grown that is this many times what it was, and has grown in this many steps in a row."""
 _TOLD_AT: Final = 64
 """The step at which memory that grows is told of a long training; before it, who keeps how much is still to be seen."""
 
@@ -50,7 +56,9 @@ def _guarded(look: Callable[..., None]) -> Callable[..., None]:
             return
         try:
             look(self, *args)
-        except Exception as error:  # noqa: BLE001 (whatever it is)
+        except Exception as error:
+            if os.environ.get(_DEBUG):
+                raise
             self.failed = True
             warn(f"the training is not watched any more: {type(error).__name__}: {error}")
 
@@ -86,8 +94,10 @@ class Watching:
         self._samples: dict[int, torch.Tensor | None] = {}
         self._paths: tuple[str, ...] = ()
         self._loss: Any = None
+        self._is_after_step = self._has_ended = False
+        self._scaling = Scaling(self._find)
         self._losses: list[float] = []
-        self._growing: list[Cause] = []
+        self._growing: list[Finding] = []
         self._variables = Variables()
         self._seen: set[tuple[str, tuple[str, ...], str]] = set()
         for optimizer in optimizers:
@@ -98,12 +108,14 @@ class Watching:
     def __enter__(self) -> Watching:
         self._optimizers.__enter__()
         self._calls.__enter__()
+        self._scaling.__enter__()
         self._recording = Recording(CaptureRequest(flow=True), self._optimizers)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._calls.close()
         self._optimizers.close()
+        self._scaling.close()
         self._stop_recording()
 
     # What a program does, in the order of one step.
@@ -113,7 +125,7 @@ class Watching:
         """Note where a step of a training starts from."""
         self.backwards += 1
         self._place = self._places(frame)
-        self._loss = tensors
+        self._loss = self._scaling.unscaled(tensors)
         self._movements.before_backward(self._place)
         if self._recording is not None:
             self._explain(tensors, frame)
@@ -124,14 +136,18 @@ class Watching:
         self.before_backward(tensors, frame)
 
     @_guarded
-    def after_backward(self, tensors: object) -> None:
+    def after_backward(self, tensors: object) -> None:  # noqa: ARG002 (as a listener has it)
         """Note that the gradients are there."""
         if self._recording is not None:
             self._recording.forget_anew()
         self._movements.after_backward()
-        value = number_of(tensors)
+        value = number_of(self._loss)
         if value is not None and not math.isfinite(value):
-            self._find(located(Cause("loss_not_finite", "error", detail=f"it is {number(value)}"), self._place))
+            self._tell_lost(value)
+        if not self.steps:
+            # A program may never come to a step.
+            self._kept.note(self.backwards)
+            self._look_at_memory(sys._getframe(1))
 
     @_guarded
     def before_step(self, optimizer: Optimizer) -> None:
@@ -141,7 +157,11 @@ class Watching:
     @_guarded
     def after_step(self, optimizer: Optimizer) -> None:
         """Look at what a step did."""
+        if not self.steps:
+            self._kept = Kept()
         self.steps += 1
+        self._is_after_step = True
+        self._scaling.stepped()
         moved = self._parameters.moved(optimizer, self._samples.pop(id(optimizer), None))
         names = [self._parameters.name_of(optimizer, tensor) for tensor, _ in moved]
         step = self._noted([movement for _, movement in moved], names, [tensor for tensor, _ in moved])
@@ -152,13 +172,17 @@ class Watching:
         frame: FrameType | None = sys._getframe(1)
         self._variables.note(frame)
         self._look_at_memory(frame)
+        self._is_after_step = False
 
     def ended(self) -> None:
         """Judge what only the end of a training shows."""
-        for cause in self._movements.at_end():
+        self._has_ended = True
+        left_out = list(self._scaling.at_end())
+        backwards = 0 if left_out or self._scaling.leaves_out else self.backwards
+        for cause in (*left_out, *self._movements.at_end(backwards)):
             self._find(cause)
-        if self.steps:
-            self._kept.look(self.steps)
+        if self.steps or self.backwards:
+            self._kept.look(self.steps or self.backwards)
         if self._growing or self._kept.grows:
             self._tell_kept(None)
 
@@ -180,8 +204,10 @@ class Watching:
             self._explained.update(map(id, optimizers))
             if self._explained.issuperset(map(id, self._optimizers.alive)) or self.backwards >= _EXPLAINED:
                 self._stop_recording()
+        self._movements.excused |= {name for name, status in found.statuses.items() if status == "zero"}
+        is_scaled = self._loss is not tensors
         for cause in found.causes:
-            if cause.level == "error":
+            if cause.level == "error" and not (is_scaled and _may_be_scale(cause)):
                 self._find(cause)
 
     def _noted(self, moved: Sequence[Movement], names: Sequence[str], tensors: Sequence[torch.Tensor]) -> Step:
@@ -230,28 +256,53 @@ class Watching:
 
     def _look_at_memory(self, frame: FrameType | None) -> None:
         if self._kept.grows and not self._growing:
-            self._growing = list(self._kept.causes(self._variables, frame))
+            self._growing = [self._finding(cause) for cause in self._kept.causes(self._variables, frame)]
         if self._growing and self.steps == _TOLD_AT:
             self._tell_kept(frame)
 
     def _tell_kept(self, frame: FrameType | None) -> None:
+        now = [self._finding(cause) for cause in self._kept.causes(self._variables, frame)]
         # At the end the variables of functions are gone.
-        now = list(self._kept.causes(self._variables, frame))
-        for cause in now if len(now) >= len(self._growing) else self._growing:
-            self._find(cause)
+        for finding in now if len(now) >= len(self._growing) else self._growing:
+            key = (finding.cause.kind, finding.cause.names, finding.cause.op)
+            if key not in self._seen:
+                self._seen.add(key)
+                self._told(finding)
+
+    def _tell_lost(self, value: float) -> None:
+        """Tell of a loss that is not finite, and of one that grew until it was."""
+        losses = self._losses[-_GROWING:]
+        grew = [*losses, math.inf] == sorted({*losses, math.inf}) and len(losses) > 1
+        if grew and self._losses[0] and abs(losses[-1]) > _GROWTH * abs(self._losses[0]):
+            optimizers = self._optimizers.of_backward()
+            detail = f"from {self._losses[0]:.3g} to {losses[-1]:.3g}, and then it is {number(value)}"
+            place = self._optimizers.place_of(optimizers[0]) if optimizers else None
+            self._find(located(Cause("loss_explodes", "error", detail=detail), place or self._place))
+            return
+        self._find(located(Cause("loss_not_finite", "error", detail=f"it is {number(value)}"), self._place))
 
     def _find(self, cause: Cause) -> None:
         """Tell a finding, of each kind and names once."""
         key = (cause.kind, cause.names, cause.op)
         if key not in self._seen:
             self._seen.add(key)
-            loops = counters(self._variables.note(sys._getframe(1)))
-            self._told(Finding(max(self.steps, 1), cause, loops=loops))
+            self._told(self._finding(cause))
+
+    def _finding(self, cause: Cause) -> Finding:
+        loops = counters(self._variables.note(sys._getframe(1)))
+        # A step that has not ended yet is the next one.
+        step = self.steps if self._is_after_step or self._has_ended else self.steps + 1
+        return Finding(max(step, 1), cause, loops=loops)
 
     def _stop_recording(self) -> None:
         recording, self._recording = self._recording, None
         if recording is not None:
             recording.leave()
+
+
+def _may_be_scale(cause: Cause) -> bool:
+    """Whether what is not finite may be so by the scale of a loss alone, which the scaler takes care of."""
+    return cause.kind in BROKEN and not (cause.detail and cause.kind in {"all_masked", "nonfinite", "where_trap"})
 
 
 def _in_order(paths: Sequence[str], found: Mapping[str, float]) -> tuple[Any, ...]:

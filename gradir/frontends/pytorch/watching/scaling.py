@@ -1,0 +1,106 @@
+"""The scaler of a loss in mixed precision: what the loss is without its scale, and the steps that it leaves out."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import wraps
+from typing import Any, Final
+
+import torch
+from torch.amp import GradScaler
+
+from gradir.explanations.model import Cause
+from gradir.frontends.pytorch.explaining.words import located
+from gradir.frontends.pytorch.recording.places import Place, Places
+from gradir.ir.text import counted
+
+__all__ = ["Scaling"]
+
+_MOST: Final = 20
+"""So many steps that are left out in a row are no search for a scale: each halves it, and 16 make of 65,536 one."""
+
+_LEAST: Final = 5
+
+
+class Scaling:
+    """Knows what a `GradScaler` does, as long as it is entered."""
+
+    def __init__(self, find: Callable[[Cause], None]) -> None:
+        self._find = find
+        self._patches = ExitStack()
+        self._places = Places()
+        self._place: Place | None = None
+        self._scaled: weakref.ref[torch.Tensor] | None = None
+        self._plain: torch.Tensor | None = None
+        self._asked, self._left_out, self._steps = 0, 0, 0
+
+    def __enter__(self) -> Scaling:
+        for name, change in (("scale", self._noting), ("step", self._counting)):
+            before = getattr(GradScaler, name)
+            after = change(before)
+            setattr(GradScaler, name, after)
+            self._patches.callback(_put_back, name, after, before)
+        return self
+
+    def close(self) -> None:
+        """Put torch's own functions back."""
+        self._patches.close()
+
+    def unscaled(self, tensors: object) -> object:
+        """What a backward starts from, without its scale."""
+        is_scaled = self._scaled is not None and isinstance(tensors, torch.Tensor) and self._scaled() is tensors
+        plain, self._plain = self._plain, None
+        return plain if is_scaled else tensors
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether the last step was left out."""
+        return bool(self._left_out)
+
+    def stepped(self) -> None:
+        """Note that an optimizer stepped."""
+        self._steps += 1
+        self._left_out = 0
+
+    def at_end(self) -> Iterator[Cause]:
+        """What the end of a training proves."""
+        if self._left_out >= _LEAST and not self._steps:
+            yield self._cause()
+
+    def _noting(self, scale: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(scale)
+        def noted(scaler: GradScaler, outputs: Any) -> Any:
+            scaled = scale(scaler, outputs)
+            if isinstance(scaled, torch.Tensor):
+                self._scaled, self._plain = weakref.ref(scaled), outputs.detach()
+            return scaled
+
+        return noted
+
+    def _counting(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(step)
+        def counted_step(scaler: GradScaler, *args: Any, **kwargs: Any) -> Any:
+            before = self._steps
+            result = step(scaler, *args, **kwargs)
+            if self._steps == before:
+                self._left_out += 1
+                self._place = self._places(sys._getframe(1))
+                if self._left_out == _MOST:
+                    self._find(self._cause())
+            return result
+
+        return counted_step
+
+    def _cause(self) -> Cause:
+        return located(
+            Cause("skipped_steps", "error", detail=f"{counted(self._left_out, 'step')} in a row"), self._place
+        )
+
+
+def _put_back(name: str, after: object, before: object) -> None:
+    # A program may have put something of its own in front.
+    if getattr(GradScaler, name) is after:
+        setattr(GradScaler, name, before)
