@@ -30,7 +30,6 @@ _ENOUGH: Final = 3
 _LEAST_STEPS: Final = 4
 _ALIKE: Final = 0.5
 _DEEPEST: Final = 4
-_MOST_BACK: Final = 64
 _MOST_VALUES: Final = 100_000
 
 
@@ -75,7 +74,8 @@ class Kept:
         """Who keeps graphs that are older than the last step."""
         before = self._began[-2] if len(self._began) > 1 else 0
         alive = _tensors_with_graph()
-        old = {id(tensor): tensor for tensor in alive if _oldest(tensor) < before}
+        oldest = _oldest(alive)
+        old = {id(tensor): tensor for tensor in alive if oldest.get(tensor.grad_fn, before) < before}
         for holder in sorted(_holders(old, variables, frame), key=lambda holder: -len(holder.tensors)):
             yield _told(holder)
 
@@ -130,16 +130,13 @@ def _functions_behind(tensors: Iterable[torch.Tensor]) -> set[GradFn]:
     return seen
 
 
-def _oldest(tensor: torch.Tensor) -> int:
-    """The smallest sequence number behind a tensor, as far as it takes few looks."""
-    fn: Any = tensor.grad_fn
-    found = sequence_number(fn)
-    for _ in range(_MOST_BACK):
-        below = (child for child, _ in fn.next_functions if child is not None and type(child).__name__ != ACCUMULATOR)
-        fn = min(below, key=sequence_number, default=None)
-        if fn is None:
-            break
-        found = min(found, sequence_number(fn))
+def _oldest(tensors: Iterable[torch.Tensor]) -> dict[GradFn, int]:
+    """The smallest sequence number behind each function of some graphs."""
+    found: dict[GradFn, int] = {}
+    # A function has a larger number than what it takes.
+    for fn in sorted(_functions_behind(tensors), key=sequence_number):
+        below = (found.get(child) for child, _ in fn.next_functions if child is not None)
+        found[fn] = min((number for number in below if number is not None), default=sequence_number(fn))
     return found
 
 
