@@ -195,6 +195,10 @@ WORDS: Final[Mapping[str, Words]] = {
         "the backward of the custom Function {op} returns zeros for {names}",
         "return the gradient of each input that should learn in its backward",
     ),
+    "loss_undefined": Words(
+        "{op} makes the loss infinite or NaN",
+        "keep what {op} gets inside its range, by a clamp or a small number added before it",
+    ),
     "undefined": Words(
         "{op} makes the loss infinite or NaN, and the gradient of {names} is zero",
         "keep what {op} divides by or takes away from zero, by a clamp or a small number added, and leave what is "

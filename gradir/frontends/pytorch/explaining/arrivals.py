@@ -114,6 +114,13 @@ class Judge:
         self._is_lost = not all(bool(torch.isfinite(numbers_in(tensor)).all()) for tensor in outputs)
         self._undefined = first_undefined(live.grad_fns) if self._is_lost else None
 
+    def of_loss(self) -> Finding | None:
+        """What makes the loss infinite or NaN, if it is."""
+        if not self._is_lost:
+            return None
+        fn = self._undefined or self._births.before(next(iter(reversed(self._live.grad_fns))))
+        return Finding("loss_undefined") if fn is None else self._found("loss_undefined", fn, detail=trap(fn))
+
     def verdict(self, arrival: Arrival, leaf: torch.Tensor) -> Verdict:
         """What is said of a leaf."""
         if arrival.kind == "zero":

@@ -197,6 +197,9 @@ class Search(Learning):
         for (kind, op, place, lasts, detail), names in told.items():
             is_alarm = lasts and (kind in BROKEN or any(map(self.is_trained, names)))
             self.tell(kind, _LEVELS.get(kind, "error" if is_alarm else "info"), op, names, place, detail=detail)
+        lost = None if any(cause.level == "error" for cause in self.causes) else judge.of_loss()
+        if lost is not None:
+            self.tell(lost.kind, "error", lost.op, (), lost.place, detail=lost.detail)
 
     def _tell_overwritten(self, live: LiveGraph) -> bool:
         """Tell of saved tensors that were overwritten unseen; returns whether these could be looked for."""

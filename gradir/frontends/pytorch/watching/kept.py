@@ -76,8 +76,10 @@ class Kept:
         alive = _tensors_with_graph()
         oldest = _oldest(alive)
         old = {id(tensor): tensor for tensor in alive if oldest.get(tensor.grad_fn, before) < before}
-        for holder in sorted(_holders(old, variables, frame), key=lambda holder: -len(holder.tensors)):
-            yield _told(holder)
+        holders = sorted(_holders(old, variables, frame), key=lambda holder: -len(holder.tensors))
+        # What is only computed of what is carried over keeps nothing by itself.
+        told = [(_is_kept(holder), cause) for holder in holders for cause in [_told(holder)]]
+        yield from (cause for is_kept, cause in told if is_kept or not any(kept for kept, _ in told))
 
 
 class _Holder(NamedTuple):
@@ -222,6 +224,14 @@ def _line_of(holder: _Holder) -> tuple[Source | None, Excerpt | None, bool]:
     line = lines[node.lineno - 1] if node.lineno <= len(lines) else ""
     source = Source(ShownPaths()(holder.file), node.lineno, function)
     return source, Excerpt(plain_text(line), *_columns(node, line)), _is_call_of(node, name)
+
+
+def _is_kept(holder: _Holder) -> bool:
+    """Whether a variable is made of what it had before, or is a container."""
+    name = holder.path.rpartition(".")[2]
+    return holder.is_container or any(
+        _puts_into(node, name) and _adds(node, name) for _, node in _statements(parsed(holder.file)[0])
+    )
 
 
 def _is_call_of(node: ast.stmt, name: str) -> bool:

@@ -105,9 +105,10 @@ class Movements:
         self, optimizer: Optimizer, known: _OfOptimizer, moved: Mapping[str, tuple[torch.Tensor, Movement]]
     ) -> Iterator[Cause]:
         """Gradients that something took away between the backward and the step."""
-        cleared, clipped = self._optimizers.cleared_at(optimizer), self._optimizers.clipped_at
         norms = [each.norm for _, each in moved.values()]
         is_gone = bool(norms) and not any(norms)
+        cleared = self._optimizers.cleared_at(optimizer) if is_gone else None
+        clipped = self._optimizers.clipped_at() if is_gone else None
         known.wiped = known.wiped + 1 if is_gone and (cleared or clipped) else 0
         if known.wiped < 2:
             return

@@ -65,8 +65,7 @@ class Optimizers:
         self._inside: list[Optimizer] = []
         self._cleared: list[weakref.ref[Optimizer]] = []
         self._cleared_at: dict[int, Place | None] = {}
-        self.clipped_at: Place | None = None
-        """Where gradients were clipped since the last backward."""
+        self._clipped: tuple[Place | None, Any] = (None, None)
 
     def __enter__(self) -> Optimizers:
         self._patch(Optimizer, "__init__", self._noting(self._made))
@@ -112,11 +111,16 @@ class Optimizers:
 
     def forget_changes(self) -> None:
         """Forget what became of the gradients before a backward."""
-        self._cleared_at, self.clipped_at = {}, None
+        self._cleared_at, self._clipped = {}, (None, None)
 
     def cleared_at(self, optimizer: Optimizer) -> Place | None:
         """Where the gradients of an optimizer were cleared since the last backward, by itself or by a module."""
         return self._cleared_at.get(id(optimizer)) or self._cleared_at.get(_BY_A_MODULE)
+
+    def clipped_at(self) -> Place | None:
+        """Where gradients that were not zero were clipped since the last backward."""
+        place, norm = self._clipped
+        return place if norm is None or float(norm) else None
 
     def of_backward(self) -> Sequence[Optimizer]:
         """The optimizers that a backward is for: that whose step calls it, or those cleared before it, or all."""
@@ -180,8 +184,9 @@ class Optimizers:
     def _clipping(self, clip: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(clip)
         def clipped(*args: Any, **kwargs: Any) -> Any:
-            self.clipped_at = self._places(sys._getframe(1))
-            return clip(*args, **kwargs)
+            norm = clip(*args, **kwargs)
+            self._clipped = (self._places(sys._getframe(1)), norm)
+            return norm
 
         return clipped
 
