@@ -185,7 +185,11 @@ FROM_THE_INPUT: list[tuple[str, nn.Module, Loss]] = [
     # A state of zeros, in which a sequence of one step begins.
     ("factor", nn.RNN(3, 4, batch_first=True), lambda m: m(torch.randn(2, 1, 3))[0].square().mean()),
     ("factor", nn.GRUCell(3, 4), lambda m: m(torch.randn(2, 3)).square().mean()),
-    ("ignored", nn.Linear(3, 4), lambda m: F.nll_loss(m(torch.randn(2, 3)), torch.full((2,), -100), reduction="sum")),
+    (
+        "ignored",
+        nn.Linear(3, 4),
+        lambda m: F.cross_entropy(m(torch.randn(2, 3)), torch.full((2,), -100), reduction="sum"),
+    ),
 ]
 
 

@@ -188,17 +188,16 @@ class Judge:
     def _rows(self, fn: GradFn) -> str:
         """Which samples of a batch a function spoils, in words, where it spoils not all."""
         rows, count = self._gradients.passed(fn).rows
-        if not rows:
+        if not rows or count not in self._batches:
             return ""
-        what = "sample" if count in self._batches else "row"
-        return f"in {what}{'s' if len(rows) > 1 else ''} {few(map(str, rows))} of {count}"
+        return f"in sample{'s' if len(rows) > 1 else ''} {few(map(str, rows))} of {count}"
 
     @cached_property
     def _batches(self) -> set[object]:
         """The sizes of the first dimensions of what is no parameter and not computed."""
         inputs = [outside.meta for outside in self._flow.outside if outside.role == "input"]
         inputs += [meta for step in self._flow.steps if not step.inputs for meta in step.outputs]
-        return {meta.shape[0] for meta in inputs if meta.shape}
+        return {meta.shape[0] for meta in inputs if meta.shape and len(meta.shape) > 1}
 
     def _grown(self, fn: GradFn) -> tuple[str, str] | None:
         """The kind of a gradient that only became too large, and how often the line ran in which it grew."""

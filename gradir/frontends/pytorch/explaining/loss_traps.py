@@ -58,9 +58,10 @@ def _trap(flow: Flow, step: Step) -> Trap | None:
         return Trap("softmax_twice", step)
     if name == "binary_cross_entropy_with_logits" and _made_by(flow, step.inputs[0].value) == "sigmoid":
         return Trap("sigmoid_twice", step)
-    takes_logs = step.called == "nll_loss" or (step.called == "kl_div" and name != "log")
-    if takes_logs and step.inputs and step.inputs[0].carries:
-        maker = _made_by(flow, step.inputs[0].value)
+    # kl_div multiplies its target by its input.
+    place = 0 if step.called == "nll_loss" else 1 if step.called == "kl_div" and name == "mul" else len(step.inputs)
+    if place < len(step.inputs) and step.inputs[place].carries:
+        maker = _made_by(flow, step.inputs[place].value)
         if maker in _SOFTMAX or (maker in _OF_LOGITS and step.called == "nll_loss"):
             return Trap("not_log", step, f"they come from {maker.strip('_')}")
     return None
