@@ -1,0 +1,13 @@
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+net = nn.Linear(4, 1)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+for step in range(8):
+    opt.zero_grad()
+    loss = net(torch.randn(8, 4)).pow(2).mean()
+    loss.backward()
+    nn.utils.clip_grad_norm_(net.parameters(), 0.0)  # <- clipped_to_zero
+    opt.step()

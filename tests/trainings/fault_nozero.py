@@ -1,0 +1,11 @@
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+net = nn.Linear(4, 1)
+opt = torch.optim.SGD(net.parameters(), 0.01)
+for step in range(8):
+    loss = net(torch.randn(8, 4)).pow(2).mean()
+    loss.backward()  # <- not_zeroed
+    opt.step()
