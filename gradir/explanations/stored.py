@@ -39,14 +39,14 @@ def explained(graph: Graph) -> Explanation:
     leaves = [node.names for node in graph.nodes.values() if node.role in {"leaf", "parameter"}]
     statuses = dict.fromkeys((name for names in leaves for name in names), "reached")
     flow = [cut for cut in graph.cuts if cut.kind not in _OF_ANY_GRAPH]
-    is_known = bool(flow) or graph.producer.options.get(FLOW) is True
+    is_known = graph.producer.options.get(FLOW, bool(flow)) is True
     for cut in graph.cuts:
         status = "unused" if is_known else "unreached"
         status = "hidden" if cut.kind == "hidden" else _ITS_OWN.get(cut.kind, status)
         statuses.update((name, status) for name in cut.names if name not in statuses)
     for cut in flow:
         if cut.kind not in _ITS_OWN:
-            statuses.update((name, "cut") for name in cut.names if statuses[name] == "unused")
+            statuses.update((name, "cut") for name in cut.names if statuses[name] in {"unused", "unreached"})
     tied = tuple(names for names in leaves if len(names) > 1)
     examined = Examined(reason="a file has none", advice="explain the program")
     return Explanation(statuses, united(_causes(statuses, flow), statuses), tied=tied, examined=examined)

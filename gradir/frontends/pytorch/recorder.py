@@ -52,7 +52,7 @@ from gradir.frontends.pytorch.recording.participants import (
 )
 from gradir.frontends.pytorch.recording.places import warnings_at_callers
 from gradir.frontends.pytorch.recording.sources import SourceLog, SourceLookup, SourceMode
-from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
+from gradir.frontends.pytorch.recording.steps import Step, Value
 from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, ScopeLookup, Timeline, path_of
 from gradir.frontends.texts import plain_text
 from gradir.gcpause import paused_gc
@@ -223,10 +223,11 @@ class Recorder:
                 f"there is nothing to explain: no tensor among what was given, of type {kind}; give the loss, or the "
                 "error that the forward raised"
             )
-        flow = next(iter(self._flows.values()))
         with_graph = [tensor for tensor in captured if tensor.requires_grad]
         known: dict[Flow, Flowing] = {}
         live = self.assemble(flatten(with_graph), model=model, params=params, known=known) if with_graph else None
+        first = next(iter(self._flows.values()))
+        flow = next((flow for flow, flowing in known.items() if flowing.is_whole), first)
         temporary = _named_by_module(self._all_temporary().values(), modules.paths)
         ran = {name: entry.tensor for entry in temporary if not entry.tensor.is_meta for name in entry.names}
         flowing = known.get(flow)
@@ -362,9 +363,7 @@ class Recorder:
         """The capture with the places in its graph where the flow goes on without gradient."""
         named, found = NamedTensors(held, params), list[Cut]()
         captured = [entry.tensor for entry in live.captured if entry.role == "output"]
-        unknown = {id(tensor) for tensor in captured}
         for flow in self._flows.values():
-            unknown -= {id(tensor) for tensor in captured if flow.value_of(tensor).maker != FROM_OUTSIDE}
             flowing = known[flow] = Flowing(flow, captured)
             # A parameter that was made inside the recording is no tensor from outside.
             owned = {flowing.root(flow.value_of(entry.tensor)): entry.names for entry in held}
@@ -378,8 +377,8 @@ class Recorder:
 
             found.extend(cuts_of(flow, flowing, names_of, live, lambda frame: path_of(frame, paths)))
         graph = live.graph
-        # What was made outside the recording may be computed of anything, and lose its gradient anywhere.
-        producer = replace(graph.producer, options={**graph.producer.options, FLOW: not unknown})
+        is_whole = any(flowing.is_whole for flowing in known.values())
+        producer = replace(graph.producer, options={**graph.producer.options, FLOW: is_whole})
         return live._replace(graph=replace(graph, cuts=(*graph.cuts, *found), producer=producer))
 
     def _source_lookup(self, timelines: Sequence[Timeline]) -> SourceLookup | None:

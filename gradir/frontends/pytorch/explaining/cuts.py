@@ -12,6 +12,7 @@ from gradir.frontends.pytorch.explaining.kinds import Kinds, kind_of
 from gradir.frontends.pytorch.explaining.new_leaves import made_at
 from gradir.frontends.pytorch.explaining.numbers import COMPARED, HANDED, SHOWN, Literals, use_of
 from gradir.frontends.pytorch.explaining.terms import terms_of
+from gradir.frontends.pytorch.explaining.unseen import is_unseen, unseen_ends
 from gradir.frontends.pytorch.private import READS_A_NUMBER
 from gradir.frontends.pytorch.recording.compiled import CompiledPart
 from gradir.frontends.pytorch.recording.flow import Flow
@@ -92,6 +93,8 @@ class Flowing:
         shared = (outside.shared for outside in flow.outside if outside.shared is not None)
         self.carrying.update(value for value in shared if value not in read and self.should_carry(value))
         self.wanted = self._all_behind(ends)
+        computed = self.carrying & self.wanted - self._held_by_leaves
+        self.unseen = set(unseen_ends(flow, captured)) | {value for value in computed if is_unseen(flow, value)}
         self._left_functions = set(self._leaving_functions(ends))
         self.stops: list[Stop] = []
         self.exits: list[Leaving] = []
@@ -111,6 +114,11 @@ class Flowing:
     def is_of(self, captured: Sequence[torch.Tensor]) -> bool:
         """Whether all this is so of these tensors too, and nothing was noted in the flow since."""
         return self._found_in == self._state(captured)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the recording has seen all that the captured tensors are computed from."""
+        return not self.unseen
 
     def _state(self, captured: Sequence[torch.Tensor]) -> tuple[object, ...]:
         flow = self._flow

@@ -61,7 +61,7 @@ class Search(Learning):
         elif gradients is not None and live is not None:
             self._tell_values(live, gradients, arrivals)
             examined = replace(examined, overwritten=self._tell_overwritten(live))
-        elif self.is_whole:
+        elif self.flowing.is_whole:
             self.statuses.update(dict.fromkeys(self.joined(), "unused"))
         self.tell_cleared()
         examined = self._read_gradients(examined)
@@ -186,7 +186,7 @@ class Search(Learning):
                 self.statuses[name] = status
             elif status == "none" and self.statuses[name] != "cut":
                 # Of what nothing is computed of, a function that joins all outputs of a model knows all the same.
-                is_cut = self.values[name] in self.flowing.wanted or not self.is_whole
+                is_cut = self.values[name] in self.flowing.wanted or not self.flowing.is_whole
                 is_inside = self.may_be_inside(self.values[name])
                 self.statuses[name] = "unreached" if is_inside else "cut" if is_cut else "unused"
                 said = said if is_cut and not is_inside else ()

@@ -16,6 +16,7 @@ from gradir.frontends.pytorch.explaining.terms import of_unused
 from gradir.frontends.pytorch.explaining.words import few
 from gradir.frontends.pytorch.private import DDP_SINK
 from gradir.frontends.pytorch.recording.places import Place
+from gradir.frontends.pytorch.recording.steps import Step
 
 __all__ = ["Learning"]
 
@@ -62,9 +63,15 @@ class Learning(Losses):
         alone = {name: self.values[name] for name in others if name not in skipped}
         self.causes.extend(of_unused(self.words, self.flowing, level, alone))
         unknown = [name for name in self.names_that_are("unreached") if self.is_trained(name)]
-        for kind in ("opaque", "unrecorded"):
-            is_opaque = kind == "opaque"
-            self.tell_of(kind, "info", [name for name in unknown if self.may_be_inside(self.values[name]) == is_opaque])
+        opaque = [name for name in unknown if self.may_be_inside(self.values[name])]
+        self.tell_of("opaque", "info", opaque)
+        unrecorded = [name for name in unknown if name not in opaque]
+        if unrecorded:
+            entry = next((step for step in self.flow.steps if self._takes_unseen(step)), None)
+            self.tell("unrecorded", "info", "", unrecorded, None if entry is None else entry.place)
+
+    def _takes_unseen(self, step: Step) -> bool:
+        return any(read.value in self.flowing.unseen for read in step.inputs)
 
     def _moves_nothing(self) -> bool:
         """Whether no gradient comes to anything that is to learn: to all that the optimizer has, or to the model."""

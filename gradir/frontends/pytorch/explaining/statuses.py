@@ -15,7 +15,7 @@ from gradir.frontends.pytorch.explaining.registered import left_over, replaced
 from gradir.frontends.pytorch.explaining.subject import Subject
 from gradir.frontends.pytorch.explaining.words import Words
 from gradir.frontends.pytorch.recording.places import Place
-from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Value
+from gradir.frontends.pytorch.recording.steps import Value
 
 __all__ = ["Statuses"]
 
@@ -26,9 +26,6 @@ class Statuses:
     def __init__(self, subject: Subject, flowing: Flowing) -> None:
         self.subject = subject
         self.flow = subject.flow
-        ends = map(subject.flow.value_of, subject.captured)
-        # What was made of the recording's tensors outside it has a past that is not known here.
-        self.is_whole = all(value.maker != FROM_OUTSIDE for value in ends)
         self.flowing = flowing
         self.made = subject.flow.makers()
         self.leaves = set() if subject.live is None else {id(leaf) for leaf in subject.live.leaves.values()}
@@ -73,7 +70,7 @@ class Statuses:
             return "reached"
         if value in self.stopped or value in self.left or value in self._put:
             return "cut"
-        return "unused" if self.is_whole and not self.may_be_inside(value) else "unreached"
+        return "unused" if self.flowing.is_whole and not self.may_be_inside(value) else "unreached"
 
     def may_be_inside(self, value: Value) -> bool:
         """Whether a compiled part may compute what was captured of a leaf; it may have leaves that nothing shows."""
