@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -9,6 +13,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import gradir  # noqa: E402
+from gradir.explanations.stored import explained  # noqa: E402
 
 
 def model() -> nn.Sequential:
@@ -160,3 +165,182 @@ def test_what_a_model_keeps_in_a_list_is_its_own() -> None:
         hidden = model.kept[0](torch.ones(4, 3)).detach()
         loss = model(hidden).square().mean()
     assert rec.explain(loss).level == "info"
+
+
+class Three(nn.Module):
+    """Three layers, of which the loss takes two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3)
+
+
+Recorded = tuple[Any, Any]
+x = torch.ones(4, 3)
+
+
+def finished_outside(model: Three) -> Recorded:
+    with gradir.record(model, flow=True) as rec:
+        hidden = model.a(x)
+    return rec, model.b(hidden).sum() * model.c(x).detach().sum()
+
+
+def begun_before(model: Three) -> Recorded:
+    hidden = model.a(x) + model.c(x).detach()
+    with gradir.record(model, flow=True) as rec:
+        loss = model.b(hidden).sum()
+    return rec, loss
+
+
+def in_another_thread(model: Three) -> Recorded:
+    found = []
+    with gradir.record(model, flow=True) as rec:
+        thread = threading.Thread(target=lambda: found.append(model.a(x) + model.c(x).detach()))
+        thread.start()
+        thread.join()
+        loss = model.b(found[0]).sum()
+    return rec, loss
+
+
+def in_two_recordings(model: Three) -> Recorded:
+    with gradir.record(model, flow=True):
+        hidden = model.a(x) + model.c(x).detach()
+    with gradir.record(model, flow=True) as rec:
+        loss = model.b(hidden).sum()
+    return rec, loss
+
+
+def by_two_threads_one_after_the_other(model: Three) -> Recorded:
+    rec, found = gradir.record(model, flow=True), []
+
+    def first() -> None:
+        with rec:
+            found.append(model.a(x) + model.c(x).detach())
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    thread.join()
+    with rec:
+        loss = model.b(found[0]).sum()
+    return rec, loss
+
+
+def written_to_afterwards(model: Three) -> Recorded:
+    with gradir.record(model, flow=True) as rec:
+        loss = model.b(model.a(x)).sum()
+    loss += model.c(x).detach().sum()
+    return rec, loss
+
+
+def carried_over(model: Three) -> Recorded:
+    state = model.b(x) + model.c(x).detach()
+    for _ in range(2):
+        # Each step is a recording of its own.
+        with gradir.record(model, flow=True) as rec:
+            state = model.a(state).tanh()
+            loss = state.sum()
+    return rec, loss
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        finished_outside,
+        begun_before,
+        in_another_thread,
+        in_two_recordings,
+        by_two_threads_one_after_the_other,
+        written_to_afterwards,
+        carried_over,
+    ],
+)
+@pytest.mark.parametrize("values", [None, False])
+def test_what_ran_outside_is_unknown_and_not_unused(run: Callable[[Three], Recorded], *, values: bool | None) -> None:
+    net = Three()
+    rec, loss = run(net)
+    found, of_file = rec.explain(loss, values=values), explained(rec.capture(loss))
+    assert found.statuses == of_file.statuses
+    assert {found.status(f"{name}.weight") for name in "ab"} == {"reached"}
+    assert found.status("c.weight") == "unreached"
+    assert (found.level, of_file.level) == ("info", "info")
+    assert [cause.kind for cause in found.causes] == ["unrecorded"]
+    assert [cause.kind for cause in of_file.causes] == ["unreached"]
+
+
+def test_the_line_at_which_an_unseen_part_enters_is_named() -> None:
+    net = Three()
+    rec, loss = begun_before(net)
+    (cause,) = rec.explain(loss).causes
+    assert cause.source is not None
+    assert cause.source.function == "begun_before"
+    assert "loss = model.b(hidden).sum()" in str(rec.explain(loss))
+
+
+def test_a_cut_that_was_recorded_is_told_beside_a_part_that_was_not() -> None:
+    net = Three()
+    hidden = net.a(x)
+    with gradir.record(net, flow=True) as rec:
+        loss = (hidden * net.c(x).detach()).sum()
+    found, of_file = rec.explain(loss), explained(rec.capture(loss))
+    assert found.statuses == of_file.statuses
+    assert [found.status(f"{name}.weight") for name in "abc"] == ["reached", "unreached", "cut"]
+    assert (found.level, of_file.level) == ("error", "error")
+    assert [(cause.kind, cause.level) for cause in found.causes] == [("detach", "error"), ("unrecorded", "info")]
+
+
+class Passing(torch.autograd.Function):
+    """Gives what it got, which is another tensor in the same memory."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Any) -> Any:
+        return tensor
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient
+
+
+def hooked(net: Three) -> Any:
+    net.a.register_full_backward_hook(lambda *_: None)
+    return net.b(net.a(x))
+
+
+def written_in_place(net: Three) -> Any:
+    both = torch.zeros(2, 4, 3)
+    both[0], both[1] = net.a(x), net.b(x)
+    both *= 2
+    return both[0] + both[1]
+
+
+def with_data(net: Three) -> Any:
+    mask, bias, target = torch.ones(4, 1), torch.ones(3, requires_grad=True), TARGET
+    return net.b(net.a(x) * mask + bias) - target
+
+
+TARGET = nn.Linear(3, 3)(x).detach()
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        with_data,
+        hooked,
+        written_in_place,
+        lambda net: Passing.apply(net.b(net.a(x))),
+        lambda net: torch.utils.checkpoint.checkpoint(net.b, net.a(x), use_reentrant=False),
+        lambda net: torch.func.vmap(lambda row: net.b(net.a(row)))(x),
+        lambda net: net.b(net.a(x)).chunk(2)[1],
+        lambda net: (net.b(net.a(x)), x, TARGET),
+    ],
+)
+def test_data_and_leaves_from_outside_make_nothing_unknown(output: Callable[[Three], Any]) -> None:
+    net = Three()
+    with gradir.record(net, flow=True) as rec:
+        loss = output(net)
+    found, of_file = (
+        rec.explain(loss, values=False),
+        explained(rec.capture(loss[0] if isinstance(loss, tuple) else loss)),
+    )
+    assert found.statuses == of_file.statuses
+    assert [found.status(f"{name}.weight") for name in "abc"] == ["reached", "reached", "unused"]
+    assert [cause.kind for cause in found.causes] == ["unused"]

@@ -84,10 +84,11 @@ def test_the_failure_is_the_explanation(project: pytest.Pytester) -> None:
     ]
     assert found["alone"] == [
         "2 of 6 parameters get a gradient; 4 get no gradient, which may be meant: no gradient arrives at "
-        "{stem,spare}.{weight,bias}, and the reason is not known: the loss was computed outside the recording.",
+        "{stem,spare}.{weight,bias}, and the reason is not known: the loss, or a part of it, was computed "
+        "outside the recording.",
         "",
-        "info[unrecorded]: no gradient arrives at {stem,spare}.{weight,bias}, and the reason is not known: the loss "
-        "was computed outside the recording",
+        "info[unrecorded]: no gradient arrives at {stem,spare}.{weight,bias}, and the reason is not known: the loss, "
+        "or a part of it, was computed outside the recording",
         "  help: compute the loss inside `with gradir.record(model, flow=True)`",
         "",
         "with gradient_flow.record(model): around the forward and the loss tells the line",

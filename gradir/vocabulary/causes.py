@@ -139,8 +139,8 @@ WORDS: Final[Mapping[str, Words]] = {
         "use something with a derivative instead, such as a norm with p=1 for one with p=0",
     ),
     "unrecorded": Words(
-        "no gradient arrives at {names}, and the reason is not known: the loss, or a part of it, was computed outside the "
-        "recording",
+        "no gradient arrives at {names}, and the reason is not known: the loss, or a part of it, was computed "
+        "outside the recording",
         "compute the loss inside `with gradir.record(model, flow=True)`",
     ),
     "frozen": Words(

@@ -36,7 +36,7 @@ def _is_written_to_since(flow: Flow, tensor: torch.Tensor) -> bool:
 
     The number of a custom Function may be taken after its steps, and torch renews the grad_fn of a view by itself.
     """
-    fn = tensor.grad_fn
+    fn: object = tensor.grad_fn
     if fn is None or not flow.steps or isinstance(fn, BackwardCFunction) or tensor._is_view():
         return False
     return sequence_number(fn) >= flow.steps[-1].number
