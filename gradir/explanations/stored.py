@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from gradir.errors import GraphError
-from gradir.explanations.model import Cause, Examined, Explanation
+from gradir.explanations.model import Cause, Examined, Explanation, Level
 from gradir.explanations.uniting import united
 from gradir.ir import Cut, Graph
 from gradir.ir.cuts import FLOW
-from gradir.vocabulary.patterns import EXCUSING, LOST
+from gradir.vocabulary.patterns import EXCUSING, LOST, OTHER_MODEL
 
 __all__ = ["explained"]
 
@@ -19,6 +19,11 @@ _OF_ANY_GRAPH: Final = frozenset({"hidden", "unreached"})
 
 _ITS_OWN: Final = {"integer": "frozen", "unused": "unused"}
 """Kinds of cuts that say of a parameter that nothing took its gradient away, with its status."""
+
+_LOSING_NOTHING: Final = frozenset({*_ITS_OWN, "exchanged"})
+
+_OF_TARGETS: Final = EXCUSING | {"stop-gradient"}
+"""Patterns that a capture gives a place with lost parameters only where these are lost elsewhere, or may be."""
 
 
 def explained(graph: Graph) -> Explanation:
@@ -45,7 +50,7 @@ def explained(graph: Graph) -> Explanation:
         status = "hidden" if cut.kind == "hidden" else _ITS_OWN.get(cut.kind, status)
         statuses.update((name, status) for name in cut.names if name not in statuses)
     for cut in flow:
-        if cut.kind not in _ITS_OWN:
+        if cut.kind not in _LOSING_NOTHING:
             statuses.update((name, "cut") for name in cut.names if statuses[name] in {"unused", "unreached"})
     tied = tuple(names for names in leaves if len(names) > 1)
     examined = Examined(reason="a file has none", advice="explain the program")
@@ -56,9 +61,10 @@ def _causes(statuses: dict[str, str], flow: list[Cut]) -> Iterator[Cause]:
     # The unused parameters are told together below.
     for cut in (cut for cut in flow if cut.kind != "unused"):
         lost = tuple(name for name in cut.names if statuses[name] == "cut")
-        is_lost = bool(lost) and cut.meant not in EXCUSING
+        is_lost = bool(lost) and cut.meant not in _OF_TARGETS and cut.kind not in _LOSING_NOTHING
         names = lost if is_lost and cut.meant in LOST else cut.names
-        yield Cause(cut.kind, "error" if is_lost else "info", cut.op, names, cut.source, cut.via, pattern=cut.meant)
+        level: Level = "error" if is_lost else "note" if cut.meant == OTHER_MODEL else "info"
+        yield Cause(cut.kind, level, cut.op, names, cut.source, cut.via, pattern=cut.meant)
     for status in ("unused", "unreached"):
         names = tuple(name for name, found in statuses.items() if found == status)
         if names:

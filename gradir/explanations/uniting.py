@@ -71,7 +71,9 @@ def united(causes: Iterable[Cause], statuses: Mapping[str, str]) -> tuple[Cause,
         else:
             blocks.append([each])
     joined = chain.from_iterable([_block(block)] if len(block) >= _FEWEST else block for block in blocks)
-    return tuple(_with_names(_with_places(each), each.names, statuses) for each in joined)
+    found_causes = [_with_names(_with_places(each), each.names, statuses) for each in joined]
+    # An estimator that passes by what should learn is mended itself, and not what it replaces.
+    return tuple(sorted(found_causes, key=lambda cause: (cause.level, cause.pattern) != ("error", "straight-through")))
 
 
 def _with_names(cause: Cause, names: Collection[str], statuses: Mapping[str, str]) -> Cause:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["EXCUSING", "LOST", "OF_REACHED", "PATTERNS", "WITHOUT_GRADIENT"]
+__all__ = ["EXCUSING", "LOST", "OF_REACHED", "OTHER_MODEL", "PATTERNS", "WITHOUT_GRADIENT"]
+
+OTHER_MODEL: Final = "other model"
+"""Cuts only parameters of models that were not recorded, which is worth a note."""
 
 EXCUSING: Final = frozenset({"reference model", "target network", "teacher"})
 """Patterns of a network that is not trained by gradients. In all others each parameter should get one another way."""
@@ -63,6 +66,10 @@ PATTERNS: Final[Mapping[str, tuple[str, str]]] = {
     "teacher": (
         "{op} cuts {names}: it is part of a teacher, whose results are targets",
         "keep this cut; requires_grad_(False) on the teacher says the same, and saves memory",
+    ),
+    OTHER_MODEL: (
+        "{cause}",
+        "record that model too if it should learn from this loss",
     ),
     "another path": (
         "{cause}, and another path gives {it} a gradient",

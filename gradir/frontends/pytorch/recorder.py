@@ -372,10 +372,9 @@ class Recorder:
                 leaf: Value, flow: Flow = flow, owned: Mapping[Value, tuple[str, ...]] = owned
             ) -> tuple[str, ...]:
                 tensor = flow.tensor_of(leaf)
-                names = owned.get(leaf) or (() if tensor is None else named.of(tensor).names)
-                return names or ((flow.variables[leaf],) if leaf in flow.variables else ())
+                return owned.get(leaf) or (() if tensor is None else named.of(tensor).names)
 
-            found.extend(cuts_of(flow, flowing, names_of, live, lambda frame: path_of(frame, paths)))
+            found.extend(cuts_of(flow, flowing, names_of, live, paths))
         graph = live.graph
         is_whole = any(flowing.is_whole for flowing in known.values())
         producer = replace(graph.producer, options={**graph.producer.options, FLOW: is_whole})

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from operator import itemgetter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import itemgetter, or_
 from typing import NamedTuple
 
+from torch import nn
+
 from gradir.frontends.pytorch.explaining.cuts import Flowing, Leaving, Stop
-from gradir.frontends.pytorch.explaining.kinds import EXPLICIT
-from gradir.frontends.pytorch.explaining.meant import Meant
+from gradir.frontends.pytorch.explaining.kinds import EXPLICIT, kind_of
+from gradir.frontends.pytorch.explaining.meant import Meant, is_own_of_torch
+from gradir.frontends.pytorch.explaining.registered import foreign, kept_aside
 from gradir.frontends.pytorch.explaining.words import called, lines_of
 from gradir.frontends.pytorch.private import sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
@@ -17,10 +21,11 @@ from gradir.frontends.pytorch.recording.operands import plain_name
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.frontends.pytorch.recording.steps import Step, Value
-from gradir.frontends.pytorch.recording.timelines import Frame
+from gradir.frontends.pytorch.recording.timelines import path_of
 from gradir.ir import Cut
+from gradir.vocabulary.patterns import OTHER_MODEL
 
-__all__ = ["cuts_of", "leavings"]
+__all__ = ["cuts_of", "leavings", "operation_of", "puttings"]
 
 
 def cuts_of(
@@ -28,58 +33,79 @@ def cuts_of(
     flowing: Flowing,
     names_of: Callable[[Value], tuple[str, ...]],
     live: LiveGraph,
-    scope_of: Callable[[Frame | None], str],
+    paths: Mapping[nn.Module, str],
 ) -> Iterator[Cut]:
     """One cut for each place and kind, in the order of the program.
 
-    ``names_of`` gives the names of a leaf. A kind that no program asks for is left out where the graph has all leaves
-    that are behind it. Of a place that ran several times, the ends are those of the first time that has any.
+    ``names_of`` gives the names of a leaf, and ``paths`` are where the modules are. A kind that no program asks for is
+    left out where the graph has all leaves that are behind it. Of a place that ran several times, the ends are those of
+    the first time that has any.
     """
+
+    def names(leaves: int, known: Collection[str] = ()) -> tuple[str, ...]:
+        found = (name for leaf in flowing.members(leaves) for name in names_of(leaf)[:1])
+        return tuple(dict.fromkeys(name for name in found if name not in known))
+
+    lines, nodes = ShownLines(), live.graph.nodes.values()
+    reached = {name for node in nodes if node.role in {"leaf", "parameter"} for name in node.names}
+    yield from _cuts_at_stops(flow, flowing, names_of, live, paths, reached=reached)
+    hidden = {name for cut in live.graph.cuts if cut.kind == "hidden" for name in cut.names}
+    told = {*names(reduce(or_, (stop.leaves for stop in flowing.stops), 0)), *reached, *hidden}
+    for (operation, place), leaving in leavings(flowing).items():
+        found = names(leaving.leaves, told)
+        if found:
+            told.update(found)
+            tensor = flow.meta_of(leaving.exit.reads[0].value)
+            # No node of the graph made the value, or it would have what is behind it.
+            yield Cut("exit", found, "", tensor, operation, *lines_of(place, lines))
+    for exchange in flow.exchanges:
+        assigned = names_of(flowing.root(exchange.reads[0].value))[:1]
+        if assigned:
+            yield Cut("exchanged", assigned, "", None, "", *lines_of(exchange.place, lines))
+    for (operation, place), leaves in puttings(flowing).items():
+        found = names(leaves, told)
+        if found:
+            yield Cut("put", found, "", None, operation, *lines_of(place, lines))
+
+
+def _cuts_at_stops(
+    flow: Flow,
+    flowing: Flowing,
+    names_of: Callable[[Value], tuple[str, ...]],
+    live: LiveGraph,
+    paths: Mapping[nn.Module, str],
+    *,
+    reached: set[str],
+) -> Iterator[Cut]:
     lines, ends = ShownLines(), Ends(flow, flowing, live)
     meant = Meant(flow, flowing, {id(leaf) for leaf in live.leaves.values()}, names_of)
-    nodes = live.graph.nodes.values()
-    reached = {name for node in nodes if node.role in {"leaf", "parameter"} for name in node.names}
-    groups: dict[tuple[str, Place | None, str], tuple[list[Stop], int]] = {}
-    for stop in flowing.stops:
-        key = stop.kind, stop.place, scope_of(stop.step.call)
-        stops, leaves = groups.get(key, ([], 0))
-        stops.append(stop)
-        groups[key] = stops, leaves | stop.leaves
+    groups: dict[tuple[str, Place | None, str], list[Stop]] = {}
     together: dict[tuple[str, Place | None], list[Stop]] = {}
     for stop in flowing.stops:
+        groups.setdefault((stop.kind, stop.place, path_of(stop.step.call, paths)), []).append(stop)
         together.setdefault((stop.kind, stop.place), []).append(stop)
-    patterns = {key: meant.pattern(stops) for key, stops in together.items()}
-    stopped = 0
-    for (kind, place, scope), (stops, leaves) in groups.items():
-        stopped |= leaves
-        names = dict.fromkeys(name for leaf in flowing.members(leaves) for name in names_of(leaf)[:1])
-        if kind in EXPLICIT or not names.keys() <= reached:
+    patterns, _ = meant.patterns(together)
+    aside = kept_aside(paths) if groups else {}
+    for (kind, place, scope), stops in groups.items():
+        behind = flowing.members(reduce(or_, (stop.leaves for stop in stops)))
+        names = dict.fromkeys(name for leaf in behind for name in names_of(leaf)[:1])
+        # Torch cuts for functions of its own, too.
+        if (kind in EXPLICIT and not all(map(is_own_of_torch, stops))) or not names.keys() <= reached:
             source, via = lines_of(place, lines)
-            stop = stops[0]
             entry = next(filter(None, map(ends.entry, stops)), None)
             yield Cut(
                 kind,
                 tuple(names),
                 scope,
-                flow.meta_of(stop.value),
-                operation_of(stop),
+                flow.meta_of(stops[0].value),
+                operation_of(stops),
                 source,
                 via,
-                meant=patterns[kind, place],
+                meant=patterns[kind, place] if names or not foreign(flow, aside, behind) else OTHER_MODEL,
                 at=next(filter(None, map(ends.at, stops)), ""),
                 into="" if entry is None else entry.into,
                 slot=None if entry is None else entry.slot,
             )
-    hidden = {name for cut in live.graph.cuts if cut.kind == "hidden" for name in cut.names}
-    told = {name for leaf in flowing.members(stopped) for name in names_of(leaf)[:1]} | reached | hidden
-    for (operation, place), leaving in leavings(flowing).items():
-        behind = flowing.members(leaving.leaves)
-        names = {name: None for leaf in behind for name in names_of(leaf)[:1] if name not in told}
-        if names:
-            told.update(names)
-            tensor = flow.meta_of(leaving.exit.reads[0].value)
-            # No node of the graph made the value, or it would have what is behind it.
-            yield Cut("exit", tuple(names), "", tensor, operation, *lines_of(place, lines))
 
 
 def leavings(flowing: Flowing) -> Mapping[tuple[str, Place | None], Leaving]:
@@ -91,9 +117,19 @@ def leavings(flowing: Flowing) -> Mapping[tuple[str, Place | None], Leaving]:
     return found
 
 
-def operation_of(stop: Stop) -> str:
-    """The operation that a stop is at, or the custom Function."""
-    return called(stop.step) if stop.step.inside is None else stop.step.inside.called
+def puttings(flowing: Flowing) -> Mapping[tuple[str, Place | None], int]:
+    """By operation and place, where numbers are put into another leaf: the leaves that they are computed of."""
+    found: dict[tuple[str, Place | None], int] = {}
+    for called_as, place, leaves in flowing.puttings:
+        found[called_as, place] = found.get((called_as, place), 0) | leaves
+    return found
+
+
+def operation_of(stops: Sequence[Stop]) -> str:
+    """The operation that stops of a place and kind are at, or the custom Function."""
+    # What draws is named, and not what is computed for it.
+    step = next((stop.step for stop in stops if kind_of(stop.step) == stop.kind), stops[0].step)
+    return called(step) if step.inside is None else step.inside.called
 
 
 class Entry(NamedTuple):

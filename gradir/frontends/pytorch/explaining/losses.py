@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from functools import reduce
 from operator import or_
 
 from gradir.explanations.model import Level
 from gradir.frontends.pytorch.explaining.clearing import Clearing, Clearings
 from gradir.frontends.pytorch.explaining.cuts import Stop
-from gradir.frontends.pytorch.explaining.graph_cuts import leavings
-from gradir.frontends.pytorch.explaining.kinds import EXPLICIT, kind_of
+from gradir.frontends.pytorch.explaining.graph_cuts import leavings, operation_of, puttings
+from gradir.frontends.pytorch.explaining.kinds import EXPLICIT
 from gradir.frontends.pytorch.explaining.meant import Meant, is_own_of_torch
 from gradir.frontends.pytorch.explaining.optimizers import held_otherwise
 from gradir.frontends.pytorch.explaining.registered import foreign
 from gradir.frontends.pytorch.explaining.statuses import Statuses
-from gradir.frontends.pytorch.explaining.sums import STOP_GRADIENT, STRAIGHT_THROUGH
-from gradir.frontends.pytorch.explaining.words import called
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import Value
-from gradir.vocabulary.patterns import EXCUSING, LOST
+from gradir.vocabulary.patterns import EXCUSING, LOST, OTHER_MODEL
 
 __all__ = ["Losses"]
 
@@ -35,18 +33,9 @@ class Losses(Statuses):
         if not groups:
             return
         meant = Meant(self.flow, self.flowing, self.leaves, lambda leaf: self.words.names_of([leaf]))
-        patterns = {key: meant.pattern(stops) for key, stops in groups.items()}
-        # Where both sides of a comparison carry no gradient, the target is not the one that lacks it.
-        plain = [key for key in groups if not patterns[key]]
-        targets = {key for key in plain if self.subject.live is not None and meant.are_targets(groups[key])}
-        lost = {name for key in plain if key not in targets for name in self._names_lost_at(groups[key])}
-        names = {key: self._names_lost_at(groups[key]) for key in targets}
-        targets = {key for key in targets if names[key] and lost.issuperset(names[key])}
-        patterns.update(dict.fromkeys(targets, STOP_GRADIENT))
+        patterns, targets = meant.patterns(groups)
         for key, stops in groups.items():
             self._tell_stops_at(*key, stops, meant, patterns[key], is_target=key in targets)
-        # An estimator that passes by what should learn is mended itself, and not what it replaces.
-        self.causes.sort(key=lambda cause: (cause.level, cause.pattern) != ("error", STRAIGHT_THROUGH))
 
     def _tell_stops_at(
         self,
@@ -78,10 +67,6 @@ class Losses(Statuses):
         if level == "error" or kind in EXPLICIT:
             self._tell_cut(kind, level, place, stops, behind, pattern=pattern, is_own=is_own)
 
-    def _names_lost_at(self, stops: Iterable[Stop]) -> list[str]:
-        names = self.words.names_of(self.flowing.members(reduce(or_, (stop.leaves for stop in stops))))
-        return [name for name in names if self.statuses[name] == "cut"]
-
     def _tell_cut(
         self,
         kind: str,
@@ -97,14 +82,13 @@ class Losses(Statuses):
         if level == "error" and pattern in LOST:
             names = [name for name in names if self.statuses[name] == "cut"]
         shown = names or [self.flow.variables[leaf] for leaf in behind if leaf in self.flow.variables]
-        is_nameless = bool(self.subject.owned) and not shown
-        detail = foreign(self.flow, self.subject.aside, behind) if is_nameless else ""
+        detail = foreign(self.flow, self.subject.aside, behind) if self.subject.owned and not shown else ""
         told: Level = "note" if level == "info" and (is_own or detail) else level
+        if detail and level == "info":
+            pattern = OTHER_MODEL
         if detail and level == "error" and self.given is not None:
             detail += ", and this optimizer has"
-        # What draws is told, and not what is computed for it.
-        op = called(next((stop.step for stop in stops if kind_of(stop.step) == kind), stops[0].step))
-        self.tell(kind, told, op, dict.fromkeys(shown), place, detail=detail, pattern=pattern)
+        self.tell(kind, told, operation_of(stops), dict.fromkeys(shown), place, detail=detail, pattern=pattern)
 
     def _has_only(self, leaves: Collection[Value]) -> bool:
         """Whether the optimizer has some leaves alone and none that get a gradient, which no other optimizer has."""
@@ -150,10 +134,7 @@ class Losses(Statuses):
     def tell_puttings(self) -> None:
         """Tell where computed numbers were put into another tensor."""
         told = self.stopped | self.left
-        groups: dict[tuple[str, Place | None], int] = {}
-        for called_as, place, leaves in self.flowing.puttings:
-            groups[called_as, place] = groups.get((called_as, place), 0) | leaves
-        for (called_as, place), leaves in groups.items():
+        for (called_as, place), leaves in puttings(self.flowing).items():
             behind = self.words.names_of(leaf for leaf in self.flowing.members(leaves) if leaf not in told)
             names = [name for name in behind if self.statuses[name] == "cut"]
             if names:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Final
+from typing import Final, TypeVar
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
 from gradir.frontends.pytorch.explaining.followers import Followers
@@ -17,6 +17,8 @@ from gradir.frontends.pytorch.recording.operands import plain_name
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Read, Step, Value
 
 __all__ = ["Meant", "is_own_of_torch"]
+
+_Key = TypeVar("_Key", bound=Hashable)
 
 _ASKED_FOR: Final = frozenset({"data", "detach", "no_grad"})
 _LARGEST: Final = frozenset({"amax", "max"})
@@ -64,8 +66,26 @@ class Meant:
                     self._uses.setdefault(read.value, []).append(Use(index, slot))
         self._averages = set(self._moved_averages())
 
-    def pattern(self, stops: Sequence[Stop]) -> str:
-        """The name of the pattern that all stops of a place belong to, or nothing."""
+    def patterns(self, groups: Mapping[_Key, Sequence[Stop]]) -> tuple[dict[_Key, str], set[_Key]]:
+        """The pattern of all stops of each place, or nothing, and the places at targets of what is lost elsewhere.
+
+        Where both sides of a comparison carry no gradient, the target is not the one that lacks it.
+        """
+        found = {key: self._pattern_of_all(stops) for key, stops in groups.items()}
+        lost = {key: self._lost(stops) for key, stops in groups.items() if not found[key]}
+        # Without a graph nothing gets a gradient.
+        asked = [key for key, leaves in lost.items() if leaves and self._reached]
+        targets = {key for key in asked if self._are_targets(groups[key])}
+        elsewhere = {leaf for key, leaves in lost.items() if key not in targets for leaf in leaves}
+        targets = {key for key in targets if elsewhere.issuperset(lost[key])}
+        return found | dict.fromkeys(targets, STOP_GRADIENT), targets
+
+    def _lost(self, stops: Sequence[Stop]) -> list[Value]:
+        """The leaves behind some stops that get no gradient."""
+        leaves = (self._owners.get(leaf, leaf) for stop in stops for leaf in self._flowing.members(stop.leaves))
+        return [leaf for leaf in dict.fromkeys(leaves) if id(self._flow.tensor_of(leaf)) not in self._reached]
+
+    def _pattern_of_all(self, stops: Sequence[Stop]) -> str:
         if any(
             stop.kind not in _ASKED_FOR or stop.value.maker == FROM_OUTSIDE or stop.value in self._flowing.ends
             for stop in stops
@@ -76,7 +96,7 @@ class Meant:
             return "target network"
         found = {self._pattern(stop) for stop in stops}
         # A layer of a network may be as any other; of all that a line runs more is known.
-        lacking = [leaf for leaf in dict.fromkeys(leaves) if id(self._flow.tensor_of(leaf)) not in self._reached]
+        lacking = self._lost(stops)
         if lacking and found.isdisjoint(_BY_THEMSELVES):
             return self._followers.pattern(lacking, {role for stop in stops for role in self._roles.of(stop.value)})
         return found.pop() if len(found) == 1 else ""
@@ -85,7 +105,7 @@ class Meant:
         """Whether the program moves all of some leaves towards others, without a gradient."""
         return self._averages.issuperset(self._owners.get(leaf, leaf) for leaf in leaves)
 
-    def are_targets(self, stops: Iterable[Stop]) -> bool:
+    def _are_targets(self, stops: Iterable[Stop]) -> bool:
         """Whether the values of all stops are only what others are compared with."""
         return all(set(self._roles.of(stop.value)) == {"target"} for stop in stops)
 
