@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Final
+
+from msgspec.structs import replace
 
 from gradir.errors import GraphError
 from gradir.explanations.model import Cause, Examined, Explanation, Level
@@ -25,6 +28,9 @@ _LOSING_NOTHING: Final = frozenset({*_ITS_OWN, "exchanged"})
 _OF_TARGETS: Final = EXCUSING | {"stop-gradient"}
 """Patterns that a capture gives a place with lost parameters only where these are lost elsewhere, or may be."""
 
+_MOST_TIED: Final = 64
+"""How many names of one tensor are told at a place: a file may have any number of both."""
+
 
 def explained(graph: Graph) -> Explanation:
     """Which parameters of a graph get a gradient, and at which of its cuts the others lose it.
@@ -43,16 +49,24 @@ def explained(graph: Graph) -> Explanation:
         )
     leaves = [node.names for node in graph.nodes.values() if node.role in {"leaf", "parameter"}]
     statuses = dict.fromkeys((name for names in leaves for name in names), "reached")
-    flow = [cut for cut in graph.cuts if cut.kind not in _OF_ANY_GRAPH]
+    owned = [cut.names for cut in graph.cuts if cut.kind in _OF_ANY_GRAPH]
+    tied = tuple(names for names in (*leaves, *owned) if len(names) > 1)
+    # A place has the first name of each.
+    same = {names[0]: names[:_MOST_TIED] for names in tied}
+    flow = [
+        replace(cut, names=tuple(chain.from_iterable(same.get(name, (name,)) for name in dict.fromkeys(cut.names))))
+        for cut in graph.cuts
+        if cut.kind not in _OF_ANY_GRAPH
+    ]
     is_known = graph.producer.options.get(FLOW, bool(flow)) is True
-    for cut in graph.cuts:
+    for cut in (*(cut for cut in graph.cuts if cut.kind in _OF_ANY_GRAPH), *flow):
         status = "unused" if is_known else "unreached"
         status = "hidden" if cut.kind == "hidden" else _ITS_OWN.get(cut.kind, status)
         statuses.update((name, status) for name in cut.names if name not in statuses)
     for cut in flow:
         if cut.kind not in _LOSING_NOTHING:
-            statuses.update((name, "cut") for name in cut.names if statuses[name] in {"unused", "unreached"})
-    tied = tuple(names for names in leaves if len(names) > 1)
+            status = "unreached" if cut.kind == "opaque" else "cut"
+            statuses.update((name, status) for name in cut.names if statuses[name] in {"unused", "unreached"})
     examined = Examined(reason="a file has none", advice="explain the program")
     return Explanation(statuses, united(_causes(statuses, flow), statuses), tied=tied, examined=examined)
 
@@ -65,7 +79,8 @@ def _causes(statuses: dict[str, str], flow: list[Cut]) -> Iterator[Cause]:
         names = lost if is_lost and cut.meant in LOST else cut.names
         level: Level = "error" if is_lost else "note" if cut.meant == OTHER_MODEL else "info"
         yield Cause(cut.kind, level, cut.op, names, cut.source, cut.via, pattern=cut.meant)
+    opaque = {name for cut in flow if cut.kind == "opaque" for name in cut.names}
     for status in ("unused", "unreached"):
-        names = tuple(name for name, found in statuses.items() if found == status)
+        names = tuple(name for name, found in statuses.items() if found == status and name not in opaque)
         if names:
             yield Cause(status, "info", names=names)

@@ -363,6 +363,7 @@ class Recorder:
         """The capture with the places in its graph where the flow goes on without gradient."""
         named, found = NamedTensors(held, params), list[Cut]()
         captured = [entry.tensor for entry in live.captured if entry.role == "output"]
+        unreached = {name for cut in live.graph.cuts if cut.kind == "unreached" for name in cut.names}
         for flow in self._flows.values():
             flowing = known[flow] = Flowing(flow, captured)
             # A parameter that was made inside the recording is no tensor from outside.
@@ -375,6 +376,9 @@ class Recorder:
                 return owned.get(leaf) or (() if tensor is None else named.of(tensor).names)
 
             found.extend(cuts_of(flow, flowing, names_of, live, paths))
+            inside = (names[0] for leaf, names in owned.items() if flowing.may_be_inside(leaf) and names)
+            opaque = tuple(name for name in inside if name in unreached)
+            found.extend([Cut("opaque", opaque)] if opaque else [])
         graph = live.graph
         is_whole = any(flowing.is_whole for flowing in known.values())
         producer = replace(graph.producer, options={**graph.producer.options, FLOW: is_whole})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import torch
@@ -119,6 +120,20 @@ class Flowing:
     def is_whole(self) -> bool:
         """Whether the recording has seen all that the captured tensors are computed from."""
         return not self.unseen
+
+    def may_be_inside(self, leaf: Value) -> bool:
+        """Whether a compiled part may compute what was captured of a leaf; it may have leaves that nothing shows."""
+        return leaf in self.known_inside or (self.has_compiled and leaf not in self.taken)
+
+    @cached_property
+    def taken(self) -> set[Value]:
+        """All that operations took."""
+        return {read.value for step in self._flow.steps for read in step.inputs}
+
+    @cached_property
+    def known_inside(self) -> set[Value]:
+        """The leaves that compiled parts are known to take."""
+        return set(self.members(self.compiled))
 
     def _state(self, captured: Sequence[torch.Tensor]) -> tuple[object, ...]:
         flow = self._flow

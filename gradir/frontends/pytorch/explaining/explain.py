@@ -144,7 +144,9 @@ class Search(Learning):
         """The leaves that a term gives a gradient, as far as it is known."""
         names = self.words.names_of(self.flowing.leaves_behind(term))
         return tuple(
-            name for name in names if self.statuses[name] == "reached" or self.values[name] not in self.compiled
+            name
+            for name in names
+            if self.statuses[name] == "reached" or self.values[name] not in self.flowing.known_inside
         )
 
     def explanation_of_failure(self, error: BaseException) -> Explanation:
@@ -187,7 +189,7 @@ class Search(Learning):
             elif status == "none" and self.statuses[name] != "cut":
                 # Of what nothing is computed of, a function that joins all outputs of a model knows all the same.
                 is_cut = self.values[name] in self.flowing.wanted or not self.flowing.is_whole
-                is_inside = self.may_be_inside(self.values[name])
+                is_inside = self.flowing.may_be_inside(self.values[name])
                 self.statuses[name] = "unreached" if is_inside else "cut" if is_cut else "unused"
                 said = said if is_cut and not is_inside else ()
             elif status == "none":

@@ -15,7 +15,7 @@ from gradir.frontends.pytorch.private import fields_of
 from gradir.frontends.pytorch.reading.layouts import numbers_in
 from gradir.frontends.pytorch.reading.tensors import held_by
 from gradir.frontends.pytorch.recording.flow import Flow
-from gradir.frontends.pytorch.recording.steps import Value
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Value
 
 __all__ = ["Followers"]
 
@@ -91,9 +91,11 @@ class Followers:
     @cached_property
     def _prints(self) -> dict[_Print, list[torch.Tensor]]:
         found: dict[_Print, list[torch.Tensor]] = {}
-        for outside in self._flow.outside:
+        for number, outside in enumerate(self._flow.outside):
             tensor = outside.tensor()
-            if outside.role == "parameter" and tensor is not None and id(tensor) in self._reached:
+            # What a target is a copy of follows none: it lost its gradient to the target.
+            is_follower = self._word(Value(FROM_OUTSIDE, number), is_compared=True, is_bootstrapped=True) != ""
+            if outside.role == "parameter" and tensor is not None and id(tensor) in self._reached and not is_follower:
                 found.setdefault(_print_of(tensor), []).append(tensor)
         # Of many that begin alike only the first are compared.
         return {key: tensors[:_FIRST] for key, tensors in found.items()}

@@ -31,7 +31,7 @@ class Learning(Losses):
         """Tell of what is unused or frozen."""
         moves_nothing = self._moves_nothing()
         unused = [name for name in self.names_that_are("unused") if self.is_trained(name)]
-        never_taken = [name for name in unused if self.values[name] not in self.taken]
+        never_taken = [name for name in unused if self.values[name] not in self.flowing.taken]
         skipped = not_taken(self.flow, self.subject.paths, never_taken)
         frozen = self.names_that_are("frozen")
         # A LoRA that was merged is skipped, and the frozen weight that is used instead is not in the optimizer.
@@ -63,7 +63,7 @@ class Learning(Losses):
         alone = {name: self.values[name] for name in others if name not in skipped}
         self.causes.extend(of_unused(self.words, self.flowing, level, alone))
         unknown = [name for name in self.names_that_are("unreached") if self.is_trained(name)]
-        opaque = [name for name in unknown if self.may_be_inside(self.values[name])]
+        opaque = [name for name in unknown if self.flowing.may_be_inside(self.values[name])]
         self.tell_of("opaque", "info", opaque)
         unrecorded = [name for name in unknown if name not in opaque]
         if unrecorded:
@@ -87,12 +87,14 @@ class Learning(Losses):
 
     def _is_idle(self, name: str) -> bool:
         status = self.statuses[name]
-        return status in {*_WITHOUT, "zero"} and not (status == "unreached" and self.may_be_inside(self.values[name]))
+        return status in {*_WITHOUT, "zero"} and not (
+            status == "unreached" and self.flowing.may_be_inside(self.values[name])
+        )
 
     def joined(self) -> Iterator[str]:
         """What only a function that joins all outputs of a model has in the graph: nothing is computed of it."""
         for name, value in self.values.items():
-            if self.statuses[name] == "reached" and value in self.taken and value not in self.flowing.wanted:
+            if self.statuses[name] == "reached" and value in self.flowing.taken and value not in self.flowing.wanted:
                 yield name
 
     def _tell_frozen(self, *, is_alarm: bool, may_lack: bool) -> None:

@@ -35,8 +35,6 @@ class Statuses:
         }
         self.words = Words(subject.flow, self.values)
         self.stopped = self._all_leaves(stop.leaves for stop in self.flowing.stops)
-        self.compiled = set(self.flowing.members(self.flowing.compiled))
-        self.taken = {read.value for step in subject.flow.steps for read in step.inputs}
         self.left = self._all_leaves(leaving.leaves for leaving in self.flowing.exits)
         self._put = self._all_leaves(putting.leaves for putting in self.flowing.puttings)
         self.stale = self._all_stale()
@@ -70,11 +68,7 @@ class Statuses:
             return "reached"
         if value in self.stopped or value in self.left or value in self._put:
             return "cut"
-        return "unused" if self.flowing.is_whole and not self.may_be_inside(value) else "unreached"
-
-    def may_be_inside(self, value: Value) -> bool:
-        """Whether a compiled part may compute what was captured of a leaf; it may have leaves that nothing shows."""
-        return value in self.compiled or (self.flowing.has_compiled and value not in self.taken)
+        return "unused" if self.flowing.is_whole and not self.flowing.may_be_inside(value) else "unreached"
 
     def _gets_gradient(self, tensor: torch.Tensor) -> bool:
         """Whether autograd has a tensor in the graph; one that keeps its gradient on the way is there by itself."""
