@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -310,3 +311,67 @@ def test_probabilities_that_are_captured_themselves_are_no_sum() -> None:
     with gradir.record(model, flow=True) as rec:
         probabilities = model(X).softmax(-1)
     assert rec.explain(probabilities).level == "none"
+
+
+class Sequences(nn.Module):
+    """A recurrent network in both directions, of whose outputs a part goes on."""
+
+    def __init__(self, kind: str, part: Any, layers: int = 1) -> None:
+        super().__init__()
+        self.rnn = getattr(nn, kind)(3, 4, layers, batch_first=True, bidirectional=True)
+        self.part = part
+
+    def forward(self, x: Any) -> Any:
+        return self.part(*self.rnn(x))
+
+
+def of_sequences(kind: str, part: Any, steps: int = 6, layers: int = 1) -> gradir.Explanation:
+    torch.manual_seed(0)
+    model = Sequences(kind, part, layers)
+    with gradir.record(model, flow=True) as rec:
+        loss = model(torch.randn(5, steps, 3)).square().mean()
+    return rec.explain(loss)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        lambda out, _: out[:, -1],
+        lambda out, _: out[:, -1:, :],
+        lambda out, _: out.select(1, 5),
+        lambda out, _: out.transpose(0, 1)[-1],
+        lambda out, _: nn.functional.dropout(out, 0.2)[:, -1],
+        lambda out, _: out[torch.arange(5), 5],
+    ],
+)
+def test_the_last_output_leaves_the_backward_direction_with_one_step(kind: str, part: Any) -> None:
+    found = of_sequences(kind, part)
+    assert [name for name, status in found.statuses.items() if status == "zero"] == ["rnn.weight_hh_l0_reverse"]
+    (cause,) = found.causes
+    assert (cause.kind, cause.level, cause.names) == ("one_step", "error", ("rnn.weight_hh_l0_reverse",))
+    assert cause.source is not None
+    # The line that takes it, and not that of the network.
+    assert cause.source.function == "<lambda>"
+
+
+def test_the_first_output_leaves_the_forward_direction_with_one_step() -> None:
+    found = of_sequences("LSTM", lambda out, _: out[:, 0], layers=2)
+    assert [(cause.kind, cause.names) for cause in found.causes] == [("one_step", ("rnn.weight_hh_l1",))]
+
+
+@pytest.mark.parametrize(
+    ("part", "steps"),
+    [
+        (lambda out, _: out[:, -1], 1),
+        (lambda out, _: out.mean(1), 6),
+        (lambda out, states: torch.cat([states[-2], states[-1]], 1), 6),
+        (lambda out, _: torch.cat([out[:, -1, :4], out[:, 0, 4:]], 1), 6),
+        # Every output goes on, and the weights of this step leave one.
+        (lambda out, _: out.mean(2) * torch.tensor([0.0, 0, 0, 0, 0, 1]), 6),
+    ],
+)
+def test_both_directions_of_a_sequence_are_no_alarm(part: Any, steps: int) -> None:
+    found = of_sequences("GRU", part, steps)
+    assert found.level in {"none", "info"}, str(found)
+    assert "one_step" not in {cause.kind for cause in found.causes}

@@ -218,6 +218,12 @@ WORDS: Final[Mapping[str, Words]] = {
         "{op} normalises over a single entry, so its result is constant and the gradient of {names} is zero",
         "normalise over a dimension with several entries, or use a sigmoid for a single one",
     ),
+    "one_step": Words(
+        "the gradient of {names} is zero: one output of a sequence is taken here, at which its direction has seen one "
+        "step",
+        "take the last state of each direction instead, torch.cat([h_n[-2], h_n[-1]], -1), or pool all outputs, as "
+        "by output.mean(dim) over the steps",
+    ),
     "single": Words(
         "{op} normalises over the single entry that an input of this step has, so its result is constant and the "
         "gradient of {names} is zero",

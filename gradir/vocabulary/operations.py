@@ -62,10 +62,6 @@ _OPERATIONS: Final[Mapping[str, Mapping[str, str | tuple[str, str]]]] = {
         "exp": "bound what exp gets, as by x.clamp(max=20), or stay with logarithms, as torch.logsumexp does",
         **dict.fromkeys(("log", "log2", "log10"), "keep what {op} gets above 0, as by {op}(x.clamp(min=1e-6))"),
     },
-    "zero": {
-        "lstm": "use the last state h_n instead of the last output out[:, -1] if it is the backward direction of a "
-        "bidirectional one: at the last output it has seen one step; ignore this if other inputs give a gradient",
-    },
     "nonfinite": {
         "ctc_loss": "pass zero_infinity=True, or leave out what has more targets than inputs: its loss is infinite",
     },

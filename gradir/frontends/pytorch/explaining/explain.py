@@ -18,6 +18,7 @@ from gradir.frontends.pytorch.explaining.learning import Learning
 from gradir.frontends.pytorch.explaining.loss_traps import traps
 from gradir.frontends.pytorch.explaining.overwritten import Overwrite, communicates, overwrites
 from gradir.frontends.pytorch.explaining.parallel import left_waiting
+from gradir.frontends.pytorch.explaining.recurrent import has_seen_one_step, taker
 from gradir.frontends.pytorch.explaining.terms import numbers_of, told_terms
 from gradir.frontends.pytorch.explaining.words import called, few
 from gradir.frontends.pytorch.explaining.writes import writes_over_saved
@@ -186,6 +187,9 @@ class Search(Learning):
             status, said = judge.verdict(arrival, tensors[name])
             if status in {"zero", "nonfinite"}:
                 self.statuses[name] = status
+                if status == "zero" and has_seen_one_step(name, arrivals):
+                    step = taker(self.flow, self.flowing, self.values[name])
+                    said = said if step is None else (Finding("one_step", place=step.place),)
             elif status == "none" and self.statuses[name] != "cut":
                 # Of what nothing is computed of, a function that joins all outputs of a model knows all the same.
                 is_cut = self.values[name] in self.flowing.wanted or not self.flowing.is_whole
