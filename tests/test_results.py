@@ -92,3 +92,9 @@ def test_a_call_is_known_wherever_python_stays_at_it() -> None:
     # Python 3.11 is at one of several places while it makes a call, by what it learned of it.
     starts = sorted(offset for offset, fate in fates(by_name.__code__).items() if fate.variable == "result")
     assert starts == list(range(starts[0], starts[-1] + 2, 2))
+
+
+def test_a_call_of_what_several_calls_return_is_read() -> None:
+    # Python 3.11 pushes a NULL for each at once, outside a function.
+    code = compile("y = f(g(h(x)))(x)\nz = f(g(h(k(x))))(x)(x)\nn = f(x)", "script.py", "exec")
+    assert variables(code) == dict.fromkeys("yzn", SURE)

@@ -113,7 +113,7 @@ def _callee(instructions: Sequence[dis.Instruction], place: int) -> str:
     for start in range(place, max(place - _LONGEST, -1), -1):
         depth -= dis.stack_effect(instructions[start].opcode, instructions[start].arg, jump=False)
         if depth == 0:
-            called = [found for found in instructions[start : start + 4] if found.opname != "PUSH_NULL"]
+            called = [found for found in instructions[start : place + 2] if found.opname != "PUSH_NULL"]
             return _global_name(called[0], called[1])
     return ""
 
