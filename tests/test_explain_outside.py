@@ -71,13 +71,16 @@ def test_gradients_that_cancel_exactly_are_no_alarm() -> None:
     assert found.level == "none", str(found)
 
 
-@pytest.mark.parametrize("optimizer", [[], 3, nn.Linear(1, 1).parameters()])
+@pytest.mark.parametrize("optimizer", [[3], 3, nn.Linear(1, 1).parameters()])
 def test_what_is_no_optimizer_is_refused_in_one_line(optimizer: object) -> None:
     m = model()
     with gradir.record(m, flow=True) as rec:
         loss = m(torch.randn(3, 4)).mean()
     with pytest.raises(gradir.CaptureError, match=r"optimizer is no optimizer of torch\.optim but \w+"):
         rec.explain(loss, optimizer=optimizer)
+    for empty in ([], ()):
+        with pytest.raises(gradir.CaptureError, match="optimizer is an empty list: give the optimizers of the step"):
+            rec.explain(loss, optimizer=empty)
 
 
 class Withholding(torch.autograd.Function):

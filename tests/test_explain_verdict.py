@@ -165,3 +165,13 @@ def test_the_gravest_come_first_and_notes_are_counted() -> None:
     assert "note[" not in text
     assert text.endswith("1 note (unused 1): --all shows it\n")
     assert "note[unused]" in explanation.to("text", all=True)
+
+
+def test_large_numbers_are_written_alike() -> None:
+    names = [f"{chr(97 + number % 26)}{number * 7919 % 10007}" for number in range(3000)]
+    statuses = {name: "unused" for name in names[1:]} | {names[0]: "reached"}
+    report = Explanation(statuses, (Cause("unused", "info", names=tuple(names[1:])),), examined=Examined("backward"))
+    assert report.verdict.startswith(
+        "1 of 3,000 parameters gets a gradient; 2,999 get no gradient, which may be meant: "
+    )
+    assert report.verdict.endswith(" and 2,995 more.")

@@ -117,7 +117,7 @@ def _state(explanation: Explanation, statuses: Counter[str], shown: Shown) -> st
         (phrase,) = counts
         parts = [_share(explanation, statuses, [*statuses], phrase, shown)]
     else:
-        parts += [f"{count} {one if count == 1 else many}" for (one, many), count in counts.items()]
+        parts += [f"{count:,} {one if count == 1 else many}" for (one, many), count in counts.items()]
     return f"{'; '.join(parts)}{_excuse(explanation, shown)}."
 
 

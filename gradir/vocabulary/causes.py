@@ -513,7 +513,7 @@ def listed_names(names: Sequence[str], shown: Callable[[str], str] = printable_s
     if folded:
         return shown(folded)
     listed = ", ".join(map(shown, names[:_MOST_NAMES]))
-    return listed if len(names) <= _MOST_NAMES else f"{listed} and {len(names) - _MOST_NAMES} more"
+    return listed if len(names) <= _MOST_NAMES else f"{listed} and {len(names) - _MOST_NAMES:,} more"
 
 
 @lru_cache(maxsize=64)

@@ -155,7 +155,7 @@ class Learning(Losses):
         self.causes = causes
         if not any(cause.level == "error" for cause in causes):
             count = len(self.given)
-            detail = f"it has {count} tensor{'s' if count > 1 else ''}"
+            detail = f"it has {count:,} tensor{'s' if count > 1 else ''}"
             self.tell("moves_nothing", "error", "", filter(self.is_trained, self.statuses), None, detail=detail)
 
     def _tell_replaced(self, names: Sequence[str]) -> None:

@@ -95,7 +95,9 @@ def subject_of(
 
 def _held_by(optimizer: Any) -> list[torch.Tensor]:
     """Return the tensors that an optimizer has, or a list or tuple of several."""
-    several = optimizer if isinstance(optimizer, (list, tuple)) and optimizer else [optimizer]
+    several = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
+    if not several:
+        raise CaptureError("optimizer is an empty list: give the optimizers of the step, or leave it out")
     for each in several:
         if getattr(each, "param_groups", None) is None:
             raise CaptureError(f"optimizer is no optimizer of torch.optim but {type(each).__name__}")

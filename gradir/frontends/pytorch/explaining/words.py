@@ -91,7 +91,7 @@ def few(texts: Iterable[str]) -> str:
     ('exp at a.py:1, mul at a.py:2', 'a, b, c and 2 more')
     """
     listed = [*dict.fromkeys(texts)]
-    others = [f"{len(listed) - _MOST_LISTED} more"] if len(listed) > _MOST_LISTED else []
+    others = [f"{len(listed) - _MOST_LISTED:,} more"] if len(listed) > _MOST_LISTED else []
     return " and ".join([", ".join(listed[:_MOST_LISTED]), *others])
 
 
