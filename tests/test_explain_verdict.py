@@ -169,7 +169,7 @@ def test_the_gravest_come_first_and_notes_are_counted() -> None:
 
 def test_large_numbers_are_written_alike() -> None:
     names = [f"{chr(97 + number % 26)}{number * 7919 % 10007}" for number in range(3000)]
-    statuses = {name: "unused" for name in names[1:]} | {names[0]: "reached"}
+    statuses = dict.fromkeys(names[1:], "unused") | {names[0]: "reached"}
     report = Explanation(statuses, (Cause("unused", "info", names=tuple(names[1:])),), examined=Examined("backward"))
     assert report.verdict.startswith(
         "1 of 3,000 parameters gets a gradient; 2,999 get no gradient, which may be meant: "
