@@ -106,6 +106,10 @@ def test_a_loss_of_a_copy_is_told_as_one(is_early: bool) -> None:
     assert [(cause.kind, cause.level, cause.names) for cause in found.causes] == [
         ("copied", "error", ("weight", "bias"))
     ]
+    # What is copied in the recording is computed from the numbers of the net, at the line that copies it.
+    assert set(found.statuses.values()) == {"unused" if is_early else "cut"}
+    function = found.causes[0].source.function if found.causes[0].source else ""
+    assert function == ("" if is_early else "adapted")
     assert "torch.func.functional_call(module, updated, x)" in found.causes[0].advice
     grads = torch.autograd.grad(net(x).square().mean(), [*net.parameters()], create_graph=True)
     named = zip(net.named_parameters(), grads, strict=True)

@@ -346,3 +346,46 @@ def test_all_names_of_a_tied_parameter_are_told(*, is_reached: bool) -> None:
     assert {report.status(f"{name}.weight") for name in "ab"} == {"reached" if is_reached else "cut"}
     (cause,) = (cause for cause in report.causes if cause.kind == "detach")
     assert {*cause.names} == {"a.weight", "b.weight", "a.bias"}
+
+
+def by_an_optimizer(learner: Any, loss: Tensor) -> None:
+    optimizer = torch.optim.SGD(learner.parameters(), 0.1)
+    loss.backward()
+    optimizer.step()
+
+
+def by_hand(learner: Any, loss: Tensor) -> None:
+    slopes = torch.autograd.grad(loss, [*learner.parameters()])
+    with torch.no_grad():
+        for parameter, slope in zip(learner.parameters(), slopes, strict=True):
+            parameter.sub_(0.1 * slope)
+
+
+@pytest.mark.parametrize("update", [by_an_optimizer, by_hand, lambda *_: None])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_learner_that_is_a_copy_cuts_at_the_copy(update: Callable[[Any, Tensor], None], steps: int) -> None:
+    model = nn.ModuleDict({"net": small(4, 1), "head": layer(1, 1)})
+
+    def forward() -> Tensor:
+        learner = copy.deepcopy(model["net"])
+        for _ in range(steps):
+            update(learner, learner(x).square().mean())
+        return model["head"](learner(y)).square().mean()
+
+    report = run(model, forward)
+    (cause, *_) = report.causes
+    assert (report.status("net.0.weight"), cause.kind, cause.level) == ("cut", "copied", "error")
+    assert cause.source is not None
+    assert "copy.deepcopy" in (cause.excerpt.text if cause.excerpt else "")
+
+
+def test_a_copy_of_what_learns_is_no_loss() -> None:
+    model = nn.ModuleDict({"net": small(4, 1)})
+
+    def forward() -> Tensor:
+        target = copy.deepcopy(model["net"])
+        with torch.no_grad():
+            wanted = target(y)
+        return functional.mse_loss(model["net"](x), wanted)
+
+    assert run(model, forward).level == "none"

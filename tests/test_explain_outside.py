@@ -347,3 +347,25 @@ def test_data_and_leaves_from_outside_make_nothing_unknown(output: Callable[[Thr
     assert found.statuses == of_file.statuses
     assert [found.status(f"{name}.weight") for name in "abc"] == ["reached", "reached", "unused"]
     assert [cause.kind for cause in found.causes] == ["unused"]
+
+
+@pytest.mark.parametrize("recorded", ["nothing", "a part"])
+def test_what_a_checkpoint_hides_has_one_status_by_every_name(recorded: str) -> None:
+    net = Three()
+    names = {f"net.{name}": parameter for name, parameter in net.named_parameters()}
+    with gradir.record(net.a if recorded == "a part" else None, flow=True) as rec:
+        loss = torch.utils.checkpoint.checkpoint(net.b, net.a(x), use_reentrant=True).sum()
+    found = rec.explain(loss, params=names)
+    assert {found.status(f"net.b.{kind}") for kind in ("weight", "bias")} == {"hidden"}
+    assert {found.status(f"net.a.{kind}") for kind in ("weight", "bias")} == {"reached"}
+    assert [(cause.kind, cause.names) for cause in found.causes] == [("unused", ("net.c.weight", "net.c.bias"))]
+
+
+def test_a_checkpoint_without_a_gradient_hides_nothing() -> None:
+    net = Three()
+    names = {f"net.{name}": parameter for name, parameter in net.named_parameters()}
+    with gradir.record(net.a, flow=True) as rec:
+        # No input of it requires grad.
+        loss = net.a(torch.utils.checkpoint.checkpoint(net.b, x, use_reentrant=True)).sum()
+    found = rec.explain(loss, params=names)
+    assert (found.level, found.status("net.b.weight")) == ("error", "cut")

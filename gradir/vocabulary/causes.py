@@ -219,8 +219,7 @@ WORDS: Final[Mapping[str, Words]] = {
         "normalise over a dimension with several entries, or use a sigmoid for a single one",
     ),
     "one_step": Words(
-        "the gradient of {names} is zero: one output of a sequence is taken here, at which its direction has seen one "
-        "step",
+        "the gradient of {names} is zero: one output of {op} is taken here, at which its direction has seen one step",
         "take the last state of each direction instead, torch.cat([h_n[-2], h_n[-1]], -1), or pool all outputs, as "
         "by output.mean(dim) over the steps",
     ),

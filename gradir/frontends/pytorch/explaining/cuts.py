@@ -223,8 +223,9 @@ class Flowing:
         while waiting:
             value = waiting.pop()
             if value not in found:
-                found |= {value, self.root(value)}
-                waiting.extend(read.value for read in self.sources(value))
+                found.add(value)
+                # An update of a leaf ends here, and what that was made of does not.
+                waiting += [self.root(value), *(read.value for read in self.sources(value))]
         return found
 
     def _find(self) -> None:

@@ -189,7 +189,7 @@ class Search(Learning):
                 self.statuses[name] = status
                 if status == "zero" and has_seen_one_step(name, arrivals):
                     step = taker(self.flow, self.flowing, self.values[name])
-                    said = said if step is None else (Finding("one_step", place=step.place),)
+                    said = said if step is None else (Finding("one_step", said[-1].op, step.place),)
             elif status == "none" and self.statuses[name] != "cut":
                 # Of what nothing is computed of, a function that joins all outputs of a model knows all the same.
                 is_cut = self.values[name] in self.flowing.wanted or not self.flowing.is_whole

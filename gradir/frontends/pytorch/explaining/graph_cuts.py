@@ -25,7 +25,7 @@ from gradir.frontends.pytorch.recording.timelines import path_of
 from gradir.ir import Cut
 from gradir.vocabulary.patterns import OTHER_MODEL
 
-__all__ = ["cuts_of", "leavings", "operation_of", "puttings"]
+__all__ = ["cuts_of", "kind_of_cut", "leavings", "operation_of", "puttings"]
 
 
 def cuts_of(
@@ -94,7 +94,7 @@ def _cuts_at_stops(
             source, via = lines_of(place, lines)
             entry = next(filter(None, map(ends.entry, stops)), None)
             yield Cut(
-                kind,
+                kind_of_cut(kind, stops, is_lost=not names.keys() <= reached),
                 tuple(names),
                 scope,
                 flow.meta_of(stops[0].value),
@@ -123,6 +123,11 @@ def puttings(flowing: Flowing) -> Mapping[tuple[str, Place | None], int]:
     for called_as, place, leaves in flowing.puttings:
         found[called_as, place] = found.get((called_as, place), 0) | leaves
     return found
+
+
+def kind_of_cut(kind: str, stops: Sequence[Stop], *, is_lost: bool) -> str:
+    """The kind of a cut at a place; a deepcopy that leaves parameters without a gradient cuts as a copy does."""
+    return "copied" if kind == "data" and is_lost and all(map(is_own_of_torch, stops)) else kind
 
 
 def operation_of(stops: Sequence[Stop]) -> str:

@@ -16,7 +16,7 @@ from gradir.frontends.pytorch.recording.steps import Step
 __all__ = ["DERIVING", "EXPLICIT", "Kinds", "kind_of"]
 
 EXPLICIT: Final = frozenset(
-    {"data", "detach", "inference_mode", "new_leaf", "no_create_graph", "no_grad", "rebuilt", "sample"}
+    {"copied", "data", "detach", "inference_mode", "new_leaf", "no_create_graph", "no_grad", "rebuilt", "sample"}
 )
 """Kinds that a program asks for; the others follow from what its operations are."""
 

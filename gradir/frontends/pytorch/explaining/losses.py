@@ -9,7 +9,7 @@ from operator import or_
 from gradir.explanations.model import Level
 from gradir.frontends.pytorch.explaining.clearing import Clearing, Clearings
 from gradir.frontends.pytorch.explaining.cuts import Stop
-from gradir.frontends.pytorch.explaining.graph_cuts import leavings, operation_of, puttings
+from gradir.frontends.pytorch.explaining.graph_cuts import kind_of_cut, leavings, operation_of, puttings
 from gradir.frontends.pytorch.explaining.kinds import EXPLICIT
 from gradir.frontends.pytorch.explaining.meant import Meant, is_own_of_torch
 from gradir.frontends.pytorch.explaining.optimizers import held_otherwise
@@ -55,11 +55,13 @@ class Losses(Statuses):
         # What the optimizer has is to learn, whatever it looks like.
         if pattern in EXCUSING and (self.given is None or meant.are_moved(behind) or self._has_only(behind)):
             level = "info"
+        lost = [name for name in names if self.statuses[name] == "cut"]
+        kind = kind_of_cut(kind, stops, is_lost=bool(lost))
         if is_target:
             level = "info"
         if level == "info" and not is_own and self.unnamed.lacks_any(map(self.flow.tensor_of, behind)):
             level = "error"
-        if not pattern and level == "info" and any(self.statuses[name] == "cut" for name in names):
+        if not pattern and level == "info" and lost:
             pattern = "other optimizer"
         if self.subject.live is None and behind and not is_own:
             # No backward starts from what was captured, whether the tensor that is lost has a name or not.
@@ -83,7 +85,7 @@ class Losses(Statuses):
             names = [name for name in names if self.statuses[name] == "cut"]
         shown = names or [self.flow.variables[leaf] for leaf in behind if leaf in self.flow.variables]
         detail = foreign(self.flow, self.subject.aside, behind) if self.subject.owned and not shown else ""
-        told: Level = "note" if level == "info" and (is_own or detail) else level
+        told: Level = "note" if level == "info" and (detail or (is_own and kind != "copied")) else level
         if detail and level == "info":
             pattern = OTHER_MODEL
         if detail and level == "error" and self.given is not None:

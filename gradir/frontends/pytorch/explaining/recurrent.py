@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -13,6 +14,7 @@ from gradir.frontends.pytorch.recording.steps import Step, Value
 
 __all__ = ["has_seen_one_step", "taker"]
 
+_OF_STATE: Final = re.compile(r"(.*\.)?weight_hh_l(\d+)(_reverse)?", re.DOTALL)
 _CHOOSING: Final = frozenset({"gather", "index", "index_select", "select", "slice", "split", "unbind"})
 _KEEPING: Final = frozenset(
     {"clone", "div", "mul", "native_dropout", "native_layer_norm", "permute", "relu", "tanh", "to_copy", "transpose"}
@@ -26,16 +28,19 @@ def has_seen_one_step(name: str, arrivals: Mapping[str, Arrival]) -> bool:
     Then the state that it weighs is where that began, while the weight of the input gets a gradient. That of the other
     direction says that there are more steps.
     """
-    path, dot, own = name.rpartition(".")
-    other = own.removesuffix("_reverse") if own.endswith("_reverse") else f"{own}_reverse"
-    partners = [f"{path}{dot}{each}" for each in (other, own.replace("_hh_", "_ih_"))]
-    is_some = all(each in arrivals and arrivals[each].kind == "some" for each in partners)
-    return own.startswith("weight_hh_l") and is_some
+    found = _OF_STATE.fullmatch(name)
+    if found is None:
+        return False
+    path, layer, reverse = found.groups(default="")
+    other = f"{path}weight_hh_l{layer}" if reverse else f"{name}_reverse"
+    partners = (other, f"{path}weight_ih_l{layer}{reverse}")
+    return all(each in arrivals and arrivals[each].kind == "some" for each in partners)
 
 
 def taker(flow: Flow, flowing: Flowing, leaf: Value) -> Step | None:
     """The first step outside the calls of a module with a leaf that takes a part of what these make, by its place."""
-    calls = {id(step.call) for step in flow.steps if any(flowing.root(read.value) == leaf for read in step.inputs)}
+    inside = [step for step in flow.steps if any(flowing.root(read.value) == leaf for read in step.inputs)]
+    calls = {id(step.call) for step in inside if step.call is not None}
     whole, passing = set[Value](), flowing.wanted & flowing.carrying
     for index, step in enumerate(flow.steps):
         made = flow.made_by(index)

@@ -14,6 +14,7 @@ from gradir.frontends.pytorch.explaining.optimizers import Unnamed
 from gradir.frontends.pytorch.explaining.registered import left_over, replaced
 from gradir.frontends.pytorch.explaining.subject import Subject
 from gradir.frontends.pytorch.explaining.words import Words
+from gradir.frontends.pytorch.private import CHECKPOINT
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import Value
 
@@ -29,12 +30,12 @@ class Statuses:
         self.flowing = flowing
         self.made = subject.flow.makers()
         self.leaves = set() if subject.live is None else {id(leaf) for leaf in subject.live.leaves.values()}
-        self._hidden = self._hidden_names()
         self.values = {
             name: self.flowing.root(subject.flow.value_of(tensor)) for name, tensor in subject.tensors.items()
         }
         self.words = Words(subject.flow, self.values)
         self.stopped = self._all_leaves(stop.leaves for stop in self.flowing.stops)
+        self._hidden = self._all_hidden()
         self.left = self._all_leaves(leaving.leaves for leaving in self.flowing.exits)
         self._put = self._all_leaves(putting.leaves for putting in self.flowing.puttings)
         self.stale = self._all_stale()
@@ -51,14 +52,21 @@ class Statuses:
     def _all_leaves(self, sets: Iterable[int]) -> set[Value]:
         return set(self.flowing.members(reduce(or_, sets, 0)))
 
-    def _hidden_names(self) -> frozenset[str]:
-        live = self.subject.live
+    def _all_hidden(self) -> set[int]:
+        """The tensors that a function in the graph may reach, by id(), whichever of their names the graph has."""
+        live, tensors = self.subject.live, self.subject.tensors
         cuts = () if live is None else live.graph.cuts
-        return frozenset(name for cut in cuts if cut.kind == "hidden" for name in cut.names)
+        names = (name for cut in cuts if cut.kind == "hidden" for name in cut.names)
+        hidden = {id(tensors[name]) for name in names if name in tensors}
+        # Of tensors that no module has the graph does not tell, and a reentrant checkpoint runs in the recording.
+        steps = [step for step in self.flow.steps if step.inside and f"{step.inside.called}Backward" == CHECKPOINT]
+        inside = {read.value for step in steps for read in step.inputs} & self.flowing.wanted - self.stopped
+        others = [tensors[name] for name in tensors.keys() - self.subject.owned] if inside else []
+        return hidden.union(id(tensor) for tensor in others if self.flow.value_of(tensor) in inside) - self.leaves
 
     def _status(self, name: str, tensor: torch.Tensor) -> str:
         value = self.values[name]
-        if name in self._hidden:
+        if id(tensor) in self._hidden:
             return "hidden"
         if not tensor.requires_grad and tensor.is_leaf:
             return "frozen"

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch.autograd.function import BackwardCFunction
 
-from gradir.frontends.pytorch.private import sequence_number
+from gradir.frontends.pytorch.private import base_of, sequence_number
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Value
 
@@ -37,6 +37,6 @@ def _is_written_to_since(flow: Flow, tensor: torch.Tensor) -> bool:
     The number of a custom Function may be taken after its steps, and torch renews the grad_fn of a view by itself.
     """
     fn: object = tensor.grad_fn
-    if fn is None or not flow.steps or isinstance(fn, BackwardCFunction) or tensor._is_view():
+    if fn is None or not flow.steps or isinstance(fn, BackwardCFunction) or base_of(tensor) is not None:
         return False
     return sequence_number(fn) >= flow.steps[-1].number
