@@ -165,6 +165,11 @@ WORDS: Final[Mapping[str, Words]] = {
         "make the optimizer from the parameters that the loss depends on: it may have those of a copy or of another "
         "model",
     ),
+    "raw_update": Words(
+        "no optimizer works on the gradient of {names}: it is added to {it} as it is, which leads to a higher loss",
+        "freeze {it} or give {it} an optimizer: optax.masked returns the gradient itself as the update of each leaf "
+        "outside of its mask, so use optax.partition with optax.set_to_zero for a leaf that should stay",
+    ),
     "replaced": Words(
         "{names} {gets} a gradient, and the optimizer has tensors instead that this model does not have: those of a "
         "copy, or those that the model had before it was changed",
@@ -430,6 +435,8 @@ ADVICE: Final[Mapping[str, Mapping[str, str]]] = {
         "jnp.where(mask, {op}(jnp.where(mask, x, 1.0)), other)",
         "not_in_optimizer": "let the optimizer update {it}, or ignore this if {names} should stay, as with "
         "optax.set_to_zero",
+        "moves_nothing": "give the optimizer the leaves that the loss depends on: check its labels or its mask, and "
+        "what the loss is computed with",
         "raised": "give {op} a rule with jax.custom_vjp, or stop_gradient what it takes if nothing should learn by it",
         "all_masked": "keep an entry in each row of the mask, or fill with jnp.finfo(x.dtype).min instead of -jnp.inf "
         "and leave such rows out of the loss",

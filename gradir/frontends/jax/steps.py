@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any, Final, NamedTuple
 
 import jax
-import numpy as np
 from msgspec.structs import replace
 
 from gradir.errors import GradirError
@@ -22,16 +21,12 @@ from gradir.frontends.jax.arguments import told
 from gradir.frontends.jax.explaining import explain, has_numbers
 from gradir.frontends.jax.live import Trace, trace
 from gradir.frontends.jax.modules.watch import traced_anew
-from gradir.frontends.jax.reading.assemble import Output
+from gradir.frontends.jax.optimizing import beside_optimizer
 from gradir.frontends.jax.reading.jaxprs import type_of
 from gradir.frontends.jax.reading.sources import Sources
-from gradir.frontends.jax.reading.values import Record, Value
 from gradir.ir import Source
 
 __all__ = ["explained"]
-
-_MOST_PASSES: Final = 8
-"""A loop hands on what it knows from round to round; so often it is asked."""
 
 
 def explained(found: Trace, *, values: bool | None = None) -> Explanation:
@@ -53,17 +48,8 @@ def explained(found: Trace, *, values: bool | None = None) -> Explanation:
             detail += ", whose numbers are not known"
     cause = Cause("inner_gradient", "note", found.name, source=source, detail=detail, framework="jax")
     whole = explain(about, values=values)
-    frozen = frozenset() if inner is None else _left_out(found, about)
-    return replace(whole, causes=(cause, *_beside_optimizer(whole, frozen)))
-
-
-def _beside_optimizer(whole: Explanation, frozen: frozenset[str]) -> Iterator[Cause]:
-    """The causes, of which those are no alarm that concern only what no optimizer moves."""
-    for cause in whole.causes:
-        yield replace(cause, level="note") if cause.names and frozen.issuperset(cause.names) else cause
-    reached = tuple(name for name, status in whole.statuses.items() if name in frozen and status == "reached")
-    if reached:
-        yield Cause("not_in_optimizer", "note", names=reached, framework="jax")
+    causes = whole.causes if inner is None else beside_optimizer(found, about, whole)
+    return replace(whole, causes=(cause, *causes))
 
 
 class _Inner(NamedTuple):
@@ -178,88 +164,3 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], _Asked]]] = {
     "_ValueAndGradWrapper.__call__": _of_equinox,
 }
 """By the name of a function that asks for a gradient, how its variables say of what."""
-
-
-# What no optimizer moves.
-
-
-def _left_out(step: Trace, loss: Trace) -> frozenset[str]:
-    """The leaves of the loss inside a step whose new value does not depend on any gradient.
-
-    Where the step has numbers, it must give them back as well. The value of a leaf that gets no gradient depends on
-    none anyhow: it is left out if the optimizer keeps a state for others and none for it.
-    """
-    pairs = _new_values(step)
-    moved = _moved(step.flat.records)
-    kept = {leaf.name: path for leaf, (path, value) in pairs if not _is_moved(value, moved)}
-    if kept and has_numbers(step):
-        kept = _unchanged(step, kept)
-    kept_ends = {end for name in kept for end in _ends(name)}
-    states = _states(step, [leaf.name for leaf in loss.differentiated])
-    return frozenset(
-        leaf.name
-        for leaf in loss.differentiated
-        if leaf.name in kept_ends and (leaf.is_live or (states and leaf.name not in states))
-    )
-
-
-def _new_values(step: Trace) -> list[tuple[Value, Output]]:
-    """Each leaf with the output that has its name behind the same path, the shortest that all leaves have."""
-    outputs = {output.path: output for output in step.outputs}
-    first = step.differentiated[0]
-    starts = [path.removesuffix(first.name) for path in outputs if f".{path}".endswith(f".{first.name}")]
-    for start in sorted(starts, key=lambda start: start.count(".")):
-        found = [(leaf, outputs.get(start + leaf.name)) for leaf in step.differentiated]
-        pairs = [(leaf, each) for leaf, each in found if each and type_of(leaf.aval) == type_of(each.value.aval)]
-        if len(pairs) == len(found):
-            return pairs
-    return []
-
-
-def _moved(records: Sequence[Record]) -> set[int]:
-    """The identities of the values that depend on a gradient."""
-    moved: set[int] = set()
-    for _ in range(_MOST_PASSES):
-        before = len(moved)
-        for record in records:
-            taken = (*record.inputs, *record.given)
-            if "transpose" in record.context.phase or any(_is_moved(value, moved) for value in taken):
-                moved.update(map(id, record.outputs))
-        if len(moved) == before:
-            break
-    return moved
-
-
-def _is_moved(value: Value, moved: set[int]) -> bool:
-    left, seen = [value], {id(value)}
-    while left:
-        current = left.pop()
-        if id(current) in moved:
-            return True
-        left += (end for end in current.ends if id(end) not in seen)
-        seen.update(map(id, current.ends))
-    return False
-
-
-def _unchanged(step: Trace, kept: dict[str, str]) -> dict[str, str]:
-    given = {leaf.name: leaf.value for leaf in step.arguments.differentiated}
-    made = jax.tree_util.tree_leaves(jax.jit(step.arguments.fn)(*step.arguments.given))
-    places = {output.path: number for output, number in zip(step.outputs, step.places, strict=True)}
-    return {name: path for name, path in kept.items() if np.array_equal(made[places[path]], given[name])}
-
-
-def _states(step: Trace, names: Sequence[str]) -> set[str]:
-    """The leaves for which the step is given something beside their value, such as a momentum."""
-    given = [leaf.name for leaf in (*step.arguments.differentiated, *step.arguments.others)]
-    ends = Counter(end for name in given for end in _ends(name))
-    return {name for name in names if ends[name] > 1}
-
-
-def _ends(name: str) -> list[str]:
-    """A path without its first components, one after the other.
-
-    >>> _ends("state.mu.w")
-    ['state.mu.w', 'mu.w', 'w']
-    """
-    parts = name.split(".")
-    return [".".join(parts[start:]) for start in range(len(parts))]
