@@ -280,6 +280,17 @@ def test_a_step_that_treats_all_leaves_alike_is_still_an_alarm(update: Callable[
     assert told(gradir.explain(step, P)) == [("stop_gradient", "error", ("enc",), "loss")]
 
 
+def test_a_gradient_that_equals_its_leaf_is_not_taken_for_a_leaf_that_stays() -> None:
+    p = {**P, "bias": jnp.ones(())}
+
+    @jax.jit
+    def gradients(p: Any) -> Any:
+        return jax.value_and_grad(lambda p: loss(p, X, Y) + p["bias"])(p)
+
+    assert gradients(p)[1]["bias"] == p["bias"]
+    assert told(gradir.explain(gradients, p)) == [("stop_gradient", "error", ("enc",), "loss")]
+
+
 def test_a_leaf_that_a_step_does_not_touch_is_no_alarm() -> None:
     def step(p: Any) -> Any:
         return {**p, "dec": p["dec"] - 0.1 * jax.grad(loss)(p, X, Y)["dec"]}
@@ -322,11 +333,12 @@ def test_leaves_whose_gradients_one_line_adds_as_they_are_are_one_error() -> Non
 
 
 def test_a_gradient_that_the_state_of_training_adds_as_it_is_is_an_error() -> None:
-    state = TrainState.create(apply_fn=loss_of, params=P, tx=PASSING["masked"])
+    state = TrainState.create(apply_fn=loss_of, params=P, tx=PASSING["masked with a state"])
 
     @jax.jit
     def step(state: Any) -> Any:
-        return state.apply_gradients(grads=jax.grad(state.apply_fn)(state.params))
+        value, gradient = jax.value_and_grad(state.apply_fn)(state.params)
+        return state.apply_gradients(grads=gradient), {"loss": value}
 
     assert told(gradir.explain(step, state)) == [("raw_update", "error", ("enc",), "step")]
 

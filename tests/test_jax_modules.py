@@ -18,7 +18,6 @@ import flax.linen as nn  # noqa: E402
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import jax_told  # noqa: E402
-from command_line import runner  # noqa: E402
 from flax import nnx  # noqa: E402
 
 import gradir  # noqa: E402
@@ -387,16 +386,6 @@ def test_a_class_of_modules_is_made_and_applied_as_it_needs(
     )
     assert jax_told.names(gradir.load("a.gir"), "parameter") == parameters
     assert main(["explain", f"specs.py:{name}", "--input", "float32[2,4]"]) == 0
-
-
-def test_a_script_of_jax_cannot_be_captured_at_its_backward(tmp_path: Path, clean_environment: dict[str, str]) -> None:
-    (tmp_path / "script.py").write_text(SPECS)
-    done = runner(tmp_path, clean_environment)("run", "script.py", "-o", "a.gir")
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1] == (
-        "gradir: script.py never called backward in this process (front-end 'jax' cannot capture a script at its "
-        "backward (gradir run)): nothing is written"
-    )
 
 
 class TakesTwo(nnx.Module):

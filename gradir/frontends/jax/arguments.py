@@ -16,7 +16,17 @@ from jax import tree_util
 from gradir.errors import CaptureError
 from gradir.frontends.texts import plain_text
 
-__all__ = ["Arguments", "Leaf", "arranged", "numbers_of", "path_text", "told"]
+__all__ = ["Arguments", "Leaf", "NoGraphError", "arranged", "numbers_of", "path_text", "told"]
+
+
+class NoGraphError(CaptureError):
+    """An object is to be captured that a function has made, and not the function."""
+
+    def __init__(self, value: object) -> None:
+        super().__init__(
+            f"JAX keeps no graph behind an object of type {type(value).__name__}: hand over the function that makes "
+            "it, and its arguments, as to jax.grad"
+        )
 
 
 @dataclass(frozen=True)

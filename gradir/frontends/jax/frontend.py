@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, ClassVar
 
 from gradir.errors import CaptureError
@@ -10,7 +11,7 @@ from gradir.errors import CaptureError
 if TYPE_CHECKING:
     from gradir.explanations.model import Explanation
     from gradir.frontends.jax.live import LiveGraph, Trace
-    from gradir.protocols import Verification
+    from gradir.protocols import Reached, Running, Verification
     from gradir.request import CaptureRequest
 
 __all__ = ["JaxFrontend"]
@@ -26,7 +27,9 @@ class JaxFrontend:
     takes: ClassVar[str] = "a function and its arguments, as jax.grad(fn)(*args) does, or a flax or equinox module"
     install: ClassVar[str] = "pip install 'gradir[jax]'"
     # The lines of its equations are always there.
-    features: ClassVar[Set[str]] = frozenset({"argnums", "explain", "inputs", "program", "seed", "sources", "verify"})
+    features: ClassVar[Set[str]] = frozenset(
+        {"argnums", "explain", "inputs", "program", "running", "seed", "sources", "verify"}
+    )
 
     def __init__(self) -> None:
         try:
@@ -70,8 +73,15 @@ class JaxFrontend:
     def seed(self, number: int) -> None:
         """Nothing: a program of JAX has its seeds in its keys. A module that is made for a capture gets the seed."""
 
+    def running(self, request: CaptureRequest, reached: Reached) -> AbstractContextManager[Running]:
+        """Count the gradients that a program asks for, and hand one to be captured or explained."""
+        from gradir.frontends.jax.running import Running
+
+        return Running(request, reached)
+
 
 def _trace(request: CaptureRequest) -> Trace:
+    from gradir.frontends.jax.arguments import NoGraphError
     from gradir.frontends.jax.live import trace
     from gradir.frontends.jax.modules import called
     from gradir.frontends.jax.target import traced_target
@@ -81,8 +91,5 @@ def _trace(request: CaptureRequest) -> Trace:
         return traced_target(target, request.inputs, request.seed or 0)
     call = called(target, request.inputs)
     if not callable(call.fn):
-        raise CaptureError(
-            f"JAX keeps no graph behind an object of type {type(target).__name__}: hand over the function that makes "
-            "it, and its arguments, as to jax.grad"
-        )
+        raise NoGraphError(target)
     return trace(call.fn, call.args, request.kwargs or {}, argnums=request.argnums, has_aux=request.has_aux)

@@ -140,7 +140,11 @@ def _left_out(step: Trace, loss: Trace, updates: Mapping[str, _Update], moved: s
     none anyhow: it is left out if the optimizer keeps a state for others and none for it, or if it works on the
     gradients of others and adds zeros to it.
     """
-    kept = {name: update.path for name, update in updates.items() if not _is_moved(update.value, moved)}
+    kept = {
+        leaf.name: update.path
+        for leaf in step.differentiated
+        if (update := updates.get(leaf.name)) and not _is_moved(update.value, moved) and _is_behind(leaf, update.value)
+    }
     if kept and has_numbers(step):
         kept = _unchanged(step, kept)
     kept_ends = {end for name in kept for end in _ends(name)}
@@ -159,6 +163,20 @@ def _left_out(step: Trace, loss: Trace, updates: Mapping[str, _Update], moved: s
     )
 
 
+def _is_behind(leaf: Value, value: Value) -> bool:
+    """Return whether a value is computed from a leaf, as a gradient that is constant is not."""
+    left, seen = [value], {id(value)}
+    while left:
+        current = left.pop()
+        if current is leaf:
+            return True
+        record = current.record
+        sources = [*current.ends, *(() if record is None else (*record.inputs, *record.given))]
+        left += [each for each in sources if id(each) not in seen]
+        seen.update(map(id, sources))
+    return False
+
+
 def _stay(step: Trace, updates: Mapping[str, _Update], names: Iterable[str | None]) -> bool:
     """Return whether a step gives these leaves back as they are, as far as is known."""
     paths = {name: updates[name].path for name in names if name is not None}
@@ -173,7 +191,11 @@ def _new_values(step: Trace) -> list[tuple[Value, Output]]:
     first = step.differentiated[0]
     starts = [path.removesuffix(first.name) for path in outputs if f".{path}".endswith(f".{first.name}")]
     for start in sorted(starts, key=lambda start: start.count(".")):
-        found = [(leaf, outputs.get(start + leaf.name)) for leaf in step.differentiated]
+        # Names of arguments are without the `params` of flax.
+        above = start.removesuffix("params.")
+        found = [
+            (leaf, outputs.get(start + leaf.name) or outputs.get(above + leaf.name)) for leaf in step.differentiated
+        ]
         pairs = [(leaf, each) for leaf, each in found if each and type_of(leaf.aval) == type_of(each.value.aval)]
         if len(pairs) == len(found):
             return pairs

@@ -6,9 +6,11 @@ JAX, flax and equinox call these functions and their variables stands here alone
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import FrameType
 from typing import Any, Final, NamedTuple
 
@@ -26,7 +28,7 @@ from gradir.frontends.jax.reading.jaxprs import type_of
 from gradir.frontends.jax.reading.sources import Sources
 from gradir.ir import Source
 
-__all__ = ["explained"]
+__all__ = ["Asked", "Inner", "asked_around", "asked_of", "explained", "explained_inside", "inner_of"]
 
 
 def explained(found: Trace, *, values: bool | None = None) -> Explanation:
@@ -35,9 +37,15 @@ def explained(found: Trace, *, values: bool | None = None) -> Explanation:
     Raises:
         CaptureError: ``values`` are asked for, and a leaf has a shape and a dtype alone, or the backward cannot run.
     """
-    if not _is_step(found):
-        return explain(found, values=values)
-    inner = _inner_of(found)
+    return explained_inside(found, inner_of(found), values=values) if _is_step(found) else explain(found, values=values)
+
+
+def explained_inside(found: Trace, inner: Inner | None, *, values: bool | None = None) -> Explanation:
+    """Explain the function that a step of training differentiates; see `explained`.
+
+    Raises:
+        CaptureError: as `explained`.
+    """
     if inner is None:
         detail = "which function it differentiates is not known, so what it returns is explained"
         about, source = found, None
@@ -52,7 +60,7 @@ def explained(found: Trace, *, values: bool | None = None) -> Explanation:
     return replace(whole, causes=(cause, *causes))
 
 
-class _Inner(NamedTuple):
+class Inner(NamedTuple):
     """A function that is differentiated inside another one: its trace, its name, and the line that calls for it."""
 
     trace: Trace
@@ -60,7 +68,7 @@ class _Inner(NamedTuple):
     source: Source | None
 
 
-class _Asked(NamedTuple):
+class Asked(NamedTuple):
     """A gradient that is asked for."""
 
     fn: Callable[..., Any]
@@ -68,6 +76,14 @@ class _Asked(NamedTuple):
     kwargs: Mapping[str, Any]
     argnums: Any
     has_aux: bool
+
+    def traced(self) -> Trace:
+        """The trace of the function.
+
+        Raises:
+            CaptureError: nothing that it returns has a gradient, or there is nothing to differentiate.
+        """
+        return trace(self.fn, self.args, self.kwargs, argnums=self.argnums, has_aux=self.has_aux)
 
 
 class _Found(BaseException):
@@ -82,34 +98,34 @@ def _is_step(found: Trace) -> bool:
     return wanted <= returned and not is_loss and any("transpose" in each.context.phase for each in found.flat.records)
 
 
-def _inner_of(found: Trace) -> _Inner | None:
+def inner_of(found: Trace, *, runs: bool = True) -> Inner | None:
     """The first function that a step differentiates by what has the shapes of its parameters, or else the first at all.
 
-    The step runs, as far as that, if its arguments have numbers; else it is traced. ``None`` where it asks for no
-    gradient in a way that is known.
+    The step runs, as far as that, if its arguments have numbers; else, and without ``runs``, it is traced. ``None``
+    where it asks for no gradient in a way that is known.
     """
     wanted = Counter(type_of(value.aval) for value in found.differentiated)
-    seen: list[_Inner] = []
+    seen: list[Inner] = []
 
     def look(frame: FrameType, event: str, _: Any) -> None:
         read = _reader(frame) if event == "call" else None
-        if read is None or _is_inside(frame):
+        if read is None or _is_inside(frame, own):
             return
         try:
             asked = read(frame.f_locals)
             with jax.disable_jit(False):
-                inner = trace(asked.fn, asked.args, asked.kwargs, argnums=asked.argnums, has_aux=asked.has_aux)
+                inner = asked.traced()
         except (AttributeError, GradirError, KeyError, TypeError, ValueError):
             # It is not what this release is known to have, or cannot be traced.
             return
-        seen.append(_Inner(inner, told(asked.fn), Sources().of_frame(frame)))
+        seen.append(Inner(inner, told(asked.fn), Sources().of_frame(frame)))
         if Counter(type_of(value.aval) for value in inner.differentiated) <= wanted:
             raise _Found
 
-    given, before = found.arguments.given, sys.getprofile()
+    own, given, before = inspect.currentframe(), found.arguments.given, sys.getprofile()
     sys.setprofile(look)
     try:
-        if has_numbers(found):
+        if runs and has_numbers(found):
             with jax.disable_jit():
                 found.arguments.fn(*given)
         else:
@@ -124,40 +140,59 @@ def _inner_of(found: Trace) -> _Inner | None:
     return seen[0] if seen else None
 
 
-def _reader(frame: FrameType) -> Callable[[Mapping[str, Any]], _Asked] | None:
+def _reader(frame: FrameType) -> Callable[[Mapping[str, Any]], Asked] | None:
     read = _READERS.get(frame.f_code.co_qualname)
     is_library = read is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _LIBRARIES
     return read if is_library else None
 
 
-def _is_inside(frame: FrameType) -> bool:
-    """Whether one of these functions calls another one."""
+def asked_around(frame: FrameType | None) -> Asked | None:
+    """What a call of a library that is running asks for, the outermost of all."""
+    found = None
+    while frame is not None:
+        # It may not have what this release is known to have.
+        with suppress(AttributeError, KeyError):
+            found = (read(frame.f_locals) if (read := _reader(frame)) is not None else None) or found
+        frame = frame.f_back
+    return found
+
+
+def _is_inside(frame: FrameType, outermost: FrameType | None) -> bool:
+    """Whether one of these functions calls another one, below the outermost frame to look at."""
     above = frame.f_back
-    while above is not None:
+    while above is not None and above is not outermost:
         if _reader(above) is not None:
             return True
         above = above.f_back
     return False
 
 
-def _of_argnums(names: Mapping[str, Any], fn: str) -> _Asked:
+def asked_of(names: Mapping[str, Any]) -> Asked:
+    """What `jax.grad`, `jax.value_and_grad` or `jax.vjp` is asked for, by the names of what it is given."""
+    return _of_vjp(names) if "primals" in names else _of_argnums(names, "fun")
+
+
+def _of_argnums(names: Mapping[str, Any], fn: str) -> Asked:
     argnums = names["jax_argnums"] if "jax_argnums" in names else names["argnums"]
-    return _Asked(names[fn], tuple(names["args"]), names["kwargs"], argnums, names["has_aux"])
+    # flax puts the keywords among the arguments, and forgets them.
+    return Asked(names[fn], tuple(names["args"]), names.get("kwargs", {}), argnums, names["has_aux"])
 
 
-def _of_vjp(names: Mapping[str, Any]) -> _Asked:
+def _of_vjp(names: Mapping[str, Any]) -> Asked:
     primals = tuple(names["primals"])
     argnums = tuple(range(len(primals))) if len(primals) > 1 else 0
-    return _Asked(names["fun"], primals, {}, argnums, names["has_aux"])
+    return Asked(names["fun"], primals, {}, argnums, names["has_aux"])
 
 
-def _of_equinox(names: Mapping[str, Any]) -> _Asked:
+def _of_equinox(names: Mapping[str, Any]) -> Asked:
     fields = vars(names["self"])
-    return _Asked(fields["_fun"], tuple(names["args"]), names["kwargs"], 0, fields["_has_aux"])
+    # It takes the first argument out of the others as it runs.
+    first = (names["x"],) if "x" in names else ()
+    return Asked(fields["_fun"], (*first, *names["args"]), names["kwargs"], 0, fields["_has_aux"])
 
 
 _LIBRARIES: Final = frozenset({"equinox", "flax", "jax"})
-_READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], _Asked]]] = {
+_READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Asked]]] = {
     "value_and_grad.<locals>.value_and_grad_f": lambda names: _of_argnums(names, "fun"),
     "vjp": _of_vjp,
     "_grad_general.<locals>.grad_wrapper": lambda names: _of_argnums(names, "f"),

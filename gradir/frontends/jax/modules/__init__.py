@@ -14,7 +14,17 @@ from typing import Any, Final, NamedTuple, Protocol
 from gradir.frontends.jax.modules.watch import ModuleWatch
 from gradir.frontends.texts import plain_text
 
-__all__ = ["Call", "ModuleWatch", "Prepared", "argument_names", "called", "naming", "prepared", "run"]
+__all__ = [
+    "Call",
+    "ModuleWatch",
+    "Prepared",
+    "argument_names",
+    "called",
+    "naming",
+    "prepared",
+    "returning_states",
+    "run",
+]
 
 _LIBRARIES: Final = {
     "flax.linen": "gradir.frontends.jax.modules.linen",
@@ -48,7 +58,8 @@ class Library(Protocol):
     """What a file here knows of a library of modules. Each function has it as its first argument.
 
     One whose modules are no pytrees has a third, ``without_modules(library, call, argnums)``, which gives a call that
-    takes pytrees of arrays in place of them.
+    takes pytrees of arrays in place of them, and a fourth, ``returning_states(library, fn)``, which gives a function
+    that returns beside its result the parameters of the modules that it is given, as it leaves them.
     """
 
     def call_of(self, library: Any, target: Any, inputs: tuple[Any, ...]) -> Call | None:
@@ -80,6 +91,14 @@ def prepared(fn: Callable[..., Any], args: Sequence[Any], argnums: Sequence[int]
         if hasattr(known, "without_modules"):
             call = known.without_modules(library, call, argnums)
     return Prepared(call.fn, call.args, watch, call.names)
+
+
+def returning_states(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that also returns the parameters of its modules, if it may write to them."""
+    for library, known in _loaded():
+        if hasattr(known, "returning_states"):
+            fn = known.returning_states(library, fn)
+    return fn
 
 
 def _told(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import wraps
 from typing import Any, Final
 
 from jax import tree_util
@@ -12,7 +13,7 @@ from gradir.frontends.jax.modules import Call, naming, run
 from gradir.frontends.jax.modules.watch import ModuleWatch
 from gradir.frontends.jax.modules.wrapping import WrappedCalls, below
 
-__all__ = ["call_of", "note_modules", "without_modules"]
+__all__ = ["call_of", "note_modules", "returning_states", "without_modules"]
 
 _STAMP: Final = "_gradir_path"
 """The attribute by which a copy of a module, as nnx.jit, nnx.remat and nnx.scan make, knows its path."""
@@ -44,6 +45,17 @@ def without_modules(nnx: Any, call: Call, argnums: Sequence[int]) -> Call:
     # What is no parameter of the only differentiated argument is called as its parameters are.
     of_rests = ("" if len(argnums) == 1 else names[number] for number in rests)
     return Call(of_states, (*given, *rests.values()), (*names, *of_rests))
+
+
+def returning_states(nnx: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that returns the parameters of its modules too, which a step of training updates in place."""
+
+    @wraps(fn)
+    def with_states(*args: Any, **kwargs: Any) -> Any:
+        made = fn(*args, **kwargs)
+        return made, [nnx.state(arg, nnx.Param) for arg in args if isinstance(arg, nnx.Module)]
+
+    return with_states
 
 
 def _split(nnx: Any, value: Any, is_differentiated: bool) -> tuple[Any, Any, Callable[[Any, Any], Any]] | None:
