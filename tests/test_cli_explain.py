@@ -180,7 +180,10 @@ def test_a_loss_without_a_graph_and_an_operation_that_raises(capfd: pytest.Captu
         (["net.py:loss", "--input", "float32[1]"], "--input is for a module"),
         (["net.py:absent"], "net.py has no attribute 'absent'"),
         (["absent.gir"], "absent.gir"),
-        (["net.py"], "net.py never called backward in this process; name what to explain, e.g. net.py:loss (net.py defines "),
+        (
+            ["net.py"],
+            "net.py never called backward in this process; name what to explain, e.g. net.py:loss (net.py defines ",
+        ),
         (["absent"], "absent: no such file; name a .gir file, or a program such as train.py:loss"),
         (["net.py:nothing"], "no tensor among what was given, of type int; give the loss, or the error"),
         (["net.py:loss", "-o", "."], ": cannot be written: Is a directory"),

@@ -286,7 +286,19 @@ def test_new_numbers_alone_are_no_loss() -> None:
 
     report = run(model, forward)
     assert (report.level, report.status("b.weight")) == ("info", "unused")
-    assert [cause.kind for cause in report.causes] == ["exchanged", "unused"]
+    assert [cause.kind for cause in report.causes] == ["unused"]
+
+
+def test_new_numbers_after_the_loss_used_the_old_ones() -> None:
+    model = nn.ModuleDict({"a": layer(), "b": layer()})
+
+    def forward() -> Tensor:
+        loss = model["a"](x).sum()
+        model["a"].weight.data = torch.ones(3, 4)
+        return loss
+
+    report = run(model, forward)
+    assert [cause.kind for cause in report.causes if cause.names == ("a.weight",)] == ["exchanged"]
 
 
 def under_no_grad(network: Any) -> Tensor:

@@ -217,6 +217,19 @@ class Flowing:
             return (Read(outside.shared, outside.shared in self.carrying, is_leaf=False),)
         return outside.copied
 
+    def exchanges(self) -> Iterator[Exit]:
+        """Where new numbers were assigned to what the loss was computed of before; to move a module is no loss."""
+        first: dict[Value, int] = {}
+        for index, step in enumerate(self._flow.steps if self._flow.exchanges else ()):
+            if not self.wanted.isdisjoint(self._flow.made_by(index)):
+                written = step.of_kind("inplace")
+                for read in (read for read in step.inputs if read not in written):
+                    first.setdefault(self.root(read.value), index)
+        for exchange in self._flow.exchanges:
+            value = self.root(exchange.reads[0].value)
+            if first.get(value, exchange.before) < exchange.before:
+                yield exchange
+
     def _all_behind(self, ends: Iterable[Read]) -> set[Value]:
         found: set[Value] = set()
         waiting = [read.value for read in ends]

@@ -58,7 +58,7 @@ def cuts_of(
             tensor = flow.meta_of(leaving.exit.reads[0].value)
             # No node of the graph made the value, or it would have what is behind it.
             yield Cut("exit", found, "", tensor, operation, *lines_of(place, lines))
-    for exchange in flow.exchanges:
+    for exchange in flowing.exchanges():
         assigned = names_of(flowing.root(exchange.reads[0].value))[:1]
         if assigned:
             yield Cut("exchanged", assigned, "", None, "", *lines_of(exchange.place, lines))

@@ -119,18 +119,9 @@ class Losses(Statuses):
 
     def tell_exchanges(self) -> None:
         """Tell where other numbers were assigned through ``.data`` to what the loss was computed of before."""
-        first: dict[Value, int] = {}
-        for index, step in enumerate(self.flow.steps if self.flow.exchanges else ()):
-            if not self.flowing.wanted.isdisjoint(self.flow.made_by(index)):
-                written = step.of_kind("inplace")
-                for read in (read for read in step.inputs if read not in written):
-                    first.setdefault(self.flowing.root(read.value), index)
-        for exchange in self.flow.exchanges:
-            assigned, _ = exchange.reads
-            value = self.flowing.root(assigned.value)
-            names = list(self.words.names_of([value]))
-            # A module that is moved before it runs loses nothing.
-            if names and first.get(value, exchange.before) < exchange.before:
+        for exchange in self.flowing.exchanges():
+            names = list(self.words.names_of([self.flowing.root(exchange.reads[0].value)]))
+            if names:
                 self.tell("exchanged", "info", "", names, exchange.place)
 
     def tell_puttings(self) -> None:
