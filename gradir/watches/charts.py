@@ -1,0 +1,215 @@
+"""Lines over the steps of a watch, as SVG that is as wide as its window.
+
+Places are in percent, so text and marks keep their size; only the line itself is stretched.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from gradir.explanations.model import Level
+from gradir.ir.text import counted
+from gradir.watches.columns import Columns, markup, number_words, round_step
+from gradir.watches.model import Number, Step
+
+__all__ = ["Mark", "Series", "chart", "frame", "line_chart", "memory_words", "summary"]
+
+_TOP: Final = 10.0
+_HEIGHT: Final = 80.0
+"""Where numbers are drawn, in percent; above and below are what no scale has a place for."""
+_TICKS: Final = 4
+_DECADES: Final = 3
+_UNITS: Final = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+_SHAPES: Final = {"error": "M0 0l6-11h-12z", "info": "M0 0l5-5.5-5-5.5-5 5.5z", "note": "M-2 0h4v-8h-4z"}
+
+
+class Mark(NamedTuple):
+    """A finding on the axis of every chart."""
+
+    column: int
+    level: Level
+
+
+class Series(NamedTuple):
+    """A number of each step; ``scale`` is ``log``, ``linear``, or ``zero`` for a linear one that begins there."""
+
+    key: str
+    title: str
+    values: tuple[Number | None, ...]
+    scale: str
+    words: Callable[[Number | None], str] = number_words
+
+
+class _Scale(NamedTuple):
+    low: float
+    high: float
+    is_log: bool
+
+    def place(self, value: float) -> float:
+        low, high, at = (map(math.log10, (self.low, self.high, value))) if self.is_log else (self.low, self.high, value)
+        # Of halves, since a difference of floats may be too large for one.
+        span = high / 2 - low / 2
+        return round(_TOP + _HEIGHT * (1 - ((at / 2 - low / 2) / span if span else 0.5)), 2)
+
+    def ticks(self) -> list[float]:
+        if self.is_log:
+            first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
+            apart = max(1, -(-(last - first) // _TICKS))
+            return [10.0**power for power in range(first, last + 1, apart)] if last > first else [self.low, self.high]
+        apart = round_step(self.high / 2 - self.low / 2, _TICKS) * 2
+        if not apart or not math.isfinite(apart):
+            return list(dict.fromkeys((self.low, self.high)))
+        first, last = math.ceil(self.low / apart - 1e-9), math.floor(self.high / apart + 1e-9)
+        return [float(f"{place * apart:.12g}") for place in range(first, last + 1)]
+
+
+def memory_words(value: Number | None) -> str:
+    """Return a number of bytes as a reader wants it.
+
+    >>> memory_words(3 * 2**30), memory_words(1000)
+    ('3 GiB', '1000 B')
+    """
+    if not isinstance(value, (int, float)):
+        return number_words(value)
+    size, unit = next(((size, unit) for size, unit in _UNITS if value >= size), (1, "B"))
+    return f"{value / size:.4g} {unit}"
+
+
+def _scale(series: Series) -> _Scale | None:
+    numbers = [value for value in series.values if isinstance(value, (int, float))]
+    positive = [value for value in numbers if value > 0]
+    is_wide = len(positive) == len(numbers) and bool(numbers) and max(numbers) / 10**_DECADES > min(numbers)
+    is_log = series.scale == "log" or (series.scale == "linear" and is_wide)
+    if is_log:
+        numbers = positive
+    if not numbers:
+        return None
+    low, high = min(numbers), max(numbers)
+    if is_log and high / 10 < low:
+        # Less than a decade would make much of little.
+        return _Scale(max(low / 2, 5e-324), min(high * 2, 1.7e308), True)
+    return _Scale(min(0.0, low) if series.scale == "zero" else low, high, is_log)
+
+
+def line_chart(series: Series, columns: Columns, steps: Sequence[Step], marks: Sequence[Mark]) -> Iterator[str]:
+    """Return the figure of a series: its title, what it shows in a sentence, and the drawing."""
+    scale = _scale(series)
+    how = ", on a logarithmic scale" if scale is not None and scale.is_log else ""
+    ticks = [] if scale is None else [(scale.place(each), series.words(each)) for each in scale.ticks()]
+    grid = "".join(f'<line class="grid" x2="100%" y1="{y}%" y2="{y}%"/>' for y, _ in ticks)
+    labels = "".join(f'<text x="100%" dx="-8" dy=".35em" y="{y}%">{markup(words)}</text>' for y, words in ticks)
+    drawing = grid + _line(series, columns, scale) + "".join(_edges(series, columns, scale))
+    yield from chart(series.key, f"{series.title}{how}", summary(series, steps), "line")
+    yield from frame(series.key, series.title, labels, drawing, columns, marks)
+    yield "</figure>"
+
+
+def chart(key: str, title: str, sentence: str, kind: str) -> Iterator[str]:
+    """Return the beginning of a figure; `frame` has its drawing."""
+    yield f'<figure class="{kind}" aria-labelledby="{key}-title"><figcaption>'
+    yield f'<h2 id="{key}-title">{title}</h2><p>{sentence}</p></figcaption>'
+
+
+def frame(
+    key: str, title: str, labels: str, drawing: str, columns: Columns, marks: Sequence[Mark], over: str = ""
+) -> Iterator[str]:
+    """Return a drawing between its labels and the numbers of steps, with marks on its axis."""
+    yield f'<div class="frame"><svg class="labels" aria-hidden="true">{labels}</svg>'
+    yield f'<div class="plot" role="group" tabindex="0" data-key="{key}" aria-label="{title}: arrow keys read it">'
+    yield f'{drawing if "<img" in drawing else ""}<svg class="over" aria-hidden="true">'
+    yield drawing if "<img" not in drawing else ""
+    yield "".join(_marks(columns, marks))
+    yield '<line class="pin" y2="100%"/><line class="at" y2="100%"/><rect class="cell"/>'
+    yield f"{over}</svg></div>"
+    last = len(columns) > 1
+    texts = "".join(
+        f'<text x="{x}%" y="15"{_anchor(x, last=last)}>{"step " * (not at)}{words}</text>'
+        for at, (x, words) in enumerate(columns.ticks())
+    )
+    yield f'<svg class="steps" aria-hidden="true">{texts}</svg></div>'
+
+
+def _anchor(x: float, *, last: bool) -> str:
+    return ' class="start"' if last and x < 4 else ' class="end"' if x > 96 else ""
+
+
+def _line(series: Series, columns: Columns, scale: _Scale | None) -> str:
+    """Return the line through the numbers: of a column with several, through the lowest and the highest."""
+    if scale is None:
+        return ""
+    parts, path, dots = list[str](), list[str](), list[str]()
+    for column, group in enumerate([*columns.groups(series.values), ()]):
+        numbers = [each for each in group if isinstance(each, (int, float)) and (each > 0 or not scale.is_log)]
+        if numbers:
+            x = f"{10 * columns.middle(column):.6g}"
+            path += [f"{x} {scale.place(each)}" for each in dict.fromkeys((min(numbers), max(numbers)))]
+        # What is known of some steps alone is no gap.
+        elif path and (series.key != "kept" or not group):
+            (parts if len(path) > 1 else dots).append(f"M{'L'.join(path)}{'h0' * (len(path) == 1)}")
+            path = []
+    drawn = "".join(
+        f'<path class="{name}" d="{"".join(each)}"/>' for name, each in (("curve", parts), ("dots", dots)) if each
+    )
+    return f'<svg viewBox="0 0 1000 100" preserveAspectRatio="none" width="100%" height="100%">{drawn}</svg>'
+
+
+def _edges(series: Series, columns: Columns, scale: _Scale | None) -> Iterator[str]:
+    """Return a band for each run of columns whose number no scale has: NaN and infinity above, what is low below."""
+    is_log = scale.is_log if scale else series.scale == "log"
+
+    def edge(group: Sequence[Number | None]) -> str:
+        words = [each for each in group if isinstance(each, str)]
+        if words:
+            return next(word for word in ("nan", "inf", "-inf") if word in words)
+        low = is_log and any(isinstance(each, (int, float)) and each <= 0 for each in group)
+        return "low" if low else ""
+
+    column = 0
+    for found, run in groupby(map(edge, columns.groups(series.values))):
+        length = len(list(run))
+        if found:
+            yield _band(found, 100 * column / len(columns), 100 * length / len(columns))
+        column += length
+
+
+def _band(found: str, x: float, width: float) -> str:
+    is_low = found in {"low", "-inf"}
+    words = {"nan": "NaN", "inf": "∞", "-inf": "-∞", "low": "0 or less"}[found]
+    kind = "band low" if found == "low" else "band"
+    place = f'x="{x:.6g}%" width="{width:.6g}%"'
+    wash = "" if found == "low" else f'<rect class="wash" {place} height="100%"/>'
+    side = ' class="end"' if x > 90 else ""
+    return (
+        f'<g class="{kind}">{wash}<rect class="strip" {place} y="{"96%" if is_low else 0}" height="5"/>'
+        f'<text x="{100 if x > 90 else x:.6g}%" y="{"93%" if is_low else 19}" dx="{-5 if x > 90 else 5}"{side}>{words}</text></g>'
+    )
+
+
+def _marks(columns: Columns, marks: Iterable[Mark]) -> Iterator[str]:
+    for column, level in marks:
+        x = columns.middle(column)
+        if level == "error":
+            yield f'<line class="fall" x1="{x}%" x2="{x}%" y2="100%"/>'
+        yield f'<svg x="{x}%" y="100%" class="mark {level}"><path d="{_SHAPES[level]}"/></svg>'
+
+
+def summary(series: Series, steps: Sequence[Step]) -> str:
+    """Return what a series shows, in sentences."""
+    known = [(value, step.number) for value, step in zip(series.values, steps, strict=True) if value is not None]
+    numbers = [(value, number) for value, number in known if isinstance(value, (int, float))]
+    if not known:
+        return "No step has a number."
+    (first, at), (last, end) = known[0], known[-1]
+    said = f"{series.words(first)} at step {at:,}"
+    if end != at:
+        said += f", {series.words(last)} at step {end:,}"
+    if len(numbers) > 2:
+        low, high = min(numbers, key=lambda each: each[0]), max(numbers, key=lambda each: each[0])
+        said += f"; lowest {series.words(low[0])} at step {low[1]:,}, highest {series.words(high[0])} at step {high[1]:,}"
+    broken = [number for value, number in known if isinstance(value, str)]
+    if broken:
+        said += f"; NaN or infinite in {counted(len(broken), 'step')}, first in step {broken[0]:,}"
+    return f"{said}."

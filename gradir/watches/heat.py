@@ -1,0 +1,172 @@
+"""A number of each module and step as colours: a small picture with one pixel a cell, which the page stretches.
+
+A picture is drawn without a script and on paper, and a cell of it takes less than a byte.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import zlib
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from gradir.ir.excerpt import shortened
+from gradir.ir.text import counted
+from gradir.watches.charts import Mark, chart, frame
+from gradir.watches.columns import Columns, markup, number_words, worst
+from gradir.watches.model import Number
+
+__all__ = ["Heat", "heat_map", "row_height"]
+
+_STOPS: Final = ("443a83", "31688e", "2a8fa5", "40b7ad", "8bdab2", "def5e5")
+"""From low to high: lightness rises, which every eye sees, on white and on black."""
+_NONE: Final = 0
+_ALARM: Final = 1
+_ZERO: Final = 2
+_COLOURS: Final = ("000000", "f0441c", "000000")
+_LEVELS: Final = 256 - len(_COLOURS)
+_MOST_DECADES: Final = 16
+_LONGEST: Final = 32
+_LONGEST_TITLE: Final = 300
+_LABEL: Final = 13
+_TALL: Final = 640
+
+
+class Heat(NamedTuple):
+    """A number of each module, in rows, for each column of steps."""
+
+    key: str
+    title: str
+    about: str
+    rows: Sequence[Sequence[Number | None]]
+
+
+def row_height(count: int) -> float:
+    """Return how high a row is, so that all of them are seen at once.
+
+    >>> row_height(1), row_height(20), row_height(200)
+    (28, 16, 3.2)
+    """
+    return 28 if count <= 8 else 16 if count <= 40 else max(1, round(_TALL / count, 2))
+
+
+def heat_map(
+    heat: Heat, columns: Columns, modules: Sequence[str], marks: Sequence[Mark], links: Mapping[int, str]
+) -> Iterator[str]:
+    """Return the figure of a number of each module and step; ``links`` are the files of graphs by column."""
+    low, high = _range(heat.rows)
+    yield from chart(heat.key, heat.title, f"{heat.about} {_summary(heat, columns, modules)}", "heat")
+    yield _legend(heat.key, low, high)
+    every = -(-_LABEL // row_height(len(modules)))
+    if every > 1:
+        yield '<label class="all"><input type="checkbox"> a line for each module</label>'
+    labels = "".join(_label(row, path, len(modules), int(every)) for row, path in enumerate(modules))
+    data = b64encode(_png(_pixels(heat.rows, low, high))).decode()
+    over = "".join(
+        f'<a href="{href}" tabindex="-1"><title>open the graph of {columns.name(column)}</title>'
+        f'<rect class="graph" x="{100 * column / len(columns):.6g}%" width="{100 / len(columns):.6g}%" height="100%"/></a>'
+        for column, href in links.items()
+    )
+    picture = f'<img alt="" src="data:image/png;base64,{data}">'
+    yield from frame(heat.key, heat.title, labels, picture, columns, marks, over)
+    yield "</figure>"
+
+
+def _label(row: int, path: str, count: int, every: int) -> str:
+    name = markup(f"…{path[1 - _LONGEST :]}" if len(path) > _LONGEST else path)
+    kind = ' class="more"' if row % every else ""
+    full = f"<title>{markup(shortened(path, _LONGEST_TITLE))}</title>" if len(path) > _LONGEST else ""
+    return f'<text{kind} x="100%" dx="-8" dy=".35em" y="{100 * (row + 0.5) / count:.6g}%">{full}{name}</text>'
+
+
+def _range(rows: Iterable[Iterable[Number | None]]) -> tuple[float, float]:
+    """Return the logarithms between which colours are told apart."""
+    positive = [value for row in rows for value in row if isinstance(value, (int, float)) and value > 0]
+    if not positive:
+        return 0.0, 0.0
+    low, high = math.log10(min(positive)), math.log10(max(positive))
+    low = max(low, high - _MOST_DECADES)
+    # Less than a decade would make much of little.
+    missing = max(0.0, 1 - (high - low)) / 2
+    return low - missing, high + missing
+
+
+def _pixels(rows: Sequence[Sequence[Number | None]], low: float, high: float) -> list[bytes]:
+    steps = (_LEVELS - 1) / (high - low) if high > low else 0.0
+
+    def pixel(value: Number | None) -> int:
+        if value is None:
+            return _NONE
+        if isinstance(value, str):
+            return _ALARM
+        return len(_COLOURS) + max(0, round((math.log10(value) - low) * steps)) if value > 0 else _ZERO
+
+    return [bytes(map(pixel, row)) for row in rows]
+
+
+def _png(rows: Sequence[bytes]) -> bytes:
+    """Return a picture of numbers of colours, in which that of no value is clear."""
+    parts = (
+        (b"IHDR", struct.pack(">IIBBBBB", len(rows[0]), len(rows), 8, 3, 0, 0, 0)),
+        (b"PLTE", bytes.fromhex("".join(_COLOURS)) + b"".join(map(_colour, range(_LEVELS)))),
+        (b"tRNS", b"\0"),
+        (b"IDAT", zlib.compress(b"".join(b"\0" + row for row in rows), 9)),
+        (b"IEND", b""),
+    )
+    packed = (struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in parts)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(packed)
+
+
+def _colour(level: int) -> bytes:
+    whole, part = divmod(level * (len(_STOPS) - 1) / (_LEVELS - 1), 1)
+    one, other = (bytes.fromhex(_STOPS[min(int(whole) + more, len(_STOPS) - 1)]) for more in (0, 1))
+    return bytes(round(a + (b - a) * part) for a, b in zip(one, other, strict=True))
+
+
+def _legend(key: str, low: float, high: float) -> str:
+    swatches = "".join(
+        f'<span><svg class="swatch {kind}" aria-hidden="true"></svg>{words}</span>'
+        for kind, words in (("zero", "0"), ("none", "no value"), ("alarm", "NaN or infinity"))
+    )
+    if high <= low:
+        return f'<p class="legend">{swatches}</p>'
+    stops = "".join(
+        f'<stop offset="{100 * place / (len(_STOPS) - 1):.6g}%" stop-color="#{colour}"/>'
+        for place, colour in enumerate(_STOPS)
+    )
+    bar = (
+        f'<svg class="bar" aria-hidden="true"><linearGradient id="{key}-colours">{stops}</linearGradient>'
+        f'<rect width="100%" height="100%" fill="url(#{key}-colours)"/></svg>'
+    )
+    ends = (f"{10.0**each:.2g}" for each in (low, high))
+    return f'<p class="legend"><span>{bar.join(ends)} (logarithmic)</span>{swatches}</p>'
+
+
+def _summary(heat: Heat, columns: Columns, modules: Sequence[str]) -> str:
+    """Return the highest and the lowest module, and where the first numbers stopped being any."""
+    highest = [(value, row) for row, cells in enumerate(heat.rows) if (value := worst(cells)) is not None]
+    numbers = [(value, row) for value, row in highest if isinstance(value, (int, float))]
+    said = list[str]()
+    if len(numbers) > 1:
+        (low, at), (high, top) = min(numbers), max(numbers)
+        said.append(
+            f"The highest of a module is between {number_words(low)} ({_name(modules[at])}) "
+            f"and {number_words(high)} ({_name(modules[top])})."
+        )
+    broken = [row for value, row in highest if isinstance(value, str)]
+    if broken:
+        column, row = min(_first_broken(heat.rows[row], row) for row in broken)
+        said.append(
+            f"NaN or infinite in {counted(len(broken), 'module')}, first in {columns.name(column)}: {_name(modules[row])}."
+        )
+    return " ".join(said) or ("" if numbers else "No step has a number.")
+
+
+def _first_broken(cells: Sequence[Number | None], row: int) -> tuple[int, int]:
+    return next(column for column, value in enumerate(cells) if isinstance(value, str)), row
+
+
+def _name(path: str) -> str:
+    return f"<code>{markup(shortened(path, 2 * _LONGEST))}</code>"
