@@ -47,6 +47,7 @@ class _Scale(NamedTuple):
     low: float
     high: float
     is_log: bool
+    unit: float = 1.0
 
     def place(self, value: float) -> float:
         low, high, at = (map(math.log10, (self.low, self.high, value))) if self.is_log else (self.low, self.high, value)
@@ -56,10 +57,12 @@ class _Scale(NamedTuple):
 
     def ticks(self) -> list[float]:
         if self.is_log:
-            first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
+            first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
             apart = max(1, -(-(last - first) // _TICKS))
-            return [10.0**power for power in range(first, last + 1, apart)] if last > first else [self.low, self.high]
-        apart = round_step(self.high / 2 - self.low / 2, _TICKS) * 2
+            powers = range(first, min(last, 308) + 1, apart)
+            each = [place * 10.0**power for power in powers for place in ((1, 2, 5) if last - first < _DECADES else (1,))]
+            return [tick for tick in each if self.low <= tick <= self.high]
+        apart = round_step((self.high / 2 - self.low / 2) / self.unit, _TICKS) * 2 * self.unit
         if not apart or not math.isfinite(apart):
             return list(dict.fromkeys((self.low, self.high)))
         first, last = math.ceil(self.low / apart - 1e-9), math.floor(self.high / apart + 1e-9)
@@ -74,8 +77,12 @@ def memory_words(value: Number | None) -> str:
     """
     if not isinstance(value, (int, float)):
         return number_words(value)
-    size, unit = next(((size, unit) for size, unit in _UNITS if value >= size), (1, "B"))
+    size, unit = _unit(value)
     return f"{value / size:.4g} {unit}"
+
+
+def _unit(value: float) -> tuple[int, str]:
+    return next((each for each in _UNITS if value >= each[0]), (1, "B"))
 
 
 def _scale(series: Series) -> _Scale | None:
@@ -91,7 +98,8 @@ def _scale(series: Series) -> _Scale | None:
     if is_log and high / 10 < low:
         # Less than a decade would make much of little.
         return _Scale(max(low / 2, 5e-324), min(high * 2, 1.7e308), True)
-    return _Scale(min(0.0, low) if series.scale == "zero" else low, high, is_log)
+    unit = _unit(high)[0] if series.words is memory_words else 1.0
+    return _Scale(min(0.0, low) if series.scale == "zero" else low, high, is_log, unit)
 
 
 def line_chart(series: Series, columns: Columns, steps: Sequence[Step], marks: Sequence[Mark]) -> Iterator[str]:

@@ -44,7 +44,7 @@ def page(watch: Watch, graphs: Mapping[int, str] = NOTHING) -> str:
     body = "".join(f"{line}\n" for line in drawn.body())
     style = f"{_asset('page.css')}:root{{--rows:{len(drawn.modules)};--row:{row_height(len(drawn.modules))}px}}\n"
     script = _asset("page.js")
-    data = b64encode(zlib.compress(json_text(drawn.data()).encode(), 9)).decode()
+    data = b64encode(zlib.compress(json_text(drawn.data()).encode())).decode()
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; base-uri 'none'; "
         "form-action 'none'"
@@ -127,8 +127,8 @@ class _Drawn:
         }
         return {
             "columns": [columns.name(column) for column in range(len(columns))],
-            "findings": said,
-            "graphs": self._links_by_column(),
+            "findings": {str(column): texts for column, texts in said.items()},
+            "graphs": {str(column): name for column, name in self._links_by_column().items()},
             "heats": {heat.key: [[*map(_short, row)] for row in heat.rows] for heat in self.heats},
             "lines": lines,
             "modules": [*map(printable, self.modules)],
@@ -162,7 +162,11 @@ class _Drawn:
         tiles = [("steps", f"{self.watch.count:,}"), ("modules", f"{len(self.watch.modules):,}")]
         tiles += [(f"last {word}", number_words(known[key][-1])) for key, word in _LAST if key in known]
         tiles += [("most memory", memory_words(worst(known["memory"])))] if "memory" in known else []
-        shown = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in tiles)
+        wrong = ' class="error"'
+        broken = (number_words("nan"), number_words("inf"), number_words("-inf"))
+        shown = "".join(
+            f"<div><dt>{name}</dt><dd{wrong * (value in broken)}>{value}</dd></div>" for name, value in tiles
+        )
         yield f'<dl class="tiles">{shown}</dl>'
 
     def _list(self) -> Iterator[str]:
@@ -185,10 +189,10 @@ class _Drawn:
         code = "\n".join(markup(line) for line in lines if not line.startswith(_HELP))
         how = f" ({markup(finding.how)})" if finding.how else ""
         parts = [
-            f'<button type="button">step {finding.step:,}</button> <span class="level">{_level(finding)}</span> ',
+            f'<button type="button">step {finding.step:,}</button> <span class="level">{_level(finding)}:</span> ',
             f"<strong>{markup(cause.text)}</strong>{how}",
             f"<pre>{code}</pre>" if code else "",
-            f"<p>{markup(cause.advice)}</p>" if cause.advice else "",
+            f'<p><span class="level">help:</span> {markup(cause.advice)}</p>' if cause.advice else "",
         ]
         if finding.step in self.links:
             parts.append(f'<p><a href="{self.links[finding.step]}">open the graph of step {finding.step:,}</a></p>')
