@@ -98,6 +98,7 @@ written: $(VENV)/.ready-test
 	$(BIN)/python schemas/explanation_schema.py --check
 	$(BIN)/python schemas/overlay_schema.py --check
 	$(BIN)/python schemas/ranks_schema.py --check
+	$(BIN)/python schemas/watch_schema.py --check
 	$(BIN)/python docs/build_reference.py --check
 
 schema: $(VENV)/.ready-test ## write schemas/ from the model
@@ -106,6 +107,7 @@ schema: $(VENV)/.ready-test ## write schemas/ from the model
 	$(BIN)/python schemas/explanation_schema.py --write
 	$(BIN)/python schemas/overlay_schema.py --write
 	$(BIN)/python schemas/ranks_schema.py --write
+	$(BIN)/python schemas/watch_schema.py --write
 
 reference: $(VENV)/.ready-test ## write docs/reference.md from the docstrings
 	$(BIN)/python docs/build_reference.py

@@ -15,7 +15,7 @@ from gradir.ir.text import counted
 from gradir.watches.columns import Columns, markup, number_words, round_step
 from gradir.watches.model import Number, Step
 
-__all__ = ["Mark", "Series", "chart", "frame", "line_chart", "memory_words", "summary"]
+__all__ = ["Mark", "Series", "chart", "count_words", "frame", "line_chart", "memory_words", "summary"]
 
 _TOP: Final = 10.0
 _HEIGHT: Final = 80.0
@@ -67,6 +67,15 @@ class _Scale(NamedTuple):
             return list(dict.fromkeys((self.low, self.high)))
         first, last = math.ceil(self.low / apart - 1e-9), math.floor(self.high / apart + 1e-9)
         return [float(f"{place * apart:.12g}") for place in range(first, last + 1)]
+
+
+def count_words(value: Number | None) -> str:
+    """Return a number of things as a reader wants it.
+
+    >>> count_words(52380), count_words(None)
+    ('52,380', 'no value')
+    """
+    return f"{value:,.0f}" if isinstance(value, (int, float)) else number_words(value)
 
 
 def memory_words(value: Number | None) -> str:

@@ -15,7 +15,7 @@ from gradir.explanations.forms import ANSI, NO_COLOUR, Layout, cause_item, cause
 from gradir.explanations.model import Excerpt, Level, Record
 from gradir.ir import Source
 from gradir.ir.jsontext import printable_json
-from gradir.ir.text import counted
+from gradir.ir.text import counted, printable
 from gradir.markdown import code_span
 from gradir.watches.model import Finding, Modules, Number, Step, Watch
 
@@ -118,7 +118,7 @@ def text(watch: Watch, layout: Layout = Layout()) -> str:  # noqa: B008
     lines = wrapped(watch.verdict, layout)
     findings = _gravest(watch, layout)
     for finding in findings[:_MOST]:
-        how = f" ({finding.how})" if finding.how else ""
+        how = f" ({printable(finding.how)})" if finding.how else ""
         lines += ["", *cause_lines(finding.cause, layout, before=f"{finding.place}: ", after=how)]
     if len(findings) > _MOST:
         lines += ["", f"and {len(findings) - _MOST:,} more: -o watch.jsonl has them all"]
@@ -133,7 +133,7 @@ def markdown(watch: Watch, layout: Layout = Layout()) -> str:  # noqa: B008
     lines = [f"**{watch.verdict}**", ""]
     findings = _gravest(watch, layout)
     for finding in findings[:_MOST]:
-        after = f" ({finding.how})" if finding.how else ""
+        after = f" ({printable(finding.how)})" if finding.how else ""
         lines.append(cause_item(finding.cause, before=f"{finding.place}: ", after=after))
     if len(findings) > _MOST:
         lines.append(f"- and {len(findings) - _MOST:,} more")

@@ -145,27 +145,22 @@ def _legend(key: str, low: float, high: float) -> str:
 
 
 def _summary(heat: Heat, columns: Columns, modules: Sequence[str]) -> str:
-    """Return the highest and the lowest module, and where the first numbers stopped being any."""
-    highest = [(value, row) for row, cells in enumerate(heat.rows) if (value := worst(cells)) is not None]
-    numbers = [(value, row) for value, row in highest if isinstance(value, (int, float))]
+    """Return the highest number of the lowest and of the highest module, and where NaN or infinity was first."""
+    finite = [[value for value in row if isinstance(value, (int, float))] for row in heat.rows]
+    highest = [(max(numbers), at) for at, numbers in enumerate(finite) if numbers]
+    broken = [
+        (column, at) for at, row in enumerate(heat.rows) for column, value in enumerate(row) if isinstance(value, str)
+    ]
     said = list[str]()
-    if len(numbers) > 1:
-        (low, at), (high, top) = min(numbers), max(numbers)
-        said.append(
-            f"The highest of a module is between {number_words(low)} ({_name(modules[at])}) "
-            f"and {number_words(high)} ({_name(modules[top])})."
-        )
-    broken = [row for value, row in highest if isinstance(value, str)]
+    ends = (("Lowest", min), ("Highest", max))
+    for word, most in ends if len(highest) > 1 else ends[1:] if highest else ():
+        value, at = most(highest)
+        said.append(f"{word} maximum: {number_words(value)} in {_name(modules[at])}.")
     if broken:
-        column, row = min(_first_broken(heat.rows[row], row) for row in broken)
-        said.append(
-            f"NaN or infinite in {counted(len(broken), 'module')}, first in {columns.name(column)}: {_name(modules[row])}."
-        )
-    return " ".join(said) or ("" if numbers else "No step has a number.")
-
-
-def _first_broken(cells: Sequence[Number | None], row: int) -> tuple[int, int]:
-    return next(column for column, value in enumerate(cells) if isinstance(value, str)), row
+        column, at = min(broken)
+        count = counted(len({at for _, at in broken}), "module")
+        said.append(f"NaN or infinite in {count}, first in {columns.name(column)}: {_name(modules[at])}.")
+    return " ".join(said)
 
 
 def _name(path: str) -> str:

@@ -19,7 +19,7 @@ from gradir.explanations.forms import Layout, cause_lines
 from gradir.ir.frozen import NOTHING
 from gradir.ir.jsontext import json_text
 from gradir.ir.text import counted, printable
-from gradir.watches.charts import Mark, Series, line_chart, memory_words
+from gradir.watches.charts import Mark, Series, count_words, line_chart, memory_words
 from gradir.watches.columns import Columns, markup, number_words, worst
 from gradir.watches.heat import Heat, heat_map, row_height
 from gradir.watches.model import Finding, Number, Watch
@@ -93,7 +93,7 @@ class _Drawn:
             Series("loss", "Loss", tuple(step.loss for step in steps), "linear"),
             Series("norm", "Gradient norm", tuple(step.norm for step in steps), "log"),
             Series("memory", "Memory", tuple(step.memory or None for step in steps), "zero", memory_words),
-            Series("kept", "Functions of earlier graphs kept alive", tuple(step.kept for step in steps), "zero"),
+            Series("kept", "Functions of earlier graphs kept alive", tuple(step.kept for step in steps), "zero", count_words),
         )
         self.lines = [each for each in every if any(value is not None for value in each.values)]
         about = "The norm of each module's own gradients."
@@ -140,7 +140,7 @@ class _Drawn:
 
     def body(self) -> Iterator[str]:
         watch, columns = self.watch, self.columns
-        level = watch.level
+        level = watch.level if watch.count or watch.level == "error" else "info"
         yield f'<h1 class="{level}"><span aria-hidden="true">{_SIGNS[level]}</span>{markup(watch.verdict)}</h1>'
         if watch.ended and watch.level == "error":
             yield f'<p class="quiet">The watch ended early: {markup(watch.ended)}.</p>'
@@ -159,7 +159,8 @@ class _Drawn:
 
     def _tiles(self) -> Iterator[str]:
         known = {each.key: [value for value in each.values if value is not None] for each in self.lines}
-        tiles = [("steps", f"{self.watch.count:,}"), ("modules", f"{len(self.watch.modules):,}")]
+        tiles = [("steps", f"{self.watch.count:,}")]
+        tiles += [("modules", f"{len(self.watch.modules):,}")] if self.modules else []
         tiles += [(f"last {word}", number_words(known[key][-1])) for key, word in _LAST if key in known]
         tiles += [("most memory", memory_words(worst(known["memory"])))] if "memory" in known else []
         wrong = ' class="error"'
@@ -206,8 +207,8 @@ class _Drawn:
             said.append(f"The charts show {len(watch.steps):,} of {counted(watch.count, 'step')}.")
         if columns.most_steps > 1:
             said.append(
-                f"A column stands for up to {columns.most_steps:,} steps: a cell has the highest of their numbers, and a "
-                "line goes through the lowest and the highest."
+                f"A column stands for up to {columns.most_steps:,} steps: a cell shows NaN or infinity where one of them has it, "
+                "else the highest number, and a line goes through the lowest and the highest."
             )
         if len(watch.modules) > len(self.modules):
             said.append(f"The first {len(self.modules):,} of {len(watch.modules):,} modules are drawn.")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from random import Random
 
+from hostile_texts import any_text
+from hypothesis import strategies as st
+
 from gradir.explanations.model import Cause, Excerpt
 from gradir.ir import Source
 from gradir.watches.model import Finding, Number, Step, Watch
@@ -55,3 +58,48 @@ def training(
         kept = 1800 * number if leak and number % 10 == 1 else None
         steps.append(Step(number, number, loss, norm, memory, kept, tuple(norms), tuple(ratios)))
     return Watch(modules, tuple(steps), count=count)
+
+
+_words = st.sampled_from(["nan", "inf", "-inf"])
+_floats = st.floats(allow_nan=False, allow_infinity=False)
+_numbers: st.SearchStrategy[Number | None] = st.one_of(st.none(), _words, _floats, st.just(0.0))
+_rows = st.lists(_numbers, max_size=4).map(tuple)
+_counts = st.integers(0, 2**62)
+_steps = st.builds(
+    Step, st.integers(1, 10**9), _counts, _numbers, _numbers, _counts, st.one_of(st.none(), _counts), _rows, _rows
+)
+
+
+def watches(texts: st.SearchStrategy[str] = any_text) -> st.SearchStrategy[Watch]:
+    """Any watch, with steps that have fewer or more numbers than there are modules."""
+    source = st.one_of(st.none(), st.builds(Source, texts, st.integers(0, 99), texts))
+    cause = st.builds(
+        Cause,
+        st.one_of(st.sampled_from(["loss_not_finite", "lr_zero", "kept_graphs"]), texts),
+        st.sampled_from(["error", "info", "note", "none"]),
+        texts,
+        st.lists(texts, max_size=3).map(tuple),
+        source,
+        detail=texts,
+        excerpt=st.one_of(st.none(), st.builds(Excerpt, texts, st.integers(0, 20), st.integers(0, 20))),
+    )
+    return st.builds(
+        Watch,
+        st.lists(texts, max_size=3).map(tuple),
+        st.lists(_steps, max_size=6, unique_by=_number).map(lambda steps: tuple(sorted(steps, key=_number))),
+        st.lists(st.builds(Finding, st.integers(0, 10**9), cause, texts), max_size=3).map(tuple),
+        _counts,
+        texts,
+    )
+
+
+def _number(step: Step) -> int:
+    return step.number
+
+
+def watch_of(text: str) -> Watch:
+    """A watch with the text wherever a watch can have one."""
+    place = Source(text, 3, text)
+    cause = Cause("kept_graphs", "error", text, (text, text), place, place, text, Excerpt(text, 0, 3))
+    steps = (Step(1, 1, 0.5, 1.0, 10, 3, (1.0, "nan"), (None, 0.1)), Step(2, 2, "nan", "inf", 20, 4, (0.5, 0.0)))
+    return Watch((text, f"{text}.fc"), steps, (Finding(2, cause, text), Finding(1, Cause(text, "note", text))), 2, text)
