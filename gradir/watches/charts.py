@@ -15,7 +15,7 @@ from gradir.ir.text import counted
 from gradir.watches.columns import Columns, markup, number_words, round_step
 from gradir.watches.model import Number, Step
 
-__all__ = ["Mark", "Series", "chart", "count_words", "frame", "line_chart", "memory_words", "summary"]
+__all__ = ["Figure", "Mark", "Series", "count_words", "line_chart", "memory_words"]
 
 _TOP: Final = 10.0
 _HEIGHT: Final = 80.0
@@ -57,16 +57,20 @@ class _Scale(NamedTuple):
 
     def ticks(self) -> list[float]:
         if self.is_log:
-            first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
-            apart = max(1, -(-(last - first) // _TICKS))
-            powers = range(first, min(last, 308) + 1, apart)
-            each = [place * 10.0**power for power in powers for place in ((1, 2, 5) if last - first < _DECADES else (1,))]
-            return [tick for tick in each if self.low <= tick <= self.high]
-        apart = round_step((self.high / 2 - self.low / 2) / self.unit, _TICKS) * 2 * self.unit
-        if not apart or not math.isfinite(apart):
+            return self._powers()
+        span = self.high - self.low
+        apart = round_step(span / self.unit, _TICKS) * self.unit if math.isfinite(span) else 0.0
+        if not apart:
             return list(dict.fromkeys((self.low, self.high)))
-        first, last = math.ceil(self.low / apart - 1e-9), math.floor(self.high / apart + 1e-9)
-        return [float(f"{place * apart:.12g}") for place in range(first, last + 1)]
+        places = range(math.ceil(self.low / apart - 1e-9), math.floor(self.high / apart + 1e-9) + 1)
+        return [float(f"{place * apart:.12g}") for place in places]
+
+    def _powers(self) -> list[float]:
+        first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
+        powers = range(first, min(last, 308) + 1, max(1, -(-(last - first) // _TICKS)))
+        digits = (1, 2, 5) if last - first < _DECADES else (1,)
+        each = (digit * 10.0**power for power in powers for digit in digits)
+        return [tick for tick in each if self.low <= tick <= self.high]
 
 
 def count_words(value: Number | None) -> str:
@@ -107,8 +111,42 @@ def _scale(series: Series) -> _Scale | None:
     if is_log and high / 10 < low:
         # Less than a decade would make much of little.
         return _Scale(max(low / 2, 5e-324), min(high * 2, 1.7e308), True)
-    unit = _unit(high)[0] if series.words is memory_words else 1.0
+    unit = float(_unit(high)[0]) if series.words is memory_words else 1.0
     return _Scale(min(0.0, low) if series.scale == "zero" else low, high, is_log, unit)
+
+
+class Figure(NamedTuple):
+    """A chart with its title, its sentence, and all that charts have in common."""
+
+    key: str
+    title: str
+    kind: str
+    columns: Columns
+    marks: Sequence[Mark]
+
+    def head(self, sentence: str) -> str:
+        """Return the beginning, which `frame` follows."""
+        return (
+            f'<figure class="{self.kind}" aria-labelledby="{self.key}-title"><figcaption>'
+            f'<h2 id="{self.key}-title">{self.title}</h2><p>{sentence}</p></figcaption>'
+        )
+
+    def frame(self, labels: str, *, under: str = "", drawing: str = "", over: str = "") -> Iterator[str]:
+        """Return the drawing between its labels and the numbers of steps, and the end; ``under`` is no SVG."""
+        yield f'<div class="frame"><svg class="labels" aria-hidden="true">{labels}</svg>'
+        label = f"{self.title}: arrow keys read it"
+        yield f'<div class="plot" role="group" tabindex="0" data-key="{self.key}" aria-label="{label}">{under}'
+        yield f'<svg class="over" aria-hidden="true">{drawing}{"".join(_marks(self.columns, self.marks))}'
+        yield '<line class="pin" y2="100%"/><line class="at" y2="100%"/><rect class="cell"/>'
+        yield f"{over}</svg></div>"
+        texts = "".join(
+            f'<text x="{x}%" y="15"{self._anchor(x)}>{"step " * (not at)}{words}</text>'
+            for at, (x, words) in enumerate(self.columns.ticks())
+        )
+        yield f'<svg class="steps" aria-hidden="true">{texts}</svg></div></figure>'
+
+    def _anchor(self, x: float) -> str:
+        return ' class="start"' if len(self.columns) > 1 and x < 4 else ' class="end"' if x > 96 else ""
 
 
 def line_chart(series: Series, columns: Columns, steps: Sequence[Step], marks: Sequence[Mark]) -> Iterator[str]:
@@ -118,39 +156,11 @@ def line_chart(series: Series, columns: Columns, steps: Sequence[Step], marks: S
     ticks = [] if scale is None else [(scale.place(each), series.words(each)) for each in scale.ticks()]
     grid = "".join(f'<line class="grid" x2="100%" y1="{y}%" y2="{y}%"/>' for y, _ in ticks)
     labels = "".join(f'<text x="100%" dx="-8" dy=".35em" y="{y}%">{markup(words)}</text>' for y, words in ticks)
-    drawing = grid + _line(series, columns, scale) + "".join(_edges(series, columns, scale))
-    yield from chart(series.key, f"{series.title}{how}", summary(series, steps), "line")
-    yield from frame(series.key, series.title, labels, drawing, columns, marks)
-    yield "</figure>"
-
-
-def chart(key: str, title: str, sentence: str, kind: str) -> Iterator[str]:
-    """Return the beginning of a figure; `frame` has its drawing."""
-    yield f'<figure class="{kind}" aria-labelledby="{key}-title"><figcaption>'
-    yield f'<h2 id="{key}-title">{title}</h2><p>{sentence}</p></figcaption>'
-
-
-def frame(
-    key: str, title: str, labels: str, drawing: str, columns: Columns, marks: Sequence[Mark], over: str = ""
-) -> Iterator[str]:
-    """Return a drawing between its labels and the numbers of steps, with marks on its axis."""
-    yield f'<div class="frame"><svg class="labels" aria-hidden="true">{labels}</svg>'
-    yield f'<div class="plot" role="group" tabindex="0" data-key="{key}" aria-label="{title}: arrow keys read it">'
-    yield f'{drawing if "<img" in drawing else ""}<svg class="over" aria-hidden="true">'
-    yield drawing if "<img" not in drawing else ""
-    yield "".join(_marks(columns, marks))
-    yield '<line class="pin" y2="100%"/><line class="at" y2="100%"/><rect class="cell"/>'
-    yield f"{over}</svg></div>"
-    last = len(columns) > 1
-    texts = "".join(
-        f'<text x="{x}%" y="15"{_anchor(x, last=last)}>{"step " * (not at)}{words}</text>'
-        for at, (x, words) in enumerate(columns.ticks())
+    figure = Figure(series.key, f"{series.title}{how}", "lines", columns, marks)
+    yield figure.head(_summary(series, steps))
+    yield from figure.frame(
+        labels, drawing=grid + _line(series, columns, scale) + "".join(_edges(series, columns, scale))
     )
-    yield f'<svg class="steps" aria-hidden="true">{texts}</svg></div>'
-
-
-def _anchor(x: float, *, last: bool) -> str:
-    return ' class="start"' if last and x < 4 else ' class="end"' if x > 96 else ""
 
 
 def _line(series: Series, columns: Columns, scale: _Scale | None) -> str:
@@ -193,15 +203,14 @@ def _edges(series: Series, columns: Columns, scale: _Scale | None) -> Iterator[s
 
 
 def _band(found: str, x: float, width: float) -> str:
-    is_low = found in {"low", "-inf"}
     words = {"nan": "NaN", "inf": "∞", "-inf": "-∞", "low": "0 or less"}[found]
-    kind = "band low" if found == "low" else "band"
+    top, below = ("96%", "93%") if found in {"low", "-inf"} else ("0", "19")
     place = f'x="{x:.6g}%" width="{width:.6g}%"'
-    wash = "" if found == "low" else f'<rect class="wash" {place} height="100%"/>'
-    side = ' class="end"' if x > 90 else ""
+    # Where there is no room at its right, the word stands at the left of the edge.
+    text = 'x="100%" dx="-5" class="end"' if x > 90 else f'x="{x:.6g}%" dx="5"'
     return (
-        f'<g class="{kind}">{wash}<rect class="strip" {place} y="{"96%" if is_low else 0}" height="5"/>'
-        f'<text x="{100 if x > 90 else x:.6g}%" y="{"93%" if is_low else 19}" dx="{-5 if x > 90 else 5}"{side}>{words}</text></g>'
+        f'<g class="band {found}"><rect class="wash" {place} height="100%"/>'
+        f'<rect class="strip" {place} y="{top}" height="5"/><text {text} y="{below}">{words}</text></g>'
     )
 
 
@@ -213,7 +222,7 @@ def _marks(columns: Columns, marks: Iterable[Mark]) -> Iterator[str]:
         yield f'<svg x="{x}%" y="100%" class="mark {level}"><path d="{_SHAPES[level]}"/></svg>'
 
 
-def summary(series: Series, steps: Sequence[Step]) -> str:
+def _summary(series: Series, steps: Sequence[Step]) -> str:
     """Return what a series shows, in sentences."""
     known = [(value, step.number) for value, step in zip(series.values, steps, strict=True) if value is not None]
     numbers = [(value, number) for value, number in known if isinstance(value, (int, float))]
@@ -225,7 +234,9 @@ def summary(series: Series, steps: Sequence[Step]) -> str:
         said += f", {series.words(last)} at step {end:,}"
     if len(numbers) > 2:
         low, high = min(numbers, key=lambda each: each[0]), max(numbers, key=lambda each: each[0])
-        said += f"; lowest {series.words(low[0])} at step {low[1]:,}, highest {series.words(high[0])} at step {high[1]:,}"
+        said += (
+            f"; lowest {series.words(low[0])} at step {low[1]:,}, highest {series.words(high[0])} at step {high[1]:,}"
+        )
     broken = [number for value, number in known if isinstance(value, str)]
     if broken:
         said += f"; NaN or infinite in {counted(len(broken), 'step')}, first in step {broken[0]:,}"

@@ -60,7 +60,7 @@ def round_step(span: float, most: int) -> float:
     >>> round_step(499, 8), round_step(0.7, 4), round_step(0, 4)
     (100.0, 0.2, 0.0)
     """
-    if span <= 0:
+    if span / most <= 0:
         return 0.0
     power = 10.0 ** math.floor(math.log10(span / most))
     return next((found for each in (1, 2, 5) if (found := each * power) * most >= span), 10 * power)

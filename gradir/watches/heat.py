@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 from gradir.ir.excerpt import shortened
 from gradir.ir.text import counted
-from gradir.watches.charts import Mark, chart, frame
-from gradir.watches.columns import Columns, markup, number_words, worst
+from gradir.watches.charts import Figure, Mark
+from gradir.watches.columns import Columns, markup, number_words
 from gradir.watches.model import Number
 
 __all__ = ["Heat", "heat_map", "row_height"]
@@ -57,21 +57,21 @@ def heat_map(
 ) -> Iterator[str]:
     """Return the figure of a number of each module and step; ``links`` are the files of graphs by column."""
     low, high = _range(heat.rows)
-    yield from chart(heat.key, heat.title, f"{heat.about} {_summary(heat, columns, modules)}", "heat")
+    figure = Figure(heat.key, heat.title, "heat", columns, marks)
+    yield figure.head(f"{heat.about} {_summary(heat, columns, modules)}")
     yield _legend(heat.key, low, high)
     every = -(-_LABEL // row_height(len(modules)))
     if every > 1:
         yield '<label class="all"><input type="checkbox"> a line for each module</label>'
     labels = "".join(_label(row, path, len(modules), int(every)) for row, path in enumerate(modules))
     data = b64encode(_png(_pixels(heat.rows, low, high))).decode()
+    width = 100 / len(columns)
     over = "".join(
         f'<a href="{href}" tabindex="-1"><title>open the graph of {columns.name(column)}</title>'
-        f'<rect class="graph" x="{100 * column / len(columns):.6g}%" width="{100 / len(columns):.6g}%" height="100%"/></a>'
+        f'<rect class="graph" x="{width * column:.6g}%" width="{width:.6g}%" height="100%"/></a>'
         for column, href in links.items()
     )
-    picture = f'<img alt="" src="data:image/png;base64,{data}">'
-    yield from frame(heat.key, heat.title, labels, picture, columns, marks, over)
-    yield "</figure>"
+    yield from figure.frame(labels, under=f'<img alt="" src="data:image/png;base64,{data}">', over=over)
 
 
 def _label(row: int, path: str, count: int, every: int) -> str:
@@ -115,7 +115,9 @@ def _png(rows: Sequence[bytes]) -> bytes:
         (b"IDAT", zlib.compress(b"".join(b"\0" + row for row in rows), 9)),
         (b"IEND", b""),
     )
-    packed = (struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in parts)
+    packed = (
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in parts
+    )
     return b"\x89PNG\r\n\x1a\n" + b"".join(packed)
 
 
@@ -140,7 +142,7 @@ def _legend(key: str, low: float, high: float) -> str:
         f'<svg class="bar" aria-hidden="true"><linearGradient id="{key}-colours">{stops}</linearGradient>'
         f'<rect width="100%" height="100%" fill="url(#{key}-colours)"/></svg>'
     )
-    ends = (f"{10.0**each:.2g}" for each in (low, high))
+    ends = (f"{10.0 ** min(each, 308):.2g}" for each in (low, high))
     return f'<p class="legend"><span>{bar.join(ends)} (logarithmic)</span>{swatches}</p>'
 
 

@@ -107,6 +107,8 @@
       if (plot.matches(":focus-visible")) shown(plot);
     });
   }
+  // The numbers are read.
+  for (const plot of plots) plot.dataset.ready = "1";
   for (const item of count ? items : []) {
     item.querySelector("button").addEventListener("click", () => {
       pin(Number(item.dataset.column));

@@ -1,14 +1,15 @@
 """A watch as one HTML page with charts of its steps. It opens from disk and asks no host for anything.
 
-The page can be read without its script, which answers what is under the pointer. The numbers for that are in the page as
-JSON, compressed and in base64, so that no text of a watch can become markup or script.
+The page can be read without its script, which answers what is under the pointer. The numbers for that are in the page
+as JSON, compressed and in base64, so that no text of a watch can become markup or script.
 """
 
 from __future__ import annotations
 
+import math
 import zlib
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -16,6 +17,8 @@ from typing import Final
 from urllib.parse import quote
 
 from gradir.explanations.forms import Layout, cause_lines
+from gradir.explanations.model import Level
+from gradir.ir.excerpt import shortened
 from gradir.ir.frozen import NOTHING
 from gradir.ir.jsontext import json_text
 from gradir.ir.text import counted, printable
@@ -93,7 +96,13 @@ class _Drawn:
             Series("loss", "Loss", tuple(step.loss for step in steps), "linear"),
             Series("norm", "Gradient norm", tuple(step.norm for step in steps), "log"),
             Series("memory", "Memory", tuple(step.memory or None for step in steps), "zero", memory_words),
-            Series("kept", "Functions of earlier graphs kept alive", tuple(step.kept for step in steps), "zero", count_words),
+            Series(
+                "kept",
+                "Functions of earlier graphs kept alive",
+                tuple(step.kept for step in steps),
+                "zero",
+                count_words,
+            ),
         )
         self.lines = [each for each in every if any(value is not None for value in each.values)]
         about = "The norm of each module's own gradients."
@@ -122,9 +131,7 @@ class _Drawn:
         said: dict[int, list[str]] = {}
         for finding in self.findings[:_MOST_FINDINGS]:
             said.setdefault(columns.place(finding.step), []).append(printable(finding.text))
-        lines = {
-            each.key: [each.words(worst(group)) for group in columns.groups(each.values)] for each in self.lines
-        }
+        lines = {each.key: [each.words(worst(group)) for group in columns.groups(each.values)] for each in self.lines}
         return {
             "columns": [columns.name(column) for column in range(len(columns))],
             "findings": {str(column): texts for column, texts in said.items()},
@@ -187,12 +194,12 @@ class _Drawn:
     def _item(self, finding: Finding) -> str:
         cause = finding.cause
         _, *lines = cause_lines(cause, Layout())
-        code = "\n".join(markup(line) for line in lines if not line.startswith(_HELP))
+        code = "\n".join(markup(shortened(line)) for line in lines if not line.startswith(_HELP))
         how = f" ({markup(finding.how)})" if finding.how else ""
         parts = [
             f'<button type="button">step {finding.step:,}</button> <span class="level">{_level(finding)}:</span> ',
             f"<strong>{markup(cause.text)}</strong>{how}",
-            f"<pre>{code}</pre>" if code else "",
+            f'<pre tabindex="0">{code}</pre>' if code else "",
             f'<p><span class="level">help:</span> {markup(cause.advice)}</p>' if cause.advice else "",
         ]
         if finding.step in self.links:
@@ -207,8 +214,8 @@ class _Drawn:
             said.append(f"The charts show {len(watch.steps):,} of {counted(watch.count, 'step')}.")
         if columns.most_steps > 1:
             said.append(
-                f"A column stands for up to {columns.most_steps:,} steps: a cell shows NaN or infinity where one of them has it, "
-                "else the highest number, and a line goes through the lowest and the highest."
+                f"A column stands for up to {columns.most_steps:,} steps: a cell shows NaN or infinity where one of "
+                "them has it, else the highest number, and a line goes through the lowest and the highest."
             )
         if len(watch.modules) > len(self.modules):
             said.append(f"The first {len(self.modules):,} of {len(watch.modules):,} modules are drawn.")
@@ -219,11 +226,14 @@ class _Drawn:
 _LAST: Final = (("loss", "loss"), ("norm", "gradient norm"))
 
 
-def _level(finding: Finding) -> str:
+def _level(finding: Finding) -> Level:
     level = finding.cause.level
-    return level if level in _LEVELS else "note"
+    return "note" if level == "none" else level
 
 
 def _short(value: Number | None) -> Number | None:
-    """Return a number with as many digits as the page shows."""
-    return float(f"{value:.4g}") if isinstance(value, (int, float)) else value
+    """Return a number with as many digits as the page shows; the largest of all would round to infinity."""
+    if value is None or isinstance(value, str):
+        return value
+    short = float(f"{value:.4g}")
+    return short if math.isfinite(short) else value
