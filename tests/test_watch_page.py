@@ -127,7 +127,7 @@ def test_the_numbers_of_any_watch_are_read_back(watch: Watch) -> None:
     check_markup(html)
     data, drawn = data_of(html), pictures(html)
     assert data["columns"] == [f"step {step.number:,}" for step in watch.steps]
-    assert data["modules"] == [printable(path) or "(the model itself)" for path in watch.modules]
+    assert data["modules"] == [printable(path) or "(model)" for path in watch.modules]
     assert data["lines"].get("loss", []) == [
         number_words(step.loss) for step in watch.steps if any(step.loss is not None for step in watch.steps)
     ]

@@ -139,14 +139,10 @@ class Figure(NamedTuple):
         yield f'<svg class="over" aria-hidden="true">{drawing}{"".join(_marks(self.columns, self.marks))}'
         yield '<line class="pin" y2="100%"/><line class="at" y2="100%"/><rect class="cell"/>'
         yield f"{over}</svg></div>"
-        texts = "".join(
-            f'<text x="{x}%" y="15"{self._anchor(x)}>{"step " * (not at)}{words}</text>'
-            for at, (x, words) in enumerate(self.columns.ticks())
-        )
-        yield f'<svg class="steps" aria-hidden="true">{texts}</svg></div></figure>'
-
-    def _anchor(self, x: float) -> str:
-        return ' class="start"' if len(self.columns) > 1 and x < 4 else ' class="end"' if x > 96 else ""
+        end = ' class="end"'
+        texts = "".join(f'<text x="{x}%" y="15"{end * (x > 96)}>{words}</text>' for x, words in self.columns.ticks())
+        yield f'<svg class="steps" aria-hidden="true"><text y="15" dx="-30"{end}>step</text>{texts}</svg>'
+        yield "</div></figure>"
 
 
 def line_chart(series: Series, columns: Columns, steps: Sequence[Step], marks: Sequence[Mark]) -> Iterator[str]:

@@ -154,10 +154,12 @@ def _summary(heat: Heat, columns: Columns, modules: Sequence[str]) -> str:
         (column, at) for at, row in enumerate(heat.rows) for column, value in enumerate(row) if isinstance(value, str)
     ]
     said = list[str]()
-    ends = (("Lowest", min), ("Highest", max))
-    for word, most in ends if len(highest) > 1 else ends[1:] if highest else ():
-        value, at = most(highest)
-        said.append(f"{word} maximum: {number_words(value)} in {_name(modules[at])}.")
+    if len(highest) == 1:
+        said.append(f"Its maximum over all steps is {number_words(highest[0][0])}.")
+    elif highest:
+        (low, at), (high, top) = min(highest), max(highest)
+        ends = f"lowest in {_name(modules[at])} ({number_words(low)}) and highest in {_name(modules[top])}"
+        said.append(f"Its maximum over all steps is {ends} ({number_words(high)}).")
     if broken:
         column, at = min(broken)
         count = counted(len({at for _, at in broken}), "module")

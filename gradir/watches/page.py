@@ -89,7 +89,7 @@ class _Drawn:
 
     def __init__(self, watch: Watch, graphs: Mapping[int, str]) -> None:
         self.watch = watch
-        self.modules = [path or "(the model itself)" for path in watch.modules[:_MOST_MODULES]]
+        self.modules = [path or "(model)" for path in watch.modules[:_MOST_MODULES]]
         steps = watch.steps
         self.columns = Columns(steps, len(self.modules))
         every = (
