@@ -71,6 +71,7 @@ def test_any_watch_is_read_back_from_its_lines(watch: Watch) -> None:
         (2, {"norms": [True]}),
         (-2, {"level": "fatal"}),
         (-2, {"step": None}),
+        (-2, {"loops": {"epoch": "two"}}),
         (-1, {"verdict": 3}),
     ],
 )
@@ -106,7 +107,9 @@ def test_text_has_the_gravest_first_and_counts_what_it_leaves_out() -> None:
     quiet = [Finding(1, Cause("lr_zero", "note", names=("a",))), Finding(2, Cause("lr_zero", "info", names=("b",)))]
     watch = replace(training(3, ("fc",)), findings=(*quiet, *[NAN] * 40))
     shown = written(watch, "text")
-    assert shown.index("error[loss_not_finite]: step 357") < shown.index("and 11 more: -o watch.jsonl has them all")
+    assert shown.index("error[loss_not_finite]: step 357 (epoch = 2, batch = 116)") < shown.index(
+        "and 11 more: -o watch.jsonl has them all"
+    )
     assert "info[" not in shown
     assert "1 note: --all shows it" in shown
     assert len(written(watch, "text", width=60).splitlines()) > len(shown.splitlines())

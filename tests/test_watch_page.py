@@ -291,7 +291,11 @@ def test_the_pointer_reads_numbers(browser: Browser) -> None:
         assert opened.text("output").splitlines() == wanted
         assert opened.page.locator(".at.on").count() == 5
         hover(opened, "loss", 356.5 / 500, 0.5)
-        assert opened.text("output").splitlines() == ["step 357", "NaN", "step 357: the loss is NaN or infinite"]
+        assert opened.text("output").splitlines() == [
+            "step 357",
+            "NaN",
+            "step 357 (epoch = 2, batch = 116): the loss is NaN or infinite",
+        ]
         opened.page.mouse.move(0, 0)
         assert opened.page.locator("output").is_hidden()
 
@@ -313,11 +317,11 @@ def test_keys_read_numbers(browser: Browser) -> None:
 def test_a_finding_marks_its_step_in_every_chart(browser: Browser) -> None:
     with shown(browser, page(BROKEN)) as opened:
         assert opened.page.locator(".mark.error").count() == opened.page.locator(".plot").count() == 5
-        opened.page.get_by_role("button", name="step 357").click()
+        opened.page.get_by_role("button", name="step 357 (epoch = 2, batch = 116)").click()
         places = opened.page.eval_on_selector_all(".pin.on", "all => all.map((each) => each.getAttribute('x1'))")
         assert places == ["71.3%"] * 5
         assert opened.page.locator("li.on").count() == 1
-        opened.page.get_by_role("button", name="step 357").click()
+        opened.page.get_by_role("button", name="step 357 (epoch = 2, batch = 116)").click()
         assert opened.page.locator(".pin.on, li.on").count() == 0
 
 

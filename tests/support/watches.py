@@ -22,6 +22,7 @@ NAN = Finding(
         excerpt=Excerpt(LINE, LINE.index("model"), LINE.index(", labels")),
     ),
     "by running step 357 once more",
+    {"epoch": 2, "batch": 116},
 )
 BLOCK = ("ln_1", "attn.c_attn", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp.c_proj")
 
@@ -83,11 +84,13 @@ def watches(texts: st.SearchStrategy[str] = any_text) -> st.SearchStrategy[Watch
         detail=texts,
         excerpt=st.one_of(st.none(), st.builds(Excerpt, texts, st.integers(0, 20), st.integers(0, 20))),
     )
+    loops = st.dictionaries(texts, st.integers(-(2**62), 2**62), max_size=2)
+    finding = st.builds(Finding, st.integers(0, 10**9), cause, texts, loops)
     return st.builds(
         Watch,
         st.lists(texts, max_size=3).map(tuple),
         st.lists(_steps, max_size=6, unique_by=_number).map(lambda steps: tuple(sorted(steps, key=_number))),
-        st.lists(st.builds(Finding, st.integers(0, 10**9), cause, texts), max_size=3).map(tuple),
+        st.lists(finding, max_size=3).map(tuple),
         _counts,
         texts,
     )
@@ -102,4 +105,10 @@ def watch_of(text: str) -> Watch:
     place = Source(text, 3, text)
     cause = Cause("kept_graphs", "error", text, (text, text), place, place, text, Excerpt(text, 0, 3))
     steps = (Step(1, 1, 0.5, 1.0, 10, 3, (1.0, "nan"), (None, 0.1)), Step(2, 2, "nan", "inf", 20, 4, (0.5, 0.0)))
-    return Watch((text, f"{text}.fc"), steps, (Finding(2, cause, text), Finding(1, Cause(text, "note", text))), 2, text)
+    return Watch(
+        (text, f"{text}.fc"),
+        steps,
+        (Finding(2, cause, text, {text: 1}), Finding(1, Cause(text, "note", text))),
+        2,
+        text,
+    )
