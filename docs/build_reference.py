@@ -47,6 +47,7 @@ PARTS: Final = {
     "gradir.explanations": "Explanations and overlays",
     "gradir.overlays": "Explanations and overlays",
     "gradir.distributed": "Ranks",
+    "gradir.watches": "Watched trainings",
     "gradir.protocols": "What plug-ins are",
     "gradir.options": "What plug-ins are",
     "gradir.request": "What plug-ins are",

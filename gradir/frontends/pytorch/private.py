@@ -87,6 +87,7 @@ NUMBERED_FIRST: Final = torch.__version__ >= torch.torch_version.TorchVersion("2
 _INSIDE: Final = "to tell what runs inside a custom Function"
 MODULE_CALL: Final = _code(_found("torch.nn.Module._call_impl", "to tell calls of modules"))
 OVERRIDES_CALL: Final = _code(_found("torch.overrides.handle_torch_function", "to tell what only passes on a result"))
+norms_of: Final = _found("torch._foreach_norm", "to look at the gradients of many parameters at once")
 _STEP: Final = _found("torch.optim.Optimizer.profile_hook_step", "to tell what an optimizer writes")
 OPTIMIZER_STEP: Final[CodeType] = _STEP(len).__code__
 """The code that runs the step of every optimizer."""

@@ -16,7 +16,7 @@ _COMPARING: Final = frozenset({"huber_loss", "l1_loss", "mse_loss", "smooth_l1_l
 _SIZING: Final = frozenset({"abs", "pow", "square"})
 """What makes a loss of a difference."""
 
-_SOFTMAX: Final = frozenset({"softmax", "_softmax", "_safe_softmax"})
+_SOFTMAX: Final = frozenset({"safe_softmax", "softmax"})
 _SHOWING: Final = frozenset(
     {
         *("alias", "clone", "contiguous", "expand", "permute", "reshape", "slice", "squeeze", "t", "to_copy"),
@@ -63,7 +63,7 @@ def _trap(flow: Flow, step: Step) -> Trap | None:
     if place < len(step.inputs) and step.inputs[place].carries:
         maker = _made_by(flow, step.inputs[place].value)
         if maker in _SOFTMAX or (maker in _OF_LOGITS and step.called == "nll_loss"):
-            return Trap("not_log", step, f"they come from {maker.strip('_')}")
+            return Trap("not_log", step, f"they come from {maker}")
     return None
 
 
@@ -110,6 +110,6 @@ def _made_by(flow: Flow, value: Value) -> str:
             return ""
         name = plain_name(step.func)
         if name not in _SHOWING or not step.inputs:
-            return str(step.func.__name__).partition(".")[0]
+            return name
         value = step.inputs[0].value
     return ""

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from gradir.explanations.model import Cause
 from gradir.frontends.pytorch.explaining.words import located
+from gradir.frontends.pytorch.private import version_of
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.watching.optimizers import Optimizers
 from gradir.frontends.pytorch.watching.parameters import Movement, Parameters, checksum, parameters_of
@@ -211,7 +212,7 @@ def _stamp(optimizer: Optimizer) -> tuple[int, int] | None:
     """What tells whether the first gradient of an optimizer was cleared or changed; nothing if it has none."""
     for tensor in parameters_of(optimizer):
         if tensor.grad is not None:
-            return id(tensor.grad), tensor.grad._version
+            return id(tensor.grad), version_of(tensor.grad)
     return None
 
 

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import torch
 from torch.optim import Optimizer
 
+from gradir.frontends.pytorch.private import norms_of
 from gradir.frontends.pytorch.reading.layouts import numbers_in
 from gradir.frontends.pytorch.reading.tensors import Owned, held_by
 
@@ -91,7 +92,7 @@ class Parameters:
         found = [None if tensor.grad is None else held_by(tensor.grad) for tensor in tensors]
         given = [gradient for gradient in found if gradient is not None]
         values = [numbers_in(gradient).float() if _is_odd(gradient) else gradient.detach() for gradient in given]
-        norms = iter(torch._foreach_norm(values, 2, dtype=torch.float32) if values else ())
+        norms = iter(norms_of(values, 2, dtype=torch.float32) if values else ())
         zero = like.new_zeros(())
         return torch.stack([zero if gradient is None else next(norms).to(zero.device) for gradient in found])
 
