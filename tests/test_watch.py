@@ -269,3 +269,14 @@ def test_a_training_on_several_ranks_is_watched(clean_environment: dict[str, str
         assert lines[-1]["verdict"] == "Nothing wrong was found in 6 steps."
         norms.append([line["norm"] for line in lines if line["type"] == "step"])
     assert norms[0] == pytest.approx(norms[1])
+
+
+def test_the_graph_of_a_step_with_a_finding_is_captured_and_linked(capfd: Read) -> None:
+    script = str(TRAININGS / "fault_bad_data.py")
+    assert main(["watch", "-o", "watch.html", "--capture-on-finding", "graphs", script]) == 1
+    graph = gradir.load("graphs/step-12.gir")
+    assert {name for node in graph.nodes.values() for name in node.names} == {"weight", "bias"}
+    assert 'href="graphs/step-12.html"' in Path("watch.html").read_text()
+    assert Path("graphs/step-12.html").read_text().startswith("<!")
+    assert main(["watch", "--no-replay", "--capture-on-finding", "graphs", script]) == 2
+    assert "runs the script once more" in capfd.readouterr().err

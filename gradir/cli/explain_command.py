@@ -82,6 +82,7 @@ def add_options(parser: Parser) -> None:
     output = parser.group("output")
     output.add_argument("--format", choices=_FORMATS, default="text", help="format of the output (default: text)")
     output.add_argument("--all", action="store_true", help="write out the notes too")
+    output.add_argument("--norms", action="store_true", help="print the gradient norm of each module too")
     add_colour(output)
     output.add_argument("--overlay", metavar="FILE", help="also write gradients for 'gradir export --overlay'")
     output.add_argument(
@@ -111,7 +112,8 @@ def run(options: argparse.Namespace) -> int:
     found = found.allowing(own.allow, own.where).allowing(options.allow, "--allow")
     if overlay is not None:
         files.write_bytes(overlay, _overlay(found, graph, options.spec).to_json().encode())
-    shown = written(found, options.format, all=options.all, width=columns(options), color=wants_colour(options))
+    layout = {"all": options.all, "width": columns(options), "color": wants_colour(options), "norms": options.norms}
+    shown = written(found, options.format, **layout)
     files.write_bytes(path, shown.encode("utf-8", "backslashreplace"))
     return int(found.level == "error")
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gradir.protocols import Watching
-    from gradir.watches.model import Finding, Modules, Step, Watch
+    from gradir.watches.model import Finding, Modules, Number, Step, Watch
 
 __all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
 
@@ -53,6 +53,7 @@ Exit status: 0 nothing wrong was found, 1 something was, 2 trouble; where the sc
 _FATAL: Final = frozenset({"loss_explodes", "loss_not_finite", "nonfinite_grad", "parameter_not_finite"})
 """Kinds of findings behind which a training teaches nothing more."""
 
+_MOST_GRAPHS: Final = 3
 _SUFFIXES: Final = (".html", ".jsonl", ".md")
 
 
@@ -94,6 +95,10 @@ def run(options: argparse.Namespace) -> int:
             raise SpecError(f"{options.output}: a watch is written as {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]}")
         files.check_apart(script.name, options.output)
         files.check_place(options.output)
+    if options.capture_on_finding is not None:
+        if options.no_replay or "LOCAL_RANK" in os.environ:
+            raise SpecError("--capture-on-finding runs the script once more, which --no-replay and torchrun rule out")
+        Path(options.capture_on_finding).mkdir(parents=True, exist_ok=True)
     # There may be objects of the program that want to be finalized.
     atexit.unregister(gc.freeze)
     # Unless the script sets its own, so that it can be run once more with the same numbers.
@@ -116,15 +121,17 @@ class _Run:
         self._fatal: Finding | None = None
         self._is_enough = False
         self._backward = 0
-        self._loss: object = None
+        self._backward_of: dict[int, int] = {}
+        self._loss: Number | None = None
         self._seeing: Mapping[str, Watching] = {}
         self._is_live = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
     def status(self) -> int:
         """Run, answer, and tell how it ended."""
         from gradir import files
-        from gradir.capturing import watching
+        from gradir.capturing import unable, watching
         from gradir.watches.forms import End, Head, json_line, written
+        from gradir.watches.page import page
 
         options = self._options
         if self._path is not None and options.output.endswith(".jsonl"):
@@ -140,18 +147,22 @@ class _Run:
         if left and not self._collected.ended:
             self._collected.ended = f"the script ended with status {left}"
         self._replay()
+        graphs = self._capture()
         watch = self._collected.watch()
         if self._lines is not None:
             self._lines.write(json_line(End(watch.verdict, watch.level, watch.count, watch.ended)))
             self._lines.close()
         elif self._path is not None:
-            form = "html" if options.output.endswith(".html") else "markdown"
-            files.write_bytes(self._path, written(watch, form).encode())
+            is_page = options.output.endswith(".html")
+            shown = page(watch, graphs) if is_page else written(watch, "markdown")
+            files.write_bytes(self._path, shown.encode())
         self._print(watch)
         if left and not watch:
             raise SystemExit(left)
         if not watch.count and not watch.findings:
-            raise SpecError(f"{self._script.name} never stepped an optimizer in this process: nothing was watched")
+            why = " and ".join(unable("watching"))
+            told = f"{self._script.name} never stepped an optimizer in this process{why and f' ({why})'}"
+            raise SpecError(f"{told}: nothing was watched")
         return int(bool(watch))
 
     def _print(self, watch: Watch) -> None:
@@ -178,6 +189,8 @@ class _Run:
             self._find_fatal(record)
             return
         self._collected.add(record)
+        if isinstance(record, Finding):
+            self._backward_of.setdefault(record.step, sum(each.backwards for each in self._seeing.values()))
         if self._lines is not None:
             self._lines.write(json_line(record))
         if isinstance(record, Step):
@@ -217,15 +230,56 @@ class _Run:
         step = sum(each.steps for each in self._seeing.values()) + 1 if finding is None else finding.step
         found = None
         is_known = finding is not None and finding.cause.kind == "loss_explodes"
-        if not is_known and not self._options.no_replay and "LOCAL_RANK" not in os.environ:
+        if not is_known and self._may_replay:
             report(f"running {self._script.name} once more, up to step {step}, to find the operation")
-            found = replayed(self._script, self._backward, self._folder)
+            found = replayed(self._script, self._backward, self._folder, self._graph_of(step))
+        how = "found by running the script once more"
+        if found is not None and not has_raised and found.loss != self._expected_loss():
+            how += f", where the loss was {found.loss} and not {self._expected_loss()}"
         if found is not None and found.causes:
-            how = "found by running the script once more"
             for cause in found.causes:
                 self._add(Finding(step, cause, how, {} if finding is None else finding.loops))
         elif finding is not None:
             self._add(finding)
+
+    @property
+    def _may_replay(self) -> bool:
+        # One rank alone would wait for the others.
+        return not self._options.no_replay and "LOCAL_RANK" not in os.environ
+
+    def _expected_loss(self) -> Number | None:
+        """The loss of the step that was not finite, as far as it is a finite number."""
+        is_lost = self._fatal is not None and self._fatal.cause.kind == "loss_not_finite"
+        return None if is_lost or not isinstance(self._loss, float) else self._loss
+
+    def _graph_of(self, step: int) -> str:
+        """The file for the graph of a step, if graphs are asked for."""
+        folder = self._options.capture_on_finding
+        return "" if folder is None else str(Path(self._folder, folder, f"step-{step}.gir"))
+
+    def _capture(self) -> dict[int, str]:
+        """Capture the graphs of the first steps with an error, by running the script once more for each.
+
+        Gives by step the page of its graph, as the page of the watch may name it.
+        """
+        from gradir import api
+        from gradir.cli.replaying import replayed
+
+        if self._options.capture_on_finding is None:
+            return {}
+        pages = {}
+        steps = dict.fromkeys(each.step for each in self._collected.findings if each.cause.level == "error")
+        for step in [*steps][:_MOST_GRAPHS]:
+            graph = Path(self._graph_of(step))
+            if not graph.exists():
+                report(f"running {self._script.name} once more, up to step {step}, to capture its graph")
+                replayed(self._script, self._backward_of.get(step, self._backward), self._folder, str(graph))
+            if graph.exists():
+                page = graph.with_suffix(".html")
+                page.write_text(api.load(graph).to("html"), encoding="utf-8")
+                beside = Path(self._folder, self._options.output or "").parent
+                pages[step] = Path(os.path.relpath(page, beside)).as_posix()
+        return pages
 
     def _add(self, finding: Finding) -> None:
         from gradir.watches.forms import json_line

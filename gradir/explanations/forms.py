@@ -101,11 +101,15 @@ class Document(Record, frozen=True, omit_defaults=False):
 
 
 class Layout(NamedTuple):
-    """How a text is laid out: with ``all`` notes are written out, and lines are wrapped to ``width`` columns."""
+    """How a text is laid out: with ``all`` notes are written out, and lines are wrapped to ``width`` columns.
+
+    ``norms`` adds the norm of the gradient of each module.
+    """
 
     all: bool = False
     width: int | None = None
     palette: Palette = NO_COLOUR
+    norms: bool = False
 
 
 def text(explanation: Explanation, layout: Layout = Layout()) -> str:  # noqa: B008
@@ -123,7 +127,28 @@ def text(explanation: Explanation, layout: Layout = Layout()) -> str:  # noqa: B
             lines.append(f"  and {len(explanation.terms) - _MOST_TERMS:,} more")
     if explanation.allowed:
         lines += ["", "allowed:", *(f"  {each}" for each in _allowed(explanation, printable))]
+    if layout.norms:
+        lines += ["", *_norms(explanation)]
     return "".join(f"{line}\n" for line in lines)
+
+
+def _norms(explanation: Explanation) -> Iterator[str]:
+    """Return the norm of the gradient of each module, in the order of the modules."""
+    squares: dict[str, float | str] = {}
+    for name, gradient in explanation.gradients.items():
+        path = name.rpartition(".")[0]
+        number = 0.0 if gradient in {"none", "zero"} else gradient
+        known = squares.get(path, 0.0)
+        is_word = isinstance(number, str) or isinstance(known, str)
+        squares[path] = "nonfinite" if is_word else float(known) + float(number) ** 2
+    if not squares:
+        yield "gradient norms: none are known, since no backward ran"
+        return
+    shown = {printable_short(path) or "(the model)": value for path, value in squares.items()}
+    width = max(map(len, shown))
+    yield "gradient norms by module:"
+    for path, value in shown.items():
+        yield f"  {path:<{width}}  {value if isinstance(value, str) else f'{value**0.5:.3g}'}"
 
 
 def _cause(explanation: Explanation, cause: Cause, layout: Layout) -> Iterator[str]:
@@ -318,15 +343,16 @@ def written(
     all: bool = False,
     width: int | None = None,
     color: bool = False,
+    norms: bool = False,
 ) -> str:
-    """Return an explanation in the form of that name.
+    """Return an explanation in the form of that name; ``norms`` is for the text.
 
     Raises:
         ExportError: there is no such form, or it cannot hold the explanation.
     """
     if form not in FORMS:
         raise ExportError(f"no format {form!r} of an explanation: there are {', '.join(FORMS)}")
-    return FORMS[form](explanation, Layout(all, width, ANSI if color else NO_COLOUR))
+    return FORMS[form](explanation, Layout(all, width, ANSI if color else NO_COLOUR, norms))
 
 
 def _causes(explanation: Explanation) -> list[Cause]:

@@ -37,7 +37,7 @@ _HELP: Final = "  help: "
 
 
 def page(watch: Watch, graphs: Mapping[int, str] = NOTHING) -> str:
-    """Return the page; ``graphs`` has by step the name of a file beside it, with the graph that was captured there.
+    """Return the page; ``graphs`` has by step the relative path of a page with the graph that was captured there.
 
     >>> from gradir.watches.model import Step
     >>> "Nothing wrong was found in 2 steps." in page(Watch(steps=(Step(1, 1, 0.5), Step(2, 2, 0.4)), count=2))
@@ -117,7 +117,7 @@ class _Drawn:
         )
         self.heats = [heat for heat in heats if any(value is not None for row in heat.rows for value in row)]
         self.findings = sorted(watch.findings, key=lambda finding: _LEVELS.index(_level(finding)))
-        self.links = {step: quote(name, safe="", errors="surrogatepass") for step, name in sorted(graphs.items())}
+        self.links = {step: quote(name, errors="surrogatepass") for step, name in sorted(graphs.items())}
 
     def _rows(self, numbers: Sequence[Sequence[Number | None]]) -> list[list[Number | None]]:
         return [
