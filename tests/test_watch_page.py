@@ -247,7 +247,7 @@ def check_markup(html: str) -> None:
     assert [name for name, _ in parser.elements].count("script") == 2
     for name, attributes in parser.elements:
         assert not [each for each in attributes if each.startswith("on") or each in {"style", "onclick"}]
-        assert re.fullmatch(r"[\w.%~-]*", attributes.get("href") or "")
+        assert re.fullmatch(r"(?!/)[\w.%~/-]*", attributes.get("href") or "")
         assert name != "img" or (attributes["src"] or "").startswith("data:image/png;base64,")
 
 
