@@ -271,6 +271,28 @@ def test_a_training_on_several_ranks_is_watched(clean_environment: dict[str, str
     assert norms[0] == pytest.approx(norms[1])
 
 
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch has no processes here")
+@pytest.mark.parametrize(
+    ("seed", "wrap", "kinds"), [("0", "", ["parted"]), ("dist.get_rank()", "", []), ("0", "DDP", [])]
+)
+def test_replicas_that_part_are_told(seed: str, wrap: str, kinds: list[str], clean_environment: dict[str, str]) -> None:
+    Path("train.py").write_text(
+        "import torch, torch.distributed as dist\nfrom torch.nn.parallel import DistributedDataParallel as DDP\n"
+        f"dist.init_process_group('gloo')\ntorch.manual_seed({seed})\nnet = {wrap}(torch.nn.Linear(4, 1))\n"
+        "opt = torch.optim.SGD(net.parameters(), lr=0.1)\ntorch.manual_seed(dist.get_rank())\n"
+        "for step in range(9):\n    opt.zero_grad()\n    net(torch.randn(8, 4)).square().mean().backward()\n"
+        "    opt.step()\n    dist.barrier()\ndist.destroy_process_group()\n"
+    )
+    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+    command = [*run, sys.executable, "-m", "gradir", "watch", "-o", "watch.{rank}.jsonl", "train.py"]
+    done = forked.run(command, env={**clean_environment, "OMP_NUM_THREADS": "1"}, text=True, cwd=Path.cwd())
+    lines = [json.loads(line) for line in Path("watch.0.jsonl").read_text().splitlines()]
+    assert [each["kind"] for each in errors(lines)] == kinds, done.stderr
+    if kinds:
+        assert "after step 1 rank 1 differs from rank 0" in errors(lines)[0]["text"]
+        assert errors(lines)[0]["source"]["line"] == 10
+
+
 def test_the_graph_of_a_step_with_a_finding_is_captured_and_linked(capfd: Read) -> None:
     script = str(TRAININGS / "fault_bad_data.py")
     assert main(["watch", "-o", "watch.html", "--capture-on-finding", "graphs", script]) == 1

@@ -298,6 +298,7 @@ _SHARDED: Final = "to let `fully_shard` reduce nothing"
 _DDP: Final = "torch.nn.parallel.distributed"
 _FSDP: Final = "torch.distributed.fsdp._fully_shard"
 _C10D: Final = "torch.distributed.distributed_c10d"
+STORE: Final = _word(f"{_C10D}:_get_default_store", "to compare what ranks have", "where they part is not told")
 GROUP_CALLED: Final = _word(f"{_C10D}:_resolve_process_group", "to label groups", "they have the names of one process")
 TENSOR_SPEC: Final = "torch.distributed.tensor._dtensor_spec"
 _word(f"{TENSOR_SPEC}:DTensorSpec", "to say how a tensor is placed", "it is not said")

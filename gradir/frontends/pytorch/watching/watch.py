@@ -26,6 +26,7 @@ from gradir.frontends.pytorch.watching.memory import memory_of
 from gradir.frontends.pytorch.watching.movements import Movements
 from gradir.frontends.pytorch.watching.optimizers import Optimizers
 from gradir.frontends.pytorch.watching.parameters import Movement, Parameters
+from gradir.frontends.pytorch.watching.ranks import Replicas
 from gradir.frontends.pytorch.watching.recordings import Recording
 from gradir.frontends.pytorch.watching.running import number_of
 from gradir.frontends.pytorch.watching.scaling import Scaling
@@ -96,6 +97,7 @@ class Watching:
         self._loss: Any = None
         self._is_after_step = self._has_ended = False
         self._scaling = Scaling(self._find)
+        self._replicas = Replicas()
         self._losses: list[float] = []
         self._growing: list[Finding] = []
         self._variables = Variables()
@@ -153,6 +155,7 @@ class Watching:
     def before_step(self, optimizer: Optimizer) -> None:
         """Take a sample of what the step is going to move."""
         self._samples[id(optimizer)] = self._parameters.sample(optimizer)
+        self._replicas.before_first(id(optimizer), self._samples[id(optimizer)])
 
     @_guarded
     def after_step(self, optimizer: Optimizer) -> None:
@@ -166,6 +169,9 @@ class Watching:
         names = [self._parameters.name_of(optimizer, tensor) for tensor, _ in moved]
         step = self._noted([movement for _, movement in moved], names, [tensor for tensor, _ in moved])
         self._told(step)
+        parted = self._replicas.after_step(id(optimizer), self.steps, lambda: self._parameters.sample(optimizer))
+        if parted is not None:
+            self._find(located(parted, self._place))
         self._look_at_numbers(optimizer, step, dict(zip(names, (movement for _, movement in moved), strict=True)))
         for cause in self._movements.after_step(optimizer, dict(zip(names, moved, strict=True))):
             self._find(cause)
