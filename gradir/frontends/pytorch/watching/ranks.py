@@ -27,8 +27,7 @@ class Replicas:
         self._optimizer: int | None = None
         self._waiting: list[int] = []
         self._own: dict[int, str] = {}
-        self._are_equal: bool | None = None
-        self._is_told = False
+        self._is_over = False
 
     def before_first(self, optimizer: int, sample: torch.Tensor | None) -> None:
         """Note what this rank begins with, of the first optimizer that steps."""
@@ -38,12 +37,12 @@ class Replicas:
 
     def after_step(self, optimizer: int, step: int, sample: Callable[[], torch.Tensor | None]) -> Cause | None:
         """Note what this rank has after a step; gives what is wrong with an earlier one, as the first rank sees it."""
-        if optimizer != self._optimizer or self._is_told or self._are_equal is False:
+        if optimizer != self._optimizer or self._is_over:
             return None
         taken = sample()
         if taken is None or not self._note(step, taken) or distributed.get_rank():
             return None
-        while self._waiting:
+        while self._waiting and not self._is_over:
             others = self._others(self._waiting[0])
             if others is None:
                 return None
@@ -79,11 +78,11 @@ class Replicas:
         own = self._own.pop(step)
         apart = [rank for rank, told in others.items() if told != own]
         if step == 0:
-            self._are_equal = not apart
+            self._is_over = bool(apart)
             return None
         if not apart:
             return None
-        self._is_told = True
+        self._is_over = True
         ranks = ", ".join(map(str, apart[:3]))
         detail = f"they were equal before the first step, and after step {step} rank {ranks} differs from rank 0"
         return Cause("parted", "error", "the parameters", detail=detail)
