@@ -98,7 +98,8 @@ class Parameters:
 
     def _sampled_of(self, optimizer: Optimizer) -> _Sampled | None:
         known = self._sampled.get(id(optimizer))
-        tensors = [tensor for tensor in parameters_of(optimizer) if tensor.requires_grad and tensor.numel()]
+        # Of what is sharded, a rank may have nothing.
+        tensors = [each for each in parameters_of(optimizer) if each.requires_grad and held_by(each).numel()]
         pointers = [held_by(tensor).data_ptr() for tensor in tensors if not tensor.is_meta]
         if known is not None and known.pointers == pointers and len(known.tensors) == len(tensors):
             return known
