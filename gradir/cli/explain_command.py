@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from gradir.cli.parser import Parser, add_output
 from gradir.cli.programs import add_request_options, program_output, request_of, running_program
+from gradir.cli.rank_files import for_rank
 from gradir.cli.report import add_colour, columns, wants_colour
 from gradir.cli.scripts import Script, add_script, calls_of, divided, number
 from gradir.cli.sources import GRAPH_HELP, Source, example_in, is_script, load, refuse_program_options, source_of
@@ -97,6 +98,7 @@ def run(options: argparse.Namespace) -> int:
     from gradir.project import project
 
     script = divided(options, is_script=lambda word: options.is_module or is_script(word), foreign=_FOREIGN)
+    options.output = for_rank(options.output)
     options.spec = script.name
     if options.graph and options.overlay is None:
         raise SpecError("--graph belongs to --overlay FILE")

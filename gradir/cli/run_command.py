@@ -18,7 +18,9 @@ from gradir.cli.scripts import Script, add_script, calls_of, number
 from gradir.errors import SpecError
 
 if TYPE_CHECKING:
-    from gradir.protocols import ReachedBackward
+    from collections.abc import Mapping
+
+    from gradir.protocols import ReachedBackward, Running
 
 __all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
 
@@ -124,6 +126,7 @@ class _Run:
         # The script may change the working directory.
         self._path = Located(options.output)
         self._error: Exception | None = None
+        self._seeing: Mapping[str, Running] = {}
         self._is_written = False
 
     def status(self) -> int:
@@ -133,7 +136,7 @@ class _Run:
 
         options, name = self._options, self._script.name
         request = CaptureRequest(step=options.step, sources=True, flow=options.flow, collectives=options.collectives)
-        with running(request, self._reached) as seeing:
+        with running(request, self._reached) as self._seeing:
             left = self._script.run(options, lambda: self._is_enough, lambda _: False)
         if self._is_enough:
             if self._error is not None:
@@ -147,7 +150,7 @@ class _Run:
         if self._error is not None:
             return TROUBLE
         if not self._is_written:
-            raise SpecError(f"{name} {calls_of(seeing, options.step)}: nothing is written")
+            raise SpecError(f"{name} {calls_of(self._seeing, options.step)}: nothing is written")
         return 0
 
     @property
@@ -157,9 +160,13 @@ class _Run:
 
     def _reached(self, call: ReachedBackward) -> None:
         from gradir import api
+        from gradir.capturing import able
 
         options = self._options
         try:
+            for name in (name for name, each in self._seeing.items() if each.calls):
+                for feature in filter(vars(options).get, ("flow", "collectives")):
+                    able(name, feature, f"--{feature}")
             graph = call.capture()
             if self._own is not None:
                 self._own.write(api.dumps(graph, format=options.format, compress=options.compress))
