@@ -145,6 +145,40 @@ def test_a_step_is_counted_and_its_numbers_are_those_of_the_training() -> None:
     assert lines[-1]["verdict"] == "Nothing wrong was found in 6 steps."
 
 
+@pytest.mark.parametrize(
+    ("body", "kinds"),
+    [
+        ("net = nn.Sequential(*[m for _ in range(11) for m in (nn.Linear(16, 16), nn.Sigmoid())])", {"vanishing"}),
+        ("net = nn.Sequential(*[nn.Linear(16, 16) for _ in range(11)])", set()),
+        (
+            "net = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16)); parameters = net[1].parameters()",
+            {"in_no_optimizer"},
+        ),
+    ],
+)
+def test_what_may_be_meant_is_information(body: str, kinds: set[str]) -> None:
+    Path("train.py").write_text(
+        f"import torch\nfrom torch import nn\ntorch.manual_seed(0)\nparameters = None\n{body}\n"
+        "opt = torch.optim.Adam(parameters or net.parameters(), 1e-3)\nfor step in range(12):\n    opt.zero_grad()\n"
+        "    net(torch.randn(8, 16)).square().mean().backward()\n    opt.step()\n"
+    )
+    status, lines = watched("train.py")
+    assert {line["kind"] for line in lines if line["type"] == "finding" and line["level"] == "info"} == kinds
+    assert (status, errors(lines)) == (0, [])
+
+
+@pytest.mark.parametrize(("sizes", "kind"), [(range(9), "exploding_gradient"), (range(8, -1, -1), "vanishing")])
+def test_norms_are_far_apart_for_many_steps(sizes: range, kind: str) -> None:
+    from gradir.frontends.pytorch.watching.norms import Norms
+
+    order = {f"layers.{place}": 10.0**-size for place, size in enumerate(sizes)}
+    norms, near = Norms(), dict.fromkeys(order, 1.0)
+    found = [cause.kind for step in range(30) for cause in norms.after_step(near if step == 5 else order)]
+    assert found == [kind]
+    mixed = Norms()
+    assert not [cause for _ in range(30) for cause in mixed.after_step({**order, "layers.4": 1e9})]
+
+
 def test_it_ends_after_so_many_steps_and_stops_at_what_is_not_finite(capfd: Read) -> None:
     _, lines = watched("--steps", "5", str(TRAININGS / "healthy_mlp.py"))
     assert lines[-1]["steps"] == 5

@@ -79,8 +79,8 @@ TRAINING: Final[Mapping[str, tuple[str, str]]] = {
         "check that the optimizer has the parameters that the model uses, and what its step does with them",
     ),
     "in_no_optimizer": (
-        "{names} {gets} a gradient in every step, and no optimizer has {it}",
-        "give {it} to an optimizer, or set requires_grad_(False) where {it} should stay as {it} {is}",
+        "{names} {gets} a gradient, and no optimizer has {it}",
+        "give {it} to an optimizer, or call requires_grad_(False) on what should not learn",
     ),
     "not_zeroed": (
         "the gradient of {names} is never cleared, so each step adds those of all steps before it",

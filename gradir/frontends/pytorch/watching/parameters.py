@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -48,6 +49,13 @@ class Parameters:
         self.names: dict[int, str] = {}
         self.scopes: dict[int, str] = {}
         self._sampled: dict[int, _Sampled] = {}
+        self._owned: list[tuple[str, weakref.ref[torch.Tensor]]] = []
+
+    def left_out(self, optimizers: Iterable[Optimizer]) -> list[str]:
+        """The names of parameters that have a gradient and are in none of these optimizers."""
+        held = {id(tensor) for optimizer in optimizers for tensor in parameters_of(optimizer)}
+        found = [(name, ref()) for name, ref in self._owned]
+        return [name for name, each in found if each is not None and each.grad is not None and id(each) not in held]
 
     def name(self, owned: Iterable[Owned]) -> None:
         """Know what parameters are called, and whose they are."""
@@ -55,6 +63,8 @@ class Parameters:
             if id(entry.tensor) not in self.names:
                 self.names[id(entry.tensor)] = entry.names[0]
                 self.scopes[id(entry.tensor)] = entry.scope
+                if entry.is_parameter:
+                    self._owned.append((entry.names[0], weakref.ref(entry.tensor)))
 
     def name_of(self, optimizer: Optimizer, tensor: torch.Tensor) -> str:
         """What a parameter of an optimizer is called: by its module, or else by its place in the optimizer."""

@@ -24,6 +24,7 @@ from gradir.frontends.pytorch.watching.kept import Kept, Variables
 from gradir.frontends.pytorch.watching.loops import counters
 from gradir.frontends.pytorch.watching.memory import memory_of
 from gradir.frontends.pytorch.watching.movements import Movements
+from gradir.frontends.pytorch.watching.norms import Norms
 from gradir.frontends.pytorch.watching.optimizers import Optimizers
 from gradir.frontends.pytorch.watching.parameters import Movement, Parameters
 from gradir.frontends.pytorch.watching.ranks import Replicas
@@ -39,6 +40,7 @@ _DEBUG: Final = "GRADIR_DEBUG"
 _EXPLAINED: Final = 4
 """So many of the first backwards are recorded at most, until one of each optimizer was explained."""
 
+_LEFT_OUT_AT: Final = 3
 _CONSTANT: Final = 20
 _MOST_LOSSES: Final = 200
 _GROWTH: Final = 1e3
@@ -97,6 +99,7 @@ class Watching:
         self._loss: Any = None
         self._is_after_step = self._has_ended = False
         self._scaling = Scaling(self._find)
+        self._norms: dict[int, Norms] = {}
         self._replicas = Replicas()
         self._losses: list[float] = []
         self._growing: list[Finding] = []
@@ -175,6 +178,10 @@ class Watching:
         self._look_at_numbers(optimizer, step, dict(zip(names, (movement for _, movement in moved), strict=True)))
         for cause in self._movements.after_step(optimizer, dict(zip(names, moved, strict=True))):
             self._find(cause)
+        norms = {path: float(norm) for path, norm in zip(self._paths, step.norms, strict=False) if norm is not None}
+        for cause in self._norms.setdefault(id(optimizer), Norms()).after_step(norms):
+            self._find(cause)
+        self._look_for_left_out()
         frame: FrameType | None = sys._getframe(1)
         self._variables.note(frame)
         self._look_at_memory(frame)
@@ -259,6 +266,13 @@ class Watching:
         if lost and not broken:
             cause = Cause("parameter_not_finite", "error", names=tuple(lost))
             self._find(located(cause, self._optimizers.place_of(optimizer)))
+
+    def _look_for_left_out(self) -> None:
+        """Tell of parameters that get a gradient and are in no optimizer."""
+        if self.steps == _LEFT_OUT_AT:
+            names = self._parameters.left_out(self._optimizers.alive)
+            if names:
+                self._find(Cause("in_no_optimizer", "info", names=tuple(names)))
 
     def _look_at_memory(self, frame: FrameType | None) -> None:
         if self._kept.grows and not self._growing:
