@@ -131,6 +131,8 @@ class Optimizers:
         return cleared or alive
 
     def _before_step(self, optimizer: Optimizer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:  # noqa: ARG002
+        if all(each is not optimizer for each in self.alive):
+            self.add(optimizer)
         self._inside.append(optimizer)
         self._told.before_step(optimizer)
 
