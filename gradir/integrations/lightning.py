@@ -38,10 +38,9 @@ class WatchCallback(Callback):
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
         """Print the verdict."""
         self._end()
-        print(self.report)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ARG002
-        """Watch no more."""
+        """Explain the error, and print the verdict."""
         self._end(exception)
 
     def _end(self, error: BaseException | None = None) -> None:
@@ -49,3 +48,4 @@ class WatchCallback(Callback):
         if watcher is not None:
             watcher.__exit__(None if error is None else type(error), error, None)
             self.report = watcher.report()
+            print(self.report)

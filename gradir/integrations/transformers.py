@@ -28,7 +28,12 @@ class WatchCallback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """Begin to watch."""
-        self._watcher = gradir.watch(kwargs.get("model"), kwargs.get("optimizer")).__enter__()
+        # A training that raised before has told nobody of its end.
+        self._end()
+        optimizer = kwargs.get("optimizer")
+        # accelerate wraps the one that steps.
+        optimizer = getattr(optimizer, "optimizer", optimizer)
+        self._watcher = gradir.watch(kwargs.get("model"), optimizer).__enter__()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:  # noqa: ARG002
         """End the training if something was found and that is asked for."""
@@ -38,6 +43,9 @@ class WatchCallback(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """Print the verdict."""
+        self._end()
+
+    def _end(self) -> None:
         watcher, self._watcher = self._watcher, None
         if watcher is not None:
             watcher.__exit__(None, None, None)
