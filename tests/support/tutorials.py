@@ -21,7 +21,7 @@ import forked
 __all__ = ["DOCS", "TUTORIALS", "played"]
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-TUTORIALS = ("first-picture.md", *(f"tutorials/{path.name}" for path in sorted((DOCS / "tutorials").glob("*.md"))))
+TUTORIALS = ("first-picture.md", "training.md", *(f"tutorials/{path.name}" for path in sorted((DOCS / "tutorials").glob("*.md"))))
 
 _BLOCK = re.compile(r'^```(?:\w+ title="(?P<file>[\w.]+)"|console)\n(?P<text>.*?)^```$', re.DOTALL | re.MULTILINE)
 _SHELL = re.compile(r"[|&;<>$`]")
@@ -107,7 +107,9 @@ def _script(arguments: list[str]) -> None:
 
 def _main(arguments: list[str]) -> None:
     if arguments:
-        import torch  # noqa: F401 (for the processes that are forked)
+        # For the processes that are forked. Every optimizer imports the second.
+        import torch
+        import torch._dynamo  # noqa: F401
 
         import gradir.cli.main
         import gradir.frontends.pytorch.frontend  # noqa: F401
