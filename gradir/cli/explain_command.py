@@ -38,9 +38,9 @@ EXAMPLES = (
 )
 
 DETAILS = """\
-A script runs as 'python SCRIPT ARGS' would, up to its second call of backward, or the one that --step names. The first
-is explained, or the second where only that fails, with the optimizer that the script has for it. Options of gradir
-stand before SCRIPT or at the end of the line, and the script's own may follow '--'.
+gradir runs a script as 'python SCRIPT ARGS' would, explains its first backward pass with the script's own optimizer,
+and ends the script. If only the second backward pass fails, it explains that one. --step N names another. Put options
+of gradir before SCRIPT or at the end of the line. Arguments after '--' always belong to the script.
 
 A .gir file knows the cuts of its graph, but no values: nothing runs.
 

@@ -38,16 +38,22 @@ EXAMPLES = (
 )
 
 DETAILS = """\
-gradir runs the script as 'python SCRIPT ARGS' would and changes nothing of it; the answer is on standard error. It
-explains the first backward, and then looks at each step of an optimizer: loss, gradients and parameters that are not
-finite, parameters that do not move, gradients that vanish or are never cleared, memory that grows.
+gradir runs the script as 'python SCRIPT ARGS' would, leaves its results as they are, and answers on standard error. It
+explains the first backward pass. Then it looks at each step of an optimizer for a loss, gradients or parameters that
+are not finite, parameters that do not move, gradients that vanish or are never cleared, and memory that grows.
 
-Where a step is not finite, the script runs once more, silently, up to that step, to find the operation (--no-replay
-leaves this out).
+With --go-on the script goes on after a step that is not finite. Otherwise gradir ends it there. In both cases it runs
+the script once more, silently, up to this step to find the operation, unless you pass --no-replay.
 
-Options of gradir stand before SCRIPT or at the end of the line, and the script's own may follow '--'.
+Put options of gradir before SCRIPT or at the end of the line. Arguments after '--' always belong to the script.
 
-Exit status: 0 nothing wrong was found, 1 something was, 2 trouble; where the script fails otherwise, its own status.
+Under torchrun no script runs twice, and gradir fills in {rank} and {world} in FILE.
+
+Python has 'with gradir.watch(model, optimizer):', pytest the fixture gradir_watch, and gradir.integrations has
+callbacks for the Trainers of transformers and Lightning.
+
+Exit status: 0 nothing is wrong, 1 something is, 2 trouble, such as no step of an optimizer. If the script fails and
+gradir finds nothing, the script's own.
 """
 
 _FATAL: Final = frozenset({"loss_explodes", "loss_not_finite", "nonfinite_grad", "parameter_not_finite"})
@@ -64,8 +70,8 @@ def add_options(parser: Parser) -> None:
     parser.take_program_arguments()
     group = parser.group("input")
     group.add_argument("--steps", metavar="N", type=number("step"), help="end the script after N steps of an optimizer")
-    group.add_argument("--go-on", action="store_true", help="let the script run on after a step that is not finite")
-    group.add_argument("--no-replay", action="store_true", help="never run the script a second time")
+    group.add_argument("--go-on", action="store_true", help="go on after a step that is not finite")
+    group.add_argument("--no-replay", action="store_true", help="never run the script again to find the operation")
     output = parser.group("output")
     output.add_argument(
         "-o",
@@ -75,7 +81,7 @@ def add_options(parser: Parser) -> None:
     )
     output.add_argument("--all", action="store_true", help="write out the notes too")
     output.add_argument(
-        "--capture-on-finding", metavar="DIR", help="write the graph of a step with a finding to DIR, as .gir"
+        "--capture-on-finding", metavar="DIR", help="write graphs of the first steps with an error to DIR"
     )
     add_colour(output)
     add_traceback(parser)
