@@ -21,7 +21,11 @@ import forked
 __all__ = ["DOCS", "TUTORIALS", "played"]
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-TUTORIALS = ("first-picture.md", "training.md", *(f"tutorials/{path.name}" for path in sorted((DOCS / "tutorials").glob("*.md"))))
+TUTORIALS = (
+    "first-picture.md",
+    "training.md",
+    *(f"tutorials/{path.name}" for path in sorted((DOCS / "tutorials").glob("*.md"))),
+)
 
 _BLOCK = re.compile(r'^```(?:\w+ title="(?P<file>[\w.]+)"|console)\n(?P<text>.*?)^```$', re.DOTALL | re.MULTILINE)
 _SHELL = re.compile(r"[|&;<>$`]")
