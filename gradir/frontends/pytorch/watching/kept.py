@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import ast
 import gc
+import sys
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from itertools import chain, pairwise
+from statistics import median
 from types import FrameType, ModuleType
 from typing import Any, Final, NamedTuple
 
 import torch
+from torch import nn
 
-from gradir.explanations.model import Cause, Excerpt
+from gradir.explanations.model import Cause, Excerpt, Level
 from gradir.frontends.paths import ShownPaths, is_installed
-from gradir.frontends.pytorch.private import ACCUMULATOR, fields_of, next_sequence_number, sequence_number
+from gradir.frontends.pytorch.private import (
+    ACCUMULATOR,
+    fields_of,
+    next_sequence_number,
+    own_modules,
+    sequence_number,
+)
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.sources import is_commands, is_internal
 from gradir.frontends.pytorch.watching.loops import parsed, variables_of
@@ -30,6 +41,9 @@ _ENOUGH: Final = 3
 _LEAST_STEPS: Final = 4
 _ALIKE: Final = 0.5
 _DEEPEST: Final = 4
+_MANY: Final = 4
+"""So many times what a step makes is more than one step's."""
+
 _MOST_VALUES: Final = 100_000
 
 
@@ -70,6 +84,12 @@ class Kept:
         rates = [(after.functions - before.functions) / (after.step - before.step) for before, after in pairwise(looks)]
         return min(rates) >= 1 and min(rates) >= _ALIKE * max(rates)
 
+    @property
+    def is_window(self) -> bool:
+        """Whether the last look found more than the one before, or as much, but no longer so many more a step."""
+        looks = self._looks[-2:]
+        return len(looks) > 1 and not self.grows and looks[0].functions <= looks[1].functions
+
     def causes(self, variables: Variables, frame: FrameType | None) -> Iterator[Cause]:
         """Who keeps graphs that are older than the last step."""
         before = self._began[-2] if len(self._began) > 1 else 0
@@ -77,20 +97,32 @@ class Kept:
         oldest = _oldest(alive)
         old = {id(tensor): tensor for tensor in alive if oldest.get(tensor.grad_fn, before) < before}
         holders = sorted(_holders(old, variables, frame), key=lambda holder: -len(holder.tensors))
-        # What is only computed of what is carried over keeps nothing by itself.
-        told = [(_is_kept(holder), cause) for holder in holders for cause in [_told(holder)]]
-        yield from (cause for is_kept, cause in told if is_kept or not any(kept for kept, _ in told))
+        # What is only computed of what is carried over keeps nothing by itself, and neither does the best of all steps.
+        kept = [holder for holder in holders if _is_kept(holder)]
+        least = _MANY * median(after - before for before, after in pairwise([0, *self._began]))
+        others = (holder for holder in holders if len(_functions_behind(holder.tensors)) > least)
+        yield from map(_told, kept or others)
 
 
 class _Holder(NamedTuple):
-    """A variable that keeps tensors of earlier steps: its path, the variable itself, its file, and the tensors."""
+    """A variable that keeps tensors of earlier steps: its path, its file, the tensors, and what keeps them.
+
+    ``most`` is how many tensors it takes at most, if that is limited.
+    """
 
     path: str
-    name: str
     file: str
-    is_container: bool
     tensors: list[torch.Tensor]
-    kind: str = ""
+    kind: str
+    most: int | None = None
+
+    @property
+    def is_container(self) -> bool:
+        return len(self.tensors) > 1
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition(".")[2]
 
 
 def _told(holder: _Holder) -> Cause:
@@ -98,13 +130,16 @@ def _told(holder: _Holder) -> Cause:
     kind, what = "kept_graphs", f"{holder.kind} `{holder.path}`"
     functions = len(_functions_behind(holder.tensors))
     detail = f"{functions:,} functions of graphs are alive by it"
+    is_limited = holder.most is not None or _is_cut(holder)
     if holder.is_container:
-        detail = f"it has {counted(kept, 'tensor')} of earlier steps, and {detail}"
+        most = f", of at most {holder.most:,}" if holder.most is not None else ""
+        detail = f"it has {counted(kept, 'tensor')} of earlier steps{most}, and {detail}"
     else:
         kind, what = "summed_graphs", f"`{holder.path}`"
     source, excerpt, is_carried = _line_of(holder)
     kind = "carried_graph" if is_carried and not holder.is_container else kind
-    return Cause(kind, "error", plain_text(what), source=source, detail=plain_text(detail), excerpt=excerpt)
+    level: Level = "info" if is_limited and holder.is_container else "error"
+    return Cause(kind, level, plain_text(what), source=source, detail=plain_text(detail), excerpt=excerpt)
 
 
 def _tensors_with_graph() -> list[torch.Tensor]:
@@ -145,43 +180,73 @@ def _oldest(tensors: Iterable[torch.Tensor]) -> dict[GradFn, int]:
 def _holders(old: Mapping[int, torch.Tensor], variables: Variables, frame: FrameType | None) -> Iterator[_Holder]:
     """The variables that keep some of these tensors, each tensor by one of them."""
     seen: set[int] = set()
-    for name, value, file in variables(frame):
-        found: list[torch.Tensor] = []
-        waiting: list[tuple[str, object, int]] = [(name, value, 0)]
-        path, kind, looked = name, "", 0
-        while waiting and looked < _MOST_VALUES:
-            where, current, depth = waiting.pop()
-            looked += 1
-            if id(current) in old and id(current) not in seen:
-                seen.add(id(current))
-                found.append(old[id(current)])
-                path = where
+    for variable in variables(frame):
+        found: dict[str, _Holder] = {}
+        waiting = deque([(_Within(*variable), 0)])
+        for _ in range(_MOST_VALUES):
+            if not waiting:
+                break
+            within, depth = waiting.popleft()
+            if id(within.value) in seen:
                 continue
-            inside = _inside(where, current, is_top=depth == 0)
-            if depth < _DEEPEST and inside:
-                kind = kind or _kind_of(current)
-                waiting += [(within, each, depth + 1) for within, each in inside]
-        if found:
-            yield _Holder(path, name, file, kind in _CONTAINERS or len(found) > 1, found, kind or "variable")
+            if id(within.value) in old:
+                seen.add(id(within.value))
+                holder = _Holder(within.path, within.file, [], within.kind, within.most)
+                found.setdefault(within.path, holder).tensors.append(old[id(within.value)])
+            elif depth < _DEEPEST and (inside := _inside(within)):
+                # What several variables have is gone through once.
+                seen.add(id(within.value))
+                waiting += [(each, depth + 1) for each in inside]
+        yield from found.values()
 
 
-_CONTAINERS: Final = frozenset({"deque", "dict", "list", "set", "tuple"})
+class _Within(NamedTuple):
+    """A value that a variable has somewhere, and the innermost container that it is in."""
+
+    path: str
+    value: object
+    file: str
+    kind: str = "the variable"
+    most: int | None = None
 
 
-def _kind_of(value: object) -> str:
-    name = type(value).__name__
-    return f"the {name}" if name in _CONTAINERS else "the attribute"
+_CONTAINERS: Final = (deque, dict, list, set, tuple)
 
 
-def _inside(where: str, value: object, *, is_top: bool) -> list[tuple[str, object]]:
-    """What is in a container or in the attributes of an object of the program's, each with its path."""
-    kind = type(value)
-    if kind.__name__ in _CONTAINERS and kind.__module__ in {"builtins", "collections"}:
-        items: Iterable[Any] = value.values() if isinstance(value, dict) else value  # type: ignore[assignment]
-        return [(where, each) for each in items]
-    if kind.__module__ in {"builtins", "torch"} or isinstance(value, (type, ModuleType)) or not is_top:
+def _inside(within: _Within) -> list[_Within]:
+    """What is in a container or in the attributes of an object or a class of the program's."""
+    value, kind = within.value, type(within.value)
+    for container in _CONTAINERS:
+        if issubclass(kind, container):
+            # Its class may go through it in another way.
+            items: Iterable[Any] = container.values(value) if container is dict else container.__iter__(value)  # type: ignore[attr-defined, arg-type]
+            most = value.maxlen if isinstance(value, deque) else within.most
+            return [within._replace(value=each, kind=f"the {kind.__name__}", most=most) for each in items]
+    if kind.__module__ in {"builtins", "torch"} and kind is not type:
         return []
-    return [(f"{where}.{name}", each) for name, each in fields_of(value).items()]
+    home = _home_of(value if isinstance(value, type) else kind, within.file)
+    if home is None and isinstance(value, type):
+        return []
+    file = home or within.file
+    fields = {**vars(value)} if isinstance(value, type) else {**fields_of(value), **_parts_of(value)}
+    return [
+        _Within(f"{within.path}.{name}", each, file, "the attribute")
+        for name, each in fields.items()
+        if not isinstance(each, ModuleType)
+    ]
+
+
+@lru_cache(maxsize=1024)
+def _home_of(kind: type, main: str) -> str | None:
+    """The file of the program's that a class is written in, nothing for a class of a library."""
+    name = kind.__module__
+    file = main if name == "__main__" else getattr(sys.modules.get(name), "__file__", None)
+    return file if isinstance(file, str) and not is_installed(file) else None
+
+
+def _parts_of(value: object) -> Mapping[str, object]:
+    """The modules in a module, which are its attributes."""
+    return own_modules(value) if isinstance(value, nn.Module) else {}
 
 
 class Variables:
@@ -216,7 +281,7 @@ class Variables:
 def _line_of(holder: _Holder) -> tuple[Source | None, Excerpt | None, bool]:
     """The line of a file that puts something into a variable, and whether a call makes it of what was there."""
     tree, lines = parsed(holder.file)
-    name = holder.path.rpartition(".")[2]
+    name = holder.name
     found = [(function, node) for function, node in _statements(tree) if _puts_into(node, name)]
     if not found:
         return None, None, False
@@ -228,9 +293,26 @@ def _line_of(holder: _Holder) -> tuple[Source | None, Excerpt | None, bool]:
 
 def _is_kept(holder: _Holder) -> bool:
     """Whether a variable is made of what it had before, or is a container."""
-    name = holder.path.rpartition(".")[2]
+    name = holder.name
     return holder.is_container or any(
         _puts_into(node, name) and _adds(node, name) for _, node in _statements(parsed(holder.file)[0])
+    )
+
+
+def _is_cut(holder: _Holder) -> bool:
+    """Whether the program takes out again some of what it puts into a container, as of a window of steps."""
+    return any(_takes_from(node, holder.name) for _, node in _statements(parsed(holder.file)[0]))
+
+
+def _takes_from(node: ast.stmt, name: str) -> bool:
+    if isinstance(node, ast.Delete):
+        return any(isinstance(target, ast.Subscript) and _is_named(target, name) for target in node.targets)
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript):
+        return _is_named(node.value, name) and any(_is_named(target, name) for target in node.targets)
+    calls = (each for each in ast.walk(node) if isinstance(each, ast.Call)) if isinstance(node, _SIMPLE) else ()
+    functions = (each.func for each in calls)
+    return any(
+        isinstance(each, ast.Attribute) and each.attr in _TAKING and _is_named(each.value, name) for each in functions
     )
 
 
@@ -260,6 +342,8 @@ def _statements(tree: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
         waiting += [(function, child) for child in ast.iter_child_nodes(node)]
 
 
+_SIMPLE: Final = (ast.Assign, ast.Expr, ast.Return)
+_TAKING: Final = frozenset({"pop", "popitem", "popleft", "remove"})
 _ADDING: Final = frozenset({"add", "append", "appendleft", "extend", "insert", "put", "setdefault", "update"})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from torch.optim import Optimizer
@@ -24,6 +25,10 @@ _STILL: Final = 10
 """So many steps in a row without a move are told; at its end fewer are enough for a training that had no more."""
 
 _LEAST: Final = 3
+_AT_ZERO: Final = 20
+_MOST_STEPS: Final = 0.75
+"""A schedule that has come to a rate of zero is at fault if so many steps, and this part of all, are at its end."""
+
 _VANISHED: Final = 1e-6
 """A gradient of a smaller part of the largest one has vanished."""
 
@@ -45,6 +50,8 @@ class _OfOptimizer:
         self.tensors: dict[str, torch.Tensor] = {}
         self.norms: dict[str, float] = {}
         self.moved: set[str] = set()
+        self.told: set[str] = set()
+        self.at_zero = 0
         self.wiped = 0
         self.not_zeroed = 0
         self.stamp: tuple[int, int] | None = None
@@ -56,7 +63,8 @@ class Movements:
 
     def __init__(self, parameters: Parameters, optimizers: Optimizers) -> None:
         self._parameters, self._optimizers = parameters, optimizers
-        self._known: dict[int, _OfOptimizer] = {}
+        self._known: WeakKeyDictionary[Optimizer, _OfOptimizer] = WeakKeyDictionary()
+        self._steps = 0
         self._backward: Place | None = None
         self.excused: frozenset[str] = frozenset()
         """Parameters whose gradient the explanation of the first step calls zero."""
@@ -82,6 +90,9 @@ class Movements:
         """What is wrong with a step, as far as it is proved by now."""
         known = self._of(optimizer)
         known.steps += 1
+        self._steps += 1
+        rates = [float(group.get("lr", 1)) for group in optimizer.param_groups]
+        known.at_zero = 0 if any(rates) else known.at_zero + 1
         yield from self._gone(optimizer, known, moved)
         yield from self._added_up(optimizer, known)
         self._note_still(known, moved)
@@ -90,17 +101,20 @@ class Movements:
 
     def at_end(self, backwards: int) -> Iterator[Cause]:
         """What the end of a training with so many backwards proves."""
+        detail = f"in {counted(backwards, 'call')} of backward"
+        for name, place in self._optimizers.made if not self._steps and backwards >= _STILL else ():
+            yield located(Cause("never_stepped", "error", name, detail=detail), place)
         for optimizer in self._optimizers.alive:
             known = self._of(optimizer)
-            if not known.steps and backwards >= _STILL and not any(each.steps for each in self._known.values()):
-                detail = f"in {counted(backwards, 'call')} of backward"
-                made = self._optimizers.place_of(optimizer)
-                yield located(Cause("never_stepped", "error", type(optimizer).__name__, detail=detail), made)
+            if known.at_zero >= _AT_ZERO and known.at_zero >= _MOST_STEPS * known.steps and known.moved:
+                detail = f"in the last {known.at_zero:,} of {counted(known.steps, 'step')}"
+                place = self._optimizers.scheduler_place(optimizer) or self._optimizers.place_of(optimizer)
+                yield located(Cause("lr_zero", "error", names=tuple(known.norms), detail=detail), place)
             if _LEAST <= known.steps < _STILL:
                 yield from self._told(optimizer, known, known.steps)
 
     def _of(self, optimizer: Optimizer) -> _OfOptimizer:
-        return self._known.setdefault(id(optimizer), _OfOptimizer())
+        return self._known.setdefault(optimizer, _OfOptimizer())
 
     def _gone(
         self, optimizer: Optimizer, known: _OfOptimizer, moved: Mapping[str, tuple[torch.Tensor, Movement]]
@@ -154,7 +168,7 @@ class Movements:
         if not names:
             return
         now = checksum({name: known.tensors[name] for name in names})
-        still = [name for name in names if now[name] == known.still[name].bits]
+        still = [name for name in names if now[name] == known.still[name].bits and name not in known.told]
         for name in names:
             known.still.pop(name)
         groups: dict[str, list[str]] = {}
@@ -162,6 +176,7 @@ class Movements:
             groups.setdefault(self._why(optimizer, known, name), []).append(name)
         groups.pop("", None)
         for kind, found in groups.items():
+            known.told.update(found)
             yield self._cause(kind, optimizer, known, found)
 
     def _why(self, optimizer: Optimizer, known: _OfOptimizer, name: str) -> str:

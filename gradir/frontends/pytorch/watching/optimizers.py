@@ -51,6 +51,7 @@ class _Made(NamedTuple):
 
     of: weakref.ref[Any]
     place: Place | None
+    name: str
 
 
 class Optimizers:
@@ -89,12 +90,17 @@ class Optimizers:
 
     def add(self, optimizer: Optimizer) -> None:
         """Know an optimizer that was made before."""
-        self._made.append(_Made(weakref.ref(optimizer), None))
+        self._made.append(_Made(weakref.ref(optimizer), None, type(optimizer).__name__))
 
     @property
     def alive(self) -> list[Optimizer]:
         """The optimizers that the program still has, in the order in which it made them."""
         return [found for found in (made.of() for made in self._made) if found is not None]
+
+    @property
+    def made(self) -> list[tuple[str, Place | None]]:
+        """The kind of each optimizer that the program made, and where it made it; it may be gone."""
+        return [(made.name, made.place) for made in self._made]
 
     def place_of(self, optimizer: Optimizer) -> Place | None:
         """Where an optimizer was made."""
@@ -161,7 +167,8 @@ class Optimizers:
                 init(optimizer, *args, **kwargs)
                 # A scheduler that wraps others initialises itself in its own way, and may do so twice.
                 if all(each.of() is not optimizer for each in found):
-                    found.append(_Made(weakref.ref(optimizer), self._places(_maker(sys._getframe(1), optimizer))))
+                    place = self._places(_maker(sys._getframe(1), optimizer))
+                    found.append(_Made(weakref.ref(optimizer), place, type(optimizer).__name__))
 
             return made
 

@@ -6,6 +6,7 @@ import math
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from torch.optim import Optimizer
@@ -48,7 +49,7 @@ class Parameters:
     def __init__(self) -> None:
         self.names: dict[int, str] = {}
         self.scopes: dict[int, str] = {}
-        self._sampled: dict[int, _Sampled] = {}
+        self._sampled: WeakKeyDictionary[Optimizer, _Sampled] = WeakKeyDictionary()
         self._owned: list[tuple[str, weakref.ref[torch.Tensor]]] = []
 
     def left_out(self, optimizers: Iterable[Optimizer]) -> list[str]:
@@ -80,11 +81,12 @@ class Parameters:
         if sampled is None:
             return None
         with torch.no_grad():
-            return torch.cat([view.float() for view in sampled.views])[sampled.places]
+            kind = _wide_enough(sampled.views)
+            return torch.cat([view.to(kind) for view in sampled.views])[sampled.places]
 
     def moved(self, optimizer: Optimizer, before: torch.Tensor | None) -> Sequence[tuple[torch.Tensor, Movement]]:
         """What a step did with each parameter of an optimizer, of which a sample was taken before."""
-        sampled, after = self._sampled.get(id(optimizer)), self.sample(optimizer)
+        sampled, after = self._sampled.get(optimizer), self.sample(optimizer)
         if sampled is None or before is None or after is None or before.shape != after.shape:
             return []
         with torch.no_grad():
@@ -101,13 +103,13 @@ class Parameters:
         """The norm of the gradient of each tensor, 0 of one without."""
         found = [None if tensor.grad is None else held_by(tensor.grad) for tensor in tensors]
         given = [gradient for gradient in found if gradient is not None]
-        values = [numbers_in(gradient).float() if _is_odd(gradient) else gradient.detach() for gradient in given]
-        norms = iter(norms_of(values, 2, dtype=torch.float32) if values else ())
+        values = [_real(gradient) if _is_odd(gradient) else gradient.detach() for gradient in given]
+        norms = iter(norms_of(values, 2, dtype=_wide_enough(values)) if values else ())
         zero = like.new_zeros(())
         return torch.stack([zero if gradient is None else next(norms).to(zero.device) for gradient in found])
 
     def _sampled_of(self, optimizer: Optimizer) -> _Sampled | None:
-        known = self._sampled.get(id(optimizer))
+        known = self._sampled.get(optimizer)
         # Of what is sharded, a rank may have nothing.
         tensors = [each for each in parameters_of(optimizer) if each.requires_grad and held_by(each).numel()]
         pointers = [held_by(tensor).data_ptr() for tensor in tensors if not tensor.is_meta]
@@ -126,7 +128,7 @@ class Parameters:
             places.append([start + place % count for place in range(_SAMPLE)])
             start += count
         found = _Sampled(kept, pointers, views, torch.tensor(places, device=device))
-        self._sampled[id(optimizer)] = found
+        self._sampled[optimizer] = found
         return found
 
 
@@ -148,8 +150,17 @@ def checksum(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
     return found
 
 
+def _wide_enough(tensors: Sequence[torch.Tensor]) -> torch.dtype:
+    return torch.float64 if any(tensor.dtype is torch.float64 for tensor in tensors) else torch.float32
+
+
 def _is_odd(gradient: torch.Tensor) -> bool:
     return gradient.layout is not torch.strided or gradient.is_complex() or not gradient.is_floating_point()
+
+
+def _real(gradient: torch.Tensor) -> torch.Tensor:
+    values = numbers_in(gradient)
+    return values if values.dtype is torch.float64 else values.float()
 
 
 def _some_of(tensor: torch.Tensor) -> torch.Tensor:

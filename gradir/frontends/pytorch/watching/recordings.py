@@ -32,7 +32,7 @@ from gradir.request import CaptureRequest
 
 __all__ = ["Layers", "Recording"]
 
-_OF_OPTIMIZERS: Final = frozenset({"moves_nothing", "not_in_optimizer", "replaced"})
+_OF_OPTIMIZERS: Final = frozenset({"moves_nothing", "not_in_optimizer", "not_registered", "replaced"})
 """The causes that are at the line where the optimizer was made."""
 
 

@@ -149,9 +149,8 @@ class Watching:
         value = number_of(self._loss)
         if value is not None and not math.isfinite(value):
             self._tell_lost(value)
-        if not self.steps:
-            # A program may never come to a step.
-            self._kept.note(self.backwards)
+        # A program may never come to a step.
+        if not self.steps and self._kept.note(self.backwards) is not None:
             self._look_at_memory(sys._getframe(1))
 
     @_guarded
@@ -184,9 +183,11 @@ class Watching:
         self._look_for_left_out()
         frame: FrameType | None = sys._getframe(1)
         self._variables.note(frame)
-        self._look_at_memory(frame)
+        if step.kept is not None:
+            self._look_at_memory(frame)
         self._is_after_step = False
 
+    @_guarded
     def ended(self) -> None:
         """Judge what only the end of a training shows."""
         self._has_ended = True
@@ -275,15 +276,21 @@ class Watching:
                 self._find(Cause("in_no_optimizer", "info", names=tuple(names)))
 
     def _look_at_memory(self, frame: FrameType | None) -> None:
+        """Look who keeps graphs, which takes long, and so only at a step at which they were counted."""
         if self._kept.grows and not self._growing:
             self._growing = [self._finding(cause) for cause in self._kept.causes(self._variables, frame)]
+        elif self._kept.is_window:
+            self._growing = []
         if self._growing and self.steps == _TOLD_AT:
             self._tell_kept(frame)
 
     def _tell_kept(self, frame: FrameType | None) -> None:
         now = [self._finding(cause) for cause in self._kept.causes(self._variables, frame)]
-        # At the end the variables of functions are gone.
-        for finding in now if len(now) >= len(self._growing) else self._growing:
+        if frame is None and self._growing:
+            # At the end the variables of functions are gone, and with them the lines that know them by their names.
+            found = {finding.cause.op: finding for finding in now}
+            now = [found.get(finding.cause.op, finding) for finding in self._growing]
+        for finding in now or self._growing:
             key = (finding.cause.kind, finding.cause.names, finding.cause.op)
             if key not in self._seen:
                 self._seen.add(key)
