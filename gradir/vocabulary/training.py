@@ -57,7 +57,7 @@ TRAINING: Final[Mapping[str, tuple[str, str]]] = {
         "use a normalisation or smaller initial weights, or clip the norm of the gradient",
     ),
     "never_stepped": (
-        "{op} never steps, so nothing is trained",
+        "{op} never steps, so nothing that it has is trained",
         "call optimizer.step() after the backward",
     ),
     "skipped_steps": (

@@ -122,7 +122,12 @@ class _Holder(NamedTuple):
 
     @property
     def name(self) -> str:
-        return self.path.rpartition(".")[2]
+        return self.path.rpartition(".")[2].partition("[")[0]
+
+    @property
+    def key(self) -> str | None:
+        """The key of the dict that has the tensors, if it has them by one."""
+        return self.path.rpartition("['")[2].removesuffix("']") if self.path.endswith("']") else None
 
 
 def _told(holder: _Holder) -> Cause:
@@ -219,9 +224,12 @@ def _inside(within: _Within) -> list[_Within]:
     for container in _CONTAINERS:
         if issubclass(kind, container):
             # Its class may go through it in another way.
-            items: Iterable[Any] = container.values(value) if container is dict else container.__iter__(value)  # type: ignore[attr-defined, arg-type]
             most = value.maxlen if isinstance(value, deque) else within.most
-            return [within._replace(value=each, kind=f"the {kind.__name__}", most=most) for each in items]
+            here = within._replace(kind=f"the {kind.__name__}", most=most)
+            if isinstance(value, dict):
+                items = [*dict.items(value)]
+                return [here._replace(value=each, path=_path_to(within.path, key, each)) for key, each in items]
+            return [here._replace(value=each) for each in container.__iter__(value)]  # type: ignore[arg-type]
     if kind.__module__ in {"builtins", "torch"} and kind is not type:
         return []
     home = _home_of(value if isinstance(value, type) else kind, within.file)
@@ -234,6 +242,12 @@ def _inside(within: _Within) -> list[_Within]:
         for name, each in fields.items()
         if not isinstance(each, ModuleType)
     ]
+
+
+def _path_to(path: str, key: object, value: object) -> str:
+    """The path of what a dict has, which is the dict's own unless that is a container of its own with a plain name."""
+    is_named = isinstance(value, _CONTAINERS) and type(key) is str and key.isidentifier()
+    return f"{path}[{key!r}]" if is_named else path
 
 
 @lru_cache(maxsize=1024)
@@ -285,7 +299,13 @@ def _line_of(holder: _Holder) -> tuple[Source | None, Excerpt | None, bool]:
     found = [(function, node) for function, node in _statements(tree) if _puts_into(node, name)]
     if not found:
         return None, None, False
-    function, node = max(found, key=lambda each: (_adds(each[1], name), each[1].lineno))
+
+    def fits(each: tuple[str, ast.stmt]) -> tuple[bool, bool, int]:
+        parts = ast.walk(each[1]) if holder.key is not None else ()
+        has_key = any(isinstance(part, ast.Constant) and part.value == holder.key for part in parts)
+        return has_key, _adds(each[1], name), each[1].lineno
+
+    function, node = max(found, key=fits)
     line = lines[node.lineno - 1] if node.lineno <= len(lines) else ""
     source = Source(ShownPaths()(holder.file), node.lineno, function)
     return source, Excerpt(plain_text(line), *_columns(node, line)), _is_call_of(node, name)

@@ -102,8 +102,10 @@ class Movements:
     def at_end(self, backwards: int) -> Iterator[Cause]:
         """What the end of a training with so many backwards proves."""
         detail = f"in {counted(backwards, 'call')} of backward"
-        for name, place in self._optimizers.made if not self._steps and backwards >= _STILL else ():
-            yield located(Cause("never_stepped", "error", name, detail=detail), place)
+        for made in self._optimizers.made if backwards >= _STILL else ():
+            # Beside others that step it may be for later, but not if its gradients are cleared all the time.
+            if not made.steps and (not self._steps or made.cleared >= _STILL):
+                yield located(Cause("never_stepped", "error", made.name, detail=detail), made.place)
         for optimizer in self._optimizers.alive:
             known = self._of(optimizer)
             if known.at_zero >= _AT_ZERO and known.at_zero >= _MOST_STEPS * known.steps and known.moved:
@@ -199,11 +201,12 @@ class Movements:
         if kind == "vanished":
             first, last = min(names, key=known.norms.__getitem__), max(known.norms, key=known.norms.__getitem__)
             detail = f"its norm falls from {known.norms[last]:.2g} at {last} to {known.norms[first]:.2g} at {first}"
-            layers = self.layers or Layers({}, {})
+            layers = self.layers or Layers({}, {}, {})
             most = max(layers.squashing, key=layers.squashing.__getitem__, default="")
             if most and layers.squashing[most] > 1:
                 detail += f", over {layers.squashing[most]} calls of {most}"
             place = layers.lines.get(self._parameters.scopes.get(id(known.tensors[first]), ""), self._backward)
+            place = layers.squashed_at.get(most, place) if layers.squashing.get(most, 0) > 1 else place
             return located(Cause(kind, "error", names=tuple(names), detail=detail), place)
         dtype = str(known.tensors[names[0]].dtype).removeprefix("torch.")
         detail = f"their dtype is {dtype}" if kind == "below_resolution" else ""

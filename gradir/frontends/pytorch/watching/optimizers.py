@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import wraps
 from types import FrameType
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -19,7 +20,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from gradir.frontends.pytorch.recording.places import Place, Places
 
-__all__ = ["Optimizers", "Stepping"]
+__all__ = ["Made", "Optimizers", "Stepping"]
 
 _CLIPPING: Final = ("clip_grad_norm_", "clip_grad_value_")
 _BY_A_MODULE: Final = 0
@@ -46,12 +47,24 @@ class _Nobody:
     def after_step(self, optimizer: Optimizer) -> None: ...
 
 
-class _Made(NamedTuple):
-    """An optimizer or a scheduler that a program made, and where."""
+class Made:
+    """What a program made at one line, of optimizers or of schedulers, and how often they did what."""
 
-    of: weakref.ref[Any]
-    place: Place | None
-    name: str
+    def __init__(self, name: str, place: Place | None) -> None:
+        self.name, self.place = name, place
+        self.steps = self.cleared = 0
+
+
+class _AllMade:
+    """The optimizers or the schedulers of a program, in the order in which it made them."""
+
+    def __init__(self) -> None:
+        self.of: WeakKeyDictionary[Any, Made] = WeakKeyDictionary()
+        self.lines: dict[tuple[str, Place | None], Made] = {}
+
+    def add(self, made: object, place: Place | None) -> None:
+        name = type(made).__name__
+        self.of[made] = self.lines.setdefault((name, place), Made(name, place))
 
 
 class Optimizers:
@@ -61,8 +74,7 @@ class Optimizers:
         self._told: Stepping = _Nobody() if told is None else told
         self._patches = ExitStack()
         self._places = Places()
-        self._made: list[_Made] = []
-        self._schedulers: list[_Made] = []
+        self._made, self._schedulers = _AllMade(), _AllMade()
         self._inside: list[Optimizer] = []
         self._cleared: list[weakref.ref[Optimizer]] = []
         self._cleared_at: dict[int, Place | None] = {}
@@ -90,29 +102,26 @@ class Optimizers:
 
     def add(self, optimizer: Optimizer) -> None:
         """Know an optimizer that was made before."""
-        self._made.append(_Made(weakref.ref(optimizer), None, type(optimizer).__name__))
+        self._made.add(optimizer, None)
 
     @property
     def alive(self) -> list[Optimizer]:
         """The optimizers that the program still has, in the order in which it made them."""
-        return [found for found in (made.of() for made in self._made) if found is not None]
+        return [*self._made.of]
 
     @property
-    def made(self) -> list[tuple[str, Place | None]]:
-        """The kind of each optimizer that the program made, and where it made it; it may be gone."""
-        return [(made.name, made.place) for made in self._made]
+    def made(self) -> Iterable[Made]:
+        """What the program made at each line, which may be gone."""
+        return self._made.lines.values()
 
     def place_of(self, optimizer: Optimizer) -> Place | None:
         """Where an optimizer was made."""
-        return next((made.place for made in self._made if made.of() is optimizer), None)
+        made = self._made.of.get(optimizer)
+        return None if made is None else made.place
 
     def scheduler_place(self, optimizer: Optimizer) -> Place | None:
         """Where the last learning-rate scheduler of an optimizer was made."""
-        found = [
-            made.place
-            for made in self._schedulers
-            if (scheduler := made.of()) is not None and scheduler.optimizer is optimizer
-        ]
+        found = [made.place for scheduler, made in self._schedulers.of.items() if scheduler.optimizer is optimizer]
         return found[-1] if found else None
 
     def forget_changes(self) -> None:
@@ -146,6 +155,8 @@ class Optimizers:
         if self._inside:
             self._inside.pop()
         self._cleared = []
+        if (made := self._made.of.get(optimizer)) is not None:
+            made.steps += 1
         self._told.after_step(optimizer)
 
     def _patch(self, kind: object, name: str, change: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -160,15 +171,14 @@ class Optimizers:
 
         self._patches.callback(put_back)
 
-    def _noting(self, found: list[_Made]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def _noting(self, found: _AllMade) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def change(init: Callable[..., Any]) -> Callable[..., Any]:
             @wraps(init)
             def made(optimizer: Any, *args: Any, **kwargs: Any) -> None:
                 init(optimizer, *args, **kwargs)
                 # A scheduler that wraps others initialises itself in its own way, and may do so twice.
-                if all(each.of() is not optimizer for each in found):
-                    place = self._places(_maker(sys._getframe(1), optimizer))
-                    found.append(_Made(weakref.ref(optimizer), place, type(optimizer).__name__))
+                if optimizer not in found.of:
+                    found.add(optimizer, self._places(_maker(sys._getframe(1), optimizer)))
 
             return made
 
@@ -180,6 +190,8 @@ class Optimizers:
             place = self._places(sys._getframe(1))
             if isinstance(whole, Optimizer):
                 self._cleared_at[id(whole)] = place
+                if (made := self._made.of.get(whole)) is not None:
+                    made.cleared += 1
                 if all(ref() is not whole for ref in self._cleared):
                     self._cleared.append(weakref.ref(whole))
             else:

@@ -41,10 +41,11 @@ _SQUASHING: Final = frozenset({"hardtanh", "relu", "sigmoid", "softmax", "softsi
 
 
 class Layers(NamedTuple):
-    """The line that runs each module, and how often each squashing function ran."""
+    """The line that runs each module, how often each squashing function ran, and the line where it mostly did."""
 
     lines: Mapping[str, Place]
     squashing: Mapping[str, int]
+    squashed_at: Mapping[str, Place]
 
 
 class Recording:
@@ -91,9 +92,11 @@ class Recording:
             path = path_of(step.call, paths) if step.call is not None and step.place is not None else None
             if path is not None and step.place is not None:
                 lines.setdefault(path, step.place.caller or step.place)
-        ran = (plain_name(step.func) for step in self._recorder.operations)
-        squashing = Counter(name for name in ran if name in _SQUASHING)
-        return Layers(lines, squashing)
+        ran = [(plain_name(step.func), step.place) for step in self._recorder.operations]
+        squashing = Counter(name for name, _ in ran if name in _SQUASHING)
+        places = Counter((name, place.caller or place) for name, place in ran if name in _SQUASHING and place)
+        # The last of a name stays, which is the most common one.
+        return Layers(lines, squashing, {name: place for (name, place), _ in reversed(places.most_common())})
 
     def explained(self, outputs: object, frame: FrameType | None = None) -> Explanation:
         """Explain what a call starts from, with what steps behind it."""
