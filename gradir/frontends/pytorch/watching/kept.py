@@ -8,7 +8,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from statistics import median
 from types import FrameType, ModuleType
 from typing import Any, Final, NamedTuple
@@ -20,11 +20,13 @@ from gradir.explanations.model import Cause, Excerpt, Level
 from gradir.frontends.paths import ShownPaths, is_installed
 from gradir.frontends.pytorch.private import (
     ACCUMULATOR,
+    PACKED,
     fields_of,
     next_sequence_number,
     own_modules,
     sequence_number,
 )
+from gradir.frontends.pytorch.reading.saved import saved_tensor
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.sources import is_commands, is_internal
 from gradir.frontends.pytorch.watching.loops import parsed, variables_of
@@ -45,6 +47,7 @@ _MANY: Final = 4
 """So many times what a step makes is more than one step's."""
 
 _MOST_VALUES: Final = 100_000
+_MOST_FUNCTIONS: Final = 1_000
 
 
 class _Look(NamedTuple):
@@ -59,6 +62,8 @@ class Kept:
         self._looks: list[_Look] = []
         self._next = _FIRST_LOOK
         self._began: list[int] = []
+        self.waiting: set[str] = set()
+        """Who, of the causes given last, keeps graphs that no backward has gone through: one may still come."""
 
     def note(self, step: int) -> int | None:
         """Count the functions alive after a step, if it is one at which they are counted."""
@@ -85,10 +90,14 @@ class Kept:
         return min(rates) >= 1 and min(rates) >= _ALIKE * max(rates)
 
     @property
+    def has_fallen(self) -> bool:
+        """Whether the last look found fewer than the one before."""
+        return len(self._looks) > 1 and self._looks[-1].functions < self._looks[-2].functions
+
+    @property
     def is_window(self) -> bool:
         """Whether the last look found more than the one before, or as much, but no longer so many more a step."""
-        looks = self._looks[-2:]
-        return len(looks) > 1 and not self.grows and looks[0].functions <= looks[1].functions
+        return len(self._looks) > 1 and not self.grows and not self.has_fallen
 
     def causes(self, variables: Variables, frame: FrameType | None) -> Iterator[Cause]:
         """Who keeps graphs that are older than the last step."""
@@ -101,7 +110,14 @@ class Kept:
         kept = [holder for holder in holders if _is_kept(holder)]
         least = _MANY * median(after - before for before, after in pairwise([0, *self._began]))
         others = (holder for holder in holders if len(_functions_behind(holder.tensors)) > least)
-        yield from map(_told, kept or others)
+        self.waiting = set()
+        lines: set[tuple[Source | None, str]] = set()
+        for holder in kept or others:
+            cause = _told(holder)
+            if cause.source is None or (cause.source, cause.kind) not in lines:
+                lines.add((cause.source, cause.kind))
+                self.waiting |= {cause.op} if _is_waiting(holder.tensors) else set()
+                yield cause
 
 
 class _Holder(NamedTuple):
@@ -145,6 +161,16 @@ def _told(holder: _Holder) -> Cause:
     kind = "carried_graph" if is_carried and not holder.is_container else kind
     level: Level = "info" if is_limited and holder.is_container else "error"
     return Cause(kind, level, plain_text(what), source=source, detail=plain_text(detail), excerpt=excerpt)
+
+
+def _is_waiting(tensors: Iterable[torch.Tensor]) -> bool:
+    """Whether the functions behind tensors still have all that they saved."""
+    saved = set()
+    for fn in islice(_functions_behind(tensors), _MOST_FUNCTIONS):
+        slots = [slot.removeprefix(PACKED) for slot in dir(fn) if slot.startswith(PACKED)]
+        if slots:
+            saved.add(any(saved_tensor(fn, slot) is not None for slot in slots))
+    return saved == {True}
 
 
 def _tensors_with_graph() -> list[torch.Tensor]:

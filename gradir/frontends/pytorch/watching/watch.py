@@ -49,6 +49,9 @@ _GROWING: Final = 3
 _TOLD_AT: Final = 64
 """The step at which memory that grows is told of a long training; before it, who keeps how much is still to be seen."""
 
+_WAITED_UNTIL: Final = 1024
+"""The step at which it is told of graphs too that no backward has gone through by then."""
+
 
 def _guarded(look: Callable[..., None]) -> Callable[..., None]:
     """Have a fault of gradir's leave the training alone: it is told once, and nothing is looked at any more."""
@@ -281,16 +284,25 @@ class Watching:
             self._growing = [self._finding(cause) for cause in self._kept.causes(self._variables, frame)]
         elif self._kept.is_window:
             self._growing = []
-        if self._growing and self.steps == _TOLD_AT:
+        elif self._kept.has_fallen:
+            # What waited for a backward has had it, as the actor's at the end of an episode.
+            self._growing = [finding for finding in self._growing if finding.cause.op not in self._kept.waiting]
+        if self._growing and self.steps in {_TOLD_AT, _WAITED_UNTIL}:
             self._tell_kept(frame)
 
     def _tell_kept(self, frame: FrameType | None) -> None:
+        waited = self._kept.waiting
         now = [self._finding(cause) for cause in self._kept.causes(self._variables, frame)]
+        waiting = self._kept.waiting
         if frame is None and self._growing:
             # At the end the variables of functions are gone, and with them the lines that know them by their names.
             found = {finding.cause.op: finding for finding in now}
             now = [found.get(finding.cause.op, finding) for finding in self._growing]
         for finding in now or self._growing:
+            op = finding.cause.op
+            # Of what waits for a backward, that may still come; at the end it has, or has not.
+            if op in waiting if frame is not None and self.steps < _WAITED_UNTIL else op in waited - waiting:
+                continue
             key = (finding.cause.kind, finding.cause.names, finding.cause.op)
             if key not in self._seen:
                 self._seen.add(key)
