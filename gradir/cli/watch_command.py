@@ -143,8 +143,13 @@ class _Run:
         if self._path is not None and options.output.endswith(".jsonl"):
             self._lines = Path(options.output).open("w", encoding="utf-8", buffering=1)  # noqa: SIM115 (closed below)
             self._lines.write(json_line(Head()))
+        interrupted: KeyboardInterrupt | None = None
         with watching(self._told) as self._seeing:
-            left = self._script.run(options, lambda: self._is_enough, self._failed)
+            try:
+                left = self._script.run(options, lambda: self._is_enough, self._failed)
+            except KeyboardInterrupt as error:
+                left, interrupted = None, error
+                self._collected.ended = "the script was interrupted"
             for each in self._seeing.values():
                 with suppress(SystemExit):
                     each.ended()
@@ -163,6 +168,8 @@ class _Run:
             shown = page(watch, graphs) if is_page else written(watch, "markdown")
             files.write_bytes(self._path, shown.encode())
         self._print(watch)
+        if interrupted is not None:
+            raise interrupted
         if left and not watch:
             raise SystemExit(left)
         if not watch.count and not watch.findings:

@@ -170,7 +170,7 @@ class Movements:
         if not names:
             return
         now = checksum({name: known.tensors[name] for name in names})
-        still = [name for name in names if now[name] == known.still[name].bits and name not in known.told]
+        still = [name for name in names if now[name] == known.still[name].bits]
         for name in names:
             known.still.pop(name)
         groups: dict[str, list[str]] = {}
@@ -178,8 +178,10 @@ class Movements:
             groups.setdefault(self._why(optimizer, known, name), []).append(name)
         groups.pop("", None)
         for kind, found in groups.items():
-            known.told.update(found)
-            yield self._cause(kind, optimizer, known, found)
+            # Of some parameters it may take more steps to be proved, which is nothing new.
+            if kind not in known.told:
+                known.told.add(kind)
+                yield self._cause(kind, optimizer, known, found)
 
     def _why(self, optimizer: Optimizer, known: _OfOptimizer, name: str) -> str:
         tensor, norm = known.tensors[name], known.norms[name]
