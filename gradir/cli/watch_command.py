@@ -134,10 +134,8 @@ class _Run:
 
     def status(self) -> int:
         """Run, answer, and tell how it ended."""
-        from gradir import files
         from gradir.capturing import unable, watching
-        from gradir.watches.forms import End, Head, json_line, written
-        from gradir.watches.page import page
+        from gradir.watches.forms import Head, json_line
 
         options = self._options
         if self._path is not None and options.output.endswith(".jsonl"):
@@ -160,14 +158,9 @@ class _Run:
         self._replay()
         graphs = self._capture()
         watch = self._collected.watch()
-        if self._lines is not None:
-            self._lines.write(json_line(End(watch.verdict, watch.level, watch.count, watch.ended)))
-            self._lines.close()
-        elif self._path is not None:
-            is_page = options.output.endswith(".html")
-            shown = page(watch, graphs) if is_page else written(watch, "markdown")
-            files.write_bytes(self._path, shown.encode())
-        self._print(watch)
+        self._write(watch, graphs)
+        if watch.count or watch.findings:
+            self._print(watch)
         if interrupted is not None:
             raise interrupted
         if left and not watch:
@@ -177,6 +170,20 @@ class _Run:
             told = f"{self._script.name} never stepped an optimizer in this process{why and f' ({why})'}"
             raise SpecError(f"{told}: nothing was watched")
         return int(bool(watch))
+
+    def _write(self, watch: Watch, graphs: Mapping[int, str]) -> None:
+        """Write what ``-o`` asks for."""
+        from gradir import files
+        from gradir.watches.forms import End, json_line, written
+        from gradir.watches.page import page
+
+        if self._lines is not None:
+            self._lines.write(json_line(End(watch.verdict, watch.level, watch.count, watch.ended)))
+            self._lines.close()
+        elif self._path is not None:
+            is_page = self._options.output.endswith(".html")
+            shown = page(watch, graphs) if is_page else written(watch, "markdown")
+            files.write_bytes(self._path, shown.encode())
 
     def _print(self, watch: Watch) -> None:
         """Answer on standard error: standard output is the script's."""

@@ -181,7 +181,8 @@ class Watching:
         for cause in self._movements.after_step(optimizer, dict(zip(names, moved, strict=True))):
             self._find(cause)
         norms = {path: float(norm) for path, norm in zip(self._paths, step.norms, strict=False) if norm is not None}
-        for cause in self._norms.setdefault(id(optimizer), Norms()).after_step(norms):
+        is_told = any(kind == "vanished" for kind, *_ in self._seen)
+        for cause in () if is_told else self._norms.setdefault(id(optimizer), Norms()).after_step(norms):
             self._find(cause)
         self._look_for_left_out()
         frame: FrameType | None = sys._getframe(1)
@@ -236,7 +237,8 @@ class Watching:
             updates[path] = (update + movement.update**2, length + movement.length**2)
             if movement.norm is not None:
                 norms[path] = norms.get(path, 0.0) + movement.norm**2
-        new = [path for path in updates if path not in self._paths]
+        known = set(self._paths)
+        new = [path for path in updates if path not in known]
         if new:
             self._paths += tuple(new)
             self._told(Modules(self._paths))
