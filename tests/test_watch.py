@@ -21,6 +21,7 @@ from torch.optim import Optimizer, lr_scheduler  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.cli.main import main  # noqa: E402
+from gradir.frontends.pytorch.watching import kept  # noqa: E402
 
 TRAININGS = Path(__file__).parent / "trainings"
 FAULTS = sorted(TRAININGS.glob("fault_*.py"))
@@ -190,6 +191,42 @@ def test_it_ends_after_so_many_steps_and_stops_at_what_is_not_finite(capfd: Read
     _, lines = watched("--no-replay", "--go-on", fault)
     assert lines[-1]["steps"] == 40
     assert "Step 12 (epoch = 0, i = 11): the loss is NaN or infinite: it is nan" in capfd.readouterr().err
+
+
+def test_parameters_that_take_longer_to_be_proved_are_no_second_finding() -> None:
+    _, lines = watched(str(TRAININGS / "fault_deep_tanh.py"))
+    assert [found["kind"] for found in errors(lines)] == ["vanished"]
+    assert errors(lines)[0]["names"][:2] == ["inp.weight", "inp.bias"]
+
+
+def test_who_keeps_graphs_is_looked_for_only_where_they_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    causes = kept.Kept.causes
+
+    def counted(self: kept.Kept, *words: Any) -> Any:
+        looked.append(1)
+        return causes(self, *words)
+
+    monkeypatch.setattr(kept.Kept, "causes", counted)
+    # Behind the method is a list that is in no variable.
+    Path("train.py").write_text(
+        "import torch\ntorch.manual_seed(0)\nnet = torch.nn.Linear(2, 1)\nkeep = [].append\n"
+        "opt = torch.optim.SGD(net.parameters(), lr=0.01)\n"
+        "for step in range(100):\n    loss = net(torch.randn(4, 2)).abs().mean()\n"
+        "    opt.zero_grad()\n    loss.backward()\n    opt.step()\n    keep(loss)\n"
+    )
+    assert watched("train.py")[0] == 0
+    assert 1 < len(looked) < 8
+
+
+def test_an_interrupted_training_has_its_verdict(capfd: Read) -> None:
+    text = (TRAININGS / "fault_nozero.py").read_text()
+    Path("train.py").write_text(f"{text}\nraise KeyboardInterrupt\n")
+    status, lines = watched("train.py")
+    assert status == 130
+    assert [found["kind"] for found in errors(lines)] == ["not_zeroed"]
+    assert (lines[-1]["type"], lines[-1]["ended"]) == ("end", "the script was interrupted")
+    assert lines[-1]["verdict"] in capfd.readouterr().err
 
 
 def test_arguments_and_the_status_of_a_script_that_fails_are_its_own(capfd: Read) -> None:
