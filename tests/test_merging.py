@@ -53,6 +53,16 @@ def test_it_does_not_matter_which_side_is_which(pair: tuple[Graph, Graph], data:
         assert gradir.loads(gradir.dumps(one.graph)) == one.graph
 
 
+@pytest.mark.parametrize("places", [("m.a", "a", "m.b.a"), ("a", "m.a", "b.a")], ids=["to the root", "from the root"])
+def test_a_module_moved_twice_is_one_conflict_from_either_side(places: tuple[str, str, str]) -> None:
+    leaves = [Node("x", role="leaf", scope=place) for place in places]
+    output = Node("output", role="output", inputs=(Ref("x", 0),))
+    base, ours, theirs = (Graph.of([leaf, output]) for leaf in leaves)
+    (one,), (other,) = merged(base, ours, theirs).conflicts, merged(base, theirs, ours).conflicts
+    assert one.reason == "both sides gave the module another name or place"
+    assert one == other._replace(ours=other.theirs, theirs=other.ours)
+
+
 @given(st.integers(0, 200), st.integers(0, 5))
 def test_a_wide_edit_and_a_small_one(seed: int, place: int) -> None:
     """Layers come, go and are renamed on one side, and a value changes on the other, in what is left of them."""

@@ -105,10 +105,16 @@ class Places:
                 self._chosen[key] = first or second or was or _Place(_NOWHERE, "")
                 continue
             was = was or first
-            for before, one, other in zip(was, first, second, strict=True):
-                if one != other and before not in (one, other) and not one.isdecimal():
-                    self.clashes[key] = "both sides gave the module another name or place"
+            moved, renamed = (
+                one != other and before not in (one, other)
+                for before, one, other in zip(was, first, second, strict=True)
+            )
             self._chosen[key] = _Place(*map(pick, was, first, second))
+            # Entries of a list are numbered anew below.
+            if moved or (renamed and not (first.name.isdecimal() and second.name.isdecimal())):
+                self.clashes[key] = "both sides gave the module another name or place"
+                # Keys say which side is which, so neither side's place can be chosen by its key.
+                self._chosen[key] = was
 
     def _number_lists(self) -> None:
         """Number the entries of lists anew that both sides changed: each entry stands behind what it stood behind."""
