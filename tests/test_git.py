@@ -184,6 +184,7 @@ def test_what_is_shown_without_gradir_is_never_cached(program: Program, run: Run
     assert FACT in run(*LOG)
     assert refs(run) == [CACHE]
     assert STOPPED not in run("gradir", "git", "status")
+    assert ": graph texts, " in run("git", "log", "--all", "--format=%s")
     program.go()
     assert FACT in run(*LOG), "it is cached again"
 

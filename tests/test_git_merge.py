@@ -214,7 +214,8 @@ def test_a_worktree_and_a_repository_that_moved(
 def test_settings_are_commands_to_read(branches: Branches, run: Run) -> None:
     script = 'sh "$(git rev-parse --git-common-dir)/gradir.sh"'
     assert run("git", "config", "merge.gradir.driver") == f"{script} gradir merge -o %A -- %O %A %B %P\n"
-    assert run("git", "config", "diff.gradir.textconv").startswith(f"exec {script} --text gradir git textconv --form ")
+    text = run("git", "config", "diff.gradir.textconv")
+    assert text.endswith(f"; exec {script} --text gradir git textconv --\n")
     for line in run("git", "config", "--get-regexp", "gradir").splitlines():
         assert len(line) < 160
 

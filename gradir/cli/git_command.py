@@ -62,7 +62,6 @@ def add_options(parser: Parser) -> None:
             place.add_argument(f"--{where}", dest="where", action="store_const", const=where, help=meaning)
         action.set_defaults(run=run, where=None)
     textconv = actions.add_parser("textconv", description="Print a .gir file as plain text; git calls this.")
-    textconv.add_argument("--form", metavar="NAME", help="what the text depends on; git keeps the texts of one command")
     textconv.add_argument("file", metavar="FILE")
     textconv.set_defaults(run=_print_text)
     difftool = actions.add_parser("difftool", description="Print how a .gir file changed; git calls this.")

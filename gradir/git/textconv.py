@@ -26,8 +26,8 @@ __all__ = ["commands", "forget", "is_script", "is_stopped", "script"]
 _CACHE: Final = "refs/notes/textconv/gradir"
 _STOP: Final = f"{_CACHE}/stop"
 
-_FORM: Final = f"plain 1 in brief, gradir {__version__}"
-"""What the text of a graph depends on: git drops its cache when the command becomes another."""
+_NAME: Final = f"gradir {__version__}: graph texts, plain 1 in brief"
+"""The command starts with it, and git names the commit of its cache by the command: a new form drops the cache."""
 
 
 def script() -> bytes:
@@ -45,7 +45,7 @@ def commands(path: str) -> dict[str, str]:
     run = f"sh {path} {_program()}"
     return {
         # With exec, so that the script sees which run of git asks.
-        "diff.gradir.textconv": f"exec sh {path} --text {_program()} git textconv --form {shlex.quote(_FORM)} --",
+        "diff.gradir.textconv": f": {shlex.quote(_NAME)}; exec sh {path} --text {_program()} git textconv --",
         "difftool.gradir.cmd": f'{run} git difftool -- "$LOCAL" "$REMOTE" "$MERGED"',
         "merge.gradir.driver": f"{run} merge -o %A -- %O %A %B %P",
     }
