@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gradir.diffs.field_changes import numbered
 from gradir.diffs.growth import counts_apart
+from gradir.diffs.merging.values import slots_of
 from gradir.ir.edges import edges_into, rewired
 from gradir.ir.ids import below, encode_component, function_prefix, is_named, split_ordinal, storage_key
 from gradir.ir.model import BESIDE, Cut, Node, Ref, Saved, Scope
 from gradir.ir.order import postorder
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Mapping
+    from collections.abc import Hashable, Mapping
 
     from gradir.diffs.merging.places import Places
     from gradir.ir import Graph
@@ -66,7 +66,7 @@ class Side:
             id=self._kind(node),
             scope=self.path(node.scope),
             names=tuple([self._places.name(self._number, name) for name in node.names]),
-            saved=tuple([self._slot(slot, storages[node_id, name]) for name, slot in _slots(node)]),
+            saved=tuple([self._slot(slot, storages[node_id, name]) for name, slot in slots_of(node)]),
             **rewired(node, lambda ref, _: self._ref(ref)),
         )
 
@@ -107,7 +107,7 @@ class Side:
         first: dict[str, tuple[str, str]] = {}
         of_slot: dict[tuple[str, str], str] = {}
         for node in nodes.values():
-            for name, slot in _slots(node):
+            for name, slot in slots_of(node):
                 of_slot[node.id, name] = slot.storage or storage_key(node.id, name)
         own = {storage_key(*place) for place in of_slot}
         for (node_id, slot_name), name in of_slot.items():
@@ -158,12 +158,6 @@ class Side:
 
     def _ref(self, ref: Ref | None) -> Ref | None:
         return None if ref is None else replace(ref, id=self.keys[ref.id])
-
-
-def _slots(node: Node) -> Iterator[tuple[str, Saved]]:
-    """The saved slots of a node, each with a name of its own: from the second of a name on with a number."""
-    names = numbered(slot.slot for slot in node.saved)
-    return (("#".join(map(str, name)), slot) for name, slot in zip(names, node.saved, strict=True))
 
 
 def dependencies(nodes: Mapping[str, Node], key: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from msgspec import UNSET
@@ -12,6 +12,7 @@ from gradir.diffs.compare import cut_name
 from gradir.diffs.growth import COUNTS
 from gradir.diffs.hunks import script
 from gradir.diffs.matching import match
+from gradir.diffs.merging.figures import Figures, types_into
 from gradir.diffs.merging.places import BASE, OURS, THEIRS, Places
 from gradir.diffs.merging.result import ids_of, order_of, written
 from gradir.diffs.merging.side import TENSOR, Side
@@ -22,12 +23,13 @@ from gradir.ir import Cut, Graph, Node, Scope
 from gradir.ir.edges import edges_into
 from gradir.ir.fields import fields_of
 from gradir.ir.head import Head, renamed_head
-from gradir.ir.model import MOST
+from gradir.ir.model import MOST, bounded
 from gradir.ir.module_tree import OUTSIDE, ModuleTree
+from gradir.ir.totals import parameter_elements
 from gradir.ir.validate import check_all
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
 __all__ = ["Conflict", "Merged", "merged"]
 
@@ -105,7 +107,7 @@ class _Merge:
 
     def merged(self) -> Merged:
         nodes = self._nodes()
-        scopes, cuts = self._scopes(), self._cuts(nodes)
+        scopes, cuts = self._scopes(nodes), self._cuts(nodes)
         for key, reason in self._places.clashes.items():
             self._add("scope", self._places.path_of(key), reason, key)
         self._check_uses(nodes)
@@ -136,6 +138,7 @@ class _Merge:
         known = {(base.keys[node_id], slot): storage for (node_id, slot), storage in own.items()}
         storages = [own, *(side.storages(known) for side in self._sides[1:])]
         found: dict[str, Node] = {}
+        figures: dict[str, Figures] = {}
         for key in dict.fromkeys(key for ids in self._ids for key in ids):
             records = [
                 side.node(ids[key], stored) if key in ids else None
@@ -145,26 +148,44 @@ class _Merge:
                 # How an id is made is no edit of its own.
                 kind = pick(*(record.id if record else "" for record in records))
                 records = [record and replace(record, id=kind) for record in records]
-            node, reason = _combined(*records)
+            types = [
+                types_into(graph.nodes[ids[key]], graph.nodes) if key in ids else ()
+                for graph, ids in zip(self._graphs, self._ids, strict=True)
+            ]
+            figures[key] = Figures(records, types)
+            node, reason = _combined(*figures[key].records)
             if reason:
                 self._add("node", max(record.scope for record in records if record), reason, key)
             if node is not None:
                 found[key] = node
-        return found
+        settled = {key: figures[key].settled(node, found) for key, node in found.items()}
+        for key, (node, reason) in settled.items():
+            if reason:
+                self._add("node", node.scope, reason, key)
+        return {key: node for key, (node, _) in settled.items()}
 
-    def _scopes(self) -> list[Scope]:
+    def _scopes(self, nodes: Mapping[str, Node]) -> list[Scope]:
         tables = [side.scopes for side in self._sides]
+        own = [
+            _own_elements(side.graph.nodes, lambda path, number=number: self._places.key(number, path))
+            for number, side in enumerate(self._sides)
+        ]
+        kept = _own_elements(nodes, str)
         found: dict[str, Scope] = {}
         for key in dict.fromkeys(key for table in tables for key in table):
             records = [table.get(key) for table in tables]
             path = self._places.path_of(key)
             rests = [{count: getattr(record, count) for count in COUNTS} if record else {} for record in records]
-            plain = [record and replace(record, **dict.fromkeys(COUNTS, 0)) for record in records]
+            # Elements of parameters that are nodes are those of the merged nodes.
+            plain = [
+                record and replace(record, own=record.own - elements[key], **dict.fromkeys(COUNTS, 0))
+                for record, elements in zip(records, own, strict=True)
+            ]
             scope, reason = _combined(*plain)
             if reason:
                 self._add("scope", path, reason, key)
             if scope is not None:
-                found[key] = replace(scope, **_sums(*rests))
+                found[key] = replace(scope, own=bounded(max(0, scope.own + kept[path])), **_sums(*rests))
         order, _ = woven([found[key].path for key in table if key in found] for table in tables)
         by_path = {scope.path: scope for scope in found.values()}
         return _with_totals([by_path[path] for path in order]) if len(by_path) == len(found) else []
@@ -259,6 +280,15 @@ def _lasting(record: R) -> R:
     if isinstance(record, Cut):
         return replace(record, source=None, via=None)
     return record
+
+
+def _own_elements(nodes: Mapping[str, Node], key: Callable[[str], str]) -> Counter[str]:
+    """The elements of the parameters of each module, as far as they are nodes."""
+    found: Counter[str] = Counter()
+    for node in nodes.values():
+        if node.role == "parameter":
+            found[key(node.scope)] += parameter_elements(node)
+    return found
 
 
 def _sums(base: Mapping[str, int], ours: Mapping[str, int], theirs: Mapping[str, int]) -> dict[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Final, TypeVar
 
@@ -15,7 +15,7 @@ from gradir.diffs.field_changes import numbered
 from gradir.ir import Node, Ref, Saved, Source
 from gradir.ir.model import NonFinite, Record
 
-__all__ = ["Combiner", "pick", "same", "woven"]
+__all__ = ["Combiner", "pick", "same", "slots_of", "woven"]
 
 K = TypeVar("K", bound=Hashable)
 
@@ -157,3 +157,9 @@ def woven(orders: Iterable[Sequence[K]], by: Callable[[list[K]], Any] = list) ->
         for group in groups_here:
             found += group
     return found, tied
+
+
+def slots_of(node: Node) -> Iterator[tuple[str, Saved]]:
+    """The saved slots of a node, each with a name of its own: from the second of a name on with a number."""
+    names = numbered(slot.slot for slot in node.saved)
+    return (("#".join(map(str, name)), slot) for name, slot in zip(names, node.saved, strict=True))
