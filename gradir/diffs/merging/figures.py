@@ -47,11 +47,12 @@ class Figures:
         self._are_by_element = False
         self._counts: set[str] = set()
         base, ours, theirs = records
-        self._are_inputs_kept = bool(base and ours and theirs) and base.inputs == ours.inputs == theirs.inputs
-        self._is_open = False
-        if base and ours and theirs and base not in (ours, theirs) and ours != theirs:
-            self._divide([base, ours, theirs])
-            self._is_open = self._meet()
+        self._are_inputs_kept = self._is_open = False
+        if base and ours and theirs:
+            self._are_inputs_kept = base.inputs == ours.inputs == theirs.inputs
+            if base not in (ours, theirs) and ours != theirs:
+                self._divide([base, ours, theirs])
+                self._is_open = self._meet()
 
     def settled(self, node: Node, nodes: Mapping[str, Node]) -> tuple[Node, str]:
         """The merged node with its figures, and why they cannot be known; ``nodes`` are all merged nodes."""
@@ -134,6 +135,5 @@ def _sizes(node: Node, types: Types) -> Iterator[tuple[Hashable, Any]]:
         for at, size in enumerate(slot.shape or ()):
             yield ("saved", name, at), size
     for name, value in node.attrs.items():
-        for at, size in enumerate(value if isinstance(value, tuple) else (value,)):
-            if type(size) is int:
-                yield ("attr", name, at), size
+        numbers = value if isinstance(value, tuple) else (value,)
+        yield from ((("attr", name, at), number) for at, number in enumerate(numbers) if type(number) is int)

@@ -36,8 +36,8 @@ class Places:
     """The paths of the modules of all three graphs in the words of the result.
 
     A module is known by a key: that of the base where it was there, else one of the side that has it. Where both sides
-    put a module of one name into one place, it is one module. ``clashes`` are the keys of modules of which both sides
-    made another thing.
+    put a module of one name into one place, it is one module. ``called`` is what each graph calls the module of a key,
+    ``clashes`` are the keys of modules of which both sides made another thing.
     """
 
     def __init__(self, graphs: Sequence[Graph], matchings: Sequence[Matching]) -> None:
@@ -50,7 +50,7 @@ class Places:
             self._keys.append({path: BASE + was[path] if path in was else mark + path for path in side.scopes})
         self._join()
         self._places = [dict(self._placed(keys)) for keys in self._keys]
-        self._called = [{key: path for path, key in keys.items()} for keys in self._keys]
+        self.called = [{key: path for path, key in keys.items()} for keys in self._keys]
         self._chosen: dict[str, _Place] = {}
         self.clashes: dict[str, str] = {}
         self._choose()
@@ -71,10 +71,6 @@ class Places:
     def path_of(self, key: str) -> str:
         """What the module of a key is called in the result."""
         return self._paths[key]
-
-    def called(self, side: int, key: str) -> str:
-        """What one graph calls the module of a key; nothing where it has none."""
-        return self._called[side].get(key, "")
 
     def name(self, side: int, name: str) -> str:
         """What a tensor of one graph is called in the result: it follows its module."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from msgspec import UNSET
@@ -13,6 +14,7 @@ from gradir.diffs.growth import COUNTS
 from gradir.diffs.hunks import script
 from gradir.diffs.matching import match
 from gradir.diffs.merging.figures import Figures, types_into
+from gradir.diffs.merging.layers import open_layers
 from gradir.diffs.merging.places import BASE, OURS, THEIRS, Places
 from gradir.diffs.merging.result import ids_of, order_of, written
 from gradir.diffs.merging.side import TENSOR, Side
@@ -39,6 +41,7 @@ _CHANGED: Final = "both sides changed it, and not in the same way"
 _REMOVED: Final = "one side changed what the other removed"
 _USED: Final = "one side uses what the other removed"
 _UNUSED: Final = "no output depends on it after both edits"
+_OPEN: Final = "one side changed it, and the other added or removed one of the layers equal to it: which one is open"
 _ADDED: Final = "both sides added the graph, and not the same"
 _OF_CAPTURE: Final = "a side changed its {}: capture the merged program again"
 
@@ -110,6 +113,8 @@ class _Merge:
         scopes, cuts = self._scopes(nodes), self._cuts(nodes)
         for key, reason in self._places.clashes.items():
             self._add("scope", self._places.path_of(key), reason, key)
+        for key in open_layers(self._graphs, self._places.called):
+            self._add("scope", self._places.path_of(key), _OPEN, key)
         self._check_uses(nodes)
         if self._conflicts:
             return Merged(None, tuple(self._conflicts))
@@ -167,7 +172,7 @@ class _Merge:
     def _scopes(self, nodes: Mapping[str, Node]) -> list[Scope]:
         tables = [side.scopes for side in self._sides]
         own = [
-            _own_elements(side.graph.nodes, lambda path, number=number: self._places.key(number, path))
+            _own_elements(side.graph.nodes, partial(self._places.key, number))
             for number, side in enumerate(self._sides)
         ]
         kept = _own_elements(nodes, str)
@@ -243,7 +248,7 @@ class _Merge:
         if subject == "node":
             names = [ids.get(key, "") for ids in self._ids]
         else:
-            names = [self._places.called(number, key) for number in range(len(self._sides))]
+            names = [called.get(key, "") for called in self._places.called]
         self._conflicts.append(Conflict(subject, module, reason, *names))
 
 
