@@ -21,7 +21,7 @@ __all__ = ["Figures", "Types", "types_into"]
 Types = tuple["TensorMeta | None", ...]
 """Of which dtype and shape each input of a node is."""
 
-_MET: Final = "both sides changed a size of it alike, and others not: only a capture tells whether it is one edit"
+_MET: Final = "both edits change its sizes, and only a capture tells what they come to together"
 _STALE: Final = "one side changed the shape or dtype of what the other side's operation takes"
 
 
@@ -50,7 +50,8 @@ class Figures:
         self._are_inputs_kept = self._is_open = False
         if base and ours and theirs:
             self._are_inputs_kept = base.inputs == ours.inputs == theirs.inputs
-            if base not in (ours, theirs) and ours != theirs:
+            before, *after = zip(records, types, strict=True)
+            if before not in after and after[0] != after[1]:
                 self._divide([base, ours, theirs])
                 self._is_open = self._meet()
 
@@ -96,9 +97,10 @@ class Figures:
         ]
 
     def _meet(self) -> bool:
-        """Whether both sides made a size the same, where the edits differ, or one side has a size of its own.
+        """Whether a size may follow from both edits.
 
-        Both may then be factors of that size, such as a batch and a length in what is flat, or one and the same edit.
+        Where the edits differ and made a size the same, both may be factors of it, such as a batch and a length in what
+        is flat, or it may be one edit. A size that only one side has does not know of the other's edit.
         """
         base, ours, theirs = (
             dict(_sizes(record, types)) if record else {}
@@ -106,8 +108,22 @@ class Figures:
         )
         if ours == theirs or base in (ours, theirs):
             return False
+        if self._is_reshaped(1, 2) or self._is_reshaped(2, 1):
+            return True
         alike = (place for place in base if base[place] != ours.get(place) == theirs.get(place))
         return next(alike, None) is not None or not (ours.keys() ^ theirs.keys()) <= base.keys()
+
+    def _is_reshaped(self, side: int, other: int) -> bool:
+        """Whether one side made another operation of it, with another output, and the other side changed its inputs."""
+        before, after = self.records[0], self.records[side]
+        types = self._types[0]
+        return (
+            types == self._types[side] != self._types[other]
+            # An input that the graph does not have may be what changed the output.
+            and None not in types
+            and (before and before.outputs) != (after and after.outputs)
+            and (before and (before.op, before.attrs)) != (after and (after.op, after.attrs))
+        )
 
 
 def _by_element(slot: Saved) -> int | None:
