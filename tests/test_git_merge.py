@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from git_places import Run, runner
+from msgspec.structs import replace
 from tools import needs
 
 pytest.importorskip("torch")
@@ -19,6 +20,12 @@ pytest_plugins = ["git_fixtures"]
 pytestmark = needs("git")
 
 PROPOSAL = "both edits merged, as a proposal: capture the merged program again, or run gradir check on it"
+
+
+def marked(graph: Graph, *, is_merged: bool = True) -> Graph:
+    options = {name: value for name, value in graph.producer.options.items() if name != "merged"}
+    options |= {"merged": True} if is_merged else {}
+    return replace(graph, producer=replace(graph.producer, options=options))
 
 
 class Branches:
@@ -44,7 +51,8 @@ class Branches:
 
     @property
     def graph(self) -> Graph:
-        return gradir.load(self.file)
+        """The graph of the file, with the head of a capture."""
+        return marked(gradir.load(self.file), is_merged=False)
 
 
 @pytest.fixture
@@ -67,9 +75,10 @@ def test_disjoint_edits_merge_to_what_a_capture_of_both_gives(
     made.start(model_graph(), model_graph("activation"), model_graph("dropout"))
     run("git", "merge", "-q", "-m", "both", "topic")
     assert made.file.read_bytes() == gradir.dumps(
-        model_graph(*BOTH), format=encoding, compress="gzip" if name.endswith(".gz") else None
+        marked(model_graph(*BOTH)), format=encoding, compress="gzip" if name.endswith(".gz") else None
     )
     assert run("git", "status", "--porcelain") == ""
+    assert "merged from two edits: capture the program again" in run("gradir", "info", "--", f"./{name}")
 
 
 def test_git_without_the_driver_merges_lines_and_with_it_graphs(branches: Branches, run: Run) -> None:
@@ -203,11 +212,11 @@ def test_a_worktree_and_a_repository_that_moved(
     run("git", "worktree", "add", "-q", "-b", "other", str(tmp_path / "a tree"), "main")
     inside = runner(tmp_path / "a tree", environment)
     inside("git", "merge", "-q", "-m", "both", "topic")
-    assert gradir.load(tmp_path / "a tree" / "model.gir") == model_graph(*BOTH)
+    assert gradir.load(tmp_path / "a tree" / "model.gir") == marked(model_graph(*BOTH))
     repository.rename(tmp_path / "it moved")
     there = runner(tmp_path / "it moved", environment)
     there("git", "merge", "-q", "-m", "both", "topic")
-    assert gradir.load(tmp_path / "it moved" / "model.gir") == model_graph(*BOTH)
+    assert gradir.load(tmp_path / "it moved" / "model.gir") == marked(model_graph(*BOTH))
     assert " float32" in there("git", "diff", "HEAD~1")
 
 

@@ -104,9 +104,12 @@ def _value_text(value: object) -> str:
 
 def _made_by(producer: Producer) -> str:
     """What is known of it; nothing of a graph that was made by hand."""
+    from gradir.ir.head import MERGED
+
     framework = f"{producer.framework} {producer.framework_version}".strip()
     by = f"gradir {producer.gradir}".rstrip() if producer.gradir or framework else ""
-    return f"{by} from {framework}" if framework else by
+    by = f"{by} from {framework}" if framework else by
+    return f"{by}, merged from two edits: capture the program again" if producer.options.get(MERGED) is True else by
 
 
 def _cut_text(cut: Cut) -> str:

@@ -22,8 +22,8 @@ EXAMPLES = (
 )
 
 DETAILS = """\
-The result has the encoding of OURS. A merged graph is a proposal: it says what the merged program should give. Capture
-the program again once its code is merged, or let 'gradir check' compare.
+The result has the encoding of OURS. A merged graph is a proposal: it says what the merged program should give, and its
+head says "merged". Capture the program again once its code is merged, or let 'gradir check' compare.
 
 'gradir git install' makes git merge .gir files in this way. Where both sides changed the same thing in different ways,
 there is a conflict: gradir reports each side's changes by module and writes nothing, so the file stays as OURS has it.
@@ -76,10 +76,22 @@ def run(options: argparse.Namespace) -> int:
         return 1
     encoding = codecs.encoding_of(codecs.decompress(ours))
     with files.naming(name):
-        data = codecs.encode(found.graph, encoding, codecs.compression_of(ours))
+        data = codecs.encode(_marked(found.graph, graphs), encoding, codecs.compression_of(ours))
     files.write_bytes(options.output, data)
     report(f"{name}: both edits merged, as a proposal: capture the merged program again, or run gradir check on it")
     return 0
+
+
+def _marked(graph: Graph, sides: tuple[Graph, ...]) -> Graph:
+    """The graph, whose head says that a capture has to confirm it unless one side has it as it is."""
+    from msgspec.structs import replace
+
+    from gradir.ir.head import MERGED
+
+    if any(graph is side for side in sides):
+        return graph
+    made = graph.producer
+    return replace(graph, producer=replace(made, options={**made.options, MERGED: True}))
 
 
 def _graph(data: bytes, name: str) -> Graph:

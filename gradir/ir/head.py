@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from msgspec.structs import replace
 
@@ -12,7 +12,10 @@ from gradir.ir.fields import Field, fields_of, records_in
 from gradir.ir.model import About, Cut, Producer, Record
 from gradir.ir.ranks import Collective, Rank
 
-__all__ = ["Head", "renamed_head"]
+__all__ = ["MERGED", "Head", "renamed_head"]
+
+MERGED: Final = "merged"
+"""The option of a producer that says that no capture made the graph, but a merge of two edits."""
 
 
 class Head(Record, frozen=True, kw_only=True):
