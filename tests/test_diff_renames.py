@@ -76,7 +76,7 @@ def test_another_operation_is_a_change_of_its_node() -> None:
 @pytest.mark.parametrize(
     ("op", "said"),
     [
-        ("exp", {"op": ("view", "exp"), "out[0].shape": ("[2, 4]", "[8]")}),
+        ("exp", {"op": ("view", "exp"), "attrs.dim": ("1", "2"), "out[0].shape": ("[2, 4]", "[8]")}),
         (
             "unsafe_view",
             {"op": ("view", "unsafe_view"), "attrs.dim": ("1", "2"), "saved.a": ("?[?] 8 bytes", None)}

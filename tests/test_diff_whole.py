@@ -78,7 +78,9 @@ def test_beside_an_edit_that_adds_much_it_is_a_headline_too() -> None:
     lines = str(diff).splitlines()
     assert len(lines) <= 30
     assert "329 of 330 changed nodes: dtype float32 -> bfloat16" in lines
-    assert "  + 12 modules blocks.{0..5}.attn.{q,v}.a  Linear  each 6 nodes, 1 parameter (32), saved 1.1 kB" in lines
+    assert "  + 12 modules blocks.{0..5}.attn.{q,v}.a  Linear(in_features=16, out_features=2, bias=False)  each" in str(
+        diff
+    )
     assert len(diff.to("markdown").encode()) <= 12_000
 
 

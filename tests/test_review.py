@@ -151,7 +151,7 @@ def test_a_report_of_hostile_names_stays_in_its_table() -> None:
     text = markdown(a, b, compare(a, b))
     assert len(text.encode()) <= LIMIT
     table = rows(text)
-    assert {len(row) for row in table} == {7}
+    assert {len(row) for row in table} == {8}
     assert len(table) >= len(HOSTILE_LABELS)
     assert "\x1b" not in text
     assert "\u202e" not in text.partition("```")[0]

@@ -117,7 +117,8 @@ class Diff(Record, frozen=True, dict=True):
 
     ``changes`` is for reading. It holds the renamed modules, then the scopes, the cuts and the nodes, each in the order
     of the second graph, what was removed standing where it stood in the first. Totals of a module that only add up what
-    changed below it are left out, and so are attributes and saved slots of a node that became another operation.
+    changed below it are left out, and so are saved slots of a node that became another operation. Attributes of such a
+    node, and the fields of a node or scope that was added or removed, are settings: no sizes, and no defaults.
     ``modules`` are those whose own size changed. ``script`` is exact, and what `gradir.patch` applies: it also has what
     was left out or ignored on request.
     """

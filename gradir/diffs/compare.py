@@ -15,6 +15,7 @@ from gradir.diffs.growth import COUNTS, counts_apart, growth
 from gradir.diffs.hunks import identical, script
 from gradir.diffs.matching import match
 from gradir.diffs.sequences import matched, out_of_place, overtaken
+from gradir.diffs.settings import setting_changes
 from gradir.gcpause import paused_gc
 from gradir.ir import Cut, Node, Scope
 from gradir.ir.cuts import lacking_flow
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from gradir.diffs.field_changes import Fields, Path
     from gradir.ir import Graph
     from gradir.ir.model import Record
+    from gradir.vocabulary import Vocabulary
 
 __all__ = ["compare", "cut_name"]
 
@@ -73,6 +75,7 @@ class _Changes:
         self._cuts = dict(zip(cut_keys, a.cuts, strict=True)), dict(zip(keys, b.cuts, strict=True))
         self._own_cut_keys = dict(zip(cut_keys, _cut_keys(a.cuts), strict=True))
         self._shifted: dict[str, tuple[str, str]] = {}
+        self._words = vocabulary_of(a, b)
 
     def found(self) -> list[Change]:
         """Renames of modules, scopes, cuts, nodes, and what belongs to no single record."""
@@ -81,9 +84,9 @@ class _Changes:
                 Change("renamed", "module", renamed.after, was=renamed.before, nodes=count)
                 for renamed, count in self._names.modules.items()
             ),
-            *_of_records(self._scopes, self._scope),
+            *_of_records(self._scopes, self._scope, self._words),
             *self._of_cuts(),
-            *_of_records(self._nodes, self._node),
+            *_of_records(self._nodes, self._node, self._words),
             *self._of_head(),
         ]
         if self._shifted:
@@ -114,7 +117,7 @@ class _Changes:
 
     def _of_cuts(self) -> Iterator[Change]:
         """The changes of cuts; places that were noted of one graph alone are one change of the whole, and no news."""
-        found = list(_of_records(self._cuts, self._cut))
+        found = list(_of_records(self._cuts, self._cut, self._words))
         lacking = lacking_flow(*self._graphs)
         if lacking is None:
             yield from found
@@ -147,10 +150,11 @@ class _Changes:
             self._shifted.setdefault("nodes", (old.scope, new.scope) if old.id == new.id else (old.id, new.id))
         if identical(translated, new):
             return verdict, ()
-        are_same = old.op == new.op or vocabulary_of(*self._graphs).are_same(old.op, new.op)
+        if old.op == new.op or self._words.are_same(old.op, new.op):
+            return verdict, field_changes(translated, new, descriptions(Node), old)
         # The details of another operation are another's, as those of a node put in are.
-        compared = descriptions(Node) if are_same else _without(Node, "detail")
-        return verdict, field_changes(translated, new, compared, old)
+        fields = field_changes(translated, new, _without(Node, "detail"), old)
+        return verdict, (*fields, *setting_changes(old, new, self._words))
 
     def _order(self) -> Iterator[Change]:
         """One change for all that stands elsewhere: in canonical order that is because an edge changed."""
@@ -167,15 +171,17 @@ class _Changes:
 
 
 def _of_records(
-    both: tuple[Mapping[K, R], Mapping[K, R]], compared: Callable[[R, R], tuple[Verdict, Iterable[FieldChange]]]
+    both: tuple[Mapping[K, R], Mapping[K, R]],
+    compared: Callable[[R, R], tuple[Verdict, Iterable[FieldChange]]],
+    words: Vocabulary,
 ) -> Iterator[Change]:
     """The changes of records of one kind, each of one graph by the key of its match in the other."""
     for _, old, new in matched(*both):
         if old is None or new is None:
             if old is not None:
-                yield _change("removed", old)
+                yield _with_settings(_change("removed", old), setting_changes(old, None, words))
             if new is not None:
-                yield _change("added", new)
+                yield _with_settings(_change("added", new), setting_changes(None, new, words))
         else:
             verdict, found = compared(old, new)
             fields = tuple(found)
@@ -183,6 +189,10 @@ def _of_records(
             if fields or kind != "changed":
                 change, was = _change(kind, new), _change(kind, old).id
                 yield msgspec.structs.replace(change, fields=fields, was="" if was == change.id else was)
+
+
+def _with_settings(change: Change, settings: Sequence[FieldChange]) -> Change:
+    return msgspec.structs.replace(change, fields=tuple(settings)) if settings else change
 
 
 @cache

@@ -88,6 +88,8 @@ def across(diff: Diff, before: Mapping[str, Node], after: Mapping[str, Node]) ->
     """
 
     def told(change: Change) -> tuple[FieldChange, ...]:
+        if change.kind in {"added", "removed"}:
+            return change.fields
         fields = tuple(field for field in change.fields if not _is_of_one_framework(field))
         if any(field.path == ("op",) for field in fields):
             fields += _natives(before.get(change.was or change.id), after.get(change.id))

@@ -12,7 +12,7 @@ from gradir.ir.marks import ListedChange
 from gradir.ir.model import Ref
 from gradir.review.outline import Group
 from gradir.review.text import cut_line, group_title, module_line
-from gradir.review.wording import both_words, change_line, nesting, one_line
+from gradir.review.wording import change_line, nesting, one_line, told_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -104,7 +104,7 @@ class _Listing:
             line.text[_SIGN:],
             self._nodes([*same, *others]),
             [*dict.fromkeys(chain.from_iterable(map(self._scopes, same)))],
-            [*names, *((one_line(field.name), *both_words(field)) for field in first.fields)],
+            [*names, *told_fields(first)],
             [slot for change in same if change.subject == "node" for slot in _new_slots(change)],
             [cut for change in same if (cut := self._comparison.cut_in_union(change))],
         )

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, Union
 
+from msgspec.structs import replace
+
 from gradir.gcpause import paused_gc
 from gradir.ir.edges import sources
 from gradir.ir.ids import accumulated, numbered
@@ -174,7 +176,9 @@ def _modules(
     """Modules that came or went, equal ones together, each with its position in the order of the model."""
     together: dict[Hashable, dict[WholeModule, Contents]] = {}
     for whole in sorted(inside, key=order.position):
-        relative = made_relative(inside[whole], whole.path)
+        # Of what lies in it, no settings are told.
+        own = [change if change.id == whole.path else replace(change, fields=()) for change in inside[whole]]
+        relative = made_relative(own, whole.path)
         contents = wholes.contents(whole, inside[whole])
         but_for_bytes = contents._replace(saved_bytes=0)
         key = whole.added, whole.itself, wholes.class_name(whole), but_for_bytes, relative

@@ -18,7 +18,7 @@ from gradir.review.lost_inputs import lost_inputs_text
 from gradir.review.outline import folds
 from gradir.review.relative_changes import RelativeName, relative_name
 from gradir.review.text import no_difference, render_brief, render_text
-from gradir.review.wording import both_words, change_summary, nesting, one_line
+from gradir.review.wording import both_words, change_summary, nesting, one_line, what_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -187,7 +187,7 @@ def table(comparison: Comparison) -> Iterator[str]:
     said = {
         wholes.of(change) or order.of(change): change
         for change in diff.changes
-        if change.subject == "scope" and not _is_subtotal(change, wholes)
+        if change.subject == "scope" and not _is_subtotal(change, wholes) and not _lies_in(change, wholes)
     }
     grown: dict[Module, Size] = {}
     was: dict[Module, str] = {}
@@ -264,9 +264,17 @@ def _is_subtotal(change: Change, wholes: WholeModules) -> bool:
     return bool(wholes.at(change.id, added=True) or wholes.at(change.was or change.id, added=False))
 
 
+def _lies_in(change: Change, wholes: WholeModules) -> bool:
+    """Whether a module came or went with another, which has the row."""
+    whole = wholes.of(change)
+    return whole is not None and whole.path != change.id
+
+
 def _settings(scope: Change | None, grown: Size) -> str:
     """What a module has of its own that differs; its counts only where the column of parameters does not tell them."""
     fields = () if scope is None else scope.fields
+    if scope is not None and scope.kind in {"added", "removed"}:
+        return what_text(scope) if fields else ""
     return settings(field for field in fields if not (grown.parameters and field.path[0] in _COUNTS))
 
 

@@ -20,11 +20,13 @@ from gradir.review.wording import (
     change_line,
     change_lines,
     field_text,
+    fields_below,
     heading,
     module_name,
     nesting,
     one_line,
     sign_line,
+    what_text,
     wrapped,
     written,
 )
@@ -201,7 +203,10 @@ def module_line(entry: Modules) -> Line:
     count = len(entry.paths)
     subject = "module" if count == 1 else f"{count:,} modules"
     what = subject if entry.itself else "all of" if count == 1 else f"all of {subject}"
-    name = f"  {word(entry.class_name)}" if entry.class_name else ""
+    own = next(
+        (change for change in entry.changes[0] if change.subject == "scope" and change.id == entry.paths[0]), None
+    )
+    name = f"  {word(entry.class_name) if own is None else what_text(own)}" if entry.class_name else ""
     contents = f"{'each ' if count > 1 else ''}{_contents_text(entry.contents, *entry.saved)}"
     return sign_line(kind, f"{what} {modules_text(entry.paths)}{name}  {contents}")
 
@@ -269,7 +274,7 @@ def _kinds(changes: Iterable[Change]) -> str:
     for change in changes:
         counts.setdefault(change.subject, Counter())[change.kind] += 1
         touched = fields.setdefault(change.subject, {})
-        touched.update(dict.fromkeys(map(_field_name, change.fields)))
+        touched.update(dict.fromkeys(map(_field_name, fields_below(change))))
     texts = []
     for subject, found in counts.items():
         signs = " ".join(f"{sign}{found[kind]:,}" for kind, sign in SIGNS.items() if found[kind])

@@ -38,11 +38,14 @@ __all__ = [
     "change_lines",
     "change_summary",
     "field_text",
+    "fields_below",
     "heading",
     "module_name",
     "nesting",
     "one_line",
     "sign_line",
+    "told_fields",
+    "what_text",
     "with_names",
     "words",
     "wrapped",
@@ -56,6 +59,18 @@ _OF_VALUES: Final = frozenset(
     field.key for kind in (Node, Scope, Cut) for field in fields_of(kind) if isinstance(field.default, dict)
 )
 """The fields with values of any type, of which a text is told from a name by its quotes."""
+
+_OPERATION: Final = ("op",)
+_DESCRIPTION: Final = ("detail",)
+_ATTRIBUTES: Final = "attrs"
+_DESCRIBES: Final = re.compile(r"[\w=.,'()\[\]{}:<> +*/-]*", re.ASCII)
+"""A description that is shown as it is."""
+
+_BY: Final = frozenset({"mul", "div"})
+"""The shared words of operations with a number beside their input."""
+
+_DIVIDED: Final = frozenset({("div", "in0")})
+_MOST_OF_SETTINGS: Final = 80
 
 _SOURCE: Final = frozenset({"file", "line", "function"})
 
@@ -190,8 +205,37 @@ def sign_line(kind: Kind, text: str, *, indent: int = 2) -> Line:
 def change_lines(change: Change) -> Iterator[Line]:
     """A change, and below it each field that differs."""
     yield change_line(change)
-    for field in change.fields:
-        yield Line(field_text(field), indent=6)
+    for name, before, after in told_fields(change):
+        yield Line(f"{name}: {before} -> {after}", indent=6)
+
+
+def told_fields(change: Change) -> Iterator[tuple[str, str, str]]:
+    """The fields of a change that stand below its line, each with both values.
+
+    The settings of what came or went stand in its line, those of an operation that became another with its name.
+
+    >>> from gradir.diffs.changes import UNSET, Change
+    >>> fields = FieldChange(("op",), "add", "mul"), FieldChange(("attrs", "other"), UNSET, 0.5)
+    >>> list(told_fields(Change("changed", "node", "mul:1", what="mul", fields=fields)))
+    [('op', 'add', 'mul by 0.5')]
+    """
+    for field in fields_below(change):
+        if field.path == _OPERATION:
+            before, after = (
+                _operation(change, name, before=name is field.before) for name in (field.before, field.after)
+            )
+            yield field.name, before, after
+        else:
+            yield one_line(field.name), *both_words(field)
+
+
+def fields_below(change: Change) -> tuple[FieldChange, ...]:
+    """The fields of a change but for the settings that other words tell."""
+    if change.kind in {"added", "removed"}:
+        return ()
+    if not any(field.path == _OPERATION for field in change.fields):
+        return change.fields
+    return tuple([field for field in change.fields if field.path[0] != _ATTRIBUTES])
 
 
 def change_line(change: Change) -> Line:
@@ -224,8 +268,44 @@ def change_summary(change: Change) -> str:
     if change.subject == "module":
         return counted(change.nodes, "node") if change.nodes else ""
     tensor = "" if change.tensor is None else tensor_text(change.tensor)
-    what = word(change.what) if change.what or change.subject in {"cut", "node"} else ""
+    what = what_text(change) if change.what or change.subject in {"cut", "node"} else ""
     return " ".join(filter(None, (what, tensor)))
+
+
+def what_text(change: Change) -> str:
+    """The operation or the class that a change is about, of what came or went with its settings.
+
+    >>> from gradir.diffs.changes import UNSET, Change
+    >>> what_text(Change("added", "node", "div:1", what="div", fields=(FieldChange(("attrs", "other"), UNSET, 8),)))
+    'div by 8'
+    >>> what_text(Change("removed", "scope", "m", what="Dropout", fields=(FieldChange(("detail",), "p=0.1", UNSET),)))
+    'Dropout(p=0.1)'
+    """
+    if change.kind not in {"added", "removed"}:
+        return word(change.what)
+    return _operation(change, change.what, before=change.kind == "removed")
+
+
+def _operation(change: Change, name: object, *, before: bool) -> str:
+    """An operation or a class with the settings that a change tells of one side."""
+    settings = []
+    for field in change.fields:
+        value = field.before if before else field.after
+        if value is not UNSET and field.path == _DESCRIPTION:
+            settings.append(
+                ("", value if isinstance(value, str) and _DESCRIBES.fullmatch(value) else value_text(value))
+            )
+        elif value is not UNSET and field.path[0] == _ATTRIBUTES:
+            settings.append((word(str(field.path[-1])), words(field.path, value)))
+    text = words(_OPERATION, name)
+    if len(settings) == 1 and (name, settings[0][0]) not in _DIVIDED and name in _BY:
+        return _short(f"{text} by {settings[0][1]}")
+    said = ", ".join(f"{key}={value}" if key else value for key, value in settings)
+    return f"{text}({_short(said)})" if said else text
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MOST_OF_SETTINGS else f"{text[: _MOST_OF_SETTINGS - 1]}…"
 
 
 def field_text(field: FieldChange) -> str:
@@ -277,14 +357,15 @@ def with_names(change: Change, words: Vocabulary) -> Change:
     """
     if change.subject != "node" or not any(field.path[0] == "attrs" for field in change.fields):
         return change
-    return replace(change, fields=tuple([_with_names(field, change.what, words) for field in change.fields]))
+    was = next((str(field.before) for field in change.fields if field.path == _OPERATION), change.what)
+    return replace(change, fields=tuple([_with_names(field, (was, change.what), words) for field in change.fields]))
 
 
-def _with_names(field: FieldChange, operation: str, words: Vocabulary) -> FieldChange:
+def _with_names(field: FieldChange, operations: tuple[str, str], words: Vocabulary) -> FieldChange:
     if field.path[0] != "attrs" or len(field.path) == 1:
         return field
 
-    def named(value: Any) -> Any:
+    def named(operation: str, value: Any) -> Any:
         name = words.value_name(operation, str(field.path[1]), value)
         if not name:
             return value
@@ -292,4 +373,4 @@ def _with_names(field: FieldChange, operation: str, words: Vocabulary) -> FieldC
         made.name = name
         return made
 
-    return replace(field, before=named(field.before), after=named(field.after))
+    return replace(field, before=named(operations[0], field.before), after=named(operations[1], field.after))

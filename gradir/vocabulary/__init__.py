@@ -78,6 +78,10 @@ class Vocabulary(NamedTuple):
     contraction: str = ""
     """The attribute of a product that says which dimensions of both operands are summed, and which go together."""
 
+    defaults: Mapping[str, str] = MappingProxyType({})
+    """What attributes, and parts of the description of a module, are unless somebody sets them, as text in lower case;
+    ``*`` for one that says nothing of its own. Any other is false."""
+
     def __or__(self, other: Vocabulary) -> Vocabulary:
         return Vocabulary(
             self.shape_operations | other.shape_operations,
@@ -94,6 +98,7 @@ class Vocabulary(NamedTuple):
             self.parts | other.parts,
             self.literal or other.literal,
             self.contraction or other.contraction,
+            {**self.defaults, **other.defaults},
         )
 
     def are_same(self, one: str, other: str) -> bool:

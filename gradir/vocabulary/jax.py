@@ -67,4 +67,12 @@ VOCABULARY: Final = Vocabulary(
     parts=frozenset({"split"}),
     literal="in{}",
     contraction="dimension_numbers",
+    defaults={
+        "batch_group_count": "1",
+        "feature_group_count": "1",
+        # Sizes, dtypes that the outputs have too, and what tells where in the program an equation stands.
+        **dict.fromkeys(
+            ("new_dtype", "new_sizes", "num_consts", "phase", "preferred_element_type", "shape", "stopped"), "*"
+        ),
+    },
 )
