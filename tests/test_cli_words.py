@@ -135,7 +135,7 @@ def test_new_names_of_a_comparison_are_in_the_help(
     for command in ("diff", "check"):
         said = help_of(command, capsys=capsys)
         assert "indices, sequence, streams" in said
-        assert "lost-inputs, hops" in said
+        assert "unowned, hops" in said
 
 
 class Wider(Options, frozen=True, kw_only=True):

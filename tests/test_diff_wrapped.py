@@ -67,8 +67,10 @@ def test_equal_adapters_are_told_in_one_way_and_frozen_names_both() -> None:
 def test_the_adapter_that_counts_a_tensor_of_both_is_told_with_the_other() -> None:
     lines = str(gradir.diff(plain(), edited("lora"))).splitlines()
     assert [line for line in lines if line.startswith("  + ") and "modules blocks.{0..5}.attn" in line][1:] == [
-        "  + 12 modules blocks.{0..5}.attn.{q,v}.a  Linear(in_features=16, out_features=2, bias=False)  each 6 nodes, 1 parameter (32), saved 0 B to 2.0 kB",
-        "  + 12 modules blocks.{0..5}.attn.{q,v}.b  Linear(in_features=2, out_features=16, bias=False)  each 6 nodes, 1 parameter (32), saved 256 B",
+        "  + 12 modules blocks.{0..5}.attn.{q,v}.a  Linear(in_features=16, out_features=2, bias=False)  "
+        "each 6 nodes, 1 parameter (32), saved 0 B to 2.0 kB",
+        "  + 12 modules blocks.{0..5}.attn.{q,v}.b  Linear(in_features=2, out_features=16, bias=False)  "
+        "each 6 nodes, 1 parameter (32), saved 256 B",
     ]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gradir.errors import GradirError
 from gradir.ir.cuts import lacking_flow
 from gradir.ir.model import MOST
-from gradir.ir.text import amount
+from gradir.ir.text import amount, counted
 from gradir.review.headline import new_cuts, new_places, unknown_sizes
 from gradir.review.lost_inputs import lost_inputs_text
 
@@ -25,7 +25,8 @@ _SAVED: Final = "saved-bytes"
 _CUTS: Final = "cuts"
 _TOTALS: Final = {"nodes": "nodes", "edges": "edges", "params": "parameters", _SAVED: "saved_bytes"}
 _LOST: Final = "lost-inputs"
-METRICS: Final = (_CUTS, *_TOTALS, _LOST)
+_UNOWNED: Final = "unowned"
+METRICS: Final = (_CUTS, *_TOTALS, _LOST, _UNOWNED)
 _MAY_BE_REACHED: Final = "hidden"
 """The kind of cut of a parameter that an opaque function may reach."""
 
@@ -87,7 +88,8 @@ def findings(comparison: Comparison, conditions: Sequence[Condition]) -> Iterato
     Saved bytes leave out the slots of unknown size. Where there are more of those than before, a condition on saved
     bytes fails, since they may hold any number; otherwise what is known decides, and a line says what it leaves out.
     A figure that is beyond counting on both sides may have grown by any number, and fails wherever anything changed.
-    Where no condition names ``cuts``, or ``lost-inputs``, new ones fail nothing, and a line says that there are any.
+    Where no condition names ``cuts``, ``lost-inputs`` or ``unowned``, new ones fail nothing, and a line says that there
+    are any.
 
     >>> from gradir.ir import Graph, Node, Saved
     >>> from gradir.review.comparison import Comparison
@@ -98,9 +100,10 @@ def findings(comparison: Comparison, conditions: Sequence[Condition]) -> Iterato
     """
     diff, slots = comparison.diff, comparison.unknown_slots
     yield from _cut_findings(comparison, conditions)
-    yield from _lost_findings(comparison, conditions)
+    for metric, (count, text) in {_LOST: _lost_inputs(comparison), _UNOWNED: _unowned(comparison)}.items():
+        yield from _new_findings(metric, count, text, conditions)
     for condition in conditions:
-        if condition.metric in {_CUTS, _LOST}:
+        if condition.metric in {_CUTS, _LOST, _UNOWNED}:
             continue
         before, after = (getattr(totals, _TOTALS[condition.metric]) for totals in (diff.before, diff.after))
         unknown = unknown_sizes(*slots) if condition.metric == _SAVED else ""
@@ -132,8 +135,8 @@ def _cut_findings(comparison: Comparison, conditions: Sequence[Condition]) -> It
         yield Finding(f"{said}; --fail-on {_CUTS} fails on that", fails=False)
     # Places that one side alone was asked for are no growth.
     has_places = lacking_flow(*comparison.graphs) is None
-    counted = [[cut for cut in graph.cuts if has_places or not cut.is_place] for graph in comparison.graphs]
-    before, after = (sum(not cut.meant for cut in cuts) for cuts in counted)
+    known = [[cut for cut in graph.cuts if has_places or not cut.is_place] for graph in comparison.graphs]
+    before, after = (sum(not cut.meant for cut in cuts) for cuts in known)
     for condition in named:
         grown = max(len(new) + len(places), after - before)
         fails = bool(said or before != after) if condition.limit is None else _holds(condition, before, before + grown)
@@ -147,18 +150,24 @@ def _without_gradient(graph: Graph) -> set[str]:
     return names.difference(*(node.names for node in graph.nodes.values())) if names else names
 
 
-def _lost_findings(comparison: Comparison, conditions: Sequence[Condition]) -> Iterator[Finding]:
-    """What the conditions on lost inputs come to; where there are none, that there are any."""
+def _lost_inputs(comparison: Comparison) -> tuple[int, str]:
     lost = comparison.lost_inputs
-    if not lost:
-        return
     now = "input now gets" if len(lost) == 1 else "inputs now get"
-    said = f"{len(lost):,} {now} no gradient: {lost_inputs_text(lost)}"
-    named = [condition for condition in conditions if condition.metric == _LOST]
-    if not named:
-        yield Finding(f"{said}; --fail-on {_LOST} fails on that", fails=False)
+    return len(lost), f"{len(lost):,} {now} no gradient: {lost_inputs_text(lost)}"
+
+
+def _unowned(comparison: Comparison) -> tuple[int, str]:
+    found = comparison.unowned
+    return found.count, f"{counted(found.count, 'parameter')} not in the model: {found.text()}"
+
+
+def _new_findings(metric: str, count: int, said: str, conditions: Sequence[Condition]) -> Iterator[Finding]:
+    """What the conditions on something that only the second graph has come to; without any, that there is some."""
+    named = [condition for condition in conditions if condition.metric == metric]
+    if count and not named:
+        yield Finding(f"{said}; --fail-on {metric} fails on that", fails=False)
     for condition in named:
-        if _holds(condition, 0, len(lost)):
+        if _holds(condition, 0, count):
             yield Finding(f"{condition.text}: {said}", fails=True)
 
 

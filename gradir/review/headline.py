@@ -53,6 +53,9 @@ def headline(comparison: Comparison) -> str:
         if subject == "node" and comparison.lost_inputs:
             count = counted(len(comparison.lost_inputs), "lost input")
             texts.append(f"{count}: {lost_inputs_text(comparison.lost_inputs)}")
+        if subject == "node" and comparison.unowned.count:
+            count = counted(comparison.unowned.count, "parameter")
+            texts.append(f"{count} not in the model: {comparison.unowned.text()}")
         numbers = [
             (sign, counts[subject, kind]) for kind, sign in SIGNS.items() if kind in _ALWAYS or counts[subject, kind]
         ]

@@ -78,6 +78,9 @@ def _figures(comparison: Comparison) -> Iterator[str]:
     if comparison.lost_inputs:
         text = code_span(lost_inputs_text(comparison.lost_inputs), LONGEST_RANGE)
         yield f"**Lost inputs:** {len(comparison.lost_inputs):,}: {text}  "
+    if comparison.unowned.count:
+        text = code_span(comparison.unowned.text(), LONGEST_RANGE)
+        yield f"**Parameters not in the model:** {comparison.unowned.count:,}: {text}  "
     for note in comparison.notes:
         what, _, text = note.partition(": ")
         yield f"**{what.capitalize()}:** {code_span(text, LONGEST_RANGE)}  "
