@@ -17,7 +17,7 @@ from gradir.ir.saved import unknown_slots
 from gradir.progress import stage
 from gradir.review import changed_modules, frozen_parameters, headline
 from gradir.review import outline as outlines
-from gradir.review.lost_inputs import LostInput, lost_inputs
+from gradir.review.lost_inputs import LostInput, gained_inputs, lost_inputs
 from gradir.review.unowned_parameters import Unowned, unowned_parameters
 from gradir.review.wording import with_names
 from gradir.vocabulary import vocabulary_of
@@ -171,6 +171,11 @@ class Comparison:
     def lost_inputs(self) -> Sequence[LostInput]:
         """The input slots that gradient went through before, and goes through no more."""
         return tuple(lost_inputs(self))
+
+    @cached_property
+    def gained_inputs(self) -> Sequence[LostInput]:
+        """The input slots that gradient newly goes through."""
+        return tuple(gained_inputs(self))
 
     @cached_property
     def unowned(self) -> Unowned:

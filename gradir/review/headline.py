@@ -50,9 +50,9 @@ def headline(comparison: Comparison) -> str:
     counts: Counter[tuple[str, str]] = Counter((change.subject, change.kind) for change in diff.changes)
     texts = [*new_cuts(new_places(diff.changes))]
     for subject in ("cut", "node", "scope"):
-        if subject == "node" and comparison.lost_inputs:
-            count = counted(len(comparison.lost_inputs), "lost input")
-            texts.append(f"{count}: {lost_inputs_text(comparison.lost_inputs)}")
+        for what, slots in (("lost", comparison.lost_inputs), ("gained", comparison.gained_inputs)):
+            if subject == "node" and slots:
+                texts.append(f"{counted(len(slots), f'{what} input')}: {lost_inputs_text(slots)}")
         if subject == "node" and comparison.unowned.count:
             count = counted(comparison.unowned.count, "parameter")
             texts.append(f"{count} not in the model: {comparison.unowned.text()}")
@@ -63,9 +63,10 @@ def headline(comparison: Comparison) -> str:
             texts.append(f"{' '.join(f'{sign}{number}' for sign, number in numbers)} {subject}s")
     modules = Counter(nesting(change) or change.kind for change in diff.changes if change.subject == "module")
     texts += [f"{modules[how]} module{'s'[: modules[how] != 1]} {how}" for how in _HOW if modules[how]]
+    texts += _growth(comparison)
     if any(change.id == "order" for change in diff.changes if change.subject == "graph"):
         texts.append("order changed")
-    return "; ".join([*texts, *_growth(comparison)])
+    return "; ".join(texts)
 
 
 def new_places(changes: Iterable[Change]) -> list[Cut]:

@@ -10,7 +10,7 @@ from gradir.diffs.growth import sizes
 from gradir.ir.ids import without_indices
 from gradir.ir.marks import ListedChange
 from gradir.ir.model import Ref
-from gradir.review.outline import Group
+from gradir.review.outline import Group, stands_last
 from gradir.review.text import cut_line, group_title, module_line
 from gradir.review.wording import change_line, nesting, one_line, told_fields
 
@@ -71,7 +71,8 @@ class _Listing:
         for cuts in outline.cuts:
             yield self._listed(_WHOLE, cut_line(cuts), cuts.changes, cuts.nodes)
         for change in outline.facts:
-            yield self._listed(_WHOLE, change_line(change), [change])
+            if not stands_last(change):
+                yield self._listed(_WHOLE, change_line(change), [change])
         for entry in outline.entries:
             if isinstance(entry, Group):
                 title = group_title(entry)
@@ -79,7 +80,8 @@ class _Listing:
                     yield self._listed(title, change_line(same[0]), same)
             else:
                 yield from self._modules(entry)
-        for group, changes in ((_FOLLOWING, outline.explained), (_OF_ALL, outline.following)):
+        last = list(filter(stands_last, outline.facts))
+        for group, changes in ((_WHOLE, last), (_FOLLOWING, outline.explained), (_OF_ALL, outline.following)):
             for change in changes:
                 yield self._listed(group, change_line(change), [change])
 

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from gradir.review.comparison import Comparison
     from gradir.review.relative_changes import RelativeChanges
 
-__all__ = ["Cuts", "Entry", "Group", "Modules", "Outline", "entering", "folds", "outline"]
+__all__ = ["Cuts", "Entry", "Group", "Modules", "Outline", "entering", "folds", "outline", "stands_last"]
 
+_LAST: Final = frozenset({"order", "indices"})
 _IN_MODULES: Final = ("node", "scope")
 
 
@@ -99,6 +100,11 @@ def outline(comparison: Comparison) -> Outline:
     """
     with paused_gc():
         return _outline(comparison)
+
+
+def stands_last(change: Change) -> bool:
+    """Whether a change says no more than that records have another place or number."""
+    return change.subject == "graph" and change.id in _LAST
 
 
 def folds(outline: Outline) -> bool:

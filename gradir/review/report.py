@@ -75,9 +75,9 @@ def markdown(comparison: Comparison, *, title: str = "Autograd graph", picture: 
 def _figures(comparison: Comparison) -> Iterator[str]:
     diff = comparison.diff
     yield from _cut_figures(comparison.outline)
-    if comparison.lost_inputs:
-        text = code_span(lost_inputs_text(comparison.lost_inputs), LONGEST_RANGE)
-        yield f"**Lost inputs:** {len(comparison.lost_inputs):,}: {text}  "
+    for what, slots in (("Lost", comparison.lost_inputs), ("Gained", comparison.gained_inputs)):
+        if slots:
+            yield f"**{what} inputs:** {len(slots):,}: {code_span(lost_inputs_text(slots), LONGEST_RANGE)}  "
     if comparison.unowned.count:
         text = code_span(comparison.unowned.text(), LONGEST_RANGE)
         yield f"**Parameters not in the model:** {comparison.unowned.count:,}: {text}  "

@@ -9,7 +9,7 @@ from gradir.ir.ids import without_indices
 from gradir.ir.name_ranges import ranges
 from gradir.ir.text import amount, counted, short_bytes, word
 from gradir.review.headline import common, headline, unknown_sizes
-from gradir.review.outline import Cuts, Group, Modules, Outline
+from gradir.review.outline import Cuts, Group, Modules, Outline, stands_last
 from gradir.review.wording import (
     BLANK,
     NO_COLOUR,
@@ -103,16 +103,19 @@ def _head(comparison: Comparison, width: int | None) -> list[Line]:
 def _every_change(comparison: Comparison) -> Iterator[Line]:
     changes = comparison.changes
     facts = [change for change in changes if change.subject not in {"node", "scope"}]
-    if facts:
-        yield from (BLANK, heading("(whole graph)"))
-        # Parameters that lost their gradient before all else.
-        for change in sorted(facts, key=lambda change: (change.subject != "cut", change.kind != "added")):
-            yield from change_lines(change)
+    # Parameters that lost their gradient before all else.
+    facts.sort(key=lambda change: (change.subject != "cut", change.kind != "added"))
+    first, last = (
+        [line for change in facts if stands_last(change) == is_last for line in change_lines(change)]
+        for is_last in (False, True)
+    )
+    yield from _section(first)
     rest = [change for change in changes if change.subject in {"node", "scope"}]
     for module, found in comparison.module_order.sections(rest):
         yield from (BLANK, heading(module_name(module.path, gone=module.gone)))
         for change in found:
             yield from change_lines(change)
+    yield from _section(last)
 
 
 _SHORT: Final = 10
@@ -123,11 +126,21 @@ _LEAST_GAIN: Final = 3
 
 
 def brief_lines(outline: Outline) -> Iterator[Line]:
-    """The lines of an outline below its headline."""
-    if outline.cuts or outline.facts:
-        yield from (BLANK, heading("(whole graph)"))
-        yield from map(cut_line, outline.cuts)
-        yield from _fact_lines(outline.facts)
+    """The lines of an outline below its headline; another order stands last."""
+    last = [fact for fact in outline.facts if stands_last(fact)]
+    facts = [fact for fact in outline.facts if not stands_last(fact)]
+    yield from _section([*map(cut_line, outline.cuts), *_fact_lines(facts)])
+    yield from _entries(outline)
+    yield from _section(list(_fact_lines(last)))
+
+
+def _section(lines: Sequence[Line]) -> Iterator[Line]:
+    """Lines about the whole graph, if there are any."""
+    if lines:
+        yield from (BLANK, heading("(whole graph)"), *lines)
+
+
+def _entries(outline: Outline) -> Iterator[Line]:
     blocks = [(entry, _entry_lines(entry)) for entry in outline.entries]
     changes = [lines for entry, lines in blocks if isinstance(entry, Group)]
     overview = _overview(blocks)

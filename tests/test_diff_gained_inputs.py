@@ -1,0 +1,93 @@
+"""Inputs that gradient newly goes through stand beside those that it left; another order stands last."""
+
+from __future__ import annotations
+
+import pytest
+from diff_pairs import pairs
+from hypothesis import assume, given
+
+import gradir
+from gradir.ir import Graph, Node, Ref, Scope
+from gradir.review.comparison import Comparison
+from gradir.review.listed import listed
+
+Edges = list[str | None]
+
+
+def graph(edges: Edges, *, op: str = "add", **roles: str) -> Graph:
+    """Three tensors, an operation on each, and one that reads these."""
+    named = {name: roles.get(name, "parameter") for name in "abc"}
+    leaves = [Node(name, role=role, names=(name,)) for name, role in named.items()]
+    steps = [Node(f"step_{name}/exp:1", op="exp", scope=f"step_{name}", inputs=(Ref(name, 0),)) for name in named]
+    inputs = tuple(None if name is None else Ref(f"step_{name}/exp:1", 0) for name in edges)
+    return Graph.of([*leaves, *steps, Node(f"{op}:1", op=op, inputs=inputs)], [Scope("")])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (["a", None, "c"], ["a", "b", "c"], "1 gained input: in[1] of add:1 in (top level)"),
+        (
+            [None, None, "c"],
+            ["a", "b", "c"],
+            "2 gained inputs: in[0] of add:1 in (top level), in[1] of add:1 in (top level)",
+        ),
+        (["a", "b", None], ["a", "b", "c"], "1 gained input: in[2] of add:1 in (top level)"),
+    ],
+)
+def test_a_detach_that_went_is_a_gained_input(before: Edges, after: Edges, told: str) -> None:
+    found = gradir.diff(graph(before), graph(after))
+    assert str(found).startswith(f"{told}; ")
+    _, _, slots = told.partition(": ")
+    assert f"**Gained inputs:** {told[0]}: `{slots}`  \n" in found.to("markdown")
+    back = str(gradir.diff(graph(after), graph(before)))
+    assert back.startswith(f"{told.replace('gained', 'lost')}; ")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (graph(["a", "b", None]), graph([None, "a", "b"])),
+        (graph(["a", None, "c"]), graph(["a", "b", "c"], op="mul")),
+        (graph(["a", "b", "c"]), graph(["a", "b", "c"])),
+    ],
+)
+def test_what_only_changed_places_or_is_another_operation_gained_nothing(before: Graph, after: Graph) -> None:
+    assert Comparison(before, after).gained_inputs == ()
+
+
+def test_an_input_that_leads_to_a_new_parameter_alone_is_told_by_that() -> None:
+    plain = Graph.of(
+        [Node("a", role="parameter", names=("a",)), Node("add:1", op="add", inputs=(Ref("a", 0), None))], [Scope("")]
+    )
+    new = Node("b", role="parameter", names=("b",))
+    more = Graph.of(
+        [*list(plain.nodes.values())[:1], new, Node("add:1", op="add", inputs=(Ref("a", 0), Ref("b", 0)))], [Scope("")]
+    )
+    assert Comparison(plain, more).gained_inputs == ()
+    assert Comparison(more, plain).lost_inputs == ()
+
+
+@given(pairs())
+def test_the_way_back_loses_what_the_way_there_gained(pair: tuple[Graph, Graph]) -> None:
+    a, b = pair
+    there, back = Comparison(a, b), Comparison(b, a)
+    assume({new: old for old, new in there.matching.nodes.items()} == back.matching.nodes)
+    gained = sorted((back.matching.nodes[slot.node_id], slot.slot) for slot in there.gained_inputs)
+    assert gained == sorted(back.lost_inputs)
+
+
+def test_another_order_stands_last() -> None:
+    a = [
+        Node("x/exp:1", op="exp", scope="x"),
+        Node("y/sin:1", op="sin", scope="y"),
+        Node("y/cos:1", op="cos", scope="y"),
+    ]
+    b = [a[1], Node("y/tan:1", op="tan", scope="y"), a[0]]
+    found = Comparison(Graph.of(a), Graph.of(b))
+    for text in (str(found.linked_diff()), found.linked_diff().to("text", full=True)):
+        first, *_, heading, order, _ = text.splitlines()
+        assert first.endswith("; order changed")
+        assert (heading, order) == ("(whole graph)", "  ~ order")
+        assert text.count("(whole graph)") == 1
+    assert listed(found)[-1].text == "order"
