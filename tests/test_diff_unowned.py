@@ -47,22 +47,22 @@ def test_what_the_model_owned_is_named_in_every_form() -> None:
     ],
 )
 def test_what_had_no_owner_before_is_no_news(a: Sizes, b: Sizes) -> None:
-    assert Comparison(graph(a), graph(b)).unowned.count == 0
+    assert Comparison(graph(a), graph(b)).unowned.parameters == 0
 
 
 def test_without_modules_nothing_is_known() -> None:
     a, b = [(3, True)], [(3, False)]
-    assert Comparison(graph(a, ()), graph(b)).unowned.count == 0
-    assert Comparison(graph(a), graph(b, ())).unowned.count == 0
-    assert Comparison(graph(a), graph(b)).unowned.count == 1
+    assert Comparison(graph(a, ()), graph(b)).unowned.parameters == 0
+    assert Comparison(graph(a), graph(b, ())).unowned.parameters == 0
+    assert Comparison(graph(a), graph(b)).unowned.parameters == 1
 
 
 @given(*[st.lists(st.tuples(st.integers(1, 3), st.booleans()), max_size=6)] * 2)
 def test_there_are_at_least_as_many_as_are_more_and_at_most_all(a: Sizes, b: Sizes) -> None:
     found = Comparison(graph(a), graph(b)).unowned
     had, has = (sum(not owned for _, owned in sizes) for sizes in (a, b))
-    assert has - had <= found.count <= has
-    assert len(found.names) >= found.count
+    assert has - had <= found.parameters <= has
+    assert len(found.names) >= found.parameters
 
 
 def test_a_condition_fails_on_it_and_without_one_a_line_says_so() -> None:

@@ -33,6 +33,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Comparison"]
 
+_FEWEST: Final = 20
+"""Two graphs of fewer nodes are read as they are."""
+
+_IN_COMMON: Final = 10
+"""Of two models, less than one node in so many is the same."""
+
+_OTHER: Final = {("op",), ("role",)}
 _HOPS: Final = 1
 _LINK: Final = "comparison"
 
@@ -181,6 +188,22 @@ class Comparison:
     def unowned(self) -> Unowned:
         """The parameters that the second graph uses, and that its model does not own any more, or never did."""
         return unowned_parameters(self)
+
+    @cached_property
+    def nodes_in_common(self) -> int:
+        """How many nodes both graphs have, whatever else of them changed than what they do."""
+        changes = [change for change in self.diff.changes if change.subject == "node"]
+        others = sum(
+            change.kind == "added" or any(field.path in _OTHER for field in change.fields if change.kind != "removed")
+            for change in changes
+        )
+        return len(self.after.nodes) - others
+
+    @property
+    def are_two_models(self) -> bool:
+        """Whether so little of both is in common that a list of changes says nothing."""
+        fewest = min(len(graph.nodes) for graph in self.graphs)
+        return bool(self.diff) and fewest >= _FEWEST and self.nodes_in_common * _IN_COMMON < fewest
 
     @cached_property
     def whole_change(self) -> WholeChange:

@@ -158,7 +158,7 @@ def _lost_inputs(comparison: Comparison) -> tuple[int, str]:
 
 def _unowned(comparison: Comparison) -> tuple[int, str]:
     found = comparison.unowned
-    return found.count, f"{counted(found.count, 'parameter')} not in the model: {found.text()}"
+    return found.parameters, f"{counted(found.parameters, 'parameter')} not in the model: {found.text()}"
 
 
 def _new_findings(metric: str, count: int, said: str, conditions: Sequence[Condition]) -> Iterator[Finding]:

@@ -53,8 +53,8 @@ def headline(comparison: Comparison) -> str:
         for what, slots in (("lost", comparison.lost_inputs), ("gained", comparison.gained_inputs)):
             if subject == "node" and slots:
                 texts.append(f"{counted(len(slots), f'{what} input')}: {lost_inputs_text(slots)}")
-        if subject == "node" and comparison.unowned.count:
-            count = counted(comparison.unowned.count, "parameter")
+        if subject == "node" and comparison.unowned.parameters:
+            count = counted(comparison.unowned.parameters, "parameter")
             texts.append(f"{count} not in the model: {comparison.unowned.text()}")
         numbers = [
             (sign, counts[subject, kind]) for kind, sign in SIGNS.items() if kind in _ALWAYS or counts[subject, kind]
@@ -137,6 +137,9 @@ def notes(comparison: Comparison) -> Iterator[str]:
         nth, graph = ("first", comparison.before) if fake[0] else ("second", comparison.after)
         framework = graph.producer.framework or "the framework"
         yield f"without data: the {nth} graph (--fake), where {framework} runs some operations in other ways"
+    if comparison.are_two_models:
+        sizes = " -> ".join(f"{len(graph.nodes):,}" for graph in comparison.graphs)
+        yield f"two different models: {comparison.nodes_in_common:,} of {sizes} nodes in common"
     lacking = lacking_flow(*comparison.graphs)
     facts = {change.id for change in comparison.diff.changes if change.subject == "graph"}
     if lacking is not None and "flow" in facts:

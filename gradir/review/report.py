@@ -64,7 +64,7 @@ def markdown(comparison: Comparison, *, title: str = "Autograd graph", picture: 
     drawn += f"\n{unpictured}\n" if unpictured else ""
     room = _MOST_BYTES - _size(f"{head}\n{drawn}")
     details = _folded("What changed", render_brief(comparison), room)
-    if folds(comparison.outline):
+    if folds(comparison.outline) and not comparison.are_two_models:
         every = render_text(comparison)
         # What follows from a change of everything is as long as the graph, and says nothing more.
         if not comparison.outline.following or len(every) <= _MOST_FOLLOWING:
@@ -78,9 +78,9 @@ def _figures(comparison: Comparison) -> Iterator[str]:
     for what, slots in (("Lost", comparison.lost_inputs), ("Gained", comparison.gained_inputs)):
         if slots:
             yield f"**{what} inputs:** {len(slots):,}: {code_span(lost_inputs_text(slots), LONGEST_RANGE)}  "
-    if comparison.unowned.count:
+    if comparison.unowned.parameters:
         text = code_span(comparison.unowned.text(), LONGEST_RANGE)
-        yield f"**Parameters not in the model:** {comparison.unowned.count:,}: {text}  "
+        yield f"**Parameters not in the model:** {comparison.unowned.parameters:,}: {text}  "
     for note in comparison.notes:
         what, _, text = note.partition(": ")
         yield f"**{what.capitalize()}:** {code_span(text, LONGEST_RANGE)}  "

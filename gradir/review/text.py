@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["cut_line", "group_title", "module_line", "no_difference", "render_brief", "render_text"]
 
 _NOTHING: Final = "no difference"
+_MOST_LINES: Final = 200
 
 
 def no_difference(comparison: Comparison) -> str:
@@ -53,8 +54,9 @@ def render_brief(comparison: Comparison, *, palette: Palette = NO_COLOUR, width:
     """The counts on the first line, then what a reviewer has to know, in the order of the model, each thing once.
 
     Cuts stand first. A module that came or went as a whole is one line, and modules with the same changes are one
-    group; where that is long, a list of what changed in which modules stands before it. The
-    counts and the notes below them are wrapped at ``width``, any other line is cut short there with ``…``.
+    group; where that is long, a list of what changed in which modules stands before it. Of two different models only
+    the totals are told, and any other text ends after 200 lines with the number of the rest. The counts and the notes
+    below them are wrapped at ``width``, any other line is cut short there with ``…``.
 
     >>> from gradir.ir import Graph, Node
     >>> from gradir.review.comparison import Comparison
@@ -68,9 +70,16 @@ def render_brief(comparison: Comparison, *, palette: Palette = NO_COLOUR, width:
     """
     if not comparison.diff:
         return f"{no_difference(comparison)}\n"
+    if comparison.are_two_models:
+        told = [Line(f"{counted(len(comparison.diff.changes), 'change')}: --full lists them")]
+        return written([*_head(comparison, width), *told], palette, width)
     following = len(comparison.outline.following)
     more = [Line(f"{counted(following, 'change')} that only follow from that: --full lists them")] if following else []
-    return written([*_head(comparison, width), *more, *brief_lines(comparison.outline)], palette, width)
+    lines = list(brief_lines(comparison.outline))
+    if len(lines) > _MOST_LINES:
+        left = len(lines) - _MOST_LINES
+        lines[_MOST_LINES:] = [BLANK, Line(f"… {counted(left, 'more line')}: --full shows every change")]
+    return written([*_head(comparison, width), *more, *lines], palette, width)
 
 
 def render_text(comparison: Comparison, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:

@@ -21,7 +21,7 @@ __all__ = ["Unowned", "unowned_parameters"]
 class Unowned(NamedTuple):
     """New parameters without an owner; ``names`` are those that they had, or else the ids of their nodes."""
 
-    count: int = 0
+    parameters: int = 0
     elements: int = 0
     names: tuple[str, ...] = ()
 
