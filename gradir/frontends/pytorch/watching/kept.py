@@ -211,24 +211,23 @@ def _oldest(tensors: Iterable[torch.Tensor]) -> dict[GradFn, int]:
 def _holders(old: Mapping[int, torch.Tensor], variables: Variables, frame: FrameType | None) -> Iterator[_Holder]:
     """The variables that keep some of these tensors, each tensor by one of them."""
     seen: set[int] = set()
-    for variable in variables(frame):
-        found: dict[str, _Holder] = {}
-        waiting = deque([(_Within(*variable), 0)])
-        for _ in range(_MOST_VALUES):
-            if not waiting:
-                break
-            within, depth = waiting.popleft()
-            if id(within.value) in seen:
-                continue
-            if id(within.value) in old:
-                seen.add(id(within.value))
-                holder = _Holder(within.path, within.file, [], within.kind, within.most)
-                found.setdefault(within.path, holder).tensors.append(old[id(within.value)])
-            elif depth < _DEEPEST and (inside := _inside(within)):
-                # What several variables have is gone through once.
-                seen.add(id(within.value))
-                waiting += [(each, depth + 1) for each in inside]
-        yield from found.values()
+    found: dict[tuple[str, str], _Holder] = {}
+    # All at once: what a variable has near, another may have too deep to be gone through.
+    waiting = deque((_Within(*variable), 0) for variable in variables(frame))
+    for _ in range(_MOST_VALUES):
+        if not waiting:
+            break
+        within, depth = waiting.popleft()
+        if id(within.value) in seen:
+            continue
+        if id(within.value) in old:
+            seen.add(id(within.value))
+            holder = _Holder(within.path, within.file, [], within.kind, within.most)
+            found.setdefault((within.file, within.path), holder).tensors.append(old[id(within.value)])
+        elif depth < _DEEPEST and (inside := _inside(within)):
+            seen.add(id(within.value))
+            waiting += [(each, depth + 1) for each in inside]
+    yield from found.values()
 
 
 class _Within(NamedTuple):
