@@ -146,6 +146,17 @@ def test_an_optimizer_of_a_copy_is_told_where_it_is_made(capfd: Read) -> None:
     assert line == line_of(text, "optimizer = ")
 
 
+@pytest.mark.parametrize("scale", ["2.0**127", "1.0"])
+def test_the_scale_of_a_loss_is_no_alarm(scale: str, capfd: Read) -> None:
+    text = NET + (
+        f"scaler = torch.amp.GradScaler('cpu', init_scale={scale})\noptimizer = torch.optim.SGD(net.parameters(), 0.1)\n"
+        "scaler.scale(net(torch.ones(2, 3)).square().mean() * 1e3).backward()\n"
+    )
+    assert explained(text, capfd=capfd)["status"] == 0
+    trap = text.replace("square()", "sub(net(torch.ones(2, 3))).sqrt()")
+    assert explained(trap, capfd=capfd)["status"] == 1
+
+
 def test_a_trainer_is_explained_as_it_is(capfd: Read) -> None:
     pytest.importorskip("transformers")
     pytest.importorskip("accelerate")

@@ -239,7 +239,7 @@ def test_arguments_and_the_status_of_a_script_that_fails_are_its_own(capfd: Read
     assert "KeyError" in capfd.readouterr().err
     assert main(["watch", "absent.py"]) == 2
     assert main(["watch", "-o", "watch.txt", "train.py"]) == 2
-    assert "a watch is written as" in capfd.readouterr().err
+    assert "name a file that ends in .html, .jsonl or .md" in capfd.readouterr().err
 
 
 def test_a_training_in_a_program_is_watched_and_warned_of() -> None:

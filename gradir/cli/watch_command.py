@@ -98,7 +98,8 @@ def run(options: argparse.Namespace) -> int:
     if options.output is not None:
         options.output = for_rank(options.output)
         if not options.output.endswith(_SUFFIXES):
-            raise SpecError(f"{options.output}: a watch is written as {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]}")
+            known = f"{', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]}"
+            raise SpecError(f"cannot write {options.output}: name a file that ends in {known}")
         files.check_apart(script.name, options.output)
         files.check_place(options.output)
     if options.capture_on_finding is not None:

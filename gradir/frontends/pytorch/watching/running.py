@@ -6,12 +6,14 @@ from types import FrameType, TracebackType
 from typing import Final
 
 import torch
+from msgspec.structs import replace
 
 from gradir.errors import CaptureError
 from gradir.explanations.model import Explanation
 from gradir.frontends.pytorch.watching.backwards import Backwards
 from gradir.frontends.pytorch.watching.optimizers import Optimizers
 from gradir.frontends.pytorch.watching.recordings import Recording
+from gradir.frontends.pytorch.watching.scaling import Scaling, may_be_scale
 from gradir.ir import Graph
 from gradir.protocols import Reached
 from gradir.request import CaptureRequest
@@ -30,6 +32,7 @@ class Running:
         self._request, self._step, self._reached = request, request.step, reached
         self._backwards = Backwards(self)
         self._optimizers = Optimizers()
+        self._scaling = Scaling()
         self._recording: Recording | None = None
         self._raised: BaseException | None = None
 
@@ -37,6 +40,7 @@ class Running:
         self._backwards.__enter__()
         if self._request.flow:
             self._optimizers.__enter__()
+            self._scaling.__enter__()
         self._record_in_time()
         return self
 
@@ -54,7 +58,7 @@ class Running:
         if self.calls != self._step:
             return
         try:
-            if self._reached(_Call(self._noted(), tensors, frame)):
+            if self._reached(_Call(self, tensors, frame)):
                 self._step += 1
         except BaseException as error:
             self._raised = error
@@ -75,9 +79,16 @@ class Running:
         """Explain what an operation raised before the backward was reached; nothing if none did."""
         return None if self._recording is None else self._recording.explained_failure(error)
 
-    def explained(self, outputs: object) -> Explanation:
+    def explained(self, outputs: object, frame: FrameType | None = None) -> Explanation:
         """Explain what the program has made, as if it called backward of it."""
-        return self._noted().explained(outputs)
+        is_scaled = self._scaling.unscaled(outputs) is not outputs
+        found = self._noted().explained(outputs, frame)
+        causes = (replace(each, level="info") if is_scaled and may_be_scale(each) else each for each in found.causes)
+        return replace(found, causes=tuple(causes))
+
+    def captured(self, tensors: object, frame: FrameType) -> Graph:
+        """Capture the graph of a call."""
+        return self._noted().captured(tensors, frame)
 
     def _noted(self) -> Recording:
         if self._recording is None:
@@ -87,6 +98,7 @@ class Running:
     def _close(self) -> None:
         self._backwards.close()
         self._optimizers.close()
+        self._scaling.close()
 
     def _record_in_time(self) -> None:
         """Begin to record where the backward to capture comes near, and end once it has been."""
@@ -106,18 +118,18 @@ class Running:
 class _Call:
     """One call of backward, which has not run yet; see `gradir.protocols.ReachedBackward`."""
 
-    def __init__(self, recording: Recording, tensors: object, frame: FrameType) -> None:
-        self._recording, self._tensors, self._frame = recording, tensors, frame
+    def __init__(self, running: Running, tensors: object, frame: FrameType) -> None:
+        self._running, self._tensors, self._frame = running, tensors, frame
 
     @property
     def loss(self) -> float | None:
         return number_of(self._tensors)
 
     def capture(self) -> Graph:
-        return self._recording.captured(self._tensors, self._frame)
+        return self._running.captured(self._tensors, self._frame)
 
     def explain(self) -> Explanation:
-        return self._recording.explained(self._tensors, self._frame)
+        return self._running.explained(self._tensors, self._frame)
 
 
 def number_of(tensors: object) -> float | None:

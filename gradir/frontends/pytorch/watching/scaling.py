@@ -13,11 +13,12 @@ import torch
 from torch.amp import GradScaler
 
 from gradir.explanations.model import Cause
+from gradir.frontends.pytorch.explaining.arrivals import BROKEN
 from gradir.frontends.pytorch.explaining.words import located
 from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.ir.text import counted
 
-__all__ = ["Scaling"]
+__all__ = ["Scaling", "may_be_scale"]
 
 _MOST: Final = 20
 """So many steps that are left out in a row are no search for a scale: each halves it, and 16 make of 65,536 one."""
@@ -28,7 +29,7 @@ _LEAST: Final = 5
 class Scaling:
     """Knows what a `GradScaler` does, as long as it is entered."""
 
-    def __init__(self, find: Callable[[Cause], None]) -> None:
+    def __init__(self, find: Callable[[Cause], None] = lambda _: None) -> None:
         self._find = find
         self._patches = ExitStack()
         self._places = Places()
@@ -98,6 +99,11 @@ class Scaling:
         return located(
             Cause("skipped_steps", "error", detail=f"{counted(self._left_out, 'step')} in a row"), self._place
         )
+
+
+def may_be_scale(cause: Cause) -> bool:
+    """Whether what is not finite may be so by the scale of a loss alone, which the scaler takes care of."""
+    return cause.kind in BROKEN and not (cause.detail and cause.kind in {"all_masked", "nonfinite", "where_trap"})
 
 
 def _put_back(name: str, after: object, before: object) -> None:

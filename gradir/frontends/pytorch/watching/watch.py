@@ -15,7 +15,6 @@ from torch.optim import Optimizer
 
 from gradir.errors import CaptureError, warn
 from gradir.explanations.model import Cause, Explanation
-from gradir.frontends.pytorch.explaining.arrivals import BROKEN
 from gradir.frontends.pytorch.explaining.words import located
 from gradir.frontends.pytorch.reading.tensors import modules_below, modules_of
 from gradir.frontends.pytorch.recording.places import Place, Places
@@ -30,7 +29,7 @@ from gradir.frontends.pytorch.watching.parameters import Movement, Parameters
 from gradir.frontends.pytorch.watching.ranks import Replicas
 from gradir.frontends.pytorch.watching.recordings import Recording
 from gradir.frontends.pytorch.watching.running import number_of
-from gradir.frontends.pytorch.watching.scaling import Scaling
+from gradir.frontends.pytorch.watching.scaling import Scaling, may_be_scale
 from gradir.request import CaptureRequest
 from gradir.watches.model import Finding, Modules, Step, number
 
@@ -225,7 +224,7 @@ class Watching:
         self._movements.excused |= {name for name, status in found.statuses.items() if status == "zero"}
         is_scaled = self._loss is not tensors
         for cause in found.causes:
-            if cause.level == "error" and not (is_scaled and _may_be_scale(cause)):
+            if cause.level == "error" and not (is_scaled and may_be_scale(cause)):
                 self._find(cause)
 
     def _noted(self, moved: Sequence[Movement], names: Sequence[str], tensors: Sequence[torch.Tensor]) -> Step:
@@ -259,7 +258,8 @@ class Watching:
     def _look_at_numbers(self, optimizer: Optimizer, step: Step, moved: Mapping[str, Movement]) -> None:
         if isinstance(step.loss, float):
             self._losses = [*self._losses[-_MOST_LOSSES:], step.loss]
-            if len(self._losses) == _CONSTANT and len({*self._losses}) == 1 and step.norm not in {0.0, None}:
+            is_constant = len(self._losses) == _CONSTANT and len({*self._losses}) == 1
+            if is_constant and any(each.moved and each.norm for each in moved.values()):
                 cause = Cause("constant_loss", "error", detail=f"it is {step.loss:.6g} in all {_CONSTANT} steps")
                 self._find(located(cause, self._place))
         # A scaler that its optimizer asks by itself has such a step left out.
@@ -339,11 +339,6 @@ class Watching:
         recording, self._recording = self._recording, None
         if recording is not None:
             recording.leave()
-
-
-def _may_be_scale(cause: Cause) -> bool:
-    """Whether what is not finite may be so by the scale of a loss alone, which the scaler takes care of."""
-    return cause.kind in BROKEN and not (cause.detail and cause.kind in {"all_masked", "nonfinite", "where_trap"})
 
 
 def _in_order(paths: Sequence[str], found: Mapping[str, float]) -> tuple[Any, ...]:
