@@ -153,7 +153,7 @@ def test_the_scale_of_a_loss_is_no_alarm(scale: str, capfd: Read) -> None:
         "scaler.scale(net(torch.ones(2, 3)).square().mean() * 1e3).backward()\n"
     )
     assert explained(text, capfd=capfd)["status"] == 0
-    trap = text.replace("square()", "sub(net(torch.ones(2, 3))).sqrt()")
+    trap = text.replace("square()", "sub(net(torch.ones(2, 3))).sqrt()").replace("2.0**127", "2.0")
     assert explained(trap, capfd=capfd)["status"] == 1
 
 

@@ -135,23 +135,14 @@ class _Run:
 
     def status(self) -> int:
         """Run, answer, and tell how it ended."""
-        from gradir.capturing import unable, watching
+        from gradir.capturing import unable
         from gradir.watches.forms import Head, json_line
 
         options = self._options
         if self._path is not None and options.output.endswith(".jsonl"):
             self._lines = Path(options.output).open("w", encoding="utf-8", buffering=1)  # noqa: SIM115 (closed below)
             self._lines.write(json_line(Head()))
-        interrupted: KeyboardInterrupt | None = None
-        with watching(self._told) as self._seeing:
-            try:
-                left = self._script.run(options, lambda: self._is_enough, self._failed)
-            except KeyboardInterrupt as error:
-                left, interrupted = None, error
-                self._collected.ended = "the script was interrupted"
-            for each in self._seeing.values():
-                with suppress(SystemExit):
-                    each.ended()
+        left, interrupted = self._run_script()
         if self._is_live:
             sys.stderr.write("\r\x1b[K")
         if left and not self._collected.ended:
@@ -185,6 +176,23 @@ class _Run:
             is_page = self._options.output.endswith(".html")
             shown = page(watch, graphs) if is_page else written(watch, "markdown")
             files.write_bytes(self._path, shown.encode())
+
+    def _run_script(self) -> tuple[object, KeyboardInterrupt | None]:
+        """Run the script, and judge what its end shows; gives what it left with, and by what it was interrupted."""
+        from gradir.capturing import watching
+
+        left: object = None
+        interrupted = None
+        with watching(self._told) as self._seeing:
+            try:
+                left = self._script.run(self._options, lambda: self._is_enough, self._failed)
+            except KeyboardInterrupt as error:
+                interrupted = error
+                self._collected.ended = "the script was interrupted"
+            for each in self._seeing.values():
+                with suppress(SystemExit):
+                    each.ended()
+        return left, interrupted
 
     def _print(self, watch: Watch) -> None:
         """Answer on standard error: standard output is the script's."""

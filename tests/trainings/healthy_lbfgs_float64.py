@@ -16,5 +16,5 @@ def closure():
 
 
 for i in range(20):
-    l = opt.step(closure)
-print(l.item())
+    loss = opt.step(closure)
+print(loss.item())

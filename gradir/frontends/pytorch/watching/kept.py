@@ -240,7 +240,7 @@ class _Within(NamedTuple):
     most: int | None = None
 
 
-_CONTAINERS: Final = (deque, dict, list, set, tuple)
+_CONTAINERS: Final[tuple[Any, ...]] = (deque, dict, list, set, tuple)
 
 
 def _inside(within: _Within) -> list[_Within]:
