@@ -311,7 +311,9 @@ def test_ten_thousand_changes_are_told() -> None:
         "(by module)",
         "  ~ 1,000 modules h.{0..999}  each ~10 nodes (attrs, in)",
     ]
-    assert len(different.splitlines()) == 4 + 1_000 * (2 + 10 * 3)
+    lines = 1_000 * (2 + 10 * 3)
+    assert different.splitlines()[-1] == f"… {3 + lines - 200:,} more lines: --full shows every change"
+    assert len(render_text(many(1_000, False), UNKNOWN).splitlines()) == 1 + lines
 
 
 @given(valid_pairs)

@@ -175,8 +175,14 @@ def test_a_report_of_a_large_change_fits_into_a_comment() -> None:
 )
 def test_a_report_of_long_names_fits_into_a_comment(name: str) -> None:
     a, b = (
-        Graph.of([Node(f"{n}.{name}/f:{k}", op=f"{op}{n}", scope=f"{n}.{name}") for n in range(60) for k in range(9)])
-        for op in ("exp", "sin")
+        Graph.of(
+            [
+                Node(f"{n}.{name}/f:{k}", op=f"f{n}", scope=f"{n}.{name}", attrs={"by": by + n})
+                for n in range(60)
+                for k in range(9)
+            ]
+        )
+        for by in (0, 1)
     )
     text = Comparison(a, b).linked_diff().to("markdown")
     assert LIMIT - 2_000 < len(text.encode()) <= LIMIT

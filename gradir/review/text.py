@@ -93,7 +93,7 @@ def render_text(comparison: Comparison, *, palette: Palette = NO_COLOUR, width: 
     >>> from gradir.review.comparison import Comparison
     >>> change = Change("changed", "node", "fc/addmm:1", "fc", "addmm", (FieldChange(("in", 0), None, Ref("b", 0)),))
     >>> print(render_text(Comparison.of(Diff(Totals(2, 1), Totals(2, 2), (change,)))), end="")
-    +0 -0 ~1 nodes; edges +1
+    1 gained input: in[0] of addmm:1 in fc; +0 -0 ~1 nodes; edges +1
     <BLANKLINE>
     fc
       ~ fc/addmm:1  addmm
