@@ -149,7 +149,8 @@ def test_an_optimizer_of_a_copy_is_told_where_it_is_made(capfd: Read) -> None:
 @pytest.mark.parametrize("scale", ["2.0**127", "1.0"])
 def test_the_scale_of_a_loss_is_no_alarm(scale: str, capfd: Read) -> None:
     text = NET + (
-        f"scaler = torch.amp.GradScaler('cpu', init_scale={scale})\noptimizer = torch.optim.SGD(net.parameters(), 0.1)\n"
+        f"scaler = torch.amp.GradScaler('cpu', init_scale={scale})\n"
+        "optimizer = torch.optim.SGD(net.parameters(), 0.1)\n"
         "scaler.scale(net(torch.ones(2, 3)).square().mean() * 1e3).backward()\n"
     )
     assert explained(text, capfd=capfd)["status"] == 0

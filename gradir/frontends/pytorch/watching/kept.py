@@ -254,7 +254,7 @@ def _inside(within: _Within) -> list[_Within]:
             if isinstance(value, dict):
                 items = [*dict.items(value)]
                 return [here._replace(value=each, path=_path_to(within.path, key, each)) for key, each in items]
-            inside: Iterator[Any] = container.__iter__(value)  # type: ignore[arg-type]
+            inside: Iterator[Any] = container.__iter__(value)
             return [here._replace(value=each) for each in inside]
     if kind.__module__ in {"builtins", "torch"} and kind is not type:
         return []
