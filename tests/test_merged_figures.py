@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import gradir
 from gradir.diffs.merging import merged
-from gradir.ir import Builder, Graph, Node, Ref, Saved, Scope, TensorMeta
+from gradir.ir import Builder, Cut, Graph, Node, Ref, Saved, Scope, TensorMeta
 
 MET = "both edits change its sizes, and only a capture tells what they come to together"
 META = TensorMeta("float32", (2, 6, 16))
@@ -106,6 +107,11 @@ def test_which_of_several_equal_layers_is_meant_is_a_conflict(other: tuple[int, 
         found = merged(base, *sides)
         assert found.graph is None
         assert {(conflict.subject, conflict.base) for conflict in found.conflicts} == {("scope", "h.1")}
+
+
+def test_the_same_edit_of_equal_layers_on_both_sides_is_one_edit() -> None:
+    base, ours, theirs = layers(4, 4, 4, 4), layers(4, 8, 4), replace(layers(4, 8, 4), cuts=(Cut("unreached", ("w",)),))
+    assert merged(base, ours, theirs).graph == merged(base, theirs, ours).graph == theirs
 
 
 EDITS: dict[str, dict[str, Any]] = {

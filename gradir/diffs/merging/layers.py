@@ -35,11 +35,11 @@ def open_layers(graphs: Sequence[Graph], tables: Sequence[Mapping[str, str]]) ->
         if not edits:
             continue
         layers = [_layers(graph) for graph in graphs]
-        before, now = (
-            {key: found.get(path) for key, path in table.items()}
-            for found, table in ((layers[0], tables[0]), (layers[changer], tables[changer]))
+        before, there, now = (
+            {key: layers[number].get(path) for key, path in tables[number].items()} for number in (0, editor, changer)
         )
-        changed = {key for key in before.keys() & now.keys() & tables[editor].keys() if before[key] != now[key]}
+        kept = before.keys() & there.keys() & now.keys()
+        changed = {key for key in kept if now[key] not in (before[key], there[key])}
         found: set[str] = set()
         for number in (0, editor):
             runs: set[str] = set()
