@@ -63,7 +63,7 @@ def markdown(comparison: Comparison, *, title: str = "Autograd graph", picture: 
         drawn, unpictured = "", _TOO_LONG
     drawn += f"\n{unpictured}\n" if unpictured else ""
     room = _MOST_BYTES - _size(f"{head}\n{drawn}")
-    details = _folded("What changed", render_brief(comparison), room)
+    details = _folded("What changed", render_brief(comparison, most=None), room)
     if folds(comparison.outline) and not comparison.are_two_models:
         every = render_text(comparison)
         # What follows from a change of everything is as long as the graph, and says nothing more.

@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from gradir.review.comparison import Comparison
     from gradir.review.outline import Entry
 
-__all__ = ["cut_line", "group_title", "module_line", "no_difference", "render_brief", "render_text"]
+__all__ = ["MOST_LINES", "cut_line", "group_title", "module_line", "no_difference", "render_brief", "render_text"]
 
 _NOTHING: Final = "no difference"
-_MOST_LINES: Final = 200
+MOST_LINES: Final = 200
 
 
 def no_difference(comparison: Comparison) -> str:
@@ -50,13 +50,15 @@ def no_difference(comparison: Comparison) -> str:
     return f"{_NOTHING} in shared words: {common(comparison)}" if comparison.in_shared_words else _NOTHING
 
 
-def render_brief(comparison: Comparison, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
+def render_brief(
+    comparison: Comparison, *, palette: Palette = NO_COLOUR, width: int | None = None, most: int | None = MOST_LINES
+) -> str:
     """The counts on the first line, then what a reviewer has to know, in the order of the model, each thing once.
 
     Cuts stand first. A module that came or went as a whole is one line, and modules with the same changes are one
     group; where that is long, a list of what changed in which modules stands before it. Of two different models only
-    the totals are told, and any other text ends after 200 lines with the number of the rest. The counts and the notes
-    below them are wrapped at ``width``, any other line is cut short there with ``…``.
+    the totals are told, and any other text ends after ``most`` lines with the number of the rest. The counts and the
+    notes below them are wrapped at ``width``, any other line is cut short there with ``…``.
 
     >>> from gradir.ir import Graph, Node
     >>> from gradir.review.comparison import Comparison
@@ -76,9 +78,9 @@ def render_brief(comparison: Comparison, *, palette: Palette = NO_COLOUR, width:
     following = len(comparison.outline.following)
     more = [Line(f"{counted(following, 'change')} that only follow from that: --full lists them")] if following else []
     lines = list(brief_lines(comparison.outline))
-    if len(lines) > _MOST_LINES:
-        left = len(lines) - _MOST_LINES
-        lines[_MOST_LINES:] = [BLANK, Line(f"… {counted(left, 'more line')}: --full shows every change")]
+    if most is not None and len(lines) > most:
+        left = len(lines) - most
+        lines[most:] = [BLANK, Line(f"… {counted(left, 'more line')}: --full shows every change")]
     return written([*_head(comparison, width), *more, *lines], palette, width)
 
 
