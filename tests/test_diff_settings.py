@@ -41,6 +41,8 @@ def texts(a: Graph, b: Graph) -> list[str]:
         ("add", {"alpha": 2}, "add(alpha=2)"),
         ("clamp", {"min": 0, "max": None, "in_place": False}, "clamp(min=0)"),
         ("avg_pool2d", {"count_include_pad": False, "stride": (1, 1), "padding": (0, 1)}, None),
+        ("checkpoint_function", {"inputs": (None, None)}, "checkpoint_function"),
+        ("native_group_norm", {"N": 2, "C": 8, "group": 2}, "native_group_norm(group=2)"),
         ("view", {"self_sym_sizes": (2, 3)}, "view"),
         ("Scale", {"config": "<Config>", "nested": ((1, 2),)}, "Scale"),
         ("nll_loss", {"reduction": 1, "ignore_index": -100}, "nll_loss(reduction=mean)"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -55,6 +56,14 @@ def test_without_modules_nothing_is_known() -> None:
     assert Comparison(graph(a, ()), graph(b)).unowned.parameters == 0
     assert Comparison(graph(a), graph(b, ())).unowned.parameters == 0
     assert Comparison(graph(a), graph(b)).unowned.parameters == 1
+
+
+@pytest.mark.parametrize(("sizes", "count"), [([3, 4], 0), ([3, 3], 1), ([5], 1)])
+def test_what_no_match_is_known_of_is_told_by_its_size(sizes: list[int], count: int) -> None:
+    found = Comparison(graph([(3, False), (4, False)]), graph([(2, True), *((size, False) for size in sizes)]))
+    assert found.diff
+    found.__dict__["matching"] = SimpleNamespace(nodes={})
+    assert found.unowned.parameters == count
 
 
 @given(*[st.lists(st.tuples(st.integers(1, 3), st.booleans()), max_size=6)] * 2)
