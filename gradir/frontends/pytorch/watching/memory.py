@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import mmap
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -21,5 +21,5 @@ def memory_of(tensors: Sequence[torch.Tensor]) -> int:
     if device.type == "cuda":
         return int(torch.cuda.memory_allocated(device))
     with suppress(OSError, ValueError, IndexError):
-        return int(_STATUS.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int(_STATUS.read_text().split()[1]) * mmap.PAGESIZE
     return 0
