@@ -70,6 +70,8 @@ COMMANDS = [
     ["ranks", NAME],
     ["ranks", "ranked.gir", "other.gir"],
     ["run", "empty.py", NAME, "-o", NAME],
+    ["watch", f"absent {NAME}"],
+    ["watch", "-o", f"{NAME}.jsonl", "empty.py", NAME],
     ["check", f"{NAME}:loss", "--against", NAME],
     ["check", "missing.py:loss", "--against", f"missing {NAME}"],
     [NAME],

@@ -64,7 +64,7 @@ COMMANDS = [
 ]
 ONE_OF_EACH = list({command.split()[0]: command for command in reversed(COMMANDS)}.values())
 """Where gradir is started in another way, after which all is the same."""
-RUN_PROGRAMS = {"capture", "check", "run"}
+RUN_PROGRAMS = {"capture", "check", "run", "watch"}
 
 
 def put_hostile_modules(folder: Path) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["numbers_in", "ones_for"]
+__all__ = ["number_of", "numbers_in", "ones_for"]
 
 
 def numbers_in(tensor: torch.Tensor) -> torch.Tensor:
@@ -29,3 +29,11 @@ def ones_for(tensor: torch.Tensor) -> torch.Tensor:
         ones = ones.coalesce() if ones.layout is torch.sparse_coo else ones
         ones.values().fill_(1)
         return ones
+
+
+def number_of(tensors: object) -> float | None:
+    """The number that a backward starts from, if it is one."""
+    tensor = tensors[0] if isinstance(tensors, tuple) and len(tensors) == 1 else tensors
+    if not isinstance(tensor, torch.Tensor) or tensor.numel() != 1 or tensor.is_meta or tensor.is_complex():
+        return None
+    return float(tensor.detach())

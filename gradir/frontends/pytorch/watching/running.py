@@ -5,11 +5,11 @@ from __future__ import annotations
 from types import FrameType, TracebackType
 from typing import Final
 
-import torch
 from msgspec.structs import replace
 
 from gradir.errors import CaptureError
 from gradir.explanations.model import Explanation
+from gradir.frontends.pytorch.reading.layouts import number_of
 from gradir.frontends.pytorch.watching.backwards import Backwards
 from gradir.frontends.pytorch.watching.optimizers import Optimizers
 from gradir.frontends.pytorch.watching.recordings import Recording
@@ -18,7 +18,7 @@ from gradir.ir import Graph
 from gradir.protocols import Reached
 from gradir.request import CaptureRequest
 
-__all__ = ["Running", "number_of"]
+__all__ = ["Running"]
 
 _NOTED: Final = 10
 """So many backwards before the one to capture the recording begins: part of what it goes through may be as old."""
@@ -81,7 +81,7 @@ class Running:
 
     def explained(self, outputs: object, frame: FrameType | None = None) -> Explanation:
         """Explain what the program has made, as if it called backward of it."""
-        is_scaled = self._scaling.unscaled(outputs) is not outputs
+        is_scaled = self._scaling.excuses(outputs, self._scaling.unscaled(outputs))
         found = self._noted().explained(outputs, frame)
         causes = (replace(each, level="info") if is_scaled and may_be_scale(each) else each for each in found.causes)
         return replace(found, causes=tuple(causes))
@@ -130,11 +130,3 @@ class _Call:
 
     def explain(self) -> Explanation:
         return self._running.explained(self._tensors, self._frame)
-
-
-def number_of(tensors: object) -> float | None:
-    """The number that a backward starts from, if it is one."""
-    tensor = tensors[0] if isinstance(tensors, tuple) and len(tensors) == 1 else tensors
-    if not isinstance(tensor, torch.Tensor) or tensor.numel() != 1 or tensor.is_meta or tensor.is_complex():
-        return None
-    return float(tensor.detach())

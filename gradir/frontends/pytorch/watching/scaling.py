@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from torch.amp import GradScaler
 from gradir.explanations.model import Cause
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN
 from gradir.frontends.pytorch.explaining.words import located
+from gradir.frontends.pytorch.reading.layouts import number_of
 from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.ir.text import counted
 
@@ -60,6 +62,11 @@ class Scaling:
     def leaves_out(self) -> bool:
         """Whether the last step was left out."""
         return bool(self._left_out)
+
+    def excuses(self, tensors: object, plain: object) -> bool:
+        """Whether what is not finite behind a loss may be so by its scale: the ``plain`` one is finite."""
+        value = number_of(plain)
+        return plain is not tensors and (value is None or math.isfinite(value))
 
     def stepped(self) -> None:
         """Note that an optimizer stepped."""

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from gradir.errors import CaptureError, warn
 from gradir.explanations.model import Cause, Explanation
 from gradir.frontends.pytorch.explaining.words import located
+from gradir.frontends.pytorch.reading.layouts import number_of
 from gradir.frontends.pytorch.reading.tensors import modules_below, modules_of
 from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.pytorch.watching.backwards import Backwards
@@ -28,7 +29,6 @@ from gradir.frontends.pytorch.watching.optimizers import Optimizers
 from gradir.frontends.pytorch.watching.parameters import Movement, Parameters
 from gradir.frontends.pytorch.watching.ranks import Replicas
 from gradir.frontends.pytorch.watching.recordings import Recording
-from gradir.frontends.pytorch.watching.running import number_of
 from gradir.frontends.pytorch.watching.scaling import Scaling, may_be_scale
 from gradir.request import CaptureRequest
 from gradir.watches.model import Finding, Modules, Step, number
@@ -222,7 +222,7 @@ class Watching:
             if self._explained.issuperset(map(id, self._optimizers.alive)) or self.backwards >= _EXPLAINED:
                 self._stop_recording()
         self._movements.excused |= {name for name, status in found.statuses.items() if status == "zero"}
-        is_scaled = self._loss is not tensors
+        is_scaled = self._scaling.excuses(tensors, self._loss)
         for cause in found.causes:
             if cause.level == "error" and not (is_scaled and may_be_scale(cause)):
                 self._find(cause)
