@@ -46,6 +46,9 @@ _DEEPEST: Final = 4
 _MANY: Final = 4
 """So many times what a step makes is more than one step's."""
 
+_REMEMBERED: Final = 1_000
+"""So many steps of a long training are enough to know how much one makes."""
+
 _MOST_VALUES: Final = 100_000
 _MOST_FUNCTIONS: Final = 1_000
 
@@ -61,7 +64,7 @@ class Kept:
     def __init__(self) -> None:
         self._looks: list[_Look] = []
         self._next = _FIRST_LOOK
-        self._began: list[int] = []
+        self._began: deque[int] = deque(maxlen=_REMEMBERED)
         self.waiting: set[str] = set()
         """Who, of the causes given last, keeps graphs that no backward has gone through: one may still come."""
 
