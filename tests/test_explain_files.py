@@ -286,7 +286,7 @@ def test_new_numbers_alone_are_no_loss() -> None:
 
     report = run(model, forward)
     assert (report.level, report.status("b.weight")) == ("info", "unused")
-    assert [cause.kind for cause in report.causes] == ["unused"]
+    assert [cause.kind for cause in report.causes] == ["exchanged", "unused"]
 
 
 def test_new_numbers_after_the_loss_used_the_old_ones() -> None:

@@ -33,6 +33,24 @@ _OF_SHAPE_ALONE: Final = ("empty", "full", "new_", "ones", "rand", "zeros")
 """How the names of operations begin that take the shape and the type of a tensor alone."""
 
 
+_MOVING: Final = frozenset(
+    {
+        "alias",
+        "clone",
+        "contiguous",
+        "copy",
+        "detach",
+        "empty",
+        "empty_like",
+        "empty_strided",
+        "lift_fresh",
+        "to_copy",
+        "view",
+    }
+)
+"""Operations that give the numbers of their input, or none yet."""
+
+
 class Stop(NamedTuple):
     """A value that carries no gradient although what it is made of does.
 
@@ -218,7 +236,10 @@ class Flowing:
         return outside.copied
 
     def exchanges(self) -> Iterator[Exit]:
-        """Where new numbers were assigned to what the loss was computed of before; to move a module is no loss."""
+        """Where other numbers were assigned to what the loss is computed of, or was before.
+
+        To move a module, or to load it, before it runs is no loss.
+        """
         first: dict[Value, int] = {}
         for index, step in enumerate(self._flow.steps if self._flow.exchanges else ()):
             if not self.wanted.isdisjoint(self._flow.made_by(index)):
@@ -227,8 +248,16 @@ class Flowing:
                     first.setdefault(self.root(read.value), index)
         for exchange in self._flow.exchanges:
             value = self.root(exchange.reads[0].value)
-            if first.get(value, exchange.before) < exchange.before:
+            if first.get(value, exchange.before) < exchange.before or self._is_computed(exchange.reads[1].value, value):
                 yield exchange
+
+    def _is_computed(self, value: Value, target: Value) -> bool:
+        """Whether a value has other numbers than the target: an operation made them, and did not only move them."""
+        step = self._flow.step_of(value)
+        while step is not None and self.root(value) != target and plain_name(step.func) in _MOVING and step.inputs:
+            value = step.inputs[0].value
+            step = self._flow.step_of(value)
+        return step is not None and self.root(value) != target and plain_name(step.func) not in _MOVING
 
     def _all_behind(self, ends: Iterable[Read]) -> set[Value]:
         found: set[Value] = set()
