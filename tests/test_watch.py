@@ -22,6 +22,7 @@ from torch.optim import Optimizer, lr_scheduler  # noqa: E402
 import gradir  # noqa: E402
 from gradir.cli.main import main  # noqa: E402
 from gradir.frontends.pytorch.watching import kept  # noqa: E402
+from gradir.markdown import code_span  # noqa: E402
 
 TRAININGS = Path(__file__).parent / "trainings"
 FAULTS = sorted(TRAININGS.glob("fault_*.py"))
@@ -270,7 +271,7 @@ def test_a_training_in_a_program_is_watched_and_warned_of() -> None:
     }
     assert len(texts) == 1
     assert str(report).startswith(report.verdict)
-    assert report.to("markdown").startswith(f"**{report.verdict}**")
+    assert report.to("markdown").startswith(f"**{report.verdict_as(code_span)}**")
 
 
 def test_the_fixture_fails_with_the_verdict(pytester: pytest.Pytester) -> None:

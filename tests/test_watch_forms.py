@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from watches import NAN, training, transformer, watch_of, watches
 
 from gradir.errors import ExportError
 from gradir.explanations.model import Cause
+from gradir.ir import Source
 from gradir.watches.forms import Line, jsonl, markdown, text, written
 from gradir.watches.model import Finding, Modules, Step, Watch
 
@@ -123,3 +125,11 @@ def test_markdown_has_a_table_of_some_steps() -> None:
 def test_there_is_no_other_form() -> None:
     with pytest.raises(ExportError, match="no format 'csv' of a watch"):
         written(Watch(), "csv")
+
+
+def test_markdown_keeps_each_name_of_the_verdict_in_code() -> None:
+    cause = Cause("lr_zero", "error", names=("<b>@you", "#1"), source=Source("<i>.py", 3, "f<u>"), detail="<s>")
+    shown = markdown(Watch((), (), (Finding(1, cause, loops={"<em>": 1}),), 1))
+    outside = re.sub(r"`[^`]*`", "", shown)
+    assert not set("<@#") & set(outside)
+    assert shown.splitlines()[0].startswith("**Step 1 (`<em> = 1`): ")

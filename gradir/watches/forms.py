@@ -130,11 +130,11 @@ def text(watch: Watch, layout: Layout = Layout()) -> str:  # noqa: B008
 
 def markdown(watch: Watch, layout: Layout = Layout()) -> str:  # noqa: B008
     """Return the verdict, a list of the findings, and a table of the first, some and the last steps."""
-    lines = [f"**{watch.verdict}**", ""]
+    lines = [f"**{watch.verdict_as(code_span)}**", ""]
     findings = _gravest(watch, layout)
     for finding in findings[:_MOST]:
         after = f" ({printable(finding.how)})" if finding.how else ""
-        lines.append(cause_item(finding.cause, before=f"{finding.place}: ", after=after))
+        lines.append(cause_item(finding.cause, before=f"{finding.place_as(code_span)}: ", after=after))
     if len(findings) > _MOST:
         lines.append(f"- and {len(findings) - _MOST:,} more")
     if watch.steps:

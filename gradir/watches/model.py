@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Literal
 
 from gradir.explanations.model import Cause, Level, Record
@@ -77,8 +77,12 @@ class Finding(Record, frozen=True, tag="finding"):
     @property
     def place(self) -> str:
         """The step, and where the program is in its loops."""
+        return self.place_as(printable)
+
+    def place_as(self, shown: Callable[[str], str]) -> str:
+        """Return the place, with its variables written by ``shown`` as a format needs it."""
         loops = ", ".join(f"{name} = {value}" for name, value in self.loops.items())
-        return f"step {self.step}{f' ({printable(loops)})' if loops else ''}"
+        return f"step {self.step}{f' ({shown(loops)})' if loops else ''}"
 
     @property
     def text(self) -> str:
@@ -111,18 +115,22 @@ class Watch(Record, frozen=True):
     @property
     def verdict(self) -> str:
         """What was found, in one sentence, with the gravest finding first."""
+        return self.verdict_as(printable_short)
+
+    def verdict_as(self, shown: Callable[[str], str]) -> str:
+        """Return the verdict, with each name and place written by ``shown`` as a format needs it."""
         errors = [finding for finding in self.findings if finding.cause.level == "error"]
         if not self.count and not errors:
-            return f"No step of an optimizer was seen{f': {printable(self.ended)}' if self.ended else ''}."
+            return f"No step of an optimizer was seen{f': {shown(self.ended)}' if self.ended else ''}."
         if not errors:
-            end = f", and then {printable(self.ended)}" if self.ended else ""
+            end = f", and then {shown(self.ended)}" if self.ended else ""
             return f"Nothing wrong was found in {counted(self.count, 'step')}{end}."
         first = errors[0]
         more = f", and {counted(len(errors) - 1, 'more error')}" if len(errors) > 1 else ""
         cause = first.cause
-        where = "" if cause.source is None else f" ({printable_short(place_text(cause.source))})"
-        detail = f": {printable_short(cause.detail)}" if cause.detail else ""
-        return f"S{first.place[1:]}: {cause.words().text}{detail}{where}{more}."
+        where = "" if cause.source is None else f" ({shown(place_text(cause.source))})"
+        detail = f": {shown(cause.detail)}" if cause.detail else ""
+        return f"S{first.place_as(shown)[1:]}: {cause.words(shown).text}{detail}{where}{more}."
 
     def __bool__(self) -> bool:
         """Whether something is wrong."""
