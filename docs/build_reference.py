@@ -61,7 +61,7 @@ FOR_PLUG_INS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "ir": ("Of what records hold, and what `Builder` takes and gives.", ()),
     "explanations.model": ("Of what an explanation holds.", ("Allowed", "Level", "OfGraph")),
     "passes": ("What most passes need.", ("matching", "within", "without")),
-    "review.comparison": ("What a renderer is given.", ()),
+    "review.united": ("Both graphs of a diff in one, for a renderer that draws.", ()),
     "ir.marks": (
         "What marked graphs, such as `Comparison.union`, say of a node.",
         (

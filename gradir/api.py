@@ -499,18 +499,17 @@ def diff(a: Graph, b: Graph, *, ignore: Sequence[str] = (), normalize: bool = Fa
     False
     """
     from gradir.ir.graph import expect_graphs
-    from gradir.review.comparison import Comparison
+    from gradir.review.reviewing import reviewed
 
     expect_graphs(a, b)
-    return Comparison(a, b, ignore=ignore, normalize=normalize, vocabulary=vocabulary).linked_diff()
+    return reviewed(a, b, ignore=ignore, normalize=normalize, vocabulary=vocabulary)
 
 
 def diff_text(diff: Diff, renderer: str, **options: object) -> str:
     """A diff as the named renderer writes it, see `gradir.Diff.to`."""
     from gradir import registry
-    from gradir.review.comparison import Comparison
 
-    return registry.rendered(renderer, Comparison.behind(diff), options)
+    return registry.rendered(renderer, diff, options)
 
 
 def explanation_text(explanation: Explanation, format: str, **options: Any) -> str:

@@ -19,9 +19,9 @@ from gradir.options import NoOptions, Options
 from gradir.request import CaptureRequest, Names
 
 if TYPE_CHECKING:
+    from gradir.diffs.changes import Diff
     from gradir.explanations.model import Explanation
     from gradir.ir.marks import ListedChange
-    from gradir.review.comparison import Comparison
     from gradir.watches.model import Finding, Modules, Step
 
 __all__ = [
@@ -99,7 +99,7 @@ class Reports(Protocol):
 
 
 class Renderer(Protocol[OptionsT_contra]):
-    """Turns a comparison of two graphs into text: a pure function with a name, no I/O, no clock, no globals.
+    """Turns a diff of two graphs into text: a pure function with a name, no I/O, no clock, no globals.
 
     ``gradir diff --format`` and `gradir.Diff.to` take its name. The first line of the class's docstring is its summary
     in ``gradir diff --format NAME --help``.
@@ -111,11 +111,11 @@ class Renderer(Protocol[OptionsT_contra]):
     options: ClassVar[type[Options]]
     """The type of the options that `render` takes."""
 
-    def render(self, comparison: Comparison, options: OptionsT_contra) -> str:
+    def render(self, diff: Diff, options: OptionsT_contra) -> str:
         """What changed, in the renderer's format, ending in a newline.
 
-        ``comparison`` has the diff, both graphs, and what is derived from them when it is asked for. Of a diff that was
-        read from a file it has no graphs: `Comparison.has_graphs` tells.
+        ``diff.findings`` say what the changes come to, and ``diff.sides`` has both graphs, unless it was read from a
+        file.
 
         Raises:
             ExportError: the format cannot hold this diff.

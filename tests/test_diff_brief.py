@@ -14,7 +14,7 @@ from diff_pairs import edited, pairs, valid_pairs
 from edit_scripts import plan, script
 from hypothesis import assume, given
 from msgspec.structs import replace
-from reports import UNKNOWN, all_changes, markdown, outline, render_brief, render_text
+from reports import UNKNOWN, all_changes, between, entries, markdown, render_brief, render_text
 from samples import HOSTILE_LABELS, everything, hostile
 
 import gradir
@@ -22,7 +22,6 @@ from gradir.cli import main
 from gradir.diffs.changes import Change, Diff, FieldChange, Totals
 from gradir.diffs.compare import compare
 from gradir.ir import Builder, Cut, Graph, Node, Ref, Saved, Scope, TensorMeta
-from gradir.review.outline import Modules
 from gradir.review.wording import ANSI, Palette, change_line
 
 META = [TensorMeta("float32", (2, 4))]
@@ -162,8 +161,8 @@ def test_what_lies_in_an_added_module_and_was_there_before_is_told_by_itself() -
 
     a = made("fc", "sin")
     b = replace(made("new.fc", "sin"), scopes={path: Scope(path) for path in ("", "new", "new.fc")})
-    found = outline(compare(a, b), (a, b))
-    assert not [entry for entry in found.entries if isinstance(entry, Modules) and "new" in entry.paths]
+    found = between(compare(a, b), (a, b))
+    assert not [entry for entry in entries(found) if entry.kind != "same" and "new" in entry.subjects]
 
 
 def test_a_long_text_starts_with_what_changed_in_which_modules() -> None:
@@ -178,7 +177,7 @@ def test_a_long_text_starts_with_what_changed_in_which_modules() -> None:
 def test_every_change_is_told_exactly_once(pair: tuple[Graph, Graph]) -> None:
     found = compare(*pair)
     for sides in (pair, UNKNOWN):
-        assert Counter(all_changes(outline(found, sides))) == Counter(found.changes)
+        assert Counter(all_changes(between(found, sides))) == Counter(found.changes)
 
 
 @given(pairs())
@@ -213,8 +212,8 @@ def test_modules_of_hostile_names_are_put_together_by_exact_ranges(path: str) ->
     a, b = made("exp"), made("sin")
     check_text(compare(a, b), (a, b))
     check_text(compare(Graph.of([]), b), (Graph.of([]), b))
-    (entry,) = outline(compare(a, b), (a, b)).entries
-    assert len(entry.paths) == 6
+    (entry,) = entries(between(compare(a, b), (a, b)))
+    assert len(entry.subjects) == 6
 
 
 def test_hostile_graphs_stay_on_their_lines() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from reports import findings
+from reports import outcomes
 
 import gradir
 from gradir.cli import main
@@ -49,7 +49,7 @@ def test_a_lost_gradient_does_not_pass_in_silence(
     before: dict[str, str], after: dict[str, str], conditions: str, texts: list[str], fails: bool
 ) -> None:
     sides = graph(**before), graph(**after)
-    found = list(findings(compare(*sides), sides, parsed(conditions)))
+    found = list(outcomes(compare(*sides), sides, parsed(conditions)))
     assert [finding.text for finding in found] == texts
     assert any(finding.fails for finding in found) == fails
 
@@ -57,8 +57,8 @@ def test_a_lost_gradient_does_not_pass_in_silence(
 def test_what_is_ignored_still_counts_where_it_is_asked_for() -> None:
     sides = graph(), graph(w="unreached")
     found = ignoring(compare(*sides), ["cuts"])
-    assert [finding.fails for finding in findings(found, sides, parsed("cuts>0"))] == [True]
-    assert list(findings(found, sides, parsed("nodes>0"))) == []
+    assert [finding.fails for finding in outcomes(found, sides, parsed("cuts>0"))] == [True]
+    assert list(outcomes(found, sides, parsed("nodes>0"))) == []
 
 
 def test_the_command_line_says_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

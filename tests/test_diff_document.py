@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import jsonschema
+import msgspec
 import pytest
 from diff_pairs import edited, pairs, valid_pairs
 from hypothesis import given
@@ -112,3 +113,20 @@ def test_the_published_schema_is_that_of_the_records() -> None:
 
     assert (ROOT / PUBLISHED).read_text(encoding="utf-8") == schema_text(), "run 'make schema' and review the change"
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+def test_findings_of_a_file_are_text_and_no_more() -> None:
+    found = gradir.diff(Graph.of([Node("x")]), Graph.of([Node("y", op="exp")]))
+    (kept, *others) = found.findings
+    strange = msgspec.structs.replace(kept, kind="of a later release", text="a\nb")
+    for findings in ((strange, *others), (msgspec.structs.replace(kept, text="\x1b[31m\n::error::"), *others)):
+        text = str(decode(encode(msgspec.structs.replace(found, findings=findings))))
+        assert text.splitlines()[0].startswith("+1 -1 ~0 nodes")
+        assert "\x1b" not in text
+        assert not any(line.startswith("::") for line in text.splitlines())
+
+
+def test_a_diff_that_was_edited_has_no_findings() -> None:
+    found = gradir.diff(Graph.of([Node("x")]), Graph.of([Node("y", op="exp"), Node("z", op="exp")]))
+    fewer = msgspec.structs.replace(found, changes=found.changes[:1])
+    assert str(fewer).splitlines() == ["+0 -1 ~0 nodes", "", "(top level)", "  - x  leaf"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from diff_pairs import pairs
 from hypothesis import assume, given
+from reports import listed, slots
 
 import gradir
 from gradir.ir import Graph, Node, Ref, Scope
-from gradir.review.comparison import Comparison
-from gradir.review.listed import listed
+from gradir.review.reviewing import reviewed
 
 Edges = list[str | None]
 
@@ -53,7 +53,7 @@ def test_a_detach_that_went_is_a_gained_input(before: Edges, after: Edges, told:
     ],
 )
 def test_what_only_changed_places_or_is_another_operation_gained_nothing(before: Graph, after: Graph) -> None:
-    assert Comparison(before, after).gained_inputs == ()
+    assert slots(reviewed(before, after), "gained-inputs") == []
 
 
 def test_an_input_that_leads_to_a_new_parameter_alone_is_told_by_that() -> None:
@@ -64,17 +64,18 @@ def test_an_input_that_leads_to_a_new_parameter_alone_is_told_by_that() -> None:
     more = Graph.of(
         [*list(plain.nodes.values())[:1], new, Node("add:1", op="add", inputs=(Ref("a", 0), Ref("b", 0)))], [Scope("")]
     )
-    assert Comparison(plain, more).gained_inputs == ()
-    assert Comparison(more, plain).lost_inputs == ()
+    assert slots(reviewed(plain, more), "gained-inputs") == []
+    assert slots(reviewed(more, plain), "lost-inputs") == []
 
 
 @given(pairs())
 def test_the_way_back_loses_what_the_way_there_gained(pair: tuple[Graph, Graph]) -> None:
     a, b = pair
-    there, back = Comparison(a, b), Comparison(b, a)
-    assume({new: old for old, new in there.matching.nodes.items()} == back.matching.nodes)
-    gained = sorted((back.matching.nodes[slot.node_id], slot.slot) for slot in there.gained_inputs)
-    assert gained == sorted(back.lost_inputs)
+    there, back = reviewed(a, b), reviewed(b, a)
+    ways = [diff.sides.names().matched for diff in (there, back) if diff.sides]
+    assume({new: old for old, new in ways[0].items()} == ways[1])
+    gained = sorted((ways[1][node], slot) for node, slot in slots(there, "gained-inputs"))
+    assert gained == sorted(slots(back, "lost-inputs"))
 
 
 def test_another_order_stands_last() -> None:
@@ -84,8 +85,8 @@ def test_another_order_stands_last() -> None:
         Node("y/cos:1", op="cos", scope="y"),
     ]
     b = [a[1], Node("y/tan:1", op="tan", scope="y"), a[0]]
-    found = Comparison(Graph.of(a), Graph.of(b))
-    for text in (str(found.linked_diff()), found.linked_diff().to("text", full=True)):
+    found = reviewed(Graph.of(a), Graph.of(b))
+    for text in (str(found), found.to("text", full=True)):
         first, *_, heading, order, _ = text.splitlines()
         assert first.endswith("; order changed")
         assert (heading, order) == ("(whole graph)", "  ~ order")

@@ -10,16 +10,17 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from edited_gpt import GPT, edited, loss_of, plain  # noqa: E402
+from reports import slots  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.cli import main  # noqa: E402
+from gradir.diffs.diff_json import decode, encode  # noqa: E402
 from gradir.ir import Graph, Node, Ref  # noqa: E402
-from gradir.review.comparison import Comparison  # noqa: E402
-from gradir.review.lost_inputs import LostInput  # noqa: E402
+from gradir.review.reviewing import reviewed  # noqa: E402
 
 LOST = {
-    "detached-residual": ("AddBackward0", 0, [LostInput(f"blocks.{n}/add:1", 0) for n in range(6)]),
-    "detached-value": ("AddmmBackward0", 1, [LostInput(f"blocks.{n}.attn.v/addmm:1", 1) for n in range(6)]),
+    "detached-residual": ("AddBackward0", 0, [(f"blocks.{n}/add:1", 0) for n in range(6)]),
+    "detached-value": ("AddmmBackward0", 1, [(f"blocks.{n}.attn.v/addmm:1", 1) for n in range(6)]),
 }
 
 
@@ -43,9 +44,9 @@ def slots_without_gradient(edit: str, kind: str, slot: int) -> int:
 @pytest.mark.parametrize("name", LOST)
 def test_a_slot_is_lost_where_a_backward_hands_it_nothing(name: str) -> None:
     kind, slot, lost = LOST[name]
-    assert list(Comparison(plain(), edited(name)).lost_inputs) == lost
+    assert slots(reviewed(plain(), edited(name)), "lost-inputs") == lost
     assert slots_without_gradient(name, kind, slot) - slots_without_gradient("", kind, slot) == len(lost)
-    assert not Comparison(edited(name), plain()).lost_inputs
+    assert not slots(reviewed(edited(name), plain()), "lost-inputs")
 
 
 @pytest.mark.parametrize("name", LOST)
@@ -58,7 +59,7 @@ def test_the_gate_of_the_docs_fails_and_says_where(
     _, slot, lost = LOST[name]
     assert main(["diff", *paths, "--fail-on", "cuts,lost-inputs,params,saved-bytes>5%"]) == 1
     where = "add:1 in blocks.{0..5}" if slot == 0 else "addmm:1 in blocks.{0..5}.attn.v"
-    said = f"6 inputs now get no gradient: in[{slot}] of {where}"
+    said = f"6 lost inputs: in[{slot}] of {where}"
     output, errors = capfd.readouterr()
     assert output.startswith(f"6 lost inputs: in[{slot}] of {where}; ")
     assert errors == f"gradir: lost-inputs: {said}\n"
@@ -74,7 +75,7 @@ def test_the_gate_of_the_docs_fails_and_says_where(
     "name", ["swapped", "sdpa", "lora", "lora-alone", "norm", "tied", "autocast", "width", "length"]
 )
 def test_other_edits_lose_no_input(name: str) -> None:
-    assert not Comparison(plain(), edited(name)).lost_inputs
+    assert not slots(reviewed(plain(), edited(name)), "lost-inputs")
 
 
 def frozen(model: GPT) -> None:
@@ -87,9 +88,9 @@ def frozen(model: GPT) -> None:
 
 def test_what_is_frozen_or_left_out_on_purpose_is_no_lost_input() -> None:
     _, loss, recorder = loss_of(change=frozen)
-    found = Comparison(plain(), recorder.capture(loss))
-    assert any(field.after is None for change in found.diff.changes for field in change.fields)
-    assert not found.lost_inputs
+    found = reviewed(plain(), recorder.capture(loss))
+    assert any(field.after is None for change in found.changes for field in change.fields)
+    assert not slots(found, "lost-inputs")
 
 
 def sums(*inputs: str | None) -> Graph:
@@ -98,7 +99,7 @@ def sums(*inputs: str | None) -> Graph:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "slots"),
+    ("before", "after", "lost"),
     [
         (("x", None), (None, "x"), []),
         (("x", "y"), (None, "x", "y"), []),
@@ -108,16 +109,16 @@ def sums(*inputs: str | None) -> Graph:
     ],
 )
 def test_inputs_that_change_places_are_not_lost(
-    before: tuple[str | None, ...], after: tuple[str | None, ...], slots: list[int]
+    before: tuple[str | None, ...], after: tuple[str | None, ...], lost: list[int]
 ) -> None:
-    assert [lost.slot for lost in Comparison(sums(*before), sums(*after)).lost_inputs] == slots
+    assert [slot for _, slot in slots(reviewed(sums(*before), sums(*after)), "lost-inputs")] == lost
 
 
 def test_slots_of_another_operation_are_not_compared() -> None:
     b = Graph.of([Node("x"), Node("y"), Node("add:1", op="pow", inputs=(Ref("x", 0), None))])
-    assert not Comparison(sums("x", "y"), b).lost_inputs
+    assert not slots(reviewed(sums("x", "y"), b), "lost-inputs")
 
 
-def test_a_diff_without_its_graphs_knows_them_too() -> None:
+def test_a_diff_that_was_read_tells_them_too() -> None:
     diff = gradir.diff(plain(), edited("detached-residual"))
-    assert len(Comparison.of(diff).lost_inputs) == 6
+    assert "6 lost inputs: " in str(decode(encode(diff))).splitlines()[0]

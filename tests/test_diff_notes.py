@@ -11,13 +11,12 @@ from diff_pairs import valid_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from reports import all_changes, freezing, headline, markdown, notes, outline, render_brief, render_text, table
+from reports import all_changes, between, headline, markdown, notes, of_kind, render_brief, render_text, table
 from samples import HOSTILE_LABELS
 
 from gradir.diffs.changes import Change, Diff, FieldChange, Totals
 from gradir.diffs.compare import compare
 from gradir.ir import Builder, Graph, Node, Ref, Scope, TensorMeta
-from gradir.review.headline import uniform
 from gradir.review.wording import wrapped
 
 
@@ -41,7 +40,7 @@ def linear(*frozen: str, roles: bool = True) -> Graph:
 
 
 def notes_of(a: Graph, b: Graph) -> list[str]:
-    return list(notes(compare(a, b), (a, b)))
+    return notes(between(compare(a, b), (a, b)))
 
 
 @pytest.mark.parametrize(
@@ -89,6 +88,10 @@ def test_figures_are_left_out_where_the_graphs_do_not_show_them() -> None:
     assert notes_of(linear(roles=False), linear("h.1", roles=False)) == ["frozen: h.1"]
 
 
+def _frozen(a: Graph, b: Graph) -> list[str]:
+    return [finding.text for finding in of_kind(between(compare(a, b), (a, b)), "frozen")]
+
+
 def test_a_module_with_others_in_it_is_frozen_only_where_all_of_it_is() -> None:
     def graph(trainable: int, below: int) -> Graph:
         return Graph.of(
@@ -96,9 +99,9 @@ def test_a_module_with_others_in_it_is_frozen_only_where_all_of_it_is() -> None:
         )
 
     a = graph(5, 3)
-    assert list(freezing(compare(a, graph(0, 0)), (a, graph(0, 0)))) == ["frozen: m"]
-    assert list(freezing(compare(a, graph(2, 0)), (a, graph(2, 0)))) == ["frozen: m.n"]
-    assert list(freezing(compare(a, graph(3, 3)), (a, graph(3, 3)))) == [], "nothing tells whose two elements these are"
+    assert _frozen(a, graph(0, 0)) == ["frozen: m"]
+    assert _frozen(a, graph(2, 0)) == ["frozen: m.n"]
+    assert _frozen(a, graph(3, 3)) == [], "nothing tells whose two elements these are"
 
 
 def tensors(*tensors: TensorMeta, odd: int = 0) -> Graph:
@@ -151,10 +154,12 @@ def test_a_node_with_two_answers_has_none() -> None:
         FieldChange(("out", 1, "dtype"), "float32", "bfloat16"),
     )
     changes = tuple(Change("changed", "node", f"exp:{at}", fields=fields) for at in range(9))
-    assert list(uniform(Diff(Totals(), Totals(), changes))) == []
+    sides = Graph.of([]), Graph.of([Node("x")])
+    script = compare(*sides).script
+    assert notes(between(Diff(Totals(), Totals(), changes, script=script), sides)) == []
     gone = FieldChange(("out", 0, "dtype"), "float32"), FieldChange(("out", 1, "shape"), ("s0",), (2,))
     changes = tuple(replace(change, fields=gone) for change in changes)
-    assert list(uniform(Diff(Totals(), Totals(), changes))) == []
+    assert notes(between(Diff(Totals(), Totals(), changes, script=script), sides)) == []
 
 
 @given(valid_pairs)
@@ -162,7 +167,7 @@ def test_a_count_of_changed_nodes_is_that_of_the_headline(pair: tuple[Graph, Gra
     found = compare(*pair)
     changed = re.search(r"~(\d+)[^;]* nodes", headline(found, pair))
     assert changed
-    for text in uniform(found):
+    for text in (each.text for each in of_kind(between(found, pair), "uniform")):
         assert re.match(rf"(all|\d+ of) {changed[1]} changed nodes: ", text)
 
 
@@ -227,7 +232,7 @@ def test_equal_edits_below_a_renamed_module_are_told_once() -> None:
 
     a, b = stack("blocks", "gelu"), stack("layers", "silu")
     found = compare(a, b)
-    assert Counter(all_changes(outline(found, (a, b)))) == Counter(found.changes)
+    assert Counter(all_changes(between(found, (a, b)))) == Counter(found.changes)
     headings = [line for line in render_brief(found, (a, b)).splitlines()[1:] if line[:1] not in {"", " "}]
     same = "the same 2 changes in each of 4 modules, here in layers.0.act"
     assert headings == ["(whole graph)", f"layers.{{0..3}}.act: {same}"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from reports import findings, markdown, render_brief, render_text
+from reports import markdown, outcomes, render_brief, render_text
 
 import gradir
 from gradir.cli import main
@@ -69,7 +69,7 @@ def test_what_is_not_known_does_not_pass_in_silence(
     before: tuple[int | None, ...], after: tuple[int | None, ...], condition: str, texts: list[str], fails: bool
 ) -> None:
     sides = slots(*before), slots(*after)
-    found = list(findings(compare(*sides), sides, parsed(condition)))
+    found = list(outcomes(compare(*sides), sides, parsed(condition)))
     assert [finding.text for finding in found] == texts
     assert [finding.fails for finding in found] == [fails] * len(texts)
 

@@ -10,12 +10,13 @@ torch = pytest.importorskip("torch")
 
 from edited_gpt import edited, loss_of, plain  # noqa: E402
 from msgspec.structs import replace  # noqa: E402
-from reports import all_changes  # noqa: E402
+from reports import all_changes, changes_in, entries, notes, of_kind, slots  # noqa: E402
 from torch import nn  # noqa: E402
 
 import gradir  # noqa: E402
+from gradir.diffs.diff_json import decode, encode  # noqa: E402
 from gradir.ir import Graph, Node, Producer, Ref, Saved, Scope, TensorMeta  # noqa: E402
-from gradir.review.comparison import Comparison  # noqa: E402
+from gradir.review.reviewing import reviewed  # noqa: E402
 
 HEADLINES = {
     "autocast": ["341 of 342 changed nodes: dtype float32 -> bfloat16", "casts: 99 put in"],
@@ -30,14 +31,16 @@ HEADLINES = {
 @pytest.mark.parametrize("back", [False, True])
 def test_it_is_a_headline_and_a_list_on_demand(name: str, back: bool) -> None:
     graphs = (edited(name), plain()) if back else (plain(), edited(name))
-    found = Comparison(*graphs)
-    assert Counter(all_changes(found.outline)) == Counter(found.diff.changes)
-    diff = found.linked_diff()
+    found = reviewed(*graphs)
+    assert Counter(all_changes(found)) == Counter(found.changes)
+    diff = found
     lines = str(diff).splitlines()
     assert len(lines) <= 8
     if not back:
         assert lines[1 : 1 + len(HEADLINES[name])] == HEADLINES[name]
-    assert f"{len(found.outline.following)} changes that only follow from that: --full lists them" in lines
+    (following,) = of_kind(found, "following")
+    assert following.text in lines
+    assert following.count == len(following.changes[0])
     full = diff.to("text", full=True)
     assert sum(line.startswith(("  ~ ", "  + ", "  - ")) for line in full.splitlines()) == len(diff.changes)
     report = diff.to("markdown")
@@ -57,24 +60,26 @@ def test_it_is_a_headline_and_a_list_on_demand(name: str, back: bool) -> None:
 )
 def test_batch_and_length_together_are_one_headline(size: tuple[int, int], told: str) -> None:
     _, loss, recorder = loss_of(size=size)
-    found = Comparison(plain(), recorder.capture(loss))
-    lines = str(found.linked_diff()).splitlines()
-    assert lines[1:] == [told, f"{len(found.diff.changes)} changes that only follow from that: --full lists them"]
-    assert str(Comparison(found.after, found.before).linked_diff()).count("\n") == 2
+    found = reviewed(plain(), recorder.capture(loss))
+    lines = str(found).splitlines()
+    assert lines[1:] == [told, f"{len(found.changes)} changes that only follow from that: --full lists them"]
+    assert str(reviewed(*(found.sides or ())[1::-1])).count("\n") == 2
 
 
 def test_a_size_that_is_four_times_as_large_where_others_doubled_is_told() -> None:
     after = steps(8)
     odd = replace(after.nodes["f:3"], outputs=(TensorMeta("float32", (2, 16)),))
-    (entry,) = Comparison(steps(4), replace(after, nodes={**after.nodes, odd.id: odd})).outline.entries
-    assert [change.id for change in entry.changes[0]] == ["f:3"]
+    found = reviewed(steps(4), replace(after, nodes={**after.nodes, odd.id: odd}))
+    (entry,) = entries(found)
+    assert [change.id for change in changes_in(found, entry)[0]] == ["f:3"]
 
 
 def test_beside_an_edit_that_adds_much_it_is_a_headline_too() -> None:
-    found = Comparison(plain(), edited("lora-autocast"))
-    assert Counter(all_changes(found.outline)) == Counter(found.diff.changes)
-    assert {change.what for change in found.outline.following if change.kind != "changed"} == {"to_copy"}
-    diff = found.linked_diff()
+    found = reviewed(plain(), edited("lora-autocast"))
+    assert Counter(all_changes(found)) == Counter(found.changes)
+    following = [change for each in of_kind(found, "following") for change in changes_in(found, each)[0]]
+    assert {change.what for change in following if change.kind != "changed"} == {"to_copy"}
+    diff = found
     lines = str(diff).splitlines()
     assert len(lines) <= 30
     assert "329 of 330 changed nodes: dtype float32 -> bfloat16" in lines
@@ -106,12 +111,12 @@ def test_an_edit_beside_it_is_not_hidden() -> None:
     assert 'detail: "(16,), eps=1e-05, elementwise_affine=True, bias=True" -> "(32,), eps=2e-05' in text
     for edit in ("detached-residual", "detached-value", "added-constant"):
         _, loss, recorder = loss_of(edit, size=(2, 24))
-        both = Comparison(plain(), recorder.capture(loss))
-        alone = Comparison(plain(), edited(edit))
-        assert both.lost_inputs == alone.lost_inputs
-        assert sum(not field_is_a_size(change) for change in both.diff.changes) == len(alone.diff.changes)
-        told = {change.id for entry in both.outline.entries for each in entry.changes for change in each}
-        assert told >= {change.id for change in alone.diff.changes if change.subject == "node"}
+        both = reviewed(plain(), recorder.capture(loss))
+        alone = reviewed(plain(), edited(edit))
+        assert slots(both, "lost-inputs") == slots(alone, "lost-inputs")
+        assert sum(not field_is_a_size(change) for change in both.changes) == len(alone.changes)
+        told = {change.id for entry in entries(both) for each in changes_in(both, entry) for change in each}
+        assert told >= {change.id for change in alone.changes if change.subject == "node"}
 
 
 def field_is_a_size(change: gradir.diffs.changes.Change) -> bool:
@@ -146,25 +151,26 @@ def test_a_cast_to_something_else_is_told() -> None:
         return Graph.of(nodes, whole.scopes.values(), producer=Producer(framework="torch"))
 
     before = replace(steps(4), producer=Producer(framework="torch"))
-    found = Comparison(before, cast("bfloat16"))
-    assert not found.outline.entries
-    assert list(found.notes) == ["all 10 changed nodes: dtype float32 -> bfloat16", "casts: 1 put in"]
-    (entry,) = Comparison(before, cast("float64")).outline.entries
-    assert [change.id for change in entry.changes[0]] == ["to_copy:1", "f:5"]
+    found = reviewed(before, cast("bfloat16"))
+    assert not entries(found)
+    assert notes(found) == ["all 10 changed nodes: dtype float32 -> bfloat16", "casts: 1 put in"]
+    found = reviewed(before, cast("float64"))
+    (entry,) = entries(found)
+    assert [change.id for change in changes_in(found, entry)[0]] == ["to_copy:1", "f:5"]
 
 
 def test_what_is_in_another_ratio_is_told() -> None:
-    found = Comparison(steps(4), steps(8, odd=(3,)))
-    assert list(found.notes)[:1] == ["9 of 10 changed nodes: dimension 1 is 8, was 4"]
-    (entry,) = found.outline.entries
-    assert [change.id for change in entry.changes[0]] == ["f:3"]
+    found = reviewed(steps(4), steps(8, odd=(3,)))
+    assert notes(found)[:1] == ["9 of 10 changed nodes: dimension 1 is 8, was 4"]
+    (entry,) = entries(found)
+    assert [change.id for change in changes_in(found, entry)[0]] == ["f:3"]
 
 
 def test_a_change_of_a_part_is_listed_as_ever() -> None:
     a = steps(4, total=20)
     some = {key: node for key, node in steps(8, total=20).nodes.items() if key in {f"f:{n}" for n in range(1, 9)}}
-    found = Comparison(a, Graph.of([*(some.get(key, node) for key, node in a.nodes.items())], a.scopes.values()))
-    assert not found.outline.following
-    assert len(found.diff.changes) == 8
-    without = Comparison.of(gradir.diff(steps(4), steps(8)))
-    assert not without.outline.following, "a diff that was read tells every change"
+    found = reviewed(a, Graph.of([*(some.get(key, node) for key, node in a.nodes.items())], a.scopes.values()))
+    assert not of_kind(found, "following")
+    assert len(found.changes) == 8
+    without = decode(encode(gradir.diff(steps(4), steps(8))))
+    assert str(without).count("  ~ ") == len(without.changes), "a diff that was read tells every change"

@@ -9,11 +9,13 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from edited_gpt import EDITS, edited, plain  # noqa: E402
+from reports import changes_in, entries, notes  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.ir import Graph, Node, Producer  # noqa: E402
-from gradir.review.comparison import Comparison  # noqa: E402
-from gradir.review.outline import Modules  # noqa: E402
+from gradir.review.drawn import drawn_part  # noqa: E402
+from gradir.review.reviewing import reviewed  # noqa: E402
+from gradir.review.united import United  # noqa: E402
 
 UNSEEN = {"none", "other-triangle", "other-fill"}
 
@@ -47,30 +49,31 @@ def test_tied_weights_are_called_tied() -> None:
     assert str(gradir.diff(a, b)).splitlines()[1] == "tied: {tokens,head}.weight"
     assert str(gradir.diff(b, a)).splitlines()[1] == "untied: {tokens,head}.weight"
     assert "**Tied:** `{tokens,head}.weight`  \n" in gradir.diff(a, b).to("markdown")
-    assert not any(note.startswith("tied") for note in Comparison(a, edited("wrapped-all")).notes)
+    assert not any(note.startswith("tied") for note in notes(reviewed(a, edited("wrapped-all"))))
 
 
 @pytest.mark.parametrize("name", [name for name in EDITS if name not in UNSEEN])
 @pytest.mark.parametrize("back", [False, True])
 def test_a_comment_has_a_picture_or_says_why_not_and_is_no_book(name: str, back: bool) -> None:
     graphs = (edited(name), plain()) if back else (plain(), edited(name))
-    found = Comparison(*graphs)
-    report = found.linked_diff().to("markdown")
+    found = reviewed(*graphs)
+    report = found.to("markdown")
     assert len(report) < 60_000
     reason = re.search(r"^No picture: (.*)$", report, re.MULTILINE)
     assert ("\n```mermaid\n" in report) != bool(reason)
-    operations = [change for change in found.diff.changes if change.subject == "node"]
+    operations = [change for change in found.changes if change.subject == "node"]
     if not operations:
         assert reason
         assert reason[1] == "no operation changed."
     elif reason:
         assert reason[1] == "the lines at the top tell all that changed."
-        assert not found.outline.entries
-    drawn = found.drawn_part(with_explained=False).nodes
-    for entry in found.outline.entries:
-        nodes = [change for each in entry.changes for change in each if change.subject == "node"]
-        shown = [found.node_in_union(change) for change in nodes]
-        assert isinstance(entry, Modules) or not shown or not drawn.keys().isdisjoint(shown)
+        assert not entries(found)
+    united = United(found)
+    drawn = drawn_part(found, united, with_explained=False).nodes
+    for entry in entries(found):
+        nodes = [change for each in changes_in(found, entry) for change in each if change.subject == "node"]
+        shown = [united.node(change) for change in nodes]
+        assert entry.kind != "same" or not shown or not drawn.keys().isdisjoint(shown)
 
 
 def test_a_picture_that_is_too_large_is_said_to_be() -> None:

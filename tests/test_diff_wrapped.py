@@ -7,16 +7,26 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from edited_gpt import GPT, edited, plain  # noqa: E402
+from reports import changes_in, entries, listed, notes  # noqa: E402
 from torch import nn  # noqa: E402
 
 import gradir  # noqa: E402
-from gradir.diffs.changes import Change  # noqa: E402
+from gradir.diffs.changes import Change, Diff, Sides  # noqa: E402
+from gradir.diffs.correspondence import Correspondence  # noqa: E402
 from gradir.ir import Node, Scope  # noqa: E402
-from gradir.review.changed_modules import Renamed, module_tree  # noqa: E402
-from gradir.review.comparison import Comparison  # noqa: E402
-from gradir.review.listed import listed  # noqa: E402
-from gradir.review.outline import Group  # noqa: E402
+from gradir.review.places import Renamed, module_tree  # noqa: E402
+from gradir.review.reviewing import reviewed  # noqa: E402
+from gradir.review.united import United  # noqa: E402
 from gradir.review.wording import change_line  # noqa: E402
+
+
+def sides_of(diff: Diff) -> Sides:
+    assert diff.sides is not None
+    return diff.sides
+
+
+def names_of(diff: Diff) -> Correspondence:
+    return sides_of(diff).names()
 
 
 def renamed(name: str) -> list[tuple[str, str, int]]:
@@ -56,12 +66,12 @@ def test_equal_adapters_are_told_in_one_way_and_frozen_names_both() -> None:
             "(101 parameters, 22,272 elements)",
         ),
     ):
-        found = Comparison(plain(), edited(name))
-        assert list(found.notes) == [frozen]
-        for entry in found.outline.entries:
-            if isinstance(entry, Group) and entry.paths[0].endswith((".q", ".v", ".base")):
-                others = {path.replace(".q", ".v") for path in entry.paths if ".q" in path}
-                assert others == {path for path in entry.paths if ".v" in path}
+        found = reviewed(plain(), edited(name))
+        assert notes(found) == [frozen]
+        for entry in entries(found):
+            if entry.kind == "same" and entry.subjects[0].endswith((".q", ".v", ".base")):
+                others = {path.replace(".q", ".v") for path in entry.subjects if ".q" in path}
+                assert others == {path for path in entry.subjects if ".v" in path}
 
 
 def test_the_adapter_that_counts_a_tensor_of_both_is_told_with_the_other() -> None:
@@ -104,27 +114,27 @@ WRAPPED = {
 @pytest.mark.parametrize("name", WRAPPED)
 def test_what_is_wrapped_is_said_to_be_and_nothing_else(name: str, back: bool) -> None:
     graphs = (edited(name), plain()) if back else (plain(), edited(name))
-    found = Comparison(*graphs)
-    told = {change_line(change).text for change in found.diff.changes if change.subject == "module"}
+    found = reviewed(*graphs)
+    told = {change_line(change).text for change in found.changes if change.subject == "module"}
     pairs = [pair.split(" -> ") for pair in WRAPPED[name]]
     assert {text.rpartition("  ")[0] for text in told} == {
         f"> module {inner} -> {outer}, unwrapped" if back else f"> module {outer} -> {inner}, wrapped"
         for outer, inner in pairs
     }
     # All else is that the wrappers came, or went.
-    others = {(change.kind, change.subject, change.what) for change in found.diff.changes if change.subject != "module"}
+    others = {(change.kind, change.subject, change.what) for change in found.changes if change.subject != "module"}
     kind = "Sequential" if "sequential" in name else "Wrapped"
     assert others == {("removed" if back else "added", "scope", kind)}
     count = f"{len(pairs)} module{'s'[: len(pairs) > 1]} {'un' * back}wrapped"
-    assert str(found.linked_diff()).splitlines()[0].endswith(f"; {count}")
-    assert f"**{'Unwrapped' if back else 'Wrapped'}:** `{pairs[0][back]}` →" in found.linked_diff().to("markdown")
+    assert str(found).splitlines()[0].endswith(f"; {count}")
+    assert f"**{'Unwrapped' if back else 'Wrapped'}:** `{pairs[0][back]}` →" in found.to("markdown")
 
 
 @pytest.mark.parametrize("back", [False, True])
 @pytest.mark.parametrize("name", WRAPPED)
 def test_the_list_of_a_page_names_the_modules_that_are_there(name: str, back: bool) -> None:
     graphs = (edited(name), plain()) if back else (plain(), edited(name))
-    found = Comparison(*graphs)
+    found = reviewed(*graphs)
     changes = listed(found)
     assert "renamed" not in {change.kind for change in changes}
     moved = [change for change in changes if change.kind == "moved"]
@@ -133,13 +143,13 @@ def test_the_list_of_a_page_names_the_modules_that_are_there(name: str, back: bo
     for change, pair in zip(sorted(moved, key=lambda each: each.text), sorted(WRAPPED[name]), strict=True):
         inside = pair.split(" -> ")[not back]
         assert change.scopes == [inside.replace("*", str(layer)) for layer in layers]
-    assert all(scope in found.union.scopes for change in changes for scope in change.scopes)
+    assert all(scope in United(found).graph.scopes for change in changes for scope in change.scopes)
 
 
 @pytest.mark.parametrize("name", ["sdpa", "norm", "lora", "lora-alone", "lora-one", "swapped", "autocast"])
 def test_the_list_of_a_page_says_renamed_of_no_module_that_was_not(name: str) -> None:
     for graphs in ((plain(), edited(name)), (edited(name), plain())):
-        changes = listed(Comparison(*graphs))
+        changes = listed(reviewed(*graphs))
         assert changes
         assert "renamed" not in {change.kind for change in changes}
 
@@ -148,16 +158,16 @@ def test_the_list_of_a_page_says_renamed_of_no_module_that_was_not(name: str) ->
 @pytest.mark.parametrize("name", ["lora", "lora-up", "lora-autocast"])
 def test_what_a_frozen_module_computes_is_no_other_operation(name: str, back: bool) -> None:
     graphs = (edited(name), plain()) if back else (plain(), edited(name))
-    found = Comparison(*graphs)
+    found = reviewed(*graphs)
     base = ".mlp.up" if name == "lora-up" else ".attn.q"
     inside = {f"blocks.0{base}.base/{op}" for op in ("view:1", "addmm:1", "view:2")}
     outside = {f"blocks.0{base}/{op}" for op in ("view:1", "addmm:1", "view:2")}
-    pairs = {(old, new) for old, new in found.matching.nodes.items() if {old, new} & (inside | outside)}
+    pairs = {(old, new) for old, new in names_of(found).matched.items() if {old, new} & (inside | outside)}
     assert pairs == set(
         zip(*(sorted(names) for names in ((inside, outside) if back else (outside, inside))), strict=True)
     )
     # Only where that it is frozen does not say it all is an operation of it listed.
-    told = [change for entry in found.outline.entries for changes in entry.changes for change in changes]
+    told = [change for entry in entries(found) for changes in changes_in(found, entry) for change in changes]
     assert told
     assert not inside.intersection(change.id for change in told)
     assert not outside.intersection(change.id for change in told)
@@ -172,8 +182,8 @@ def test_a_module_of_which_no_node_was_found_is_wrapped_too() -> None:
         ]
         return gradir.Graph.of([Node("exp:1", op="exp"), Node(f"{path}/{op}:1", op=op, scope=path)], scopes)
 
-    found = Comparison(graph("fc", "addmm"), graph("fc.base", "bmm"))
-    scopes = [change for change in found.diff.changes if (change.subject, change.kind) == ("scope", "renamed")]
+    found = reviewed(graph("fc", "addmm"), graph("fc.base", "bmm"))
+    scopes = [change for change in found.changes if (change.subject, change.kind) == ("scope", "renamed")]
     assert [change_line(change).text for change in scopes] == ["> scope fc -> fc.base, wrapped  Linear"]
     assert {change.kind for change in listed(found) if change.text.startswith("scope ")} == {"added", "moved"}
 
@@ -181,8 +191,8 @@ def test_a_module_of_which_no_node_was_found_is_wrapped_too() -> None:
 def test_of_renamed_modules_the_page_marks_those_alone() -> None:
     from gradir_exporters._page.marks import STATUSES, node_statuses
 
-    found = Comparison(plain(), edited("wrapped-attention"))
-    union = found.union
+    found = reviewed(plain(), edited("wrapped-attention"))
+    union = United(found).graph
     nodes = [*union.nodes.values()]
     numbers = {key: number for number, key in enumerate(union.nodes)}
     marks = node_statuses(nodes, numbers, listed(found), module_tree(union))
@@ -215,11 +225,12 @@ def test_a_wrapped_model_is_the_one_below_it() -> None:
 
 @pytest.mark.parametrize("name", ["lora-one", "lora-up", "lora", "lora-alone"])
 def test_an_adapter_is_not_taken_for_what_it_adapts(name: str) -> None:
-    for found in (Comparison(plain(), edited(name)), Comparison(edited(name), plain())):
-        for old, new in found.correspondence.matched.items():
-            one, other = sorted((found.before.nodes[old].scope, found.after.nodes[new].scope), key=len)
+    for found in (reviewed(plain(), edited(name)), reviewed(edited(name), plain())):
+        for old, new in names_of(found).matched.items():
+            before, after, *_ = sides_of(found)
+            one, other = sorted((before.nodes[old].scope, after.nodes[new].scope), key=len)
             assert other in {one, f"{one}.base"}
-        for old, new in found.correspondence.paths.items():
+        for old, new in names_of(found).paths.items():
             one, other = sorted((old, new), key=len)
             assert other in {one, f"{one}.base"}
 

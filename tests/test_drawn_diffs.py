@@ -13,7 +13,9 @@ import gradir
 from gradir.ir import Builder, Cut, Graph, Node, Producer, Ref, Scope, TensorMeta
 from gradir.ir.marks import status, times
 from gradir.ir.validate import check
-from gradir.review.comparison import Comparison
+from gradir.review.drawn import drawn_part
+from gradir.review.reviewing import reviewed
+from gradir.review.united import United
 
 META = TensorMeta("float32", (2, 3))
 
@@ -37,7 +39,8 @@ def stack(ops: list[str], extra: dict[int, str] | None = None) -> Graph:
 
 
 def drawn(a: Graph, b: Graph, hops: int = 1) -> Graph:
-    part = Comparison(a, b).drawn_part(hops)
+    diff = reviewed(a, b)
+    part = drawn_part(diff, United(diff), hops)
     check(part)
     return part
 
@@ -119,8 +122,8 @@ def test_a_parameter_cut_off_with_its_module_is_in_the_box_of_that() -> None:
 def test_every_change_is_drawn_or_counted() -> None:
     a = stack(["gelu"] * 8, {2: "neg", 5: "neg"})
     b = stack([*["relu"] * 6, "gelu", "gelu"], {3: "neg"})
-    comparison = Comparison(a, b)
-    changed = Counter(status(node) for node in comparison.union.nodes.values() if status(node))
+    united = United(reviewed(a, b))
+    changed = Counter(status(node) for node in united.graph.nodes.values() if status(node))
     found: Counter[str] = Counter()
     for node in drawn(a, b).nodes.values():
         if status(node):
@@ -182,8 +185,9 @@ def test_what_became_of_an_accumulator_alone_is_marked_at_its_tensor() -> None:
     a, b = trained("mm"), trained("mm")
     key = "h.1/accumulate_grad:1"
     other = msgspec.structs.replace(b.nodes[key], attrs={"times": 2})
-    comparison = Comparison(a, msgspec.structs.replace(b, nodes={**b.nodes, key: other}))
-    for part in (comparison.drawn_part(), comparison.changed_part()):
+    diff = reviewed(a, msgspec.structs.replace(b, nodes={**b.nodes, key: other}))
+    united = United(diff)
+    for part in (drawn_part(diff, united), united.changed_part()):
         check(part)
         assert marked(part) == {"h.1.weight": ("changed", 1)}
         assert list(part.nodes) == ["h.1.weight", "h.1/mm:1"]

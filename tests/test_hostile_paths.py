@@ -14,7 +14,7 @@ from exporter_names import BUILT_IN
 from hypothesis import given
 from hypothesis import strategies as st
 from long_paths import pairs
-from reports import changed_part, findings, markdown, render_brief, render_text
+from reports import changed_part, markdown, outcomes, render_brief, render_text
 
 import gradir
 from gradir import codecs, passes, registry
@@ -74,7 +74,7 @@ def of_two(a: Graph, b: Graph) -> Iterator[tuple[str, Job]]:
     yield "markdown", lambda: markdown(a, b, diff)
     yield "normalized", lambda: normalized(diff)
     yield "ignoring", lambda: ignoring(diff, ["attrs.e*", "*s.x", "saved.*.bytes"])
-    yield "conditions", lambda: list(findings(diff, sides, parsed("cuts,nodes,params,saved-bytes>5%,edges>1")))
+    yield "conditions", lambda: list(outcomes(diff, sides, parsed("cuts,nodes,params,saved-bytes>5%,edges>1")))
     yield "changed part", lambda: changed_part(a, b, diff)
     yield "export dot", lambda: registry.export("dot", changed_part(a, b, diff), {})
     yield "export mermaid", lambda: registry.export("mermaid", changed_part(a, b, diff), {})

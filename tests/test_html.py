@@ -332,7 +332,7 @@ def test_what_is_in_a_renamed_module_is_marked_with_it(told: Told) -> None:
 def test_a_diff_from_a_file_has_no_page() -> None:
     from gradir.diffs.diff_json import decode, encode
 
-    with pytest.raises(ExportError, match="a page needs both graphs"):
+    with pytest.raises(ExportError, match="a picture needs both graphs"):
         decode(encode(gradir.diff(everything(), chain(3)))).to("html")
 
 

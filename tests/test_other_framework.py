@@ -14,9 +14,9 @@ from gradir.ir.module_tree import ModuleTree
 from gradir.ir.name_ranges import ranges
 from gradir.ir.saved import unknown_slots
 from gradir.passes import hide_shape_ops, rollup
-from gradir.review.comparison import Comparison
-from gradir.review.conditions import findings, parsed
+from gradir.review.conditions import outcomes, parsed
 from gradir.review.relative_changes import relative_name
+from gradir.review.reviewing import reviewed
 
 PORTS = Path(__file__).parent / "ports"
 X = TensorMeta("float32", (4,), None)
@@ -105,12 +105,12 @@ def test_a_parameter_that_had_no_gradient_before_is_no_new_cut() -> None:
     place, unused = graph("stop_gradient", "stop_gradient"), graph("unused")
     none = Graph.of([*place.nodes.values()])
     condition = parsed("cuts>0")
-    assert not any(found.fails for found in findings(Comparison(place, unused), condition))
-    assert any(found.fails for found in findings(Comparison(none, unused), condition))
-    assert any(found.fails for found in findings(Comparison(none, place), condition))
+    assert not any(found.fails for found in outcomes(reviewed(place, unused), condition))
+    assert any(found.fails for found in outcomes(reviewed(none, unused), condition))
+    assert any(found.fails for found in outcomes(reviewed(none, place), condition))
     # One that was in the graph got a gradient in another way than through the place.
     also = Graph.of([*place.nodes.values(), Node("t", role="parameter", names=("t",))], [], place.cuts)
-    assert any(found.fails for found in findings(Comparison(also, unused), condition))
+    assert any(found.fails for found in outcomes(reviewed(also, unused), condition))
 
 
 def test_operations_that_only_arrange_are_hidden_and_casts_are_not() -> None:

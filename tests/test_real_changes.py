@@ -14,7 +14,7 @@ pytest.importorskip("transformers")
 
 from real_changes import CHANGES, COMMANDS, LONGER, PAGE, pair, updated  # noqa: E402
 from real_models import versions  # noqa: E402
-from reports import all_changes, markdown, outline, render_brief, words_of  # noqa: E402
+from reports import all_changes, between, markdown, render_brief, words_of  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.cli import main  # noqa: E402
@@ -77,7 +77,7 @@ def test_ten_lines_say_what_changed_and_all_is_told(name: str) -> None:
     if "(by module)" in lines:
         lines = lines[: lines.index("", lines.index("(by module)"))]
     assert sum(map(bool, lines)) <= most
-    assert Counter(all_changes(outline(found, (a, b)))) == Counter(found.changes)
+    assert Counter(all_changes(between(found, (a, b)))) == Counter(found.changes)
 
 
 def test_one_more_layer_is_that_layer_and_what_reads_from_it() -> None:

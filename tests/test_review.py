@@ -10,7 +10,7 @@ from diff_pairs import edited, pairs, valid_pairs
 from hypothesis import given
 from markdown_it import MarkdownIt
 from msgspec.structs import replace
-from reports import UNKNOWN, changed_part, findings, markdown, render_text, union
+from reports import UNKNOWN, changed_part, markdown, outcomes, render_text, union
 from samples import HOSTILE_LABELS, chain, everything, hostile
 from strategies import graphs
 
@@ -25,8 +25,8 @@ from gradir.ir.marks import SIGNS, status
 from gradir.ir.totals import totals
 from gradir.ir.validate import check
 from gradir.review import report
-from gradir.review.comparison import Comparison
 from gradir.review.conditions import parsed
+from gradir.review.reviewing import reviewed
 from gradir.review.wording import ANSI
 
 LIMIT = 60_000
@@ -184,12 +184,12 @@ def test_a_report_of_long_names_fits_into_a_comment(name: str) -> None:
         )
         for by in (0, 1)
     )
-    text = Comparison(a, b).linked_diff().to("markdown")
+    text = reviewed(a, b).to("markdown")
     assert LIMIT - 2_000 < len(text.encode()) <= LIMIT
     assert text.endswith("</details>\n")
     assert re.search(r"\n… [\d,]+ more lines: gradir diff --full shows them all\n`{3,}\n", text)
     picture = "graph LR\n" + "a --> b\n" * 7_500
-    told = report.markdown(Comparison(a, b), picture=picture)
+    told = report.markdown(reviewed(a, b), picture=picture)
     assert "No picture: a comment has no room for it" in told
     assert len(told.encode()) <= LIMIT
 
@@ -211,7 +211,7 @@ def test_a_report_of_long_names_fits_into_a_comment(name: str) -> None:
 )
 def test_conditions(text: str, lines: list[str]) -> None:
     diff = Diff(Totals(5, 7, 100, 0), Totals(4, 7, 120, 2000))
-    found = list(findings(diff, UNKNOWN, parsed(text)))
+    found = list(outcomes(diff, UNKNOWN, parsed(text)))
     assert [finding.text for finding in found] == lines
     assert all(finding.fails for finding in found)
 

@@ -15,7 +15,7 @@ from gradir.ir.build import Value
 from gradir.ir.validate import check_all
 from gradir.passes.shared_words import in_shared_words, shared_name
 from gradir.passes.terms import Term, condition_of, parsed_rule, parsed_term
-from gradir.review.comparison import Comparison
+from gradir.review.reviewing import reviewed
 from gradir.vocabulary.jax import VOCABULARY as JAX
 from gradir.vocabulary.pytorch import VOCABULARY as TORCH
 from gradir.vocabulary.shared import RULES
@@ -196,22 +196,22 @@ def test_any_graph_can_be_told(graph: Graph) -> None:
             assert sum(n.role == "output" for n in shared.nodes.values()) == sum(
                 n.role == "output" for n in graph.nodes.values()
             )
-        assert not Comparison(made, made, vocabulary=True).diff
+        assert not reviewed(made, made, vocabulary=True)
 
 
 @given(graphs(), graphs())
 def test_a_difference_has_two_sides(one: Graph, other: Graph) -> None:
-    there, back = (Comparison(*pair, vocabulary=True) for pair in ((one, other), (other, one)))
-    assert bool(there.diff) == bool(back.diff)
+    there, back = (reviewed(*pair, vocabulary=True) for pair in ((one, other), (other, one)))
+    assert bool(there) == bool(back)
     for form in ("text", "markdown", "json", "dot"):
-        assert there.linked_diff().to(form)
+        assert there.to(form)
 
 
 @pytest.mark.parametrize("graph", [hostile(), everything()], ids=["hostile", "everything"])
 def test_hostile_names_and_every_record_are_taken(graph: Graph) -> None:
     shared = in_shared_words(graph)
     check_all(shared)
-    assert not Comparison(graph, graph, vocabulary=True).diff
+    assert not reviewed(graph, graph, vocabulary=True)
     assert "\x1b" not in str(gradir.diff(graph, Graph.of([]), vocabulary=True))
 
 

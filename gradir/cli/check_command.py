@@ -91,7 +91,7 @@ def _compared(options: argparse.Namespace, expected: Graph, graph: Graph) -> int
     found = comparing.compared(expected, graph, options)
     comparing.show(found, options)
     if options.update:
-        return int(bool(found.diff))
+        return int(bool(found))
     status = comparing.status_of(found, options)
     if status and _against(options.against).path not in {"", "-"}:
         report(f"the graph differs from {options.against}; if that is meant, run this with --update")

@@ -11,9 +11,9 @@ from gradir.errors import GradirError
 
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
+    from gradir.diffs.changes import Diff
     from gradir.ir import Graph
     from gradir.protocols import Options
-    from gradir.review.comparison import Comparison
 
 __all__ = ["TEXT", "add_options", "check_options", "compared", "show", "status_of"]
 
@@ -60,11 +60,11 @@ def check_options(options: argparse.Namespace) -> None:
         registry.renderer_options(_renderer(options.format), _values(options))
 
 
-def compared(a: Graph, b: Graph, options: argparse.Namespace) -> Comparison:
-    """The comparison that the options ask for; says where another release, or other options, made one of the two."""
-    from gradir.review.comparison import Comparison
+def compared(a: Graph, b: Graph, options: argparse.Namespace) -> Diff:
+    """The diff that the options ask for; says where another release, or other options, made one of the two."""
+    from gradir.review.reviewing import reviewed
 
-    found = Comparison(a, b, ignore=_ignored(options), normalize=options.normalize, vocabulary=options.vocabulary)
+    found = reviewed(a, b, ignore=_ignored(options), normalize=options.normalize, vocabulary=options.vocabulary)
     made = [(graph.producer.framework, graph.producer.framework_version) for graph in (a, b)]
     if all(name for name, _ in made) and made[0] != made[1]:
         hint = _hint(options, is_other_framework=made[0][0] != made[1][0])
@@ -80,23 +80,23 @@ def compared(a: Graph, b: Graph, options: argparse.Namespace) -> Comparison:
     return found
 
 
-def show(comparison: Comparison, options: argparse.Namespace) -> None:
+def show(diff: Diff, options: argparse.Namespace) -> None:
     """Write a diff where the options say."""
     from gradir import files
 
-    files.write_bytes(options.output, _shown(comparison, options))
+    files.write_bytes(options.output, _shown(diff, options))
 
 
-def status_of(comparison: Comparison, options: argparse.Namespace) -> int:
+def status_of(diff: Diff, options: argparse.Namespace) -> int:
     """The exit status: 1 for a difference or, with conditions, where one holds, which is then said."""
     if not options.fail_on:
-        return 1 if comparison.diff else 0
-    from gradir.review.conditions import findings, parsed
+        return 1 if diff else 0
+    from gradir.review.conditions import outcomes, parsed
 
-    found = list(findings(comparison, parsed(options.fail_on)))
-    for finding in found:
-        report(finding.text)
-    return int(any(finding.fails for finding in found))
+    found = list(outcomes(diff, parsed(options.fail_on)))
+    for outcome in found:
+        report(outcome.text)
+    return int(any(outcome.fails for outcome in found))
 
 
 def _hint(options: argparse.Namespace, *, is_other_framework: bool) -> str:
@@ -120,21 +120,21 @@ def _ignored(options: argparse.Namespace) -> list[str]:
     return [name for words in options.ignore for name in words.split(",")]
 
 
-def _shown(comparison: Comparison, options: argparse.Namespace) -> bytes:
+def _shown(diff: Diff, options: argparse.Namespace) -> bytes:
     values = _values(options)
     if options.format == TEXT and not options.option:
         # Not by the registry: to find what else there is takes longer than to write a small diff.
         from gradir.renderers.reports import TextOptions, TextRenderer
 
-        return TextRenderer().render(comparison, TextOptions(**values)).encode()
+        return TextRenderer().render(diff, TextOptions(**values)).encode()
     from gradir import registry
     from gradir.renderers.diagrams import PictureOptions
 
     renderer = _renderer(options.format)
     is_drawn = issubclass(registry.renderer(renderer).options, PictureOptions)
-    if is_drawn and comparison.diff and not comparison.changed_part().nodes:
+    if is_drawn and diff and not any(change.subject in {"node", "cut"} for change in diff.changes):
         report("no node changed by itself: there is nothing to draw; --format text says what there is")
-    text = registry.rendered(renderer, comparison, values)
+    text = registry.rendered(renderer, diff, values)
     if options.format == renderer:
         return text.encode()
     from gradir.pictures import render

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET
@@ -15,12 +16,31 @@ from gradir.ir.graph import expect_graphs
 from gradir.ir.text import quoted
 from gradir.ir.totals import Totals
 
-__all__ = ["UNSET", "Change", "Diff", "FieldChange", "Growth", "Kind", "Size", "Subject", "Totals", "script_for"]
+if TYPE_CHECKING:
+    from gradir.diffs.correspondence import Correspondence
+    from gradir.ir import Graph
+
+__all__ = [
+    "UNSET",
+    "Change",
+    "Diff",
+    "FieldChange",
+    "Finding",
+    "Growth",
+    "Kind",
+    "Level",
+    "Sides",
+    "Size",
+    "Subject",
+    "Totals",
+    "script_for",
+]
 
 Kind = Literal["added", "removed", "changed", "renamed", "moved"]
 Subject = Literal["node", "scope", "cut", "module", "graph"]
+Level = Literal["error", "change", "note"]
 
-
+_SIDES: Final = "sides"
 _KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -112,6 +132,40 @@ class Growth(Record, frozen=True, gc=False):
     gone: bool = False
 
 
+class Finding(Record, frozen=True):
+    """What some changes come to, found by a rule in `gradir.review.rules`.
+
+    ``kind`` names it, ``level`` says how grave it is: ``error`` where something gets no gradient any more or would not
+    be trained, ``note`` where it is no change of the computation by itself. ``subjects`` are paths of modules, ids of
+    nodes or names of parameters, and ``changes`` has for each of them, or for all of them together, the indices of
+    those `Diff.changes` that it explains: no other finding explains them, and what no finding explains does not exist.
+    ``before``, ``after`` and ``count`` are there where the kind has them, ``details`` has what else it tells, and
+    ``text`` says all of it in words.
+    """
+
+    kind: str
+    level: Level = "change"
+    subjects: tuple[str, ...] = ()
+    changes: tuple[tuple[int, ...], ...] = ()
+    before: Any = UNSET
+    after: Any = UNSET
+    count: int = 0
+    details: dict[str, Any] = {}
+    text: str = ""
+
+
+class Sides(NamedTuple):
+    """The two graphs of a diff, and what the second calls the records of the first."""
+
+    before: Graph
+    after: Graph
+    names: Callable[[], Correspondence]
+    """Called when it is needed: of equal graphs nobody has to know it."""
+
+    in_shared_words: bool = False
+    """Whether both graphs are told in the words that all frameworks share."""
+
+
 class Diff(Record, frozen=True, dict=True):
     """What changed from one graph to another; false when nothing did that was asked for, whatever made the graphs.
 
@@ -119,8 +173,8 @@ class Diff(Record, frozen=True, dict=True):
     of the second graph, what was removed standing where it stood in the first. Totals of a module that only add up what
     changed below it are left out, and so are saved slots of a node that became another operation. Attributes of such a
     node, and the fields of a node or scope that was added or removed, are settings: no sizes, and no defaults.
-    ``modules`` are those whose own size changed. ``script`` is exact, and what `gradir.patch` applies: it also has what
-    was left out or ignored on request.
+    ``findings`` say what they come to, and explain each of them exactly once. ``modules`` are those whose own size
+    changed. ``script`` is exact, and what `gradir.patch` applies: it also has what was left out or ignored on request.
     """
 
     before: Totals
@@ -128,6 +182,18 @@ class Diff(Record, frozen=True, dict=True):
     changes: tuple[Change, ...] = ()
     modules: tuple[Growth, ...] = ()
     script: Script = Script()
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def sides(self) -> Sides | None:
+        """Both graphs, which are no part of the value: nothing of a diff that was read from a file or edited since."""
+        return self.__dict__.get(_SIDES)
+
+    def between(self, sides: Sides) -> Diff:
+        """The same diff that knows its graphs."""
+        diff = msgspec.structs.replace(self)
+        diff.__dict__[_SIDES] = sides
+        return diff
 
     def __bool__(self) -> bool:
         return bool(self.changes)

@@ -27,9 +27,12 @@ def marked_union(a: Graph, b: Graph, diff: Diff, correspondence: Correspondence)
     node without an entry is as it was. An input that only the node of ``a`` had is a further slot of it in the union,
     unless it would lead backwards.
 
-    >>> from gradir.review.comparison import Comparison
+    >>> from gradir.diffs.compare import compare
+    >>> from gradir.diffs.correspondence import Correspondence
+    >>> from gradir.diffs.matching import match
     >>> a, b = Graph.of([Node("x"), Node("y")]), Graph.of([Node("x"), Node("z", op="exp")])
-    >>> [(node.id, dict(node.ext)) for node in Comparison(a, b).union.nodes.values()]
+    >>> union = marked_union(a, b, compare(a, b), Correspondence(a, b, match(a, b)))
+    >>> [(node.id, dict(node.ext)) for node in union.nodes.values()]
     [('x', {}), ('y', {'diff': 'removed'}), ('z', {'diff': 'added'})]
     """
     names, shown = correspondence.union_ids, correspondence.union_paths

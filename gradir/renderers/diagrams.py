@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from msgspec import Meta
 
 from gradir import registry
-from gradir.errors import ExportError
 from gradir.options import Options
 
 if TYPE_CHECKING:
-    from gradir.review.comparison import Comparison
+    from gradir.diffs.changes import Diff
 
 __all__ = ["DotOptions", "DotRenderer", "MermaidRenderer", "PictureOptions", "drawn"]
 
@@ -23,15 +22,17 @@ class PictureOptions(Options, frozen=True, kw_only=True):
     full: Annotated[bool, Meta(description="every change by itself: equal ones too, and all of a new module")] = False
 
 
-def drawn(comparison: Comparison, exporter: str, how: PictureOptions, **options: object) -> str:
+def drawn(diff: Diff, exporter: str, how: PictureOptions, **options: object) -> str:
     """What changed and what is near it, as an exporter writes it.
 
     Raises:
         ExportError: the graphs are not known, or the format cannot hold what changed.
     """
-    if not comparison.has_graphs:
-        raise ExportError("a picture needs both graphs, and a diff that was read has none: compare them again")
-    part = comparison.changed_part(how.hops) if how.full else comparison.drawn_part(how.hops)
+    from gradir.review.drawn import drawn_part
+    from gradir.review.united import United
+
+    united = United(diff)
+    part = united.changed_part(how.hops) if how.full else drawn_part(diff, united, how.hops)
     return registry.export(exporter, part, {"parameters": "inline", **options})
 
 
@@ -47,13 +48,13 @@ class DotRenderer:
     suffix: ClassVar[str] = ".dot"
     options: ClassVar[type[Options]] = DotOptions
 
-    def render(self, comparison: Comparison, options: DotOptions) -> str:
+    def render(self, diff: Diff, options: DotOptions) -> str:
         """The changed part, as the exporter of that name writes it.
 
         Raises:
             ExportError: the graphs are not known.
         """
-        return drawn(comparison, "dot", options, legend=options.legend, all=True)
+        return drawn(diff, "dot", options, legend=options.legend, all=True)
 
 
 class MermaidRenderer:
@@ -62,10 +63,10 @@ class MermaidRenderer:
     suffix: ClassVar[str] = ".mmd"
     options: ClassVar[type[Options]] = PictureOptions
 
-    def render(self, comparison: Comparison, options: PictureOptions) -> str:
+    def render(self, diff: Diff, options: PictureOptions) -> str:
         """The changed part, as the exporter of that name writes it.
 
         Raises:
             ExportError: it is larger than Mermaid draws, or the graphs are not known.
         """
-        return drawn(comparison, "mermaid", options)
+        return drawn(diff, "mermaid", options)

@@ -12,7 +12,7 @@ from gradir.options import Options
 from gradir.protocols import ListsChanges
 
 if TYPE_CHECKING:
-    from gradir.review.comparison import Comparison
+    from gradir.diffs.changes import Diff
 
 __all__ = ["HtmlRenderer", "PageOptions"]
 
@@ -31,18 +31,19 @@ class HtmlRenderer:
     suffix: ClassVar[str] = ".html"
     options: ClassVar[type[Options]] = PageOptions
 
-    def render(self, comparison: Comparison, options: PageOptions) -> str:
+    def render(self, diff: Diff, options: PageOptions) -> str:
         """The page, as the exporter of that name writes it.
 
         Raises:
             ExportError: the graphs are not known, or the exporter is another one that lists no changes.
         """
         from gradir.review.listed import held_before, listed
+        from gradir.review.united import United
 
-        if not comparison.has_graphs:
-            raise ExportError("a page needs both graphs, and a diff that was read has none: compare them again")
+        united, sides = United(diff), diff.sides
+        assert sides is not None  # noqa: S101 (or there is no united graph)
         exporter = registry.exporter(_EXPORTER)
         if not isinstance(exporter, ListsChanges):
             raise ExportError(f"the exporter {_EXPORTER!r} lists no changes: use the one of gradir")
         values = registry.exporter_options(_EXPORTER, {"title": options.title})
-        return exporter.export_changes(comparison.union, values, listed(comparison), held_before(comparison))
+        return exporter.export_changes(united.graph, values, listed(diff, sides, united), held_before(sides, united))

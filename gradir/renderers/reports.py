@@ -13,7 +13,7 @@ from gradir.review.text import render_brief, render_text
 from gradir.review.wording import ANSI, NO_COLOUR
 
 if TYPE_CHECKING:
-    from gradir.review.comparison import Comparison
+    from gradir.diffs.changes import Diff
 
 __all__ = ["JsonRenderer", "MarkdownOptions", "MarkdownRenderer", "TextOptions", "TextRenderer"]
 
@@ -32,10 +32,10 @@ class TextRenderer:
     suffix: ClassVar[str] = ".txt"
     options: ClassVar[type[Options]] = TextOptions
 
-    def render(self, comparison: Comparison, options: TextOptions) -> str:
+    def render(self, diff: Diff, options: TextOptions) -> str:
         """Each thing once; every change by itself on request, and where the graphs are not known."""
-        render = render_text if options.full or not comparison.has_graphs else render_brief
-        return render(comparison, palette=ANSI if options.color else NO_COLOUR, width=options.width)
+        render = render_text if options.full or diff.sides is None else render_brief
+        return render(diff, palette=ANSI if options.color else NO_COLOUR, width=options.width)
 
 
 _MOST_PICTURED: Final = 120
@@ -53,25 +53,29 @@ class MarkdownRenderer:
     suffix: ClassVar[str] = ".md"
     options: ClassVar[type[Options]] = MarkdownOptions
 
-    def render(self, comparison: Comparison, options: MarkdownOptions) -> str:
+    def render(self, diff: Diff, options: MarkdownOptions) -> str:
         """The report, with a picture where that is small enough to read."""
         from gradir.review.report import markdown
 
-        picture, unpictured = _picture(comparison) if comparison.diff and comparison.has_graphs else ("", "")
-        return markdown(comparison, title=options.title, picture=picture, unpictured=unpictured)
+        picture, unpictured = _picture(diff) if diff and diff.sides else ("", "")
+        return markdown(diff, title=options.title, picture=picture, unpictured=unpictured)
 
 
-def _picture(comparison: Comparison) -> tuple[str, str]:
+def _picture(diff: Diff) -> tuple[str, str]:
     """The changed part as Mermaid source, and why it is not there, or what is left out of it."""
     from gradir import registry
+    from gradir.review.drawn import drawn_part
+    from gradir.review.united import United
 
-    outline, left_out = comparison.outline, ""
-    part = comparison.drawn_part()
-    if outline.following or (outline.explained and len(part.nodes) > _MOST_PICTURED):
-        part = comparison.drawn_part(with_explained=False)
+    left_out, united = "", United(diff)
+    part = drawn_part(diff, united)
+    explaining = {finding.kind for finding in diff.findings if finding.changes}
+    is_followed = "following" in explaining
+    if is_followed or (explaining & {"frozen", "unfrozen"} and len(part.nodes) > _MOST_PICTURED):
+        part = drawn_part(diff, united, with_explained=False)
         left_out = "What the lines at the top explain is not in the picture."
     if not part.nodes:
-        why = "the lines at the top tell all that changed" if outline.following else "no operation changed"
+        why = "the lines at the top tell all that changed" if is_followed else "no operation changed"
         return "", f"No picture: {why}."
     if len(part.nodes) > _MOST_PICTURED:
         return "", f"No picture: it would have {len(part.nodes):,} boxes; gradir diff --format html shows all of them."
@@ -89,7 +93,7 @@ class JsonRenderer:
     suffix: ClassVar[str] = ".json"
     options: ClassVar[type[Options]] = NoOptions
 
-    def render(self, comparison: Comparison, options: NoOptions) -> str:  # noqa: ARG002 (there are none)
+    def render(self, diff: Diff, options: NoOptions) -> str:  # noqa: ARG002 (there are none)
         """The document that `gradir.diffs.diff_json` describes.
 
         Raises:
@@ -97,4 +101,4 @@ class JsonRenderer:
         """
         from gradir.diffs.diff_json import encode
 
-        return encode(comparison.diff).decode()
+        return encode(diff).decode()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from gradir.diffs.compare import compare
 from gradir.ir.name_ranges import ranges
 from gradir.ir.text import counted, word
-from gradir.review.comparison import Comparison
+from gradir.review.reviewing import reviewed
 from gradir.review.text import render_brief
 from gradir.review.wording import NO_COLOUR, Line, change_lines, heading, module_name, written
 
@@ -30,7 +31,7 @@ def render_conflicts(conflicts: Sequence[Conflict], base: Graph, ours: Graph, th
     """Each module with why, what ours changed and what theirs did; where there are many, names alone of the last."""
     if all(conflict.subject == "graph" for conflict in conflicts):
         reasons = "".join(f"{conflict.reason}; from ours to theirs:\n" for conflict in conflicts)
-        return reasons + render_brief(Comparison(ours, theirs))
+        return reasons + render_brief(reviewed(ours, theirs))
     modules: dict[str, list[Conflict]] = {}
     for conflict in conflicts:
         modules.setdefault(conflict.module, []).append(conflict)
@@ -46,7 +47,7 @@ def render_conflicts(conflicts: Sequence[Conflict], base: Graph, ours: Graph, th
 def _indexed(base: Graph, side: Graph) -> Changes:
     return {
         (change.subject, change.kind == "added", change.was or change.id): change
-        for change in Comparison(base, side).diff.changes
+        for change in compare(base, side).changes
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -11,59 +12,59 @@ from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref
 from gradir.ir.edges import rewired, sources
 from gradir.ir.ids import part_name, without_numbers
-from gradir.ir.marks import STATUS, TIMES, status, times
+from gradir.ir.marks import TIMES, status, times
 from gradir.ir.name_ranges import ranges
 from gradir.ir.totals import bounded
 from gradir.passes import within
 from gradir.passes.contraction import contracted
 from gradir.passes.focus import near
-from gradir.passes.wiring import has_one_input, without
-from gradir.review.outline import Group
 from gradir.review.relative_changes import made_relative
-from gradir.vocabulary import vocabulary_of
+from gradir.review.wording import told_changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from gradir.diffs.changes import Change
+    from gradir.diffs.changes import Change, Diff, Finding
     from gradir.ir import Graph
-    from gradir.review.comparison import Comparison
-    from gradir.review.outline import Modules
     from gradir.review.relative_changes import RelativeChanges
+    from gradir.review.united import United
 
-__all__ = ["DrawnUnion", "drawn_part", "drawn_union"]
+__all__ = ["drawn_part"]
 
-_CHANGED: Final = "changed"
+_EXPLAINING: Final = frozenset({"frozen", "unfrozen", "following"})
 
 
-def drawn_part(comparison: Comparison, hops: int, *, with_explained: bool = True) -> Graph:
-    """What changed, as the outline tells it, with what is at most ``hops`` edges away.
+def drawn_part(diff: Diff, united: United, hops: int = 1, *, with_explained: bool = True) -> Graph:
+    """What changed, as the findings tell it, with what is at most ``hops`` edges away.
 
     Of modules with the same changes, whose paths differ in numbers alone, the first is drawn: ``ext["times"]`` of what
     changed in it is the number of places where it did, and what took from one of the others takes from it. A module
-    that came or went as a whole, with more than one node, is one, with what the outline says is in it.
+    that came or went as a whole, with more than one node, is one, with what the text says is in it.
+    ``with_explained`` are the nodes of which a line at the top says all there is to say.
 
     >>> from gradir.ir import Graph, Node
-    >>> from gradir.review.comparison import Comparison
+    >>> from gradir.review.reviewing import reviewed
+    >>> from gradir.review.united import United
     >>> a, b = (Graph.of([Node(f"h.{n}/f:1", op=op, scope=f"h.{n}") for n in range(12)]) for op in ("exp", "sin"))
-    >>> [(node.id, node.ext) for node in drawn_part(Comparison(a, b), 1).nodes.values()]
+    >>> diff = reviewed(a, b)
+    >>> [(node.id, node.ext) for node in drawn_part(diff, United(diff)).nodes.values()]
     [('h.0/f:1', {'diff': 'changed', 'was': 'exp', 'times': 12})]
     """
     with paused_gc():
-        return _Drawing(comparison, with_explained=with_explained).graph(hops)
+        return _Drawing(diff, united, with_explained=with_explained).graph(hops)
 
 
 class _Whole(NamedTuple):
     """A module that came or went, which stands for those of the paths."""
 
-    entry: Modules
+    finding: Finding
     paths: Sequence[str]
 
 
 class _Drawing:
-    def __init__(self, comparison: Comparison, *, with_explained: bool) -> None:
-        self._comparison = comparison
-        self._union = comparison.drawn_union.graph
+    def __init__(self, diff: Diff, united: United, *, with_explained: bool) -> None:
+        self._united = united
+        self._union = united.drawn.graph
         self._shown: dict[str, int] = {}
         """By node that is drawn as changed for how many it stands."""
         self._instead: dict[str, str] = {}
@@ -71,22 +72,26 @@ class _Drawing:
         self._whole: dict[str, _Whole] = {}
         """By place of a module that came or went what it is, and by node below that place."""
         self._places: dict[str, str] = {}
-        outline = comparison.outline
-        for entry in outline.entries:
-            if isinstance(entry, Group):
-                self._show_alike(entry.paths, entry.changes)
-                continue
-            for paths, changes in _alike(entry.paths, entry.changes):
-                # A tensor and what takes its gradient are one.
-                nodes = dict.fromkeys(self._show_places(changes))
-                if len(nodes) > 1:
-                    self._fold(_Whole(entry, paths), nodes)
-            for by, seen in entry.readers:
-                self._show_alike(by, seen)
-        for cuts in outline.cuts:
-            self._show_each([*cuts.nodes, *cuts.changes])
-        if with_explained:
-            self._show_each([*outline.explained, *outline.following])
+        changes = told_changes(diff)
+        of_each = [
+            (finding, [[changes[at] for at in indices] for indices in finding.changes]) for finding in diff.findings
+        ]
+        for finding, found in of_each:
+            if finding.kind in {"same", "reads"}:
+                self._show_alike(finding.subjects, found)
+            elif finding.kind in {"module-added", "module-removed"}:
+                for paths, alike in _alike(finding.subjects, found):
+                    # A tensor and what takes its gradient are one.
+                    nodes = dict.fromkeys(self._show_places(alike))
+                    if len(nodes) > 1:
+                        self._fold(_Whole(finding, paths), nodes)
+        for finding, found in of_each:
+            if finding.kind in {"cut-added", "cut-removed"}:
+                cuts, nodes_of_cuts = found
+                self._show_each([*nodes_of_cuts, *cuts])
+        for finding, found in of_each if with_explained else ():
+            if finding.kind in _EXPLAINING:
+                self._show_each(chain.from_iterable(found))
 
     def graph(self, hops: int) -> Graph:
         """The part of the union."""
@@ -104,10 +109,10 @@ class _Drawing:
         return [found for same in zip(*changes, strict=True) if (found := self._show(same))]
 
     def _show_each(self, changes: Iterable[Change]) -> None:
-        """Draw changes that the outline tells in one line, those that are the same for their modules once."""
+        """Draw changes that the text tells in one line, those that are the same for their modules once."""
         together: dict[tuple[RelativeChanges, str], list[Change]] = {}
         for change in changes:
-            node = self._comparison.drawn_node(change)
+            node = self._united.drawn_node(change)
             # A parameter that was cut off may lie in a module that is gone.
             if node and node not in self._instead and node not in self._shown:
                 scope = self._union.nodes[node].scope
@@ -117,7 +122,7 @@ class _Drawing:
 
     def _show(self, same: Sequence[Change]) -> str:
         """Draw the first of some changes that are the same; the node, if it is one that is drawn."""
-        first, *others = map(self._comparison.drawn_node, same)
+        first, *others = map(self._united.drawn_node, same)
         if not first or not status(self._union.nodes[first]):
             return ""
         self._shown[first] = len(same)
@@ -125,7 +130,8 @@ class _Drawing:
         return first
 
     def _fold(self, whole: _Whole, nodes: Iterable[str]) -> None:
-        place = whole.paths[0] if whole.entry.added else self._comparison.path_in_union(whole.paths[0])
+        path = whole.paths[0]
+        place = path if whole.finding.kind == "module-added" else self._united.path(path)
         self._whole[place] = whole
         self._places.update(dict.fromkeys(nodes, place))
 
@@ -171,14 +177,14 @@ class _Drawing:
 
 
 def _described(node: Node, whole: _Whole, part: int | None) -> Node:
-    """A folded module with the words of the outline; where it is one of several parts, with its own counts."""
-    contents, ext = whole.entry.contents, node.ext
+    """A folded module with the words of its finding; where it is one of several parts, with its own counts."""
+    details, ext = whole.finding.details, node.ext
     if len(whole.paths) > 1:
         ext = {**ext, TIMES: len(whole.paths)}
     if part is None:
-        counts = (contents.nodes, contents.elements, contents.saved_bytes)
+        counts = (details["nodes"], details["elements"], details["saved"][0])
         node = replace(node, attrs=dict(zip(("nodes", "parameters", "saved_bytes"), map(bounded, counts), strict=True)))
-    return replace(node, names=(part_name(ranges(whole.paths), part or 1),), native=whole.entry.class_name, ext=ext)
+    return replace(node, names=(part_name(ranges(whole.paths), part or 1),), native=details["class"], ext=ext)
 
 
 def _alike(
@@ -191,42 +197,3 @@ def _alike(
         alike[0].append(path)
         alike[1].append(each)
     return found.values()
-
-
-class DrawnUnion(NamedTuple):
-    """The graph, and ``instead`` by each node that is not in it the one that stands for it."""
-
-    graph: Graph
-    instead: Mapping[str, str]
-
-
-def drawn_union(union: Graph) -> DrawnUnion:
-    """A marked union without its gradient accumulators.
-
-    Where an accumulator is all that changed of a tensor, the tensor is marked as changed.
-
-    >>> from gradir.ir import Graph, Node, Producer, Ref
-    >>> nodes = [
-    ...     Node("w", role="parameter"),
-    ...     Node("w/accumulate_grad:1", op="accumulate_grad", inputs=(Ref("w", 0),), ext={"diff": "added"}),
-    ...     Node("exp:1", op="exp", inputs=(Ref("w/accumulate_grad:1", 0),)),
-    ... ]
-    >>> graph, instead = drawn_union(Graph.of(nodes, producer=Producer(framework="torch")))
-    >>> [(node.id, node.inputs, dict(node.ext)) for node in graph.nodes.values()]
-    [('w', (), {'diff': 'changed'}), ('exp:1', (Ref(id='w', output_nr=0),), {})]
-    >>> instead
-    {'w/accumulate_grad:1': 'w'}
-    """
-    accumulators = vocabulary_of(union).accumulators
-    instead: dict[str, str] = {}
-    changed: dict[str, None] = {}
-    for node in union.nodes.values():
-        if node.op in accumulators and has_one_input(node) and (source := node.inputs[0]) is not None:
-            tensor = instead[node.id] = instead.get(source.id, source.id)
-            if status(node) and not status(union.nodes[tensor]):
-                changed[tensor] = None
-    graph = without(union, instead, lambda _: True)
-    if not changed:
-        return DrawnUnion(graph, instead)
-    marked = {key: replace(graph.nodes[key], ext={**graph.nodes[key].ext, STATUS: _CHANGED}) for key in changed}
-    return DrawnUnion(replace(graph, nodes={**graph.nodes, **marked}), instead)

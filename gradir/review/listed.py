@@ -1,4 +1,4 @@
-"""The changes of a diff as a list beside a picture of both graphs: the outline, one change after the other."""
+"""The changes of a diff as a list beside a picture of both graphs, in the order of the text."""
 
 from __future__ import annotations
 
@@ -10,50 +10,51 @@ from gradir.diffs.growth import sizes
 from gradir.ir.ids import without_indices
 from gradir.ir.marks import ListedChange
 from gradir.ir.model import Ref
-from gradir.review.outline import Group, stands_last
-from gradir.review.text import cut_line, group_title, module_line
-from gradir.review.wording import change_line, nesting, one_line, told_fields
+from gradir.review.kinds import sections
+from gradir.review.places import Renamed
+from gradir.review.wording import change_text, nesting, one_line, told_changes, told_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from gradir.diffs.changes import Change
-    from gradir.review.comparison import Comparison
-    from gradir.review.outline import Modules
-    from gradir.review.wording import Line
+    from gradir.diffs.changes import Change, Diff, Finding, Kind, Sides
+    from gradir.review.united import United
 
 __all__ = ["held_before", "listed"]
 
 _WHOLE: Final = "(whole graph)"
-_FOLLOWING: Final = "(follows from frozen parameters)"
-_OF_ALL: Final = "(follows from what changed for all)"
+_FOLLOWING: Final = {
+    "frozen": "(follows from frozen parameters)",
+    "unfrozen": "(follows from unfrozen parameters)",
+    "following": "(follows from what changed for all)",
+}
 _INPUTS: Final = "in"
 _ANY: Final = "*"
-_SIGN: Final = 2
-"""Lines of the text report start with a sign and a blank."""
 
 
-def listed(comparison: Comparison) -> list[ListedChange]:
-    """The changes in the order of the text report, with the nodes of `Comparison.union` that each is about.
+def listed(diff: Diff, sides: Sides, united: United) -> list[ListedChange]:
+    """The changes in the order of the text, with the nodes of the united graph that each is about.
 
     Changes that equal modules have in common are one, with the nodes of all of them.
 
     >>> from gradir.ir import Graph, Node
-    >>> from gradir.review.comparison import Comparison
+    >>> from gradir.review.reviewing import reviewed
+    >>> from gradir.review.united import United
     >>> a, b = (Graph.of([Node(f"h.{n}/f:1", op=op, scope=f"h.{n}") for n in range(2)]) for op in ("exp", "sin"))
-    >>> found = listed(Comparison(a, b))[0]
+    >>> diff = reviewed(a, b)
+    >>> found = listed(diff, diff.sides, United(diff))[0]
     >>> found.kind, found.group, found.text, found.nodes, found.fields
     ('changed', 'h.{0,1}: the same change in each of 2 modules, here in h.0', 'h.0/f:1  sin', \
 ['h.0/f:1', 'h.1/f:1'], [('op', 'exp', 'sin')])
     """
-    return list(_Listing(comparison).changes())
+    return list(_Listing(diff, sides, united).changes())
 
 
-def held_before(comparison: Comparison) -> dict[str, tuple[int, int]]:
+def held_before(sides: Sides, united: United) -> dict[str, tuple[int, int]]:
     """What `gradir.protocols.ListsChanges` asks of the modules of the first graph."""
-    scopes, own = comparison.before.scopes, sizes(comparison.before)
+    scopes, own = sides.before.scopes, sizes(sides.before)
     return {
-        comparison.path_in_union(path): (
+        united.path(path): (
             scopes[path].total if path in scopes else 0,
             own[path].saved_bytes if path in own else 0,
         )
@@ -62,39 +63,42 @@ def held_before(comparison: Comparison) -> dict[str, tuple[int, int]]:
 
 
 class _Listing:
-    def __init__(self, comparison: Comparison) -> None:
-        self._comparison = comparison
+    def __init__(self, diff: Diff, sides: Sides, united: United) -> None:
+        self._diff = diff
+        self._paths = sides.names().paths
+        self._united = united
+        self._changes = told_changes(diff)
+        self._renamed_modules = Renamed(diff.changes)
 
     def changes(self) -> Iterator[ListedChange]:
         """The changes, one after the other."""
-        outline = self._comparison.outline
-        for cuts in outline.cuts:
-            yield self._listed(_WHOLE, cut_line(cuts), cuts.changes, cuts.nodes)
-        for change in outline.facts:
-            if not stands_last(change):
-                yield self._listed(_WHOLE, change_line(change), [change])
-        for entry in outline.entries:
-            if isinstance(entry, Group):
-                title = group_title(entry)
-                for same in zip(*entry.changes, strict=True):
-                    yield self._listed(title, change_line(same[0]), same)
+        found = sections(self._diff)
+        within = ""
+        for finding in (*found["graph"], *found["modules"], *found["last"], *found["note"]):
+            of_each = [[self._changes[at] for at in indices] for indices in finding.changes]
+            if finding.kind in {"cut-added", "cut-removed"}:
+                cuts, nodes = of_each
+                yield self._listed(_WHOLE, cuts, nodes, finding.text)
+            elif finding.kind in {"module-added", "module-removed"}:
+                within = finding.text
+                yield self._module(finding, chain.from_iterable(of_each))
+            elif finding.kind in {"same", "reads"}:
+                for same in zip(*of_each, strict=True):
+                    yield self._listed(within if finding.kind == "reads" else finding.text, same)
             else:
-                yield from self._modules(entry)
-        last = list(filter(stands_last, outline.facts))
-        for group, changes in ((_WHOLE, last), (_FOLLOWING, outline.explained), (_OF_ALL, outline.following)):
-            for change in changes:
-                yield self._listed(group, change_line(change), [change])
+                for change in chain.from_iterable(of_each):
+                    yield self._listed(_FOLLOWING.get(finding.kind, _WHOLE), [change])
 
-    def _modules(self, entry: Modules) -> Iterator[ListedChange]:
-        """Modules that came or went, and what reads from them."""
-        paths = list(entry.paths if entry.added else map(self._comparison.path_in_union, entry.paths))
-        kind, text = "added" if entry.added else "removed", module_line(entry).text[_SIGN:]
-        yield ListedChange(kind, text, text, self._nodes(chain.from_iterable(entry.changes)), paths)
-        for _, changes in entry.readers:
-            for same in zip(*changes, strict=True):
-                yield self._listed(text, change_line(same[0]), same)
+    def _module(self, finding: Finding, changes: Iterable[Change]) -> ListedChange:
+        """Modules that came or went."""
+        is_gone = finding.kind == "module-removed"
+        paths = [self._united.path(path) if is_gone else path for path in finding.subjects]
+        kind: Kind = "removed" if is_gone else "added"
+        return ListedChange(kind, finding.text, finding.text, self._nodes(changes), paths)
 
-    def _listed(self, group: str, line: Line, same: Sequence[Change], others: Sequence[Change] = ()) -> ListedChange:
+    def _listed(
+        self, group: str, same: Sequence[Change], others: Sequence[Change] = (), text: str = ""
+    ) -> ListedChange:
         """Changes that are the same in several modules, as one; of ``others`` the nodes count only."""
         first = same[0]
         has_other_name = first.was and first.kind in {"renamed", "moved"}
@@ -103,24 +107,24 @@ class _Listing:
             # A module that is wrapped has its name, in another one.
             "moved" if nesting(first) else first.kind,
             group,
-            line.text[_SIGN:],
+            text or change_text(first),
             self._nodes([*same, *others]),
             [*dict.fromkeys(chain.from_iterable(map(self._scopes, same)))],
             [*names, *told_fields(first)],
             [slot for change in same if change.subject == "node" for slot in _new_slots(change)],
-            [cut for change in same if (cut := self._comparison.cut_in_union(change))],
+            [cut for change in same if (cut := self._united.cut(change))],
         )
 
     def _nodes(self, changes: Iterable[Change]) -> list[str]:
         """The nodes of some changes, and of a parameter that gradient reaches no more or again, its node."""
-        return [*dict.fromkeys(filter(None, map(self._comparison.node_in_union, changes)))]
+        return [*dict.fromkeys(filter(None, map(self._united.node, changes)))]
 
     def _scopes(self, change: Change) -> list[str]:
         """The modules that a change is about by itself; of those that were renamed alike, all."""
         if change.subject not in {"scope", "module"} or not change.id:
             return []
         if change.kind == "removed":
-            return [self._comparison.path_in_union(change.id)]
+            return [self._united.path(change.id)]
         return self._instances(change) if change.subject == "module" else [change.id]
 
     def _instances(self, change: Change) -> list[str]:
@@ -129,7 +133,7 @@ class _Listing:
         marks = path.split(".")
         if _ANY not in marks:
             return [path]
-        before = self._comparison.renamed.before
+        before = self._renamed_modules.before
         return [
             new
             for old, new in self._renamed.get(without_indices(path), ())
@@ -141,7 +145,7 @@ class _Listing:
     def _renamed(self) -> Mapping[str, Sequence[tuple[str, str]]]:
         """By what they are called now, but for indices, the modules that were called otherwise, with both names."""
         found: dict[str, list[tuple[str, str]]] = {}
-        for old, new in self._comparison.correspondence.paths.items():
+        for old, new in self._paths.items():
             if old != new:
                 found.setdefault(without_indices(new), []).append((old, new))
         return found

@@ -1,4 +1,4 @@
-"""A comparison as Markdown for a pull request."""
+"""A diff as Markdown for a pull request."""
 
 from __future__ import annotations
 
@@ -10,23 +10,18 @@ from msgspec.structs import astuple
 from gradir.diffs.changes import Size
 from gradir.ir.cuts import cut_text
 from gradir.ir.name_ranges import ranges
-from gradir.ir.text import amount, counted, short_bytes, word
+from gradir.ir.text import amount, short_bytes, word
 from gradir.markdown import code_span, fenced
-from gradir.review.changed_modules import ChangedModule, WholeModule
-from gradir.review.headline import unknown_sizes
-from gradir.review.lost_inputs import lost_inputs_text
-from gradir.review.outline import folds
+from gradir.review.kinds import sections, share
+from gradir.review.places import ChangedModule, ModuleOrder, Renamed, WholeModule, WholeModules
 from gradir.review.relative_changes import RelativeName, relative_name
 from gradir.review.text import no_difference, render_brief, render_text
-from gradir.review.wording import both_words, change_summary, nesting, one_line, what_text
+from gradir.review.wording import both_words, change_summary, nesting, one_line, told_changes, unknown_sizes, what_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from gradir.diffs.changes import Change, FieldChange, Growth
-    from gradir.review.changed_modules import ModuleOrder, WholeModules
-    from gradir.review.comparison import Comparison
-    from gradir.review.outline import Outline
+    from gradir.diffs.changes import Change, Diff, FieldChange, Finding, Growth
 
     Module = ChangedModule | WholeModule
 
@@ -37,7 +32,12 @@ _MOST_BYTES: Final = 60_000
 
 _KINDS: Final = ("added", "removed", "changed", "renamed", "moved")
 _MOST_CUTS: Final = 4
-_CAME: Final = {"added": "a new cut", "removed": "a cut less"}
+_CAME: Final = {"cut-added": "a new cut", "cut-removed": "a cut less"}
+_TOLD: Final = {
+    "lost-inputs": "Lost inputs",
+    "gained-inputs": "Gained inputs",
+    "unowned": "Parameters not in the model",
+}
 _MOST_RENAMED: Final = 10
 _LEGEND: Final = "`+` added, `-` removed, `~` changed; what is gray is as it was."
 _LEAST_ROOM: Final = 200
@@ -45,61 +45,63 @@ _MOST_FOLLOWING: Final = 8_000
 _TOO_LONG: Final = "No picture: a comment has no room for it; gradir diff --format mermaid writes it."
 
 
-def markdown(comparison: Comparison, *, title: str = "Autograd graph", picture: str = "", unpictured: str = "") -> str:
+def markdown(diff: Diff, *, title: str = "Autograd graph", picture: str = "", unpictured: str = "") -> str:
     """A report that fits into a comment: the figures, a table by module, a picture, and the details folded.
 
     ``picture`` is Mermaid source of what changed; ``unpictured`` says why there is none, or what is not in it.
 
     >>> from gradir.ir import Graph
-    >>> from gradir.review.comparison import Comparison
-    >>> print(markdown(Comparison(Graph.of([]), Graph.of([]))), end="")
+    >>> from gradir.review.reviewing import reviewed
+    >>> print(markdown(reviewed(Graph.of([]), Graph.of([]))), end="")
     ### Autograd graph: no difference
     """
-    if not comparison.diff:
-        return f"### {title}: {no_difference(comparison)}\n"
-    head = "\n".join([f"### {title}", "", *_figures(comparison), "", *table(comparison)])
+    if not diff:
+        return f"### {title}: {no_difference(diff)}\n"
+    head = "\n".join([f"### {title}", "", *_figures(diff), "", *table(diff)])
     drawn = f"\n{fenced(picture, 'mermaid')}\n{_LEGEND}\n" if picture else ""
     if _size(head) + _size(drawn) > _MOST_BYTES - _LEAST_ROOM:
         drawn, unpictured = "", _TOO_LONG
     drawn += f"\n{unpictured}\n" if unpictured else ""
     room = _MOST_BYTES - _size(f"{head}\n{drawn}")
-    details = _folded("What changed", render_brief(comparison, most=None), room)
-    if folds(comparison.outline) and not comparison.are_two_models:
-        every = render_text(comparison)
+    details = _folded("What changed", render_brief(diff, most=None), room)
+    kinds = {finding.kind for finding in diff.findings}
+    if any(map(_folds, diff.findings)) and "two-models" not in kinds:
+        every = render_text(diff)
         # What follows from a change of everything is as long as the graph, and says nothing more.
-        if not comparison.outline.following or len(every) <= _MOST_FOLLOWING:
+        if "following" not in kinds or len(every) <= _MOST_FOLLOWING:
             details += _folded("Every change by itself", every, room - _size(details))
     return f"{head}\n{drawn}{details}"
 
 
-def _figures(comparison: Comparison) -> Iterator[str]:
-    diff = comparison.diff
-    yield from _cut_figures(comparison.outline)
-    for what, slots in (("Lost", comparison.lost_inputs), ("Gained", comparison.gained_inputs)):
-        if slots:
-            yield f"**{what} inputs:** {len(slots):,}: {code_span(lost_inputs_text(slots), LONGEST_RANGE)}  "
-    if comparison.unowned.parameters:
-        text = code_span(comparison.unowned.text(), LONGEST_RANGE)
-        yield f"**Parameters not in the model:** {comparison.unowned.parameters:,}: {text}  "
-    for note in comparison.notes:
-        what, _, text = note.partition(": ")
+def _folds(finding: Finding) -> bool:
+    """Whether a finding tells several changes together, so that some are not named by themselves."""
+    several = sum(map(len, finding.changes)) > 1
+    return several and (finding.kind not in {"same", "reads", "graph"} or len(finding.subjects) > 1)
+
+
+def _figures(diff: Diff) -> Iterator[str]:
+    found = sections(diff)
+    yield from _cut_figures([each for each in found["graph"] if each.kind in _CAME], told_changes(diff))
+    kinds = {finding.kind: finding for finding in diff.findings}
+    for kind, what in _TOLD.items():
+        if kind in kinds:
+            text = kinds[kind].text.partition(": ")[2]
+            yield f"**{what}:** {kinds[kind].count:,}: {code_span(text, LONGEST_RANGE)}  "
+    for finding in found["note"]:
+        what, _, text = finding.text.partition(": ")
         yield f"**{what.capitalize()}:** {code_span(text, LONGEST_RANGE)}  "
-    following = len(comparison.outline.following)
-    if following:
-        yield f"**Following from that alone:** {counted(following, 'change')}, which `gradir diff --full` lists  "
     counts = Counter(change.kind for change in diff.changes if change.subject == "node")
     nodes = ", ".join(f"{counts[kind]:,} {kind}" for kind in _KINDS if counts[kind])
     yield f"**Nodes:** {nodes or 'none'} ({diff.before.nodes:,} → {diff.after.nodes:,})  "
     modules = Counter(change.kind for change in diff.changes if change.subject == "scope")
     if modules:
         yield f"**Modules:** {', '.join(f'{modules[kind]:,} {kind}' for kind in _KINDS if modules[kind])}  "
-    parameters, saved = (
-        (getattr(diff.before, name), getattr(diff.after, name)) for name in ("parameters", "saved_bytes")
-    )
-    yield f"**Parameters in the graph:** {_figure(*parameters, *map(amount, parameters))}  "
-    unknown = unknown_sizes(*comparison.unknown_slots)
-    figure = _figure(*saved, *map(short_bytes, saved))
-    yield f"**Saved for backward:** {figure}{f', {unknown}' if unknown else ''}  "
+    before, after = diff.before, diff.after
+    parameters = _figure(before.parameters, after.parameters, amount)
+    yield f"**Parameters in the graph:** {parameters}  "
+    slots = kinds["saved-bytes"].details.get("unknown", (0, 0)) if "saved-bytes" in kinds else (0, 0)
+    saved = _figure(before.saved_bytes, after.saved_bytes, short_bytes)
+    yield f"**Saved for backward:** {', '.join(filter(None, (saved, unknown_sizes(*slots))))}  "
     renamed = [change for change in diff.changes if change.subject == "module"]
     for change in renamed[:_MOST_RENAMED]:
         was, now = (code_span(name or "(top level)") for name in (change.was, change.id))
@@ -108,29 +110,27 @@ def _figures(comparison: Comparison) -> Iterator[str]:
         yield f"**Renamed:** {len(renamed) - _MOST_RENAMED:,} more modules  "
 
 
-def _figure(before: int, after: int, text: str, text_after: str) -> str:
-    share = f" ({100 * (after - before) / before:+.1f} %)" if before and after != before else ""
-    return f"{text} → {text_after}{share}" if after != before else f"{text}, as before"
+def _figure(before: int, after: int, text: Callable[[int], str]) -> str:
+    return f"{text(before)} → {text(after)}{share(before, after)}" if after != before else f"{text(before)}, as before"
 
 
-def _cut_figures(outline: Outline) -> Iterator[str]:
+def _cut_figures(findings: Sequence[Finding], changes: Sequence[Change]) -> Iterator[str]:
     """A line for each kind of cut that came or went; their parameters count as gone, which alone would mislead."""
-    for cuts in outline.cuts[:_MOST_CUTS]:
-        changes = cuts.changes
-        place = changes[0].cut
-        if place is not None:
-            yield f"**Cuts:** {_CAME[changes[0].kind]}: {code_span(cut_text(place, count=True))}  "
+    for finding in findings[:_MOST_CUTS]:
+        first = changes[finding.changes[0][0]]
+        if first.cut is not None:
+            yield f"**Cuts:** {_CAME[finding.kind]}: {code_span(cut_text(first.cut, count=True))}  "
             continue
-        names = list(dict.fromkeys(change.id for change in changes))
+        names = list(dict.fromkeys(finding.subjects))
         shown = ranges(names) if len(names) > 1 else names[0]
         if len(shown) <= LONGEST_RANGE:
             listed = code_span(shown, LONGEST_RANGE)
         else:
             rest = f" and {len(names) - _MOST_CUTS:,} more" if len(names) > _MOST_CUTS else ""
             listed = f"{', '.join(map(code_span, names[:_MOST_CUTS]))}{rest}"
-        yield f"**Cuts:** {len(changes):,} {code_span(word(changes[0].what))} {changes[0].kind}: {listed}  "
-    if len(outline.cuts) > _MOST_CUTS:
-        yield f"**Cuts:** {len(outline.cuts) - _MOST_CUTS:,} more kinds  "
+        yield f"**Cuts:** {finding.count:,} {code_span(word(first.what))} {first.kind}: {listed}  "
+    if len(findings) > _MOST_CUTS:
+        yield f"**Cuts:** {len(findings) - _MOST_CUTS:,} more kinds  "
 
 
 def _folded(title: str, text: str, room: int) -> str:
@@ -173,16 +173,16 @@ class _Row(NamedTuple):
     settings: str
 
 
-def table(comparison: Comparison) -> Iterator[str]:
+def table(diff: Diff) -> Iterator[str]:
     """One row for each module with changes, or for several that have as many of the same; a row counts all of its own.
 
     >>> from gradir.ir import Graph, Node
-    >>> from gradir.review.comparison import Comparison
+    >>> from gradir.review.reviewing import reviewed
     >>> a, b = (Graph.of([Node(f"h.{n}/f:1", op=op, scope=f"h.{n}") for n in range(12)]) for op in ("exp", "sin"))
-    >>> list(table(Comparison(a, b)))[2:]
+    >>> list(table(reviewed(a, b)))[2:]
     ['| `h.{0..11}` (12 modules) |  |  | 12 |  |  |  |']
     """
-    diff, order, wholes = comparison.diff, comparison.module_order, comparison.whole_modules
+    order, wholes, renamed = ModuleOrder.between(diff), WholeModules.between(diff), Renamed(diff.changes)
     counts: dict[Module, Counter[str]] = {}
     for change in diff.changes:
         if change.subject == "node":
@@ -202,7 +202,7 @@ def table(comparison: Comparison) -> Iterator[str]:
             was[module] = growth.was
     was.update((module, scope.was) for module, scope in said.items() if scope.was and isinstance(module, ChangedModule))
     # What a renamed module explains is said of that module.
-    was = {module: before for module, before in was.items() if before != comparison.renamed.before(module.path)}
+    was = {module: before for module, before in was.items() if before != renamed.before(module.path)}
     together: dict[_Row, list[Module]] = {}
     for module in sorted(dict.fromkeys((*counts, *grown, *said)), key=order.position):
         found = counts.get(module, Counter())

@@ -5,28 +5,26 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from gradir.ir.ids import without_indices
-from gradir.ir.name_ranges import ranges
-from gradir.ir.text import amount, counted, short_bytes, word
-from gradir.review.headline import common, headline, unknown_sizes
-from gradir.review.outline import Cuts, Group, Modules, Outline, stands_last
+from gradir.ir.text import counted
+from gradir.review.kinds import KINDS, new_places, sections
+from gradir.review.places import ModuleOrder
 from gradir.review.wording import (
     BLANK,
     NO_COLOUR,
     SIGNS,
     Line,
     Palette,
-    both_words,
-    change_line,
     change_lines,
     field_text,
     fields_below,
     heading,
     module_name,
+    modules_text,
     nesting,
     one_line,
     sign_line,
-    what_text,
+    stands_last,
+    told_changes,
     wrapped,
     written,
 )
@@ -34,24 +32,24 @@ from gradir.review.wording import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from gradir.diffs.changes import Change, FieldChange, Kind
-    from gradir.review.changed_modules import Contents
-    from gradir.review.comparison import Comparison
-    from gradir.review.outline import Entry
+    from gradir.diffs.changes import Change, Diff, FieldChange, Finding, Kind
 
-__all__ = ["MOST_LINES", "cut_line", "group_title", "module_line", "no_difference", "render_brief", "render_text"]
+__all__ = ["MOST_LINES", "headline", "no_difference", "render_brief", "render_text"]
 
 _NOTHING: Final = "no difference"
 MOST_LINES: Final = 200
+_HOW: Final = ("renamed", "wrapped", "unwrapped")
+_ALWAYS: Final = ("added", "removed", "changed")
+_SINGLE: Final = frozenset({"graph", "cut-changed", "order", "indices"})
 
 
-def no_difference(comparison: Comparison) -> str:
+def no_difference(diff: Diff) -> str:
     """That there is none; in shared words also of how much."""
-    return f"{_NOTHING} in shared words: {common(comparison)}" if comparison.in_shared_words else _NOTHING
+    return " ".join([_NOTHING, *(finding.text for finding in diff.findings if finding.kind == "shared-words")])
 
 
 def render_brief(
-    comparison: Comparison, *, palette: Palette = NO_COLOUR, width: int | None = None, most: int | None = MOST_LINES
+    diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None = None, most: int | None = MOST_LINES
 ) -> str:
     """The counts on the first line, then what a reviewer has to know, in the order of the model, each thing once.
 
@@ -61,30 +59,34 @@ def render_brief(
     notes below them are wrapped at ``width``, any other line is cut short there with ``…``.
 
     >>> from gradir.ir import Graph, Node
-    >>> from gradir.review.comparison import Comparison
+    >>> from gradir.review.reviewing import reviewed
     >>> a, b = (Graph.of([Node(f"h.{n}/f:1", op=op, scope=f"h.{n}") for n in range(12)]) for op in ("exp", "sin"))
-    >>> print(render_brief(Comparison(a, b)), end="")
+    >>> print(render_brief(reviewed(a, b)), end="")
     +0 -0 ~12 nodes
     <BLANKLINE>
     h.{0..11}: the same change in each of 12 modules, here in h.0
       ~ h.0/f:1  sin
           op: exp -> sin
     """
-    if not comparison.diff:
-        return f"{no_difference(comparison)}\n"
-    if comparison.are_two_models:
-        told = [Line(f"{counted(len(comparison.diff.changes), 'change')}: --full lists them")]
-        return written([*_head(comparison, width), *told], palette, width)
-    following = len(comparison.outline.following)
-    more = [Line(f"{counted(following, 'change')} that only follow from that: --full lists them")] if following else []
-    lines = list(brief_lines(comparison.outline))
-    if most is not None and len(lines) > most:
-        left = len(lines) - most
-        lines[most:] = [BLANK, Line(f"… {counted(left, 'more line')}: --full shows every change")]
-    return written([*_head(comparison, width), *more, *lines], palette, width)
+    if not diff:
+        return f"{no_difference(diff)}\n"
+    lines = _head(diff, width)
+    if any(finding.kind == "two-models" for finding in diff.findings):
+        told = Line(f"{counted(len(diff.changes), 'change')}: --full lists them")
+        return written([*lines, told], palette, width)
+    found, changes = sections(diff), told_changes(diff)
+    body = [
+        *_section([line for finding in found["graph"] for line in _finding_lines(finding, changes)]),
+        *_modules(found["modules"], changes),
+        *_section([line for finding in found["last"] for line in _finding_lines(finding, changes)]),
+    ]
+    if most is not None and len(body) > most:
+        left = len(body) - most
+        body[most:] = [BLANK, Line(f"… {counted(left, 'more line')}: --full shows every change")]
+    return written([*lines, *body], palette, width)
 
 
-def render_text(comparison: Comparison, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
+def render_text(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
     """The counts on the first line, then every change, by module; ``width`` is that of `render_brief`.
 
     Signs: ``+`` added, ``-`` removed, ``~`` changed, ``>`` renamed, ``^`` moved to another module. Where the graphs are
@@ -92,27 +94,60 @@ def render_text(comparison: Comparison, *, palette: Palette = NO_COLOUR, width: 
 
     >>> from gradir.diffs.changes import Change, Diff, FieldChange, Totals
     >>> from gradir.ir import Ref
-    >>> from gradir.review.comparison import Comparison
     >>> change = Change("changed", "node", "fc/addmm:1", "fc", "addmm", (FieldChange(("in", 0), None, Ref("b", 0)),))
-    >>> print(render_text(Comparison.of(Diff(Totals(2, 1), Totals(2, 2), (change,)))), end="")
-    1 gained input: in[0] of addmm:1 in fc; +0 -0 ~1 nodes; edges +1
+    >>> print(render_text(Diff(Totals(2, 1), Totals(2, 2), (change,))), end="")
+    +0 -0 ~1 nodes
     <BLANKLINE>
     fc
       ~ fc/addmm:1  addmm
           in[0]: - -> b
     """
-    if not comparison.diff:
-        return f"{no_difference(comparison)}\n"
-    return written([*_head(comparison, width), *_every_change(comparison)], palette, width)
+    if not diff:
+        return f"{no_difference(diff)}\n"
+    return written([*_head(diff, width, "following"), *_every_change(diff)], palette, width)
 
 
-def _head(comparison: Comparison, width: int | None) -> list[Line]:
+def headline(diff: Diff) -> str:
+    """How much changed, in one line; cuts first, since they are parameters that lost their gradient.
+
+    >>> from gradir.ir import Cut, Graph, Node
+    >>> from gradir.review.reviewing import reviewed
+    >>> a, b = Graph.of([Node("x")]), Graph.of([], [], [Cut("unreached", ("x",))])
+    >>> headline(reviewed(a, b))
+    '+1 -0 ~0 cuts; +0 -1 ~0 nodes'
+    """
+    counts: Counter[tuple[str, str]] = Counter((change.subject, change.kind) for change in diff.changes)
+    found = {finding.kind: finding for finding in sections(diff)["head"]}
+    modules = Counter(nesting(change) or change.kind for change in diff.changes if change.subject == "module")
+    texts = [
+        one_line(new_places(found["cuts"])) if "cuts" in found else "",
+        _counts(counts, "cut"),
+        *(one_line(found[kind].text) for kind in ("lost-inputs", "gained-inputs", "unowned") if kind in found),
+        _counts(counts, "node"),
+        _counts(counts, "scope"),
+        *(f"{modules[how]} module{'s'[: modules[how] != 1]} {how}" for how in _HOW if modules[how]),
+        *(one_line(found[kind].text) for kind in ("edges", "params", "saved-bytes") if kind in found),
+        "order changed" if any(change.id == "order" for change in diff.changes if change.subject == "graph") else "",
+    ]
+    return "; ".join(filter(None, texts))
+
+
+def _counts(counts: Counter[tuple[str, str]], subject: str) -> str:
+    numbers = [
+        f"{sign}{counts[subject, kind]}" for kind, sign in SIGNS.items() if kind in _ALWAYS or counts[subject, kind]
+    ]
+    is_told = subject == "node" or any(counts[subject, kind] for kind in SIGNS)
+    return f"{' '.join(numbers)} {subject}s" if is_told else ""
+
+
+def _head(diff: Diff, width: int | None, but: str = "") -> list[Line]:
     """The counts, then what is said in one line of many changes; all of it, however narrow the terminal is."""
-    return [Line(line) for text in (headline(comparison), *comparison.notes) for line in wrapped(text, width)]
+    notes = [one_line(finding.text) for finding in sections(diff)["note"] if finding.kind != but]
+    return [Line(line) for text in (headline(diff), *notes) for line in wrapped(text, width)]
 
 
-def _every_change(comparison: Comparison) -> Iterator[Line]:
-    changes = comparison.changes
+def _every_change(diff: Diff) -> Iterator[Line]:
+    changes = told_changes(diff)
     facts = [change for change in changes if change.subject not in {"node", "scope"}]
     # Parameters that lost their gradient before all else.
     facts.sort(key=lambda change: (change.subject != "cut", change.kind != "added"))
@@ -121,12 +156,32 @@ def _every_change(comparison: Comparison) -> Iterator[Line]:
         for is_last in (False, True)
     )
     yield from _section(first)
-    rest = [change for change in changes if change.subject in {"node", "scope"}]
-    for module, found in comparison.module_order.sections(rest):
+    rest = [at for at, change in enumerate(changes) if change.subject in {"node", "scope"}]
+    for module, indices in ModuleOrder.between(diff).sections(changes, rest):
         yield from (BLANK, heading(module_name(module.path, gone=module.gone)))
-        for change in found:
-            yield from change_lines(change)
+        for at in indices:
+            yield from change_lines(changes[at])
     yield from _section(last)
+
+
+def _section(lines: Sequence[Line]) -> Iterator[Line]:
+    """Lines about the whole graph, if there are any."""
+    if lines:
+        yield from (BLANK, heading("(whole graph)"), *lines)
+
+
+def _finding_lines(finding: Finding, changes: Sequence[Change]) -> list[Line]:
+    """A finding with what stands below it: the fields of a single change, or all that a module has of its own."""
+    kind = KINDS[finding.kind]
+    if finding.kind == "same":
+        own = [line for at in finding.changes[0] for line in change_lines(changes[at])]
+        return [heading(finding.text), *own]
+    if finding.kind == "reads":
+        signs = [SIGNS[changes[at].kind] for at in finding.changes[0]]
+        return [Line(f"{sign} {text}", indent=6) for sign, text in zip(signs, finding.text.split("\n"), strict=True)]
+    if finding.kind in _SINGLE or (finding.kind in _HOW and len(finding.subjects) == 1):
+        return list(change_lines(changes[finding.changes[0][0]]))
+    return [sign_line(kind.sign, finding.text)]
 
 
 _SHORT: Final = 10
@@ -136,149 +191,39 @@ _LEAST_GAIN: Final = 3
 """How many times as many lines the changes have to take as their list."""
 
 
-def brief_lines(outline: Outline) -> Iterator[Line]:
-    """The lines of an outline below its headline; another order stands last."""
-    last = [fact for fact in outline.facts if stands_last(fact)]
-    facts = [fact for fact in outline.facts if not stands_last(fact)]
-    yield from _section([*map(cut_line, outline.cuts), *_fact_lines(facts)])
-    yield from _entries(outline)
-    yield from _section(list(_fact_lines(last)))
-
-
-def _section(lines: Sequence[Line]) -> Iterator[Line]:
-    """Lines about the whole graph, if there are any."""
-    if lines:
-        yield from (BLANK, heading("(whole graph)"), *lines)
-
-
-def _entries(outline: Outline) -> Iterator[Line]:
-    blocks = [(entry, _entry_lines(entry)) for entry in outline.entries]
-    changes = [lines for entry, lines in blocks if isinstance(entry, Group)]
-    overview = _overview(blocks)
-    length, folded = sum(map(len, changes)), sum(len(lines) for _, lines in blocks) - sum(map(len, changes))
-    if len(changes) > 1 and length + folded > _SHORT and (len(overview) - folded) * _LEAST_GAIN <= length:
+def _modules(findings: Sequence[Finding], changes: Sequence[Change]) -> Iterator[Line]:
+    blocks = [(finding, _finding_lines(finding, changes)) for finding in findings]
+    layers = [lines for finding, lines in blocks if finding.kind == "same"]
+    overview = _overview(blocks, changes)
+    length, folded = sum(map(len, layers)), sum(len(lines) for _, lines in blocks) - sum(map(len, layers))
+    if len(layers) > 1 and length + folded > _SHORT and (len(overview) - folded) * _LEAST_GAIN <= length:
         yield from (BLANK, heading("(by module)"), *overview)
-        for lines in changes:
+        for lines in layers:
             yield from (BLANK, *lines)
         return
     # Modules that came or went have no heading; those side by side are one block.
     within = False
-    for entry, lines in blocks:
-        if isinstance(entry, Group) or not within:
+    for finding, lines in blocks:
+        if finding.kind == "same" or not within:
             yield BLANK
-        within = isinstance(entry, Modules)
+        within = finding.kind != "same"
         yield from lines
 
 
-def _fact_lines(facts: Iterable[Change]) -> Iterator[Line]:
-    """What is about the whole graph; modules that were renamed in the same way are one line."""
-    together: dict[object, list[Change]] = {}
-    for at, fact in enumerate(facts):
-        same = (without_indices(fact.was), without_indices(fact.id)) if fact.subject == "module" else at
-        together.setdefault(same, []).append(fact)
-    for first, *others in together.values():
-        if not others:
-            yield from change_lines(first)
-            continue
-        renamed = [first, *others]
-        was, now = (ranges(names) for names in ([each.was for each in renamed], [each.id for each in renamed]))
-        nodes = counted(sum(each.nodes for each in renamed), "node")
-        how = f", each {nesting(first)}" if nesting(first) else ""
-        yield sign_line("renamed", f"{len(renamed):,} modules {was} -> {now}{how}  {nodes}")
-
-
-def cut_line(cuts: Cuts) -> Line:
-    """Cuts of one kind, in one line: gradient reaches these parameters no more, or again."""
-    first = cuts.changes[0]
-    gone = "removed" if first.kind == "added" else "added"
-    nodes = f", {counted(len(cuts.nodes), 'node')} {gone}" if cuts.nodes else ""
-    if len(cuts.changes) == 1:
-        line = change_line(first)
-        return line._replace(text=f"{line.text}{nodes}")
-    names = ranges(change.id for change in cuts.changes)
-    return sign_line(first.kind, f"{counted(len(cuts.changes), 'cut')}, {word(first.what)}{nodes}: {names}")
-
-
-def modules_text(paths: Sequence[str], *, gone: bool = False) -> str:
-    """One module by its path, several by a range; ``gone`` where only the first graph has them."""
-    if len(paths) == 1:
-        return module_name(paths[0], gone=gone)
-    return f"{ranges(paths)}{' (removed)' if gone else ''}"
-
-
-def group_title(group: Group) -> str:
-    """The heading above the changes that one module or equal ones have."""
-    title = modules_text(group.paths, gone=group.gone)
-    if len(group.paths) > 1:
-        what = "change" if len(group.changes[0]) == 1 else f"{len(group.changes[0]):,} changes"
-        title += f": the same {what} in each of {len(group.paths):,} modules, here in {module_name(group.paths[0])}"
-    return title
-
-
-def _entry_lines(entry: Entry) -> list[Line]:
-    if isinstance(entry, Modules):
-        return [module_line(entry), *_reader_lines(entry)]
-    return [heading(group_title(entry)), *(line for change in entry.changes[0] for line in change_lines(change))]
-
-
-def module_line(entry: Modules) -> Line:
-    """Equal modules that came or went, in one line."""
-    kind: Kind = "added" if entry.added else "removed"
-    count = len(entry.paths)
-    subject = "module" if count == 1 else f"{count:,} modules"
-    what = subject if entry.itself else "all of" if count == 1 else f"all of {subject}"
-    own = next(
-        (change for change in entry.changes[0] if change.subject == "scope" and change.id == entry.paths[0]), None
-    )
-    name = f"  {word(entry.class_name) if own is None else what_text(own)}" if entry.class_name else ""
-    contents = f"{'each ' if count > 1 else ''}{_contents_text(entry.contents, *entry.saved)}"
-    return sign_line(kind, f"{what} {modules_text(entry.paths)}{name}  {contents}")
-
-
-def _reader_lines(entry: Modules) -> Iterator[Line]:
-    for paths, changes in entry.readers:
-        rest = (
-            "" if len(paths) == 1 else ", and so for each" if paths == entry.paths else f", and so for {ranges(paths)}"
-        )
-        for change in changes[0]:
-            was = f"{word(change.was)} -> " if change.was else ""
-            yield Line(f"{SIGNS[change.kind]} {was}{word(change.id)}  {_edges(change)}{rest}", indent=6)
-
-
-def _contents_text(contents: Contents, least_saved: int, most_saved: int) -> str:
-    parts = [counted(contents.nodes, "node")]
-    if contents.parameters:
-        parts.append(f"{counted(contents.parameters, 'parameter')} ({amount(contents.elements)})")
-    if contents.modules:
-        parts.append(f"{counted(contents.modules, 'module')} in it")
-    if most_saved or contents.unknown:
-        least = f"{short_bytes(least_saved)} to " if least_saved != most_saved else ""
-        parts.append(f"saved {least}{short_bytes(most_saved)}")
-    parts.append(unknown_sizes(0, contents.unknown))
-    return ", ".join(filter(None, parts))
-
-
-def _edges(change: Change) -> str:
-    """From where to where a node reads, fields of the same values together."""
-    together: dict[tuple[str, str], list[str]] = {}
-    for field in change.fields:
-        together.setdefault(both_words(field), []).append(one_line(field.name))
-    return "; ".join(f"{', '.join(paths)}: {before} -> {after}" for (before, after), paths in together.items())
-
-
-def _overview(blocks: Iterable[tuple[Entry, list[Line]]]) -> list[Line]:
+def _overview(blocks: Iterable[tuple[Finding, list[Line]]], changes: Sequence[Change]) -> list[Line]:
     """Modules that came or went, and one line for all modules in which as many of the same kinds of changes are."""
     together: dict[tuple[Kind, str, bool], list[str]] = {}
     order: list[list[Line] | tuple[Kind, str, bool]] = []
-    for entry, lines in blocks:
-        if isinstance(entry, Modules):
+    for finding, lines in blocks:
+        if finding.kind != "same":
             order.append(lines)
             continue
-        kinds = {change.kind for change in entry.changes[0]}
-        key = kinds.pop() if len(kinds) == 1 else "changed", _kinds(entry.changes[0]), entry.gone
+        own = [changes[at] for at in finding.changes[0]]
+        kinds = {change.kind for change in own}
+        key = kinds.pop() if len(kinds) == 1 else "changed", _kinds(own), "gone" in finding.details
         if key not in together:
             order.append(key)
-        together.setdefault(key, []).extend(entry.paths)
+        together.setdefault(key, []).extend(finding.subjects)
     return [
         line
         for found in order

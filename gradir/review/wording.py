@@ -15,13 +15,15 @@ from gradir.ir import Cut, Node, Ref, Saved, Scope, Source, TensorMeta
 from gradir.ir.cuts import cut_text
 from gradir.ir.fields import fields_of
 from gradir.ir.model import NonFinite, Record
+from gradir.ir.name_ranges import ranges
 from gradir.ir.text import counted, quoted, ref_text, size_text, tensor_text, value_text, word
+from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
 
-    from gradir.diffs.changes import Change, FieldChange, Kind
+    from gradir.diffs.changes import Change, Diff, FieldChange, Kind
     from gradir.diffs.field_changes import Path
     from gradir.vocabulary import Vocabulary
 
@@ -37,22 +39,27 @@ __all__ = [
     "change_line",
     "change_lines",
     "change_summary",
+    "change_text",
     "field_text",
     "fields_below",
     "heading",
     "module_name",
+    "modules_text",
     "nesting",
     "one_line",
     "sign_line",
+    "stands_last",
+    "told_changes",
     "told_fields",
+    "unknown_sizes",
     "what_text",
-    "with_names",
     "words",
     "wrapped",
     "written",
 ]
 
 SIGNS: Final = {"added": "+", "removed": "-", "changed": "~", "renamed": ">", "moved": "^"}
+_LAST: Final = frozenset({"order", "indices"})
 _ABSENT: Final = "(absent)"
 _NO_GRADIENT: Final = "-"
 _OF_VALUES: Final = frozenset(
@@ -197,6 +204,26 @@ def module_name(path: str, *, gone: bool = False) -> str:
     return f"{word(path) if path else '(top level)'}{' (removed)' if gone else ''}"
 
 
+def modules_text(paths: Sequence[str], *, gone: bool = False) -> str:
+    """One module by its path, several by a range; ``gone`` where only the first graph has them."""
+    if len(paths) == 1:
+        return module_name(paths[0], gone=gone)
+    return f"{ranges(paths)}{' (removed)' if gone else ''}"
+
+
+def unknown_sizes(before: int, after: int) -> str:
+    """How many saved slots a figure of saved bytes leaves out; nothing where it leaves out none.
+
+    >>> unknown_sizes(0, 0), unknown_sizes(0, 3), unknown_sizes(1, 1), unknown_sizes(58, 0)
+    ('', 'unknown for 3 slots', 'unknown for 1 slot', 'unknown for 58 slots before')
+    """
+    if before and not after:
+        return f"unknown for {before:,} slot{'s'[: before != 1]} before"
+    if before != after and before:
+        return f"unknown for {before:,} -> {after:,} slots"
+    return f"unknown for {after:,} slot{'s'[: after != 1]}" if after else ""
+
+
 def sign_line(kind: Kind, text: str, *, indent: int = 2) -> Line:
     """A line with the sign and the colour of a kind of change."""
     return Line(f"{SIGNS[kind]} {text}", kind if kind in {"added", "removed"} else "changed", indent)
@@ -240,14 +267,24 @@ def fields_below(change: Change) -> tuple[FieldChange, ...]:
 
 def change_line(change: Change) -> Line:
     """A change in one line, without its fields."""
+    return sign_line(change.kind, change_text(change))
+
+
+def change_text(change: Change, *, summary: bool = True) -> str:
+    """The same without its sign; ``summary`` is what it is about."""
     if change.cut is not None:
-        return sign_line(change.kind, f"cut {cut_text(change.cut)}")
+        return f"cut {cut_text(change.cut)}"
     subject = f"{change.subject} " if change.subject in {"scope", "cut", "module"} else ""
     named = module_name if change.subject == "module" else word
     was = f"{named(change.was)} -> " if change.was or change.subject == "module" else ""
-    summary, how = change_summary(change), nesting(change)
+    about, how = change_summary(change) if summary else "", nesting(change)
     how = f", {how}" if how else ""
-    return sign_line(change.kind, f"{subject}{was}{named(change.id)}{how}{f'  {summary}' if summary else ''}")
+    return f"{subject}{was}{named(change.id)}{how}{f'  {about}' if about else ''}"
+
+
+def stands_last(change: Change) -> bool:
+    """Whether a change says no more than that records have another place or number."""
+    return change.subject == "graph" and change.id in _LAST
 
 
 def nesting(change: Change) -> str:
@@ -345,13 +382,21 @@ def wrapped(text: str, width: int | None) -> list[str]:
     return lines
 
 
-def with_names(change: Change, words: Vocabulary) -> Change:
+def told_changes(diff: Diff) -> tuple[Change, ...]:
+    """The changes of a diff, in which numbers that stand for something are known by that."""
+    if diff.sides is None:
+        return diff.changes
+    words = vocabulary_of(diff.sides.before, diff.sides.after)
+    return tuple([_named(change, words) for change in diff.changes])
+
+
+def _named(change: Change, words: Vocabulary) -> Change:
     """A change in which such numbers have a name; it is equal to the change as it was.
 
     >>> from gradir.diffs.changes import Change, FieldChange
     >>> from gradir.vocabulary import Vocabulary
     >>> change = Change("changed", "node", "f:1", what="f", fields=(FieldChange(("attrs", "reduction"), 1, 2),))
-    >>> named = with_names(change, Vocabulary(values={"reduction": ("none", "mean", "sum")}))
+    >>> named = _named(change, Vocabulary(values={"reduction": ("none", "mean", "sum")}))
     >>> named == change, named.fields[0].after.name
     (True, 'sum')
     """

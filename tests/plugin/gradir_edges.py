@@ -8,10 +8,10 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
+from gradir.diffs.changes import Diff
 from gradir.ir import Edge, Graph, TensorMeta
 from gradir.passes import within
 from gradir.protocols import Options
-from gradir.review.comparison import Comparison
 
 __all__ = ["ChangesOptions", "ChangesRenderer", "EdgesExporter", "EdgesOptions", "OnlyOpsOptions", "OnlyOpsPass"]
 
@@ -86,14 +86,14 @@ class ChangesRenderer:
     suffix: ClassVar[str] = ".csv"
     options: ClassVar[type[Options]] = ChangesOptions
 
-    def render(self, comparison: Comparison, options: ChangesOptions) -> str:
+    def render(self, diff: Diff, options: ChangesOptions) -> str:
         """One line per change, in the order of the diff."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(("kind", "subject", "id"))
         writer.writerows(
             (change.kind, change.subject, change.id)
-            for change in comparison.diff.changes
+            for change in diff.changes
             if options.subject in ("all", change.subject)
         )
         return text.getvalue()

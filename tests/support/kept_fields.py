@@ -16,7 +16,9 @@ from msgspec.structs import replace
 import gradir
 from gradir import codecs
 from gradir.diffs import hunks
+from gradir.diffs.correspondence import Correspondence
 from gradir.diffs.marked_union import marked_union
+from gradir.diffs.matching import match
 from gradir.diffs.merging.three_way import merged
 from gradir.distributed.linking import joined
 from gradir.ir import Builder, Graph, TensorMeta
@@ -32,8 +34,9 @@ from gradir.passes.shared_words import in_shared_words
 from gradir.passes.wiring import pointed_out, within, without
 from gradir.plan import applied, planned
 from gradir.registry import run_pass
-from gradir.review.comparison import Comparison
-from gradir.review.drawn import drawn_union
+from gradir.review.drawn import drawn_part
+from gradir.review.reviewing import reviewed
+from gradir.review.united import United, drawn_union
 
 __all__ = ["KEPT", "PASSES", "Operation", "lost_fields", "operations", "public_operations", "whole"]
 
@@ -114,7 +117,7 @@ def operations(graph: Graph) -> Mapping[str, Operation]:
         "gradir.api.unpatch": Operation(lambda graph: gradir.unpatch(graph, gradir.diff(changed, graph))),
         "gradir.diffs.hunks.apply": Operation(partial(hunks.apply, diff.script)),
         "gradir.diffs.marked_union.marked_union": Operation(
-            lambda graph: marked_union(graph, graph, diff, Comparison(graph, graph).correspondence)
+            lambda graph: marked_union(graph, graph, diff, Correspondence(graph, graph, match(graph, graph)))
         ),
         "gradir.diffs.merging.three_way.merged": Operation(lambda graph: _merged(graph, changed, again)),
         "gradir.overlays.overlaid": Operation(partial(overlaid, overlay=marks)),
@@ -137,14 +140,18 @@ def operations(graph: Graph) -> Mapping[str, Operation]:
         "gradir.passes.wiring.without": Operation(partial(without, gone={NODE}, joins=lambda _: True)),
         "gradir.plan.applied": Operation(partial(applied, planned({"depth": 1}))),
         "gradir.registry.run_pass": Operation(lambda graph: run_pass("fold", graph, FoldOptions(depth=1))),
-        "gradir.review.drawn.drawn_union": Operation(lambda graph: drawn_union(graph).graph),
+        "gradir.review.united.drawn_union": Operation(lambda graph: drawn_union(graph).graph),
         "gradir.distributed.linking.joined": Operation(
             lambda graph: joined({0: ("a", graph)}, []), frozenset({"rank", "collectives", "cuts"})
         ),
         **{f"pass {name}": Operation(partial(applied, planned({name: value}))) for name, value in PASSES.items()},
-        "a drawn part": Operation(lambda graph: Comparison(graph, changed).drawn_part(1)),
+        "a drawn part": Operation(lambda graph: _drawn(reviewed(graph, changed))),
         "a file": Operation(_in_files, frozenset({"read_from", "unknown"})),
     }
+
+
+def _drawn(diff: gradir.Diff) -> Graph:
+    return drawn_part(diff, United(diff))
 
 
 def _graph_of(found: ladder.Readable | None) -> Graph:

@@ -7,17 +7,51 @@ from itertools import chain
 from typing import Any
 
 from gradir import registry
-from gradir.diffs.changes import UNSET, Change, Diff, FieldChange
+from gradir.diffs.changes import UNSET, Change, Diff, FieldChange, Finding, Sides
 from gradir.diffs.compare import compare
+from gradir.diffs.correspondence import Correspondence
+from gradir.diffs.matching import match
 from gradir.ir import Graph, Node
-from gradir.review import conditions, frozen_parameters, report, text
-from gradir.review import headline as top_lines
-from gradir.review import outline as outlines
-from gradir.review.comparison import Comparison
+from gradir.review import conditions, report, text
+from gradir.review.kinds import sections
+from gradir.review.listed import listed as list_changes
+from gradir.review.reviewing import with_findings
+from gradir.review.united import United
 from gradir.review.wording import NO_COLOUR, Palette, words
 
-Sides = tuple[Graph, Graph]
-UNKNOWN: Sides = (Graph.of([]), Graph.of([]))
+Graphs = tuple[Graph, Graph]
+UNKNOWN: Graphs = (Graph.of([]), Graph.of([]))
+MODULES = frozenset({"same", "module-added", "module-removed"})
+
+
+def between(diff: Diff, graphs: Graphs) -> Diff:
+    """A diff that there is already, with its findings and both graphs."""
+    return with_findings(diff, Sides(*graphs, lambda: Correspondence(*graphs, match(*graphs))))
+
+
+def of_kind(diff: Diff, *kinds: str) -> list[Finding]:
+    return [finding for finding in diff.findings if finding.kind in kinds]
+
+
+def entries(diff: Diff) -> list[Finding]:
+    """What is told of modules, but for what reads from them."""
+    return of_kind(diff, *MODULES)
+
+
+def changes_in(diff: Diff, finding: Finding) -> list[list[Change]]:
+    """The changes of each subject of a finding."""
+    return [[diff.changes[at] for at in indices] for indices in finding.changes]
+
+
+def slots(diff: Diff, kind: str) -> list[tuple[str, int]]:
+    """The input slots that were lost or gained."""
+    return [slot for each in of_kind(diff, kind) for slot in zip(each.subjects, each.details["slots"], strict=True)]
+
+
+def all_changes(diff: Diff) -> Iterator[Change]:
+    """Every change that the findings explain, those of equal modules again for each."""
+    for finding in diff.findings:
+        yield from chain.from_iterable(changes_in(diff, finding))
 
 
 def words_of(field: FieldChange) -> tuple[str | None, str | None]:
@@ -26,63 +60,50 @@ def words_of(field: FieldChange) -> tuple[str | None, str | None]:
     return tuple(None if value is UNSET else words(field.path, value) for value in both)  # type: ignore[return-value]
 
 
-def render_brief(diff: Diff, sides: Sides, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
-    return text.render_brief(Comparison.of(diff, *sides), palette=palette, width=width)
+def render_brief(diff: Diff, graphs: Graphs, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
+    return text.render_brief(between(diff, graphs), palette=palette, width=width)
 
 
 def render_text(
-    diff: Diff, sides: Sides | None = None, *, palette: Palette = NO_COLOUR, width: int | None = None
+    diff: Diff, graphs: Graphs | None = None, *, palette: Palette = NO_COLOUR, width: int | None = None
 ) -> str:
-    return text.render_text(Comparison.of(diff, *(sides or ())), palette=palette, width=width)
+    return text.render_text(between(diff, graphs or UNKNOWN), palette=palette, width=width)
 
 
 def markdown(a: Graph, b: Graph, diff: Diff) -> str:
-    return registry.rendered("markdown", Comparison.of(diff, a, b), {})
+    return registry.rendered("markdown", between(diff, (a, b)), {})
 
 
 def changed_part(a: Graph, b: Graph, diff: Diff, hops: int = 1) -> Graph:
-    return Comparison.of(diff, a, b).changed_part(hops)
+    return United(between(diff, (a, b))).changed_part(hops)
 
 
 def union(a: Graph, b: Graph, diff: Diff) -> Graph:
-    return Comparison.of(diff, a, b).union
+    return United(between(diff, (a, b))).graph
 
 
-def outline(diff: Diff, sides: Sides) -> outlines.Outline:
-    return Comparison.of(diff, *sides).outline
+def listed(diff: Diff) -> list[Any]:
+    assert diff.sides is not None
+    return list_changes(diff, diff.sides, United(diff))
 
 
-def all_changes(outline: outlines.Outline) -> Iterator[Change]:
-    """Every change that an outline tells, those of equal modules again for each."""
-    for cut in outline.cuts:
-        yield from (*cut.changes, *cut.nodes)
-    yield from (*outline.facts, *outline.explained, *outline.following)
-    for entry in outline.entries:
-        yield from chain.from_iterable(entry.changes)
-        for _, changes in entry.readers if isinstance(entry, outlines.Modules) else ():
-            yield from chain.from_iterable(changes)
+def headline(diff: Diff, graphs: Graphs) -> str:
+    return text.headline(between(diff, graphs))
 
 
-def headline(diff: Diff, sides: Sides) -> str:
-    return top_lines.headline(Comparison.of(diff, *sides))
+def notes(diff: Diff) -> list[str]:
+    """The lines below the first one but for the number of changes that only follow."""
+    return [finding.text for finding in sections(diff)["note"] if finding.kind != "following"]
 
 
-def notes(diff: Diff, sides: Sides) -> Sequence[str]:
-    return top_lines.notes(Comparison.of(diff, *sides))
+def table(diff: Diff, graphs: Graphs) -> Iterator[str]:
+    return report.table(between(diff, graphs))
 
 
-def freezing(diff: Diff, sides: Sides) -> Iterator[str]:
-    return frozen_parameters.freezing(Comparison.of(diff, *sides))
-
-
-def table(diff: Diff, sides: Sides) -> Iterator[str]:
-    return report.table(Comparison.of(diff, *sides))
-
-
-def findings(
-    diff: Diff, sides: Sides, conditions_given: Sequence[conditions.Condition]
-) -> Iterator[conditions.Finding]:
-    return conditions.findings(Comparison.of(diff, *sides), conditions_given)
+def outcomes(
+    diff: Diff, graphs: Graphs, conditions_given: Sequence[conditions.Condition]
+) -> Iterator[conditions.Outcome]:
+    return conditions.outcomes(between(diff, graphs), conditions_given)
 
 
 def fields_of(diff: Diff, record: str) -> dict[str, tuple[str | None, str | None]]:

@@ -1,14 +1,12 @@
-"""Parameters that were frozen, and what follows from that alone."""
+"""Parameters that were frozen or unfrozen, and what follows from that alone."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from gradir.diffs.changes import Finding
 from gradir.ir.edges import sources
-from gradir.ir.name_ranges import ranges
-from gradir.ir.text import counted
 from gradir.ir.totals import elements
-from gradir.review.wording import module_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -16,9 +14,9 @@ if TYPE_CHECKING:
     from gradir.diffs.changes import Change
     from gradir.ir import Graph, Node, Scope
     from gradir.ir.module_tree import ModuleTree
-    from gradir.review.comparison import Comparison
+    from gradir.review.evidence import Evidence
 
-__all__ = ["Frozen", "consequences", "freezing", "frozen_modules"]
+__all__ = ["frozen"]
 
 
 class _Size(NamedTuple):
@@ -29,7 +27,7 @@ class _Size(NamedTuple):
 _NONE: Final = _Size(0, 0)
 
 
-class Frozen(NamedTuple):
+class _Frozen(NamedTuple):
     """A module of whose own parameters some require grad on one side alone: how many elements, and whether all.
 
     ``lost`` are the parameters that one graph has of it and the other has not. ``trained`` is its path in the graph
@@ -48,29 +46,50 @@ class Frozen(NamedTuple):
         return self.lost.elements == self.elements
 
 
-def freezing(comparison: Comparison) -> Iterator[str]:
-    """One line for the parameters that were frozen, and one for those that were unfrozen.
+def frozen(evidence: Evidence) -> Iterator[Finding]:
+    """The parameters that were frozen, and those that were unfrozen, with the changes that are no more than that.
 
     The tables of modules have to prove it: a module owns as many elements as before, and fewer of them require grad. Of
     a module with others in it that shows only where all of them did before and none does now, or the other way round.
     How much that is is said where the parameters that one graph has more of each module are exactly these elements.
 
     >>> from gradir.ir import Graph, Scope
-    >>> from gradir.review.comparison import Comparison
+    >>> from gradir.review.reviewing import reviewed
     >>> before, after = (Graph.of([], [Scope("fc", "Linear", own=6, total=6, trainable=count)]) for count in (6, 0))
-    >>> list(freezing(Comparison(before, after)))
-    ['frozen: fc']
+    >>> [found.text for found in reviewed(before, after).findings]
+    ['frozen: fc', 'fc']
     """
-    for word, modules in comparison.frozen.items():
-        yield f"{word}: {_text(modules, comparison.trees[1])}"
+    modules = dict(_frozen_modules(evidence))
+    explained = {word: _consequences(evidence, word, found) for word, found in modules.items()}
+    rest = set(evidence.left).difference(*explained.values())
+    if any(explained.values()) and all(_is_order(evidence.changes[at]) for at in rest):
+        explained[next(iter(explained))] |= rest
+    taken: set[int] = set()
+    for word, found in modules.items():
+        whole = _topmost([module.path for module in found if module.whole], evidence.trees[1])
+        part = [module.path for module in found if not module.whole]
+        count, size = (sum(sizes) for sizes in zip(*(module.lost for module in found), strict=True))
+        figures = {"parameters": count, "elements": size} if all(module.proven for module in found) else {}
+        indices = explained[word] - taken
+        taken |= indices
+        yield Finding(
+            word,
+            subjects=tuple(whole),
+            changes=(tuple(sorted(indices)),) if indices else (),
+            details={**({"part": part} if part else {}), **figures},
+        )
 
 
-def frozen_modules(comparison: Comparison) -> Iterator[tuple[str, list[Frozen]]]:
+def _is_order(change: Change) -> bool:
+    return change.subject == "graph" and change.id in _ORDER
+
+
+def _frozen_modules(evidence: Evidence) -> Iterator[tuple[str, list[_Frozen]]]:
     """The modules of whose own parameters some were ``frozen``, and those of whose some were ``unfrozen``."""
-    matched = list(_changed_scopes(comparison))
+    matched = list(_changed_scopes(evidence))
     if not any(old.trainable != new.trainable for old, new in matched):
         return
-    before, after = (_parameters(graph) for graph in comparison.graphs)
+    before, after = (_parameters(graph) for graph in evidence.graphs)
     for word, found in (
         ("frozen", [_frozen(old, new, before, after, new.path) for old, new in matched]),
         ("unfrozen", [_frozen(new, old, after, before, new.path) for old, new in matched]),
@@ -80,10 +99,10 @@ def frozen_modules(comparison: Comparison) -> Iterator[tuple[str, list[Frozen]]]
             yield word, modules
 
 
-def _changed_scopes(comparison: Comparison) -> Iterator[tuple[Scope, Scope]]:
+def _changed_scopes(evidence: Evidence) -> Iterator[tuple[Scope, Scope]]:
     """Modules of both graphs that the diff says have changed."""
-    before, after = (graph.scopes for graph in comparison.graphs)
-    for change in comparison.diff.changes:
+    before, after = (graph.scopes for graph in evidence.graphs)
+    for change in evidence.changes:
         if change.subject == "scope" and change.kind not in {"added", "removed"}:
             old, new = before.get(change.was or change.id), after.get(change.id)
             if old is not None and new is not None:
@@ -92,7 +111,7 @@ def _changed_scopes(comparison: Comparison) -> Iterator[tuple[Scope, Scope]]:
 
 def _frozen(
     more: Scope, less: Scope, parameters: Mapping[str, _Size], others: Mapping[str, _Size], path: str
-) -> Frozen | None:
+) -> _Frozen | None:
     """A module in the table where more of it is trained and in the one where less is, with the parameters of both."""
     if (more.own, more.total) != (less.own, less.total) or not more.own:
         return None
@@ -103,22 +122,7 @@ def _frozen(
     count, size = parameters.get(more.path, _NONE)
     count_left, size_left = others.get(less.path, _NONE)
     lost = _Size(count - count_left, size - size_left)
-    return Frozen(path, more.own if everything else fewer, everything, lost, more.path)
-
-
-def _text(frozen: Sequence[Frozen], tree: ModuleTree) -> str:
-    """The modules, the topmost ones of which all are found, and how much that is."""
-    count, size = (sum(sizes) for sizes in zip(*(module.lost for module in frozen), strict=True))
-    exact = all(module.proven for module in frozen)
-    figure = f" ({counted(count, 'parameter')}, {counted(size, 'element')})" if exact else ""
-    whole = _topmost([module.path for module in frozen if module.whole], tree)
-    part = [module.path for module in frozen if not module.whole]
-    names = [_modules_text(whole), f"part of {_modules_text(part)}" if part else ""]
-    return f"{', '.join(filter(None, names))}{figure}"
-
-
-def _modules_text(paths: Sequence[str]) -> str:
-    return ranges(paths) if len(paths) > 1 and all(paths) else ", ".join(map(module_name, paths))
+    return _Frozen(path, more.own if everything else fewer, everything, lost, more.path)
 
 
 def _topmost(paths: Sequence[str], tree: ModuleTree) -> list[str]:
@@ -161,41 +165,25 @@ _OF_BACKWARD: Final = ("saved", "attrs")
 """What an operation keeps for a backward to more or fewer of its inputs."""
 
 
-def consequences(comparison: Comparison) -> frozenset[int]:
-    """The indices among the changes of what is no more than a consequence of parameters that were frozen or unfrozen.
+def _consequences(evidence: Evidence, word: str, modules: Sequence[_Frozen]) -> set[int]:
+    """The indices of the changes that are no more than a consequence of parameters that were frozen or unfrozen.
 
     That is: the parameter leaves the graph, or is in it as what an operation saved; what accumulated its gradient goes;
     an operation goes whose every input has gone so; and one that had such an input has none there any more, with what
     it keeps for that, be there also what changed for all. Only where the tables of modules prove that all these
     parameters are frozen.
-
-    >>> from gradir.ir import Graph, Node, Scope, TensorMeta
-    >>> from gradir.review.comparison import Comparison
-    >>> def layer(role, trainable):
-    ...     weight = Node("fc.w", role=role, scope="fc", outputs=(TensorMeta("float32", (6,)),))
-    ...     return Graph.of([weight], [Scope("fc", own=6, total=6, trainable=trainable)])
-    >>> found = Comparison(layer("parameter", 6), layer("buffer", 0))
-    >>> [found.diff.changes[at].id for at in sorted(consequences(found))]
-    ['fc', 'fc.w']
     """
-    found: set[int] = set()
-    for word, modules in comparison.frozen.items():
-        owners = {module.trained for module in modules if module.proven}
-        if owners:
-            found.update(_Explained(comparison, owners, is_frozen=word == "frozen").indices())
-    left = [change for at, change in enumerate(comparison.diff.changes) if at not in found]
-    if found and all(change.subject == "graph" and change.id in _ORDER for change in left):
-        return frozenset(range(len(comparison.diff.changes)))
-    return frozenset(found)
+    owners = {module.trained for module in modules if module.proven}
+    return set(_Explained(evidence, owners, is_frozen=word == "frozen").indices()) if owners else set()
 
 
 class _Explained:
     """The changes on the side of the graph in which the parameters are trained."""
 
-    def __init__(self, comparison: Comparison, owners: Collection[str], *, is_frozen: bool) -> None:
-        self._changes = comparison.diff.changes
-        self._of_all = comparison.whole_change.partly
-        self._trained: Graph = comparison.before if is_frozen else comparison.after
+    def __init__(self, evidence: Evidence, owners: Collection[str], *, is_frozen: bool) -> None:
+        self._changes = evidence.changes
+        self._of_all = evidence.of_all.partly
+        self._trained: Graph = evidence.graphs[0 if is_frozen else 1]
         self._owners = owners
         self._is_frozen = is_frozen
 

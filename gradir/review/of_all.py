@@ -1,4 +1,4 @@
-"""Changes of the whole computation, as of the batch, the length, the dtype or the width, and what follows from them."""
+"""What changed for nearly all operations, as the batch, the dtype or the width, and what follows from that alone."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gradir.diffs.ignoring import names_field
 from gradir.ir import Ref
-from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
     from gradir.diffs.changes import Change, FieldChange
     from gradir.ir import Graph
-    from gradir.review.comparison import Comparison
+    from gradir.vocabulary import Vocabulary
 
-__all__ = ["FEWEST", "WholeChange", "whole_change"]
+__all__ = ["WholeChange", "whole_change"]
 
-FEWEST: Final = 5
+_FEWEST: Final = 5
 """Fewer changed nodes are read as they are."""
 
 _LEAST_SHARE: Final = Fraction(3, 4)
@@ -52,7 +53,9 @@ class WholeChange(NamedTuple):
     partly: frozenset[tuple[int, int]] = frozenset()
 
 
-def whole_change(comparison: Comparison) -> WholeChange:
+def whole_change(
+    changes: Sequence[Change], graphs: tuple[Graph, Graph], matched: Mapping[str, str], words: Vocabulary
+) -> WholeChange:
     """The change that nearly all of a diff is a consequence of, and the indices of the changes that are no more.
 
     It is there where more than half of the operations that handle more than parameters changed so. A change follows
@@ -60,17 +63,18 @@ def whole_change(comparison: Comparison) -> WholeChange:
     is kept as an attribute or in the description of a module, the bytes of what is saved, an input with a cast between.
 
     >>> from gradir.ir import Graph, Node, TensorMeta
-    >>> from gradir.review.comparison import Comparison
+    >>> from gradir.diffs.compare import compare
+    >>> from gradir.vocabulary import Vocabulary
     >>> def graph(size):
     ...     return Graph.of([Node(f"f:{n}", op="f", outputs=(TensorMeta("f4", (9, size)),)) for n in range(6)])
-    >>> whole_change(Comparison(graph(4), graph(6))).sizes
+    >>> graphs = graph(4), graph(6)
+    >>> whole_change(compare(*graphs).changes, graphs, {}, Vocabulary()).sizes
     'sizes of all 6 changed nodes: 4 -> 6'
     """
-    changes = comparison.diff.changes
     changed = [change for change in changes if (change.subject, change.kind) == ("node", "changed")]
-    if not comparison.has_graphs or len(changed) < FEWEST or 2 * len(changed) <= _operations(comparison):
+    if len(changed) < _FEWEST or 2 * len(changed) <= _operations(graphs[1], words.accumulators):
         return WholeChange()
-    found = _Whole(comparison, changed)
+    found = _Whole(changes, changed, graphs, matched, words)
     if not (found.same or found.ratios):
         return WholeChange()
     if sum(map(found.explains, changed)) < _LEAST_SHARE * len(changed):
@@ -89,10 +93,8 @@ def _partly(found: _Whole, changes: Sequence[Change], follow: frozenset[int]) ->
     )
 
 
-def _operations(comparison: Comparison) -> int:
-    """How many operations of the second graph take something beside one parameter and what is made of it alone."""
-    graph = comparison.after
-    accumulators = vocabulary_of(*comparison.graphs).accumulators
+def _operations(graph: Graph, accumulators: Collection[str]) -> int:
+    """How many operations of a graph take something beside one parameter and what is made of it alone."""
     of_parameters: set[str] = set()
     count = 0
     for node in graph.nodes.values():
@@ -107,9 +109,16 @@ def _operations(comparison: Comparison) -> int:
 class _Whole:
     """What more than half of the changed nodes have in common."""
 
-    def __init__(self, comparison: Comparison, changed: Sequence[Change]) -> None:
-        words = vocabulary_of(*comparison.graphs)
-        self._comparison = comparison
+    def __init__(
+        self,
+        changes: Sequence[Change],
+        changed: Sequence[Change],
+        graphs: tuple[Graph, Graph],
+        matched: Mapping[str, str],
+        words: Vocabulary,
+    ) -> None:
+        self._graphs = graphs
+        self._matched = matched
         self._size_attributes = words.sizes
         properties: Counter[Values] = Counter()
         ratios: Counter[Fraction] = Counter()
@@ -133,7 +142,7 @@ class _Whole:
         self._powers = set(_products(self.ratios, _POWERS))
         values = {value for _, *both in self.same for value in both}
         self._casts: tuple[set[str], set[str]] = (set(), set())
-        for change in comparison.diff.changes:
+        for change in changes:
             tensor = change.tensor if change.subject == "node" and change.what in words.casts else None
             # A cast to something else is no part of this.
             if tensor is not None and change.kind in _CAME and not values.isdisjoint((tensor.dtype, tensor.device)):
@@ -220,10 +229,10 @@ class _Whole:
         removed, added = self._casts
         if not (isinstance(field.before, Ref) and isinstance(field.after, Ref)):
             return False
-        before = _behind(self._comparison.before, field.before.id, removed)
-        after = _behind(self._comparison.after, field.after.id, added)
+        before = _behind(self._graphs[0], field.before.id, removed)
+        after = _behind(self._graphs[1], field.after.id, added)
         is_cast = field.before.id in removed or field.after.id in added
-        return is_cast and self._comparison.matching.nodes.get(before) == after
+        return is_cast and self._matched.get(before) == after
 
 
 def _behind(graph: Graph, node_id: str, casts: set[str]) -> str:

@@ -7,22 +7,17 @@ from collections import Counter
 from operator import add
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.diffs.changes import UNSET, Size
+from gradir.diffs.changes import Size
 from gradir.diffs.sequences import matched
-from gradir.ir import Ref, Scope
-from gradir.ir.ids import split_last
+from gradir.ir import Graph, Scope
 from gradir.ir.module_tree import OUTSIDE, ModuleTree
 from gradir.ir.saved import unknown_slots
 from gradir.ir.totals import elements
-from gradir.review.relative_changes import names_a_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from gradir.diffs.changes import Change, Diff
-    from gradir.ir import Graph
-    from gradir.ir.module_tree import ModuleTree
-    from gradir.review.comparison import Comparison
 
 __all__ = [
     "ChangedModule",
@@ -32,7 +27,6 @@ __all__ = [
     "WholeModule",
     "WholeModules",
     "module_tree",
-    "readers",
 ]
 
 
@@ -50,18 +44,23 @@ class ModuleOrder:
     it stood. Modules that no graph knows come last, in the order in which they are asked for.
     """
 
-    def __init__(self, comparison: Comparison) -> None:
-        diff = comparison.diff
+    def __init__(self, diff: Diff, trees: tuple[ModuleTree, ModuleTree]) -> None:
         self._gone = {change.id for change in diff.changes if (change.subject, change.kind) == ("scope", "removed")}
         self._gone.update(growth.path for growth in diff.modules if growth.gone)
         self._now = {growth.was: growth.path for growth in diff.modules if growth.was}
-        before, after = (tree.scopes for tree in comparison.trees)
+        before, after = (tree.scopes for tree in trees)
         # Twice may be said to be at one path where the diff is none of these graphs.
         there = (
             {self._before(scope.path): scope for scope in before},
             {ChangedModule(scope.path): scope for scope in after},
         )
         self._order = {module: at for at, (module, _, _) in enumerate(matched(*there))}
+
+    @classmethod
+    def between(cls, diff: Diff) -> ModuleOrder:
+        """The order in the graphs of a diff, where they are known."""
+        graphs = _graphs_of(diff)
+        return cls(diff, (module_tree(graphs[0]), module_tree(graphs[1])))
 
     def of(self, change: Change) -> ChangedModule:
         """The module that a change belongs to; what was removed names its own as the first graph does."""
@@ -77,15 +76,19 @@ class ModuleOrder:
             module = self.of_path(module.path, added=module.added)
         return self._order.setdefault(module, len(self._order))
 
-    def sections(self, changes: Iterable[Change]) -> list[tuple[ChangedModule, list[Change]]]:
-        """The changes by module, in the order of the model."""
-        found: dict[ChangedModule, list[Change]] = {}
-        for change in changes:
-            found.setdefault(self.of(change), []).append(change)
+    def sections(self, changes: Sequence[Change], indices: Iterable[int]) -> list[tuple[ChangedModule, list[int]]]:
+        """The indices of some of the changes by module, in the order of the model."""
+        found: dict[ChangedModule, list[int]] = {}
+        for at in indices:
+            found.setdefault(self.of(changes[at]), []).append(at)
         return sorted(found.items(), key=lambda section: self.position(section[0]))
 
     def _before(self, path: str) -> ChangedModule:
         return ChangedModule(path, gone=True) if path in self._gone else ChangedModule(self._now.get(path, path))
+
+
+def _graphs_of(diff: Diff) -> tuple[Graph, Graph]:
+    return (diff.sides.before, diff.sides.after) if diff.sides else (Graph.of([]), Graph.of([]))
 
 
 def module_tree(graph: Graph) -> ModuleTree:
@@ -177,18 +180,25 @@ class WholeModules:
     """Finds the topmost modules that came or went as a whole, and what belongs to them.
 
     >>> from gradir.ir import Graph, Node, Scope
-    >>> from gradir.review.comparison import Comparison
-    >>> a, b = Graph.of([]), Graph.of([Node("m.n/exp:1", scope="m.n")], [Scope("m"), Scope("m.n")])
-    >>> found = Comparison(a, b)
-    >>> {WholeModules(found).of(change) for change in found.diff.changes}
+    >>> from gradir.diffs.compare import compare
+    >>> graphs = Graph.of([]), Graph.of([Node("m.n/exp:1", scope="m.n")], [Scope("m"), Scope("m.n")])
+    >>> diff = compare(*graphs)
+    >>> wholes = WholeModules(diff, graphs, (module_tree(graphs[0]), module_tree(graphs[1])))
+    >>> {wholes.of(change) for change in diff.changes}
     {WholeModule(added=True, path='m', itself=True)}
     """
 
-    def __init__(self, comparison: Comparison) -> None:
+    def __init__(self, diff: Diff, graphs: tuple[Graph, Graph], trees: tuple[ModuleTree, ModuleTree]) -> None:
         self._graphs = [
-            _OneGraph(comparison.diff, graph, tree, added=added)
-            for graph, tree, added in zip(comparison.graphs, comparison.trees, (False, True), strict=True)
+            _OneGraph(diff, graph, tree, added=added)
+            for graph, tree, added in zip(graphs, trees, (False, True), strict=True)
         ]
+
+    @classmethod
+    def between(cls, diff: Diff) -> WholeModules:
+        """Those in the graphs of a diff, where they are known."""
+        graphs = _graphs_of(diff)
+        return cls(diff, graphs, (module_tree(graphs[0]), module_tree(graphs[1])))
 
     def of(self, change: Change) -> WholeModule | None:
         """The module whose coming or going tells a change of a node or a module."""
@@ -301,50 +311,3 @@ def _grown(diff: Diff, *, added: bool) -> Iterator[tuple[str, Size, int]]:
         elif not added:
             more = growth.before.saved_bytes - growth.after.saved_bytes
             yield growth.was or growth.path, growth.after, more
-
-
-_MOST: Final = 4
-"""More readers of one module are changes of their own modules, where equal ones are told together."""
-
-_NO_EDGE: Final = (None, UNSET)
-
-
-def readers(changes: Sequence[Change], owners: Mapping[int, WholeModule]) -> dict[int, WholeModule]:
-    """By place among the changes, the module of which each such node tells no more than that it was put in or left out.
-
-    ``owners`` are the modules that came or went, by the places of the changes in them.
-
-    >>> from gradir.diffs.changes import Change, FieldChange
-    >>> from gradir.review.changed_modules import WholeModule
-    >>> edge = FieldChange(("in", 0), Ref("exp:1", 0), Ref("new/exp:1", 0))
-    >>> changes = [Change("added", "node", "new/exp:1"), Change("changed", "node", "sin:1", fields=(edge,))]
-    >>> readers(changes, {0: WholeModule(True, "new", True)})
-    {1: WholeModule(added=True, path='new', itself=True)}
-    """
-    if not owners:
-        return {}
-    nodes = {(whole.added, changes[at].id): whole for at, whole in owners.items() if changes[at].subject == "node"}
-    found = {}
-    for at, change in enumerate(changes):
-        if change.subject == "node" and change.kind == "changed":
-            whole = _read(change, nodes)
-            if whole is not None:
-                found[at] = whole
-    many = Counter(found.values())
-    return {at: whole for at, whole in found.items() if many[whole] <= _MOST}
-
-
-def _read(change: Change, nodes: Mapping[tuple[bool, str], WholeModule]) -> WholeModule | None:
-    """The module that all fields of a change read from now, or read from before."""
-    modules = set()
-    for field in change.fields:
-        if not names_a_record(field.path) or field.before in _NO_EDGE or field.after in _NO_EDGE:
-            return None
-        modules.add(_owner(field.after, added=True, nodes=nodes) or _owner(field.before, added=False, nodes=nodes))
-    return modules.pop() if len(modules) == 1 else None
-
-
-def _owner(value: Ref | str, *, added: bool, nodes: Mapping[tuple[bool, str], WholeModule]) -> WholeModule | None:
-    """The module of the node that a value names: a reference, an id, or ``id.slot`` for a storage."""
-    name = value.id if isinstance(value, Ref) else value
-    return nodes.get((added, name)) or nodes.get((added, split_last(name)[0]))

@@ -1,0 +1,65 @@
+"""What the rules read: a diff, its graphs, and where in the model each change stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gradir.review.of_all import WholeChange, whole_change
+from gradir.review.places import ModuleOrder, Renamed, WholeModules, module_tree
+from gradir.review.wording import told_changes
+from gradir.vocabulary import vocabulary_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from gradir.diffs.changes import Change, Diff
+    from gradir.ir import Graph
+    from gradir.ir.module_tree import ModuleTree
+    from gradir.vocabulary import Vocabulary
+
+__all__ = ["Evidence"]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A diff with all that several rules ask of it; ``changes`` are those of the diff, with numbers by their names."""
+
+    diff: Diff
+    graphs: tuple[Graph, Graph]
+    matched: Mapping[str, str]
+    """The nodes of the first graph that are in the second, with their ids there."""
+
+    changes: tuple[Change, ...]
+    words: Vocabulary
+    trees: tuple[ModuleTree, ModuleTree]
+    order: ModuleOrder
+    wholes: WholeModules
+    renamed: Renamed
+    of_all: WholeChange
+    """What changed for nearly all operations."""
+
+    left: Collection[int]
+    """The indices of the changes that no rule before has explained."""
+
+    @classmethod
+    def of(cls, diff: Diff) -> Evidence:
+        """The evidence in a diff that knows its graphs."""
+        sides = diff.sides
+        assert sides is not None  # noqa: S101 (the caller has looked)
+        graphs = sides.before, sides.after
+        trees = module_tree(sides.before), module_tree(sides.after)
+        matched, words = sides.names().matched if diff else {}, vocabulary_of(*graphs)
+        return cls(
+            diff,
+            graphs,
+            matched,
+            told_changes(diff),
+            words,
+            trees,
+            ModuleOrder(diff, trees),
+            WholeModules(diff, graphs, trees),
+            Renamed(diff.changes),
+            whole_change(diff.changes, graphs, matched, words),
+            range(len(diff.changes)),
+        )

@@ -1,0 +1,278 @@
+"""The kinds of findings: where a report tells each, and in which words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from gradir.ir.ids import split_id
+from gradir.ir.name_ranges import ranges
+from gradir.ir.text import amount, counted, short_bytes, word
+from gradir.review.wording import (
+    both_words,
+    change_text,
+    module_name,
+    modules_text,
+    nesting,
+    one_line,
+    unknown_sizes,
+    what_text,
+    words,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradir.diffs.changes import Change, Diff, Finding
+    from gradir.diffs.changes import Kind as KindOfChange
+
+__all__ = ["KINDS", "SECTIONS", "TOTALS", "Kind", "new_places", "sections", "share"]
+
+Section = Literal["head", "note", "graph", "modules", "last"]
+SECTIONS: Final[tuple[Section, ...]] = ("head", "note", "graph", "modules", "last")
+"""In the order of a report: the first line, the notes below it, the whole graph, the modules, what says least."""
+
+_MOST: Final = 4
+_SAVED: Final = "saved-bytes"
+TOTALS: Final = {"nodes": "nodes", "edges": "edges", "params": "parameters", _SAVED: "saved_bytes"}
+"""The kinds that tell a total, and what that is called."""
+
+
+class Kind(NamedTuple):
+    """A kind of finding: its section, its text, and the kind of change whose sign and colour it has."""
+
+    section: Section
+    text: Callable[[Finding, Sequence[Change]], str]
+    sign: KindOfChange = "changed"
+
+
+def new_places(finding: Finding) -> str:
+    """The places that newly cut what nothing means to be cut; it tells the first."""
+    places = finding.subjects
+    if not places:
+        return ""
+    more = f", and {len(places) - 1:,} more" if len(places) > 1 else ""
+    return f"{f'{len(places):,} new cuts' if more else 'a new cut'}: {places[0]}{more}"
+
+
+def share(before: int, after: int, digits: str = "+.1f") -> str:
+    """By how much a number grew, in a form to put behind it; nothing where there was none before."""
+    return f" ({100 * (after - before) / before:{digits}} %)" if before else ""
+
+
+def _cuts(finding: Finding, _: Sequence[Change]) -> str:
+    texts = []
+    for what, count in finding.details.items():
+        if count:
+            texts.append(f"{count:,} {'parameter now gets' if count == 1 else 'parameters now get'} {what}")
+    return ", ".join(filter(None, (*texts, new_places(finding))))
+
+
+def _inputs(finding: Finding, _: Sequence[Change]) -> str:
+    together: dict[tuple[str, int], list[str]] = {}
+    for node_id, slot in zip(finding.subjects, finding.details["slots"], strict=True):
+        path, name = split_id(node_id)
+        together.setdefault((name, slot), []).append(path)
+    texts = [f"in[{slot}] of {name} in {_modules(paths)}" for (name, slot), paths in together.items()]
+    what = finding.kind.removesuffix("-inputs")
+    return f"{counted(finding.count, f'{what} input')}: {_first(texts, ', ')}"
+
+
+def _unowned(finding: Finding, _: Sequence[Change]) -> str:
+    size = counted(finding.details["elements"], "element")
+    return f"{counted(finding.count, 'parameter')} not in the model: {ranges(finding.subjects)} ({size})"
+
+
+def _total(finding: Finding, _: Sequence[Change]) -> str:
+    grown = finding.after - finding.before
+    if finding.kind == _SAVED:
+        slots = finding.details.get("unknown", (0, 0))
+        if not grown and slots[0] == slots[1]:
+            return ""
+        more = f"{short_bytes(grown, signed=True)}{share(finding.before, finding.after, '+,.1f')}"
+        figure = f"saved bytes {more if grown else 'as before'}"
+        return ", ".join(filter(None, (figure, unknown_sizes(*slots))))
+    return f"{TOTALS[finding.kind]} {amount(grown, signed=True)}" if grown else ""
+
+
+def _shared_words(finding: Finding, _: Sequence[Change]) -> str:
+    texts = []
+    for role, (same, before, after) in finding.details.items():
+        of = f"{before:,}" if before == after else f"{before:,} -> {after:,}"
+        name = "operation" if role == "function" else role
+        texts.append(f"{same:,} of {of} {name}{'s'[: after != 1]}")
+    return f"in shared words: {' and '.join(finding.subjects)} have {' and '.join(texts) or 'nothing'} in common"
+
+
+def _frameworks(finding: Finding, _: Sequence[Change]) -> str:
+    both = " and ".join(finding.subjects)
+    return f"the frameworks differ: {both} have other words; --vocabulary compares in words that both share"
+
+
+def _nth(finding: Finding) -> str:
+    return ("first", "second")[finding.details["side"]]
+
+
+def _without_data(finding: Finding, _: Sequence[Change]) -> str:
+    where = f"where {finding.subjects[0]} runs some operations in other ways"
+    return f"without data: the {_nth(finding)} graph (--fake), {where}"
+
+
+def _without_flow(finding: Finding, _: Sequence[Change]) -> str:
+    where = "so no place where gradient ends is known to be new or gone"
+    return f"without flow: the {_nth(finding)} graph (no --flow), {where}"
+
+
+def _two_models(finding: Finding, _: Sequence[Change]) -> str:
+    sizes = f"{finding.before:,} -> {finding.after:,}"
+    return f"two different models: {finding.count:,} of {sizes} nodes in common"
+
+
+def _frozen(finding: Finding, _: Sequence[Change]) -> str:
+    part, parameters = finding.details.get("part"), finding.details.get("parameters")
+    size = counted(finding.details.get("elements", 0), "element")
+    figure = "" if parameters is None else f" ({counted(parameters, 'parameter')}, {size})"
+    names = [_modules(finding.subjects), f"part of {_modules(part)}" if part else ""]
+    return f"{finding.kind}: {', '.join(filter(None, names))}{figure}"
+
+
+def _tied(finding: Finding, _: Sequence[Change]) -> str:
+    return f"{finding.kind}: {_first(finding.subjects, ' and ')}"
+
+
+def _uniform(finding: Finding, _: Sequence[Change]) -> str:
+    what, of, in_ratio = finding.subjects[0], finding.details["of"], finding.details["in_ratio"]
+    before, after = (words((what,), value) for value in (finding.before, finding.after))
+    change = f"is {after}, was {before}" if what.startswith("dimension") else f"{before} -> {after}"
+    more = f"; in {in_ratio:,} more, other sizes changed in that ratio" if in_ratio else ""
+    which = f"all {of:,}" if finding.count == of else f"{finding.count:,} of {of:,}"
+    return f"{which} changed nodes: {what} {change}{more}"
+
+
+def _cut(finding: Finding, changes: Sequence[Change]) -> str:
+    """Cuts of one kind: gradient reaches these parameters no more, or again."""
+    cuts, gone = finding.changes
+    nodes = f", {counted(len(gone), 'node')} {'removed' if finding.kind == 'cut-added' else 'added'}" if gone else ""
+    first = changes[cuts[0]]
+    if len(cuts) == 1:
+        return f"{change_text(first)}{nodes}"
+    return f"{counted(len(cuts), 'cut')}, {word(first.what)}{nodes}: {ranges(finding.subjects)}"
+
+
+def _renamed(finding: Finding, changes: Sequence[Change]) -> str:
+    first = changes[finding.changes[0][0]]
+    if len(finding.subjects) == 1:
+        return change_text(first)
+    was, now = ranges(finding.before), ranges(finding.subjects)
+    how = f", each {nesting(first)}" if nesting(first) else ""
+    return f"{len(finding.subjects):,} modules {was} -> {now}{how}  {counted(finding.count, 'node')}"
+
+
+def _change(finding: Finding, changes: Sequence[Change]) -> str:
+    return change_text(changes[finding.changes[0][0]])
+
+
+def _module(finding: Finding, changes: Sequence[Change]) -> str:
+    """Equal modules that came or went."""
+    count, details = len(finding.subjects), finding.details
+    subject = "module" if count == 1 else f"{count:,} modules"
+    what = subject if details["itself"] else "all of" if count == 1 else f"all of {subject}"
+    first = [changes[at] for at in finding.changes[0]]
+    own = next((each for each in first if each.subject == "scope" and each.id == finding.subjects[0]), None)
+    name = f"  {word(details['class']) if own is None else what_text(own)}" if details["class"] else ""
+    parts = [counted(details["nodes"], "node")]
+    if details["parameters"]:
+        parts.append(f"{counted(details['parameters'], 'parameter')} ({amount(details['elements'])})")
+    if details["modules"]:
+        parts.append(f"{counted(details['modules'], 'module')} in it")
+    _, least, most = details["saved"]
+    if most or details["unknown"]:
+        parts.append(f"saved {f'{short_bytes(least)} to ' if least != most else ''}{short_bytes(most)}")
+    parts.append(unknown_sizes(0, details["unknown"]))
+    each = "each " if count > 1 else ""
+    return f"{what} {modules_text(finding.subjects)}{name}  {each}{', '.join(filter(None, parts))}"
+
+
+def _reads(finding: Finding, changes: Sequence[Change]) -> str:
+    """A node that reads from a module that came, or read from one that went, from where to where."""
+    paths, of = finding.subjects, finding.details["of"]
+    rest = "" if len(paths) == 1 else ", and so for each" if list(paths) == of else f", and so for {ranges(paths)}"
+    texts = []
+    for change in (changes[at] for at in finding.changes[0]):
+        fields: dict[tuple[str, str], list[str]] = {}
+        for field in change.fields:
+            fields.setdefault(both_words(field), []).append(one_line(field.name))
+        edges = "; ".join(f"{', '.join(names)}: {before} -> {after}" for (before, after), names in fields.items())
+        texts.append(f"{change_text(change, summary=False)}  {edges}{rest}")
+    return "\n".join(texts)
+
+
+def _same(finding: Finding, _: Sequence[Change]) -> str:
+    """The heading above the changes that one module or equal ones have."""
+    paths, count = finding.subjects, len(finding.changes[0])
+    title = modules_text(paths, gone="gone" in finding.details)
+    what = "change" if count == 1 else f"{count:,} changes"
+    same = f": the same {what} in each of {len(paths):,} modules, here in {module_name(paths[0])}"
+    return f"{title}{same if len(paths) > 1 else ''}"
+
+
+def _following(finding: Finding, _: Sequence[Change]) -> str:
+    return f"{counted(finding.count, 'change')} that only follow from that: --full lists them"
+
+
+def _modules(paths: Sequence[str]) -> str:
+    return ranges(paths) if len(paths) > 1 and all(paths) else ", ".join(map(module_name, paths))
+
+
+def _first(texts: Sequence[str], before_rest: str) -> str:
+    more = f"{before_rest}{len(texts) - _MOST:,} more" if len(texts) > _MOST else ""
+    return f"{', '.join(texts[:_MOST])}{more}"
+
+
+KINDS: Final[dict[str, Kind]] = {
+    "cuts": Kind("head", _cuts),
+    "lost-inputs": Kind("head", _inputs),
+    "gained-inputs": Kind("head", _inputs),
+    "unowned": Kind("head", _unowned),
+    **dict.fromkeys(TOTALS, Kind("head", _total)),
+    "shared-words": Kind("note", _shared_words),
+    "frameworks": Kind("note", _frameworks),
+    "without-data": Kind("note", _without_data),
+    "two-models": Kind("note", _two_models),
+    "without-flow": Kind("note", _without_flow),
+    "frozen": Kind("note", _frozen),
+    "unfrozen": Kind("note", _frozen),
+    "tied": Kind("note", _tied),
+    "untied": Kind("note", _tied),
+    "uniform": Kind("note", _uniform),
+    "sizes": Kind("note", lambda finding, _: finding.details["sizes"]),
+    "casts": Kind("note", lambda finding, _: finding.details["casts"]),
+    "following": Kind("note", _following),
+    "cut-added": Kind("graph", _cut, "added"),
+    "cut-removed": Kind("graph", _cut, "removed"),
+    "cut-changed": Kind("graph", _change),
+    "renamed": Kind("graph", _renamed, "renamed"),
+    "wrapped": Kind("graph", _renamed, "renamed"),
+    "unwrapped": Kind("graph", _renamed, "renamed"),
+    "graph": Kind("graph", _change),
+    "module-added": Kind("modules", _module, "added"),
+    "module-removed": Kind("modules", _module, "removed"),
+    "reads": Kind("modules", _reads),
+    "same": Kind("modules", _same),
+    "order": Kind("last", _change),
+    "indices": Kind("last", _change),
+}
+
+
+def sections(diff: Diff) -> dict[Section, list[Finding]]:
+    """The findings of a diff by the section of a report that tells them.
+
+    There are none where they do not explain all changes, since the diff was edited.
+    """
+    found: dict[Section, list[Finding]] = {kind.section: [] for kind in KINDS.values()}
+    told = sorted(at for finding in diff.findings for indices in finding.changes for at in indices)
+    for finding in diff.findings if told == list(range(len(diff.changes))) else ():
+        # A newer release may have found more.
+        if finding.kind in KINDS:
+            found[KINDS[finding.kind].section].append(finding)
+    return found

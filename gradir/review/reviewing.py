@@ -1,0 +1,123 @@
+"""Review two graphs: what changed, and what that comes to."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from gradir.diffs import compare, matching
+from gradir.diffs.changes import Sides
+from gradir.diffs.correspondence import Correspondence
+from gradir.diffs.ignoring import across, check_names, ignoring, normalized
+from gradir.gcpause import paused_gc
+from gradir.progress import stage
+from gradir.review.evidence import Evidence
+from gradir.review.kinds import KINDS, SECTIONS
+from gradir.review.places import ChangedModule
+from gradir.review.rules import RULES
+from gradir.vocabulary import vocabulary_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from gradir.diffs.changes import Diff, Finding
+    from gradir.ir import Graph
+
+__all__ = ["reviewed", "with_findings"]
+
+
+def reviewed(
+    before: Graph, after: Graph, *, ignore: Sequence[str] = (), normalize: bool = False, vocabulary: bool = False
+) -> Diff:
+    """The diff of two graphs with its findings; the options are those of `gradir.diff`.
+
+    Raises:
+        GradirError: a field to ignore that there is not.
+
+    >>> from gradir.ir import Graph, Node
+    >>> a, b = (Graph.of([Node(f"{n}/f:1", op=op, scope=f"{n}") for n in range(3)]) for op in ("exp", "sin"))
+    >>> [(finding.kind, finding.subjects) for finding in reviewed(a, b).findings]
+    [('same', ('0', '1', '2'))]
+    """
+    check_names(ignore)
+    if vocabulary:
+        before, after = _in_shared_words(before, after)
+    names = _names_between(before, after)
+    with stage("comparing the nodes"):
+        diff = compare.compare(before, after, names)
+    if vocabulary:
+        diff = across(diff, before.nodes, after.nodes)
+    if ignore or normalize:
+        diff = ignoring(diff, ignore)
+        diff = normalized(diff, vocabulary_of(before, after)) if normalize else diff
+    return with_findings(diff, Sides(before, after, names, vocabulary))
+
+
+def with_findings(diff: Diff, sides: Sides) -> Diff:
+    """A diff with what each rule finds in it, and with the graphs that it is between."""
+    known = diff.between(sides)
+    if not (diff.changes or diff.script or diff.before != diff.after or sides.in_shared_words):
+        return known
+    with stage("grouping the changes"), paused_gc():
+        evidence = Evidence.of(known)
+        found: list[Finding] = []
+        for rule in RULES:
+            findings = list(rule(evidence))
+            explained = {at for finding in findings for at in chain.from_iterable(finding.changes)}
+            evidence = dataclasses.replace(evidence, left=[at for at in evidence.left if at not in explained])
+            found += findings
+        told = [
+            replace(finding, text=KINDS[finding.kind].text(finding, evidence.changes))
+            for finding in _in_order(found, evidence)
+        ]
+    return replace(diff, findings=tuple(told)).between(sides)
+
+
+def _in_order(found: Iterable[Finding], evidence: Evidence) -> list[Finding]:
+    """What is about the whole graph first, then the modules in the order of the model, each before what reads it."""
+    places: list[tuple[int, int]] = []
+    findings = list(found)
+    for finding in findings:
+        section = SECTIONS.index(KINDS[finding.kind].section)
+        if finding.kind == "reads":
+            places.append(places[-1])
+        elif finding.kind in _MODULES:
+            is_gone = finding.kind == "module-removed" or bool(finding.details.get("gone"))
+            places.append((section, _position(evidence, finding.subjects[0], finding.kind, is_gone=is_gone)))
+        else:
+            places.append((section, 0))
+    return [findings[at] for at in sorted(range(len(findings)), key=places.__getitem__)]
+
+
+_MODULES = frozenset({"module-added", "module-removed", "same"})
+
+
+def _position(evidence: Evidence, path: str, kind: str, *, is_gone: bool) -> int:
+    if kind == "same":
+        return evidence.order.position(ChangedModule(path, is_gone))
+    return evidence.order.position(evidence.order.of_path(path, added=not is_gone))
+
+
+def _names_between(before: Graph, after: Graph) -> Callable[[], Correspondence]:
+    @cache
+    def names() -> Correspondence:
+        with stage("matching the nodes"):
+            pairs = matching.match(before, after)
+        with paused_gc():
+            return Correspondence(before, after, pairs)
+
+    return names
+
+
+def _in_shared_words(before: Graph, after: Graph) -> tuple[Graph, Graph]:
+    """Both graphs in shared words, with modules where both know which one ran an operation."""
+    from gradir.passes.shared_words import in_shared_words, tells_modules
+
+    with stage("translating operations"):
+        with_modules = tells_modules(before) and tells_modules(after)
+        told = [in_shared_words(graph, with_modules=with_modules) for graph in (before, after)]
+    return told[0], told[1]

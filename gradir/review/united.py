@@ -1,0 +1,141 @@
+"""Both graphs of a diff in one, for pictures and pages, and where each change stands in it."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from gradir.diffs.marked_union import marked_union
+from gradir.errors import ExportError
+from gradir.ir.marks import STATUS, status
+from gradir.passes import around
+from gradir.passes.wiring import has_one_input, without
+from gradir.vocabulary import vocabulary_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gradir.diffs.changes import Change, Diff
+    from gradir.ir import Cut, Graph
+
+__all__ = ["DrawnUnion", "United", "drawn_union"]
+
+_CHANGED: Final = "changed"
+_HOPS: Final = 1
+
+
+class United:
+    """Both graphs of a diff as one; ``graph`` has every node marked with what became of it, see `gradir.ir.marks`.
+
+    Raises:
+        ExportError: the diff was read from a file or edited since, so its graphs are not known.
+
+    >>> from gradir.ir import Graph, Node
+    >>> from gradir.review.reviewing import reviewed
+    >>> united = United(reviewed(Graph.of([Node("x")]), Graph.of([Node("y", op="exp")])))
+    >>> [(node.id, dict(node.ext)) for node in united.graph.nodes.values()]
+    [('x', {'diff': 'removed'}), ('y', {'diff': 'added'})]
+    """
+
+    def __init__(self, diff: Diff) -> None:
+        sides = diff.sides
+        if sides is None:
+            raise ExportError("a picture needs both graphs, and a diff that was read has none: compare them again")
+        self._before, self._after, self._names = sides.before, sides.after, sides.names()
+        self.graph: Graph = marked_union(sides.before, sides.after, diff, self._names)
+
+    @cached_property
+    def drawn(self) -> DrawnUnion:
+        """The same as pictures show it, and what stands for the nodes that are not in it."""
+        return drawn_union(self.graph)
+
+    def node(self, change: Change) -> str:
+        """The node that a change of a node or a cut is about; nothing where there is none."""
+        if change.subject not in {"node", "cut"}:
+            return ""
+        # A cut that came is a node that went.
+        is_gone = (change.kind == "removed") == (change.subject == "node")
+        found = self._names.union_ids.get(change.id, change.id) if is_gone else change.id
+        return found if found in self.graph.nodes else ""
+
+    def drawn_node(self, change: Change) -> str:
+        """The same in `drawn`."""
+        found = self.node(change)
+        return self.drawn.instead.get(found, found)
+
+    def cut(self, change: Change) -> Cut | None:
+        """The cut that came or went, with the nodes and the module here; nothing of another change."""
+        if change.subject != "cut" or change.kind not in {"added", "removed"}:
+            return None
+        is_gone = change.kind == "removed"
+        cut = change.cut or self._cuts[is_gone].get((change.what, change.id))
+        if cut is None or not is_gone:
+            return cut
+        at, into = (self._names.union_ids.get(node, "") for node in (cut.at, cut.into))
+        return replace(cut, at=at, into=into, scope=self.path(cut.scope))
+
+    @cached_property
+    def _cuts(self) -> tuple[Mapping[tuple[str, str], Cut], ...]:
+        """The cuts of parameters of the second graph and of the first, by their kinds and first names."""
+        return tuple(
+            {(cut.kind, cut.names[0]): cut for cut in graph.cuts if cut.names and not cut.is_place}
+            for graph in (self._after, self._before)
+        )
+
+    def path(self, path: str) -> str:
+        """Where a module of the first graph is here."""
+        return self._names.union_paths.get(path, path)
+
+    def changed_part(self, hops: int = _HOPS) -> Graph:
+        """What changed, each node marked, with what is at most ``hops`` edges away, without gradient accumulators.
+
+        >>> from gradir.ir import Graph, Node, Ref
+        >>> from gradir.review.reviewing import reviewed
+        >>> a = Graph.of([Node("a"), Node("b", inputs=(Ref("a", 0),)), Node("c", inputs=(Ref("b", 0),))])
+        >>> b = Graph.of([*list(a.nodes.values())[:2], Node("c", op="exp", inputs=(Ref("b", 0),))])
+        >>> list(United(reviewed(a, b)).changed_part().nodes)
+        ['b', 'c']
+        """
+        union = self.drawn.graph
+        return around(union, [node.id for node in union.nodes.values() if status(node)], hops)
+
+
+class DrawnUnion(NamedTuple):
+    """The graph, and ``instead`` by each node that is not in it the one that stands for it."""
+
+    graph: Graph
+    instead: Mapping[str, str]
+
+
+def drawn_union(union: Graph) -> DrawnUnion:
+    """A marked union without its gradient accumulators.
+
+    Where an accumulator is all that changed of a tensor, the tensor is marked as changed.
+
+    >>> from gradir.ir import Graph, Node, Producer, Ref
+    >>> nodes = [
+    ...     Node("w", role="parameter"),
+    ...     Node("w/accumulate_grad:1", op="accumulate_grad", inputs=(Ref("w", 0),), ext={"diff": "added"}),
+    ...     Node("exp:1", op="exp", inputs=(Ref("w/accumulate_grad:1", 0),)),
+    ... ]
+    >>> graph, instead = drawn_union(Graph.of(nodes, producer=Producer(framework="torch")))
+    >>> [(node.id, node.inputs, dict(node.ext)) for node in graph.nodes.values()]
+    [('w', (), {'diff': 'changed'}), ('exp:1', (Ref(id='w', output_nr=0),), {})]
+    >>> instead
+    {'w/accumulate_grad:1': 'w'}
+    """
+    accumulators = vocabulary_of(union).accumulators
+    instead: dict[str, str] = {}
+    changed: dict[str, None] = {}
+    for node in union.nodes.values():
+        if node.op in accumulators and has_one_input(node) and (source := node.inputs[0]) is not None:
+            tensor = instead[node.id] = instead.get(source.id, source.id)
+            if status(node) and not status(union.nodes[tensor]):
+                changed[tensor] = None
+    graph = without(union, instead, lambda _: True)
+    if not changed:
+        return DrawnUnion(graph, instead)
+    marked = {key: replace(graph.nodes[key], ext={**graph.nodes[key].ext, STATUS: _CHANGED}) for key in changed}
+    return DrawnUnion(replace(graph, nodes={**graph.nodes, **marked}), instead)
