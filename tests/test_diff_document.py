@@ -129,4 +129,4 @@ def test_findings_of_a_file_are_text_and_no_more() -> None:
 def test_a_diff_that_was_edited_has_no_findings() -> None:
     found = gradir.diff(Graph.of([Node("x")]), Graph.of([Node("y", op="exp"), Node("z", op="exp")]))
     fewer = msgspec.structs.replace(found, changes=found.changes[:1])
-    assert str(fewer).splitlines() == ["+0 -1 ~0 nodes", "", "(top level)", "  - x  leaf"]
+    assert str(fewer).splitlines() == ["+0 -1 ~0 nodes", "", "(top level)", "  - x  function"]
