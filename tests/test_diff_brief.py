@@ -92,15 +92,15 @@ EDITS = {
 @pytest.mark.parametrize("name", EDITS)
 def test_each_edit_has_a_golden(name: str, golden: Golden) -> None:
     a, b = EDITS[name]
-    golden(f"diff/brief/{name}.txt", brief(a, b))
+    golden(f"diff/brief/{name}.txt", gradir.diff(a, b).to("text"))
     golden(f"diff/brief/{name}.md", markdown(a, b, compare(a, b)))
 
 
 def test_edits_of_everything_have_a_golden(golden: Golden) -> None:
-    golden("diff/brief/edited.txt", brief(everything(), edited()))
-    golden("diff/brief/edited-back.txt", brief(edited(), everything()))
+    golden("diff/brief/edited.txt", gradir.diff(everything(), edited()).to("text"))
+    golden("diff/brief/edited-back.txt", gradir.diff(edited(), everything()).to("text"))
     made = script(plan(60, 3), ["insert layer", "rename prefix", "swap op"], 4)
-    golden("diff/brief/renamed.txt", brief(made.before, made.after))
+    golden("diff/brief/renamed.txt", gradir.diff(made.before, made.after).to("text"))
 
 
 def test_one_more_layer_is_two_lines() -> None:

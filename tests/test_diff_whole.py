@@ -37,7 +37,8 @@ def test_it_is_a_headline_and_a_list_on_demand(name: str, back: bool) -> None:
     lines = str(diff).splitlines()
     assert len(lines) <= 8
     if not back:
-        assert lines[1 : 1 + len(HEADLINES[name])] == HEADLINES[name]
+        start = 1 + len(of_kind(found, "summary"))
+        assert lines[start : start + len(HEADLINES[name])] == HEADLINES[name]
     (following,) = of_kind(found, "following")
     assert following.text in lines
     assert following.count == len(following.changes[0])

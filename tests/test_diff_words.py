@@ -46,8 +46,8 @@ def test_what_a_number_means_depends_on_the_framework_and_the_operation(
 
 def test_tied_weights_are_called_tied() -> None:
     a, b = plain(), edited("tied")
-    assert str(gradir.diff(a, b)).splitlines()[1] == "tied: {tokens,head}.weight"
-    assert str(gradir.diff(b, a)).splitlines()[1] == "untied: {tokens,head}.weight"
+    assert str(gradir.diff(a, b)).splitlines()[2] == "tied: {tokens,head}.weight"
+    assert str(gradir.diff(b, a)).splitlines()[2] == "untied: {tokens,head}.weight"
     assert "**Tied:** `{tokens,head}.weight`  \n" in gradir.diff(a, b).to("markdown")
     assert not any(note.startswith("tied") for note in notes(reviewed(a, edited("wrapped-all"))))
 

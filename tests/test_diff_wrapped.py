@@ -126,7 +126,7 @@ def test_what_is_wrapped_is_said_to_be_and_nothing_else(name: str, back: bool) -
     kind = "Sequential" if "sequential" in name else "Wrapped"
     assert others == {("removed" if back else "added", "scope", kind)}
     count = f"{len(pairs)} module{'s'[: len(pairs) > 1]} {'un' * back}wrapped"
-    assert str(found).splitlines()[0].endswith(f"; {count}")
+    assert str(found).splitlines()[1].endswith(f"; {count}")
     assert f"**{'Unwrapped' if back else 'Wrapped'}:** `{pairs[0][back]}` →" in found.to("markdown")
 
 

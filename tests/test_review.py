@@ -140,7 +140,7 @@ def test_the_table_of_a_report_counts_every_changed_node(pair: tuple[Graph, Grap
 def test_a_report_names_what_was_cut_off_first() -> None:
     cuts = [Cut("unreached", (f"w{number}",)) for number in range(6)]
     there = markdown(Graph.of([]), Graph.of([], [], cuts), compare(Graph.of([]), Graph.of([], [], cuts)))
-    assert there.splitlines()[2] == "**Cuts:** 6 `unreached` added: `{w0,w1,w2,w3,w4,w5}`  "
+    assert there.splitlines()[3] == "**Cuts:** 6 `unreached` added: `{w0,w1,w2,w3,w4,w5}`  "
     a, b = Graph.of([], [], [*cuts[:1], Cut("hidden", ("v",))]), Graph.of([])
     back = markdown(a, b, compare(a, b))
     assert "**Cuts:** 1 `unreached` removed: `w0`  \n**Cuts:** 1 `hidden` removed: `v`  \n" in back

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["KINDS", "SECTIONS", "TOTALS", "Kind", "new_places", "sections", "share"]
 
-Section = Literal["head", "note", "graph", "modules", "last"]
-SECTIONS: Final[tuple[Section, ...]] = ("head", "note", "graph", "modules", "last")
-"""In the order of a report: the first line, the notes below it, the whole graph, the modules, what says least."""
+Section = Literal["top", "head", "note", "graph", "modules", "last"]
+SECTIONS: Final[tuple[Section, ...]] = ("top", "head", "note", "graph", "modules", "last")
+"""In the order of a report: a sentence, the line of counts, notes, the whole graph, the modules, what says least."""
 
 _MOST: Final = 4
 _SAVED: Final = "saved-bytes"
@@ -230,6 +230,7 @@ def _first(texts: Sequence[str], before_rest: str) -> str:
 
 
 KINDS: Final[dict[str, Kind]] = {
+    "summary": Kind("top", lambda finding, _: finding.text),
     "cuts": Kind("head", _cuts),
     "lost-inputs": Kind("head", _inputs),
     "gained-inputs": Kind("head", _inputs),

@@ -16,16 +16,16 @@ from gradir.review.kinds import sections, share
 from gradir.review.places import ChangedModule, ModuleOrder, Renamed, WholeModule, WholeModules
 from gradir.review.relative_changes import RelativeName, relative_name
 from gradir.review.text import no_difference, render_brief, render_text
-from gradir.review.wording import both_words, change_summary, nesting, one_line, told_changes, unknown_sizes, what_text
+from gradir.review.wording import change_summary, nesting, settings, told_changes, unknown_sizes, what_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from gradir.diffs.changes import Change, Diff, FieldChange, Finding, Growth
+    from gradir.diffs.changes import Change, Diff, Finding, Growth
 
     Module = ChangedModule | WholeModule
 
-__all__ = ["LONGEST_RANGE", "markdown", "settings", "table"]
+__all__ = ["LONGEST_RANGE", "markdown", "table"]
 
 _MOST_BYTES: Final = 60_000
 """A comment on GitHub holds 65,536 characters, other places as many bytes; what surrounds the report has to fit too."""
@@ -81,6 +81,8 @@ def _folds(finding: Finding) -> bool:
 
 def _figures(diff: Diff) -> Iterator[str]:
     found = sections(diff)
+    for finding in found["top"]:
+        yield f"**In short:** {code_span(finding.text, LONGEST_RANGE)}  "
     yield from _cut_figures([each for each in found["graph"] if each.kind in _CAME], told_changes(diff))
     kinds = {finding.kind: finding for finding in diff.findings}
     for kind, what in _TOLD.items():
@@ -301,42 +303,3 @@ def _cells(row: _Row, modules: int) -> Iterator[str]:
     for number in (row.grown.nodes, row.grown.parameters):
         yield amount(number * modules, signed=True) if number else ""
     yield short_bytes(row.grown.saved_bytes * modules, signed=True) if row.grown.saved_bytes else ""
-
-
-_UNNAMED = ("class", "detail")
-
-
-def settings(fields: Iterable[FieldChange]) -> str:
-    """The fields of a module that differ; of its description only the parts that do, those of equal values together.
-
-    >>> from gradir.diffs.changes import FieldChange
-    >>> settings([FieldChange(("detail",), "p=0.1, inplace=False", "p=0.5, inplace=False")])
-    'p=0.1 → p=0.5'
-    >>> settings([*(FieldChange((name,), 8, 6) for name in ("own", "total")), FieldChange(("calls",), 1, 2)])
-    'own, total: 8 → 6; calls: 1 → 2'
-    """
-    together: dict[tuple[str, str], list[str]] = {}
-    for field in fields:
-        before, after = both_words(field)
-        if field.path == ("detail",):
-            before, after = _differing(_plain(field.before, before), _plain(field.after, after))
-        together.setdefault((before, after), []).append(one_line(field.name))
-    return "; ".join(
-        f"{before} → {after}" if names[0] in _UNNAMED else f"{', '.join(names)}: {before} → {after}"
-        for (before, after), names in together.items()
-    )
-
-
-def _differing(before: str, after: str) -> tuple[str, str]:
-    """The parts of two descriptions that differ; both whole where they are of different numbers of parts."""
-    parts = before.split(", "), after.split(", ")
-    if len(parts[0]) != len(parts[1]):
-        return before, after
-    other = [(was, now) for was, now in zip(*parts, strict=True) if was != now]
-    was, now = zip(*other, strict=True) if other else ((before,), (after,))
-    return ", ".join(was), ", ".join(now)
-
-
-def _plain(value: object, text: str) -> str:
-    """A description as it is, where that is one printable line."""
-    return value if isinstance(value, str) and value.isprintable() else text

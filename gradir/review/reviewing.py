@@ -19,6 +19,7 @@ from gradir.review.evidence import Evidence
 from gradir.review.kinds import KINDS, SECTIONS
 from gradir.review.places import ChangedModule
 from gradir.review.rules import RULES
+from gradir.review.summary import summary
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def with_findings(diff: Diff, sides: Sides) -> Diff:
             replace(finding, text=KINDS[finding.kind].text(finding, evidence.changes))
             for finding in _in_order(found, evidence)
         ]
+        told = [*summary(told, evidence.changes), *told]
     return replace(diff, findings=tuple(told)).between(sides)
 
 

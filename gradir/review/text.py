@@ -141,9 +141,10 @@ def _counts(counts: Counter[tuple[str, str]], subject: str) -> str:
 
 
 def _head(diff: Diff, width: int | None, but: str = "") -> list[Line]:
-    """The counts, then what is said in one line of many changes; all of it, however narrow the terminal is."""
-    notes = [one_line(finding.text) for finding in sections(diff)["note"] if finding.kind != but]
-    return [Line(line) for text in (headline(diff), *notes) for line in wrapped(text, width)]
+    """The sentence, the counts, what is said in one line of many changes; all of it, however narrow the terminal is."""
+    found = sections(diff)
+    told = [[one_line(each.text) for each in found[section] if each.kind != but] for section in ("top", "note")]
+    return [Line(line) for text in (*told[0], headline(diff), *told[1]) for line in wrapped(text, width)]
 
 
 def _every_change(diff: Diff) -> Iterator[Line]:

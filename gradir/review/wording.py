@@ -47,6 +47,8 @@ __all__ = [
     "modules_text",
     "nesting",
     "one_line",
+    "operation_text",
+    "settings",
     "sign_line",
     "stands_last",
     "told_changes",
@@ -249,7 +251,7 @@ def told_fields(change: Change) -> Iterator[tuple[str, str, str]]:
     for field in fields_below(change):
         if field.path == _OPERATION:
             before, after = (
-                _operation(change, name, before=name is field.before) for name in (field.before, field.after)
+                operation_text(change, name, before=name is field.before) for name in (field.before, field.after)
             )
             yield field.name, before, after
         else:
@@ -320,10 +322,10 @@ def what_text(change: Change) -> str:
     """
     if change.kind not in {"added", "removed"}:
         return word(change.what)
-    return _operation(change, change.what, before=change.kind == "removed")
+    return operation_text(change, change.what, before=change.kind == "removed")
 
 
-def _operation(change: Change, name: object, *, before: bool) -> str:
+def operation_text(change: Change, name: object, *, before: bool) -> str:
     """An operation or a class with the settings that a change tells of one side."""
     settings = []
     for field in change.fields:
@@ -419,3 +421,42 @@ def _with_names(field: FieldChange, operations: tuple[str, str], words: Vocabula
         return made
 
     return replace(field, before=named(operations[0], field.before), after=named(operations[1], field.after))
+
+
+_UNNAMED: Final = ("class", "detail")
+
+
+def settings(fields: Iterable[FieldChange]) -> str:
+    """The fields of a module that differ; of its description only the parts that do, those of equal values together.
+
+    >>> from gradir.diffs.changes import FieldChange
+    >>> settings([FieldChange(("detail",), "p=0.1, inplace=False", "p=0.5, inplace=False")])
+    'p=0.1 → p=0.5'
+    >>> settings([*(FieldChange((name,), 8, 6) for name in ("own", "total")), FieldChange(("calls",), 1, 2)])
+    'own, total: 8 → 6; calls: 1 → 2'
+    """
+    together: dict[tuple[str, str], list[str]] = {}
+    for field in fields:
+        before, after = both_words(field)
+        if field.path == ("detail",):
+            before, after = _differing(_plain(field.before, before), _plain(field.after, after))
+        together.setdefault((before, after), []).append(one_line(field.name))
+    return "; ".join(
+        f"{before} → {after}" if names[0] in _UNNAMED else f"{', '.join(names)}: {before} → {after}"
+        for (before, after), names in together.items()
+    )
+
+
+def _differing(before: str, after: str) -> tuple[str, str]:
+    """The parts of two descriptions that differ; both whole where they are of different numbers of parts."""
+    parts = before.split(", "), after.split(", ")
+    if len(parts[0]) != len(parts[1]):
+        return before, after
+    other = [(was, now) for was, now in zip(*parts, strict=True) if was != now]
+    was, now = zip(*other, strict=True) if other else ((before,), (after,))
+    return ", ".join(was), ", ".join(now)
+
+
+def _plain(value: object, text: str) -> str:
+    """A description as it is, where that is one printable line."""
+    return value if isinstance(value, str) and value.isprintable() else text

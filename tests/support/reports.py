@@ -17,7 +17,7 @@ from gradir.review.kinds import sections
 from gradir.review.listed import listed as list_changes
 from gradir.review.reviewing import with_findings
 from gradir.review.united import United
-from gradir.review.wording import NO_COLOUR, Palette, words
+from gradir.review.wording import NO_COLOUR, Palette, words, wrapped
 
 Graphs = tuple[Graph, Graph]
 UNKNOWN: Graphs = (Graph.of([]), Graph.of([]))
@@ -61,13 +61,23 @@ def words_of(field: FieldChange) -> tuple[str | None, str | None]:
 
 
 def render_brief(diff: Diff, graphs: Graphs, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
-    return text.render_brief(between(diff, graphs), palette=palette, width=width)
+    """The text from the line of counts on."""
+    found = between(diff, graphs)
+    return below_the_sentence(found, text.render_brief(found, palette=palette, width=width), width)
+
+
+def below_the_sentence(diff: Diff, told: str, width: int | None = None) -> str:
+    sentence = [line for each in of_kind(diff, "summary") for line in wrapped(each.text, width)]
+    lines = told.splitlines(keepends=True)
+    assert [line.rstrip("\n") for line in lines[: len(sentence)]] == sentence
+    return "".join(lines[len(sentence) :])
 
 
 def render_text(
     diff: Diff, graphs: Graphs | None = None, *, palette: Palette = NO_COLOUR, width: int | None = None
 ) -> str:
-    return text.render_text(between(diff, graphs or UNKNOWN), palette=palette, width=width)
+    found = between(diff, graphs or UNKNOWN)
+    return below_the_sentence(found, text.render_text(found, palette=palette, width=width), width)
 
 
 def markdown(a: Graph, b: Graph, diff: Diff) -> str:
