@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from msgspec import Meta
+from msgspec.structs import replace
 
 from gradir import registry
 from gradir.errors import ExportError
+from gradir.ir.marks import VERDICT
 from gradir.options import Options
 from gradir.protocols import ListsChanges
 
 if TYPE_CHECKING:
     from gradir.diffs.changes import Diff
+    from gradir.ir import Graph
 
 __all__ = ["HtmlRenderer", "PageOptions"]
 
@@ -46,4 +49,17 @@ class HtmlRenderer:
         if not isinstance(exporter, ListsChanges):
             raise ExportError(f"the exporter {_EXPORTER!r} lists no changes: use the one of gradir")
         values = registry.exporter_options(_EXPORTER, {"title": options.title})
-        return exporter.export_changes(united.graph, values, listed(diff, sides, united), held_before(sides, united))
+        graph = _with_sentence(united.graph, diff)
+        return exporter.export_changes(graph, values, listed(diff, sides, united), held_before(sides, united))
+
+
+def _with_sentence(graph: Graph, diff: Diff) -> Graph:
+    """The graph with the sentence on top of the text as its verdict, where the page shows that of an explanation."""
+    told = next((finding for finding in diff.findings if finding.kind == "summary"), None)
+    if told is None:
+        return graph
+    marked = {
+        node.id: replace(node, ext={**node.ext, VERDICT: ("alarm" if told.level == "error" else "quiet", told.text)})
+        for node in graph.outputs or [*graph.nodes.values()][-1:]
+    }
+    return replace(graph, nodes={**graph.nodes, **marked})

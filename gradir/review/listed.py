@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["held_before", "listed"]
 
-_SHORT: Final = "(in short)"
 _WHOLE: Final = "(whole graph)"
 _FOLLOWING: Final = {
     "frozen": "(follows from frozen parameters)",
@@ -75,8 +74,6 @@ class _Listing:
         """The changes, one after the other."""
         found = sections(self._diff)
         within = ""
-        for finding in found["top"]:
-            yield ListedChange("changed", _SHORT, finding.text, [])
         for finding in (*found["graph"], *found["modules"], *found["last"], *found["note"]):
             of_each = [[self._changes[at] for at in indices] for indices in finding.changes]
             if finding.kind in {"cut-added", "cut-removed"}:

@@ -14,7 +14,7 @@ from gradir.review.wording import module_name, operation_text, settings, what_te
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from gradir.diffs.changes import Change, FieldChange
+    from gradir.diffs.changes import Change, FieldChange, Level
 
 __all__ = ["summary"]
 
@@ -41,17 +41,26 @@ def summary(findings: Sequence[Finding], changes: Sequence[Change]) -> Iterator[
     >>> reviewed(a, b).findings[0].text
     'exp became sin in h.{0..11}; nothing else.'
     """
+    if any(each.kind == "nodes" and not (each.before and each.after) for each in findings):
+        # Of an empty graph all of the other one came or went.
+        return
     of_kind = {kind: [each for each in findings if each.kind == kind] for kind in KINDS}
     phrases = [each.text for kind in (*_FIRST, *_OF_ALL) for each in of_kind[kind] if each.text]
     if not of_kind["two-models"]:
         phrases += [_renames(of_kind[kind]) for kind in ("renamed", "wrapped", "unwrapped") if of_kind[kind]]
         phrases += [f"{word(each.subjects[0])} changed" for each in of_kind["graph"]]
-        phrases += _edits([each for each in findings if each.kind in _MODULES], changes, follow=bool(phrases))
+        phrases += _edits(
+            [each for each in findings if each.kind in _MODULES],
+            changes,
+            follow=bool(phrases),
+            is_cut=bool(of_kind["cut-added"]),
+        )
     if len(phrases) < 2 and not any(sum(map(len, each.changes)) > 1 and len(each.subjects) > 1 for each in findings):
         return
     more = len(phrases) - _MOST
     rest = f"and {more:,} more" if more > 0 else "nothing else"
-    yield Finding("summary", text=f"{'; '.join([*phrases[:_MOST], rest])}.")
+    level: Level = "error" if any(each.level == "error" for each in findings) else "change"
+    yield Finding("summary", level, text=f"{'; '.join([*phrases[:_MOST], rest])}.")
 
 
 def _renames(findings: Sequence[Finding]) -> str:
@@ -62,23 +71,30 @@ def _renames(findings: Sequence[Finding]) -> str:
     return both.replace('"*"', "*")
 
 
-def _edits(findings: Sequence[Finding], changes: Sequence[Change], *, follow: bool) -> list[str]:
+def _edits(findings: Sequence[Finding], changes: Sequence[Change], *, follow: bool, is_cut: bool) -> list[str]:
     """What was done in which modules, but for nodes that only read from elsewhere, where something explains that."""
     places: dict[tuple[str, str], list[str]] = {}
     following: dict[tuple[str, str], list[str]] = {}
     for finding in findings:
         own = [changes[at] for at in finding.changes[0]]
-        only_reads = all(map(_only_reads, own))
-        if only_reads:
+        follows = all(map(_only_reads, own)) or (is_cut and all(map(_is_cut_off, own)))
+        if all(map(_only_reads, own)):
             edit = ("other inputs in", "")
         elif finding.kind == "same":
             edit = _edit(own)
         else:
             edit = _whole_module(finding, own)
-        (following if only_reads else places).setdefault(edit, []).extend(finding.subjects)
+        (following if follows else places).setdefault(edit, []).extend(finding.subjects)
     if not (places or follow):
         places = following
     return [f"{before} {_modules(dict.fromkeys(paths))}{after}" for (before, after), paths in places.items()]
+
+
+def _is_cut_off(change: Change) -> bool:
+    """Whether an operation left the graph or an input of it did, as where gradient ends before it now."""
+    if change.subject != "node" or change.kind == "added":
+        return False
+    return change.kind == "removed" or any(field.path[0] == "in" and field.after is None for field in change.fields)
 
 
 def _only_reads(change: Change) -> bool:
@@ -99,7 +115,7 @@ def _whole_module(finding: Finding, changes: Sequence[Change]) -> tuple[str, str
 
 
 def _edit(changes: Sequence[Change]) -> tuple[str, str]:
-    """What was done to one module, to its class, its operations or a setting, as words before its path and behind it."""
+    """What was done to a module, to its class, its operations or a setting, as words before its path and behind it."""
     for change in changes:
         for field in change.fields:
             if change.subject == "scope" and field.path == ("class",):

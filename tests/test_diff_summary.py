@@ -1,0 +1,92 @@
+"""One sentence says what a change was for, the same in every form."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from diff_pairs import pairs
+from hypothesis import given
+from reports import of_kind
+
+import gradir
+from gradir.ir import Graph, Node, Scope
+from gradir.ir.marks import overlay_verdict
+
+SENTENCES = {
+    "detached-residual": "6 lost inputs: in[0] of add:1 in blocks.{0..5}; nothing else.",
+    "dropout": "p=0.1 → p=0.2 in blocks.{0..5}{,.attn}.drop; nothing else.",
+    "swapped": "other inputs in blocks.{0..5}.{norm1,norm2,drop}; nothing else.",
+    "added-constant": "add put into blocks.{0..5}; nothing else.",
+    "wrapped-all": "blocks.*.mlp.up is now blocks.*.mlp.up.base; Wrapped put into blocks.{0..5}.mlp.up; nothing else.",
+    "wrapped-linears": "blocks.*.{attn.{q,k,v},mlp.down} are now blocks.*.{attn.{q,k,v},mlp.down}.base; "
+    "Wrapped put into blocks.{0..5}.{attn.{q,k,v},mlp.down}; nothing else.",
+    "autocast": "341 of 342 changed nodes: dtype float32 -> bfloat16; casts: 99 put in; nothing else.",
+    "norm": "LayerNorm((16,), eps=1e-05, elementwise_affine=True, bias=True) became RMSNorm in "
+    "blocks.{0..5}.{norm1,norm2}; nothing else.",
+    "tied": "tied: {tokens,head}.weight; 1 change in (top level); parameter, accumulate_grad left out of head; "
+    "nothing else.",
+}
+
+
+@pytest.mark.parametrize("name", SENTENCES)
+def test_it_says_what_was_done(name: str) -> None:
+    pytest.importorskip("torch")
+    from edited_gpt import edited, plain
+
+    assert gradir.diff(plain(), edited(name)).findings[0].text == SENTENCES[name]
+
+
+@given(pairs())
+def test_every_form_has_it(pair: tuple[Graph, Graph]) -> None:
+    found = gradir.diff(*pair)
+    for told in of_kind(found, "summary"):
+        assert told.text.isprintable()
+        assert str(found).splitlines()[0] == told.text
+        assert found.to("markdown").splitlines()[2].startswith("**In short:** `")
+        assert json.loads(found.to("json"))["findings"][0]["text"] == told.text
+        assert (told.level == "error") == any(each.level == "error" for each in found.findings[1:])
+
+
+def test_the_page_shows_it_where_an_explanation_has_its_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gradir import registry
+
+    shown = []
+    exporter = type(registry.exporter("html"))
+    monkeypatch.setattr(exporter, "export_changes", lambda _, graph, *rest: shown.append(graph) or "page\n")
+    a, b = (Graph.of([Node(f"h.{n}/f:1", op=op, scope=f"h.{n}") for n in range(3)]) for op in ("exp", "sin"))
+    assert gradir.diff(a, b).to("html") == "page\n"
+    assert overlay_verdict(shown[0].nodes.values()) == ("quiet", "exp became sin in h.{0..2}; nothing else.")
+
+
+def test_what_lies_before_a_cut_is_no_edit() -> None:
+    pytest.importorskip("torch")
+    import torch
+
+    class Net(torch.nn.Module):
+        def __init__(self, cut: bool) -> None:
+            super().__init__()
+            self.enc, self.head, self.cut = torch.nn.Linear(3, 4), torch.nn.Linear(4, 1), cut
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            hidden = self.enc(x).tanh()
+            return self.head(hidden.detach() if self.cut else hidden).sum()
+
+    whole, cut = (gradir.capture(net(torch.ones(2, 3)), model=net) for net in (Net(False), Net(True)))
+    assert gradir.diff(whole, cut).findings[0].text == "2 parameters now get no gradient; nothing else."
+
+
+def test_a_long_sentence_counts_the_rest() -> None:
+    def made(op: str) -> Graph:
+        nodes = [Node(f"m{n}/{op}:1", op=f"{op}{n}", scope=f"m{n}") for n in range(6)]
+        return Graph.of(nodes, [Scope(""), *(Scope(f"m{n}") for n in range(6))])
+
+    said = gradir.diff(made("exp"), made("sin")).findings[0].text
+    assert said == "exp0 became sin0 in m0; exp1 became sin1 in m1; exp2 became sin2 in m2; and 3 more."
+
+
+def test_there_is_none_where_a_single_change_says_it_all_or_one_graph_is_empty() -> None:
+    one, other = (Graph.of([Node("f:1", op=op)]) for op in ("exp", "sin"))
+    assert not of_kind(gradir.diff(one, other), "summary")
+    assert not of_kind(gradir.diff(one, one), "summary")
+    assert not of_kind(gradir.diff(Graph.of([]), Graph.of([Node(f"x{n}") for n in range(9)])), "summary")
