@@ -204,7 +204,7 @@ def test_a_device_has_no_number() -> None:
 def test_the_device_of_a_tensor_has_no_number() -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from gradir.frontends.pytorch.reading.metadata import MetadataReader
+    from gradir.frontends.pytorch.reading.attributes import MetadataReader
 
     with FakeTensorMode():
         reader = MetadataReader()

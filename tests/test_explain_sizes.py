@@ -90,7 +90,7 @@ class Counted(list):
 
 
 def asked_for_writes(length: int) -> int:
-    from gradir.frontends.pytorch.explaining.writes import writes_over_saved
+    from gradir.frontends.pytorch.explaining.failures import writes_over_saved
 
     a, rec = leaf(), gradir.record(flow=True)
     with rec:

@@ -278,11 +278,11 @@ def test_a_loop_does_not_grow_with_its_rounds() -> None:
 
 
 def test_layers_of_one_checkpointed_function_are_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gradir.frontends.jax.reading import regions
+    from gradir.frontends.jax.reading import slots
 
     evaluated = []
-    pullback = regions.traced_pullback
-    monkeypatch.setattr(regions, "traced_pullback", lambda *args: evaluated.append(args) or pullback(*args))
+    pullback = slots.traced_pullback
+    monkeypatch.setattr(slots, "traced_pullback", lambda *args: evaluated.append(args) or pullback(*args))
 
     @jax.checkpoint
     def layer(w: Any, x: Any) -> Any:

@@ -331,7 +331,7 @@ def test_verify_says_that_it_only_traced() -> None:
 
 
 def test_numbers_are_drawn_that_tell_of_attention() -> None:
-    from gradir.frontends.jax.values import drawn
+    from gradir.frontends.jax.arguments import drawn
 
     shapes = [((2, 2), jnp.int32), ((2,), jnp.bool_), ((), jnp.int32), ((0,), jnp.int32)]
     found = drawn([jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in shapes])

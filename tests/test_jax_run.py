@@ -27,7 +27,7 @@ from gradir.capturing import running  # noqa: E402
 from gradir.cli.main import main  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
 from gradir.explanations.model import Explanation  # noqa: E402
-from gradir.frontends.jax.calls import Moment  # noqa: E402
+from gradir.frontends.jax.running import Moment  # noqa: E402
 from gradir.request import CaptureRequest  # noqa: E402
 from gradir.script import run_script  # noqa: E402
 

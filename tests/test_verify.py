@@ -17,7 +17,7 @@ import gradir  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
 from gradir.frontends.pytorch import private  # noqa: E402
 from gradir.frontends.pytorch.reading.assemble import capture  # noqa: E402
-from gradir.frontends.pytorch.verifying import retained  # noqa: E402
+from gradir.frontends.pytorch.verifying import untouched  # noqa: E402
 from gradir.ir import Graph, TensorMeta  # noqa: E402
 
 nn = torch.nn
@@ -230,13 +230,13 @@ def test_neither_verify_nor_explain_looks_at_the_objects_of_the_program(monkeypa
 
 def test_a_backward_runs_its_operations_past_what_looks_for_retained_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    see = retained._Replaced.__torch_dispatch__
+    see = untouched._Replaced.__torch_dispatch__
 
     def note(self, func, *rest):
         seen.append(func)
         return see(self, func, *rest)
 
-    monkeypatch.setattr(retained._Replaced, "__torch_dispatch__", note)
+    monkeypatch.setattr(untouched._Replaced, "__torch_dispatch__", note)
     hidden = leaf(2).exp()
     loss = (hidden.sin() * hidden.cos()).sum()
     assert gradir.verify(loss)

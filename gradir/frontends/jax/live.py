@@ -12,12 +12,10 @@ from jax import tree_util
 from gradir.errors import CaptureError
 from gradir.frontends.jax.arguments import Arguments, arranged, numbers_of, path_text, told
 from gradir.frontends.jax.modules import ModuleWatch, prepared
-from gradir.frontends.jax.reading.assemble import Assembly, Output
-from gradir.frontends.jax.reading.cuts import End, Ends
+from gradir.frontends.jax.reading.assemble import Assembly, Output, Scopes
 from gradir.frontends.jax.reading.flatten import Flattener
-from gradir.frontends.jax.reading.flow import find_paths
+from gradir.frontends.jax.reading.flow import End, Ends, find_paths
 from gradir.frontends.jax.reading.jaxprs import is_inexact
-from gradir.frontends.jax.reading.scopes import Scopes
 from gradir.frontends.jax.reading.sources import place_text
 from gradir.frontends.jax.reading.values import Context, Value
 from gradir.ir import Graph, Producer

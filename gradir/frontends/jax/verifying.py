@@ -10,10 +10,10 @@ import numpy as np
 from jax import tree_util
 
 from gradir.errors import warn
+from gradir.frontends.jax.arguments import are_known, drawn, gradients
 from gradir.frontends.jax.live import LiveGraph
 from gradir.frontends.jax.reading.jaxprs import abstract, bytes_of, elements_of, is_inexact
 from gradir.frontends.jax.reading.probe import Traced, traced_pullback
-from gradir.frontends.jax.values import are_known, drawn, gradients
 from gradir.ir import Graph
 from gradir.ir.saved import Storages
 from gradir.protocols import Verification

@@ -55,7 +55,7 @@ class TorchFrontend:
         """Whether a value is a tensor, a module or a class of modules, or has a tensor in it."""
         import torch
 
-        from gradir.frontends.pytorch.reading.leaves import tensors_of
+        from gradir.frontends.pytorch.reading.outputs import tensors_of
 
         if isinstance(value, type):
             return issubclass(value, torch.nn.Module)

@@ -24,8 +24,7 @@ from gradir.frontends.pytorch.explaining.graph_cuts import cuts_of
 from gradir.frontends.pytorch.private import MODULE_CALL, modes_set_aside, own_parameters, runs_a_function
 from gradir.frontends.pytorch.reading.assemble import LiveGraph, assemble
 from gradir.frontends.pytorch.reading.distributed import Groups
-from gradir.frontends.pytorch.reading.leaves import tensors_of
-from gradir.frontends.pytorch.reading.outputs import Captured, flatten
+from gradir.frontends.pytorch.reading.outputs import Captured, flatten, tensors_of
 from gradir.frontends.pytorch.reading.scopes import scope_table
 from gradir.frontends.pytorch.reading.tensors import (
     Modules,

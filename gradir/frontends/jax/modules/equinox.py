@@ -9,8 +9,7 @@ import jax
 from jax import tree_util
 
 from gradir.frontends.jax.modules import Call, naming, run
-from gradir.frontends.jax.modules.watch import ModuleWatch
-from gradir.frontends.jax.modules.wrapping import WrappedCalls, below
+from gradir.frontends.jax.modules.watch import ModuleWatch, WrappedCalls, below
 
 __all__ = ["call_of", "note_modules"]
 

@@ -9,8 +9,7 @@ from typing import Any
 from jax import tree_util
 
 from gradir.frontends.jax.modules import Call, naming
-from gradir.frontends.jax.modules.watch import ModuleWatch
-from gradir.frontends.jax.modules.wrapping import below
+from gradir.frontends.jax.modules.watch import ModuleWatch, below
 
 __all__ = ["call_of", "note_modules"]
 

@@ -1,17 +1,19 @@
-"""What notes modules while it is entered around a trace, whatever library they are of."""
+"""What notes modules and their calls while it is entered around a trace, whatever library they are of."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import wraps
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import jax
 
 from gradir.frontends.texts import plain_text
 
-__all__ = ["ModuleWatch", "traced_anew"]
+__all__ = ["ModuleWatch", "WrappedCalls", "below", "traced_anew"]
 
 _MARK: Final = "gradir module "
 """What the scope of a module begins with. The number of its path follows: a path may hold what a scope may not."""
@@ -102,3 +104,184 @@ def traced_anew() -> AbstractContextManager[object]:
     told: Any = set_xla_metadata
     context: AbstractContextManager[object] = told(gradir_trace=str(next(_TRACES)))
     return context
+
+
+ModulesOf = Callable[[Any], Iterable[tuple[str, Any]]]
+"""The modules in a value, each with its path: those in modules too, and the value itself if it is one."""
+
+
+class _Known(NamedTuple):
+    """A module, which is kept so that no other comes to have its identity, and its path."""
+
+    module: object
+    path: str
+
+
+class _Running(NamedTuple):
+    module: object
+    known: Mapping[int, _Known]
+
+
+class _Wrapped(NamedTuple):
+    """What a class had, what it has now, and how many that are entered need it."""
+
+    before: Callable[..., Any]
+    now: Callable[..., Any]
+    needed: int
+
+
+class _Entered(threading.local):
+    """What a thread has entered, the innermost last."""
+
+    def __init__(self) -> None:
+        self.calls: list[WrappedCalls] = []
+
+
+_LOCK: Final = threading.Lock()
+_CLASSES: Final[dict[type, _Wrapped]] = {}
+_ENTERED: Final = _Entered()
+
+
+class WrappedCalls(ExitStack):
+    """While it is entered, every call of a module in this thread stands in the scope of the module's path.
+
+    That is the path which the module was given with; else the one that ``path_of`` tells of a copy; else its place in
+    the module that runs. What is none of these, and is called first, is the root. ``found`` is told of every module
+    that comes to have a path.
+    """
+
+    def __init__(
+        self,
+        watch: ModuleWatch,
+        base: type,
+        modules_of: ModulesOf,
+        *,
+        is_noted: Callable[[type], bool] = lambda kind: True,  # noqa: ARG005
+        path_of: Callable[[Any], str | None] = lambda module: None,  # noqa: ARG005
+        found: Callable[[Any, str], None] = lambda module, path: None,  # noqa: ARG005
+    ) -> None:
+        super().__init__()
+        self._watch = watch
+        self._base = base
+        self._is_noted = is_noted
+        self._modules_of = modules_of
+        self._path_of = path_of
+        self._found = found
+        self._given: dict[int, _Known] = {}
+        self._classes: dict[str, type] = {}
+        self._running: list[_Running] = []
+
+    def give(self, arguments: Sequence[tuple[str, Any]]) -> None:
+        """The function that is traced has these arguments, each with the path of what is in it."""
+        for path, value in arguments:
+            for key, known in self._known_in(value, path).items():
+                self._given.setdefault(key, known)
+                self._classes.setdefault(known.path, type(known.module))
+
+    def __enter__(self) -> WrappedCalls:
+        super().__enter__()
+        with _LOCK:
+            for kind in dict.fromkeys(filter(self._is_noted, _subclasses(self._base))):
+                if "__call__" in vars(kind):
+                    _wrap(kind)
+                    self.callback(_unwrap, kind)
+        _ENTERED.calls.append(self)
+        self.callback(_ENTERED.calls.remove, self)
+        return self
+
+    def is_for(self, module: object) -> bool:
+        """Whether a module is of the library whose calls are noted."""
+        return isinstance(module, self._base)
+
+    def scope_of(self, module: Any) -> AbstractContextManager[object]:
+        """What a call of a module is to run in."""
+        if self._running and self._running[-1].module is module:
+            return nullcontext()
+        known = self._running[-1].known if self._running else self._given
+        path = self._path(module, known)
+        if path is None and not self._running and self._may_be_root(module):
+            known = self._known_in(module, "")
+            path = ""
+        if path is None:
+            return nullcontext()
+        self._note(module, path)
+        scope = ExitStack()
+        self._running.append(_Running(module, known))
+        scope.callback(self._running.pop)
+        scope.enter_context(self._watch.inside(path))
+        return scope
+
+    def _path(self, module: Any, known: Mapping[int, _Known]) -> str | None:
+        for each in (self._given, known):
+            if id(module) in each:
+                return each[id(module)].path
+        return self._path_of(module)
+
+    def _may_be_root(self, module: Any) -> bool:
+        """Whether no other module is known to be at the top."""
+        return self._classes.get("", type(module)) is type(module)
+
+    def _note(self, module: Any, path: str) -> None:
+        self._watch.note(path, type(module))
+        # One above may run by another of its methods.
+        while path:
+            path = path.rpartition(".")[0]
+            if path in self._classes:
+                self._watch.note_class(path, self._classes[path])
+
+    def _known_in(self, value: Any, path: str) -> dict[int, _Known]:
+        known = {}
+        for inside, module in self._modules_of(value):
+            known[id(module)] = _Known(module, below(path, inside))
+            self._found(module, known[id(module)].path)
+        return known
+
+
+def below(path: str, inside: str) -> str:
+    """A path below a path.
+
+    >>> below("layers", "0"), below("", "0"), below("layers", "")
+    ('layers.0', '0', 'layers')
+    """
+    return f"{path}.{inside}" if path and inside else path or inside
+
+
+def _subclasses(kind: type) -> Iterator[type]:
+    """A class and all that are derived from it, some of them perhaps twice."""
+    left = [kind]
+    while left:
+        found = left.pop()
+        yield found
+        left += type.__subclasses__(found)
+
+
+def _wrap(kind: type) -> None:
+    known = _CLASSES.get(kind)
+    if known is None:
+        before = vars(kind)["__call__"]
+        known = _Wrapped(before, _scoped(before), 0)
+        # A class may forbid setting what its instances may not change.
+        type.__setattr__(kind, "__call__", known.now)
+    _CLASSES[kind] = known._replace(needed=known.needed + 1)
+
+
+def _unwrap(kind: type) -> None:
+    with _LOCK:
+        known = _CLASSES[kind]
+        if known.needed > 1:
+            _CLASSES[kind] = known._replace(needed=known.needed - 1)
+            return
+        del _CLASSES[kind]
+        # The program may have put something of its own in its place.
+        if vars(kind).get("__call__") is known.now:
+            type.__setattr__(kind, "__call__", known.before)
+
+
+def _scoped(call: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(call)
+    def scoped(module: Any, *args: Any, **kwargs: Any) -> Any:
+        noting = next((each for each in reversed(_ENTERED.calls) if each.is_for(module)), None)
+        with noting.scope_of(module) if noting is not None else nullcontext():
+            return call(module, *args, **kwargs)
+
+    return scoped

@@ -8,7 +8,6 @@ from itertools import count
 from typing import Any, Final
 
 from gradir.errors import CaptureError
-from gradir.frontends.jax.reading.attributes import plain_params
 from gradir.frontends.jax.reading.jaxprs import (
     CALLS,
     CUSTOM,
@@ -21,6 +20,7 @@ from gradir.frontends.jax.reading.jaxprs import (
     name_of,
     opened,
     params_of,
+    plain_params,
     stack_of,
 )
 from gradir.frontends.jax.reading.sources import Sources, place_text

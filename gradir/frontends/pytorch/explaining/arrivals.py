@@ -12,8 +12,15 @@ import torch
 from gradir.frontends.pytorch.explaining.born import Births
 from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, is_zero
-from gradir.frontends.pytorch.explaining.ranges import grows, overflows, underflows
-from gradir.frontends.pytorch.explaining.traps import ITS_RESULT, first_undefined, spoilt, trap
+from gradir.frontends.pytorch.explaining.traps import (
+    ITS_RESULT,
+    first_undefined,
+    grows,
+    overflows,
+    spoilt,
+    trap,
+    underflows,
+)
 from gradir.frontends.pytorch.explaining.words import Words, called, few, plainly
 from gradir.frontends.pytorch.explaining.zeros import SLOPES, STAYING, Closed, Origin, Zeros
 from gradir.frontends.pytorch.private import AFTER_FORWARD, FORWARD_CLASS, hooks_of, sequence_number

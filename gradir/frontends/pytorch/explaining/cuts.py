@@ -9,11 +9,10 @@ from typing import Final, NamedTuple
 
 import torch
 
+from gradir.frontends.pytorch.explaining.bytecode import COMPARED, HANDED, SHOWN, Literals, made_at, use_of
 from gradir.frontends.pytorch.explaining.kinds import Kinds, kind_of
-from gradir.frontends.pytorch.explaining.new_leaves import made_at
-from gradir.frontends.pytorch.explaining.numbers import COMPARED, HANDED, SHOWN, Literals, use_of
-from gradir.frontends.pytorch.explaining.terms import terms_of
 from gradir.frontends.pytorch.explaining.unseen import is_unseen, unseen_ends
+from gradir.frontends.pytorch.explaining.words import terms_of
 from gradir.frontends.pytorch.private import READS_A_NUMBER
 from gradir.frontends.pytorch.recording.compiled import CompiledPart
 from gradir.frontends.pytorch.recording.flow import Flow

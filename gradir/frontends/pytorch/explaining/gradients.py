@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial, reduce
 from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
 
@@ -14,7 +14,6 @@ from torch.utils.hooks import RemovableHandle
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch.explaining.constants import MAY_BE_CONSTANT, Constant, constants
 from gradir.frontends.pytorch.explaining.magnitudes import Size, size_of
-from gradir.frontends.pytorch.explaining.meetings import Meetings
 from gradir.frontends.pytorch.private import ACCUMULATOR, CHECKPOINT, current_backward, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.layouts import numbers_in, ones_for
@@ -23,7 +22,43 @@ from gradir.frontends.pytorch.reading.tensors import held_by
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.verifying.verify import left_alone, removing
 
-__all__ = ["Arrival", "Gradients", "brought", "gradients_of", "is_zero"]
+__all__ = ["Arrival", "Gradients", "Meetings", "brought", "gradients_of", "is_zero"]
+
+
+class Meetings:
+    """Knows of each function the nearest other one through which all goes that comes to it."""
+
+    def __init__(
+        self,
+        ran: Iterable[GradFn],
+        senders: Mapping[GradFn, Sequence[tuple[GradFn, int]]],
+        starts: Collection[object],
+    ) -> None:
+        """``ran`` are functions in the order of a backward, which begins in ``starts``; ``senders`` send to them."""
+        self._nearest: dict[GradFn, tuple[int, GradFn | None]] = {}
+        for fn in ran:
+            nearest = None if fn in starts else self.of([sender for sender, _ in senders.get(fn, ())])
+            # With how many there are behind each other; nothing is nearest to those in which the backward begins.
+            self._nearest[fn] = 0 if nearest is None else self._nearest[nearest][0] + 1, nearest
+
+    def of(self, fns: Sequence[GradFn]) -> GradFn | None:
+        """The nearest function through which all goes that comes to some, which may be one of them."""
+        return reduce(self._met, fns, fns[0] if fns else None)
+
+    def above(self, fn: GradFn) -> Iterator[GradFn]:
+        """The functions through which all goes that comes to one, the nearest first."""
+        found = self._nearest[fn][1]
+        while found is not None:
+            yield found
+            found = self._nearest[found][1]
+
+    def _met(self, one: GradFn | None, other: GradFn | None) -> GradFn | None:
+        while one is not other and one is not None and other is not None:
+            if self._nearest[one][0] < self._nearest[other][0]:
+                one, other = other, one
+            one = self._nearest[one][1]
+        return None if other is None else one
+
 
 _NOTHING: Final = 1e-5
 """Which part of what came to a function is nothing."""

@@ -26,7 +26,7 @@ from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.overwritten import ARRAYS, Held, extent
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import Step
-from gradir.frontends.pytorch.verifying.asking import in_process_group
+from gradir.frontends.pytorch.verifying.untouched import in_process_group
 
 __all__ = ["Overwrite", "communicates", "overwrites"]
 

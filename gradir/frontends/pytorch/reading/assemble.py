@@ -13,11 +13,10 @@ from torch.nn.parameter import is_lazy
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch.private import FakeTensor, without_overrides
 from gradir.frontends.pytorch.reading.distributed import Groups, placements_of
-from gradir.frontends.pytorch.reading.flat import FlatParameters
 from gradir.frontends.pytorch.reading.nodes import Assembly, NotedSources
 from gradir.frontends.pytorch.reading.outputs import Captured, flatten
 from gradir.frontends.pytorch.reading.reach import hidden_among
-from gradir.frontends.pytorch.reading.scopes import cuts, is_trainable, scope_table
+from gradir.frontends.pytorch.reading.scopes import FlatParameters, cuts, is_trainable, scope_table
 from gradir.frontends.pytorch.reading.tensors import (
     Modules,
     NamedTensors,

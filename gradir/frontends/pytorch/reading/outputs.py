@@ -1,17 +1,237 @@
-"""What the user asked to capture: the tensors with a graph in any outputs."""
+"""What the user asked to capture: the tensors with a graph, found in whatever a program returns.
+
+They are found in containers, records and objects, in any nesting. Nothing of an object is asked but the attributes that
+it has: no property runs, and no method of a mapping. An iterator is left as it is.
+"""
 
 from __future__ import annotations
 
+import gc
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import is_dataclass
+from enum import Enum
+from functools import partial
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+    SimpleNamespace,
+)
 from typing import Any, Final, NamedTuple
+from weakref import ReferenceType
 
 import torch
+from torch import nn
 from torch.autograd.graph import get_gradient_edge
 
 from gradir.errors import CaptureError, warn
-from gradir.frontends.pytorch.private import base_of, output_nr_of
-from gradir.frontends.pytorch.reading.leaves import Leaf, leaves_of
+from gradir.frontends.pytorch.private import base_of, fields_of, output_nr_of, sequence_number
+from gradir.frontends.texts import text_of
 
-__all__ = ["Captured", "flatten", "flatten_quietly", "why_no_graph"]
+__all__ = ["Captured", "Leaf", "attributes_of", "flatten", "flatten_quietly", "leaves_of", "tensors_of", "why_no_graph"]
+
+_DEEPEST: Final = 1_000
+_MOST_OBJECTS: Final = 100_000
+"""So many objects are looked into, or one that has the whole program would cost more than its capture."""
+
+_WHOLE: Final = (
+    *(type(None), bool, int, float, complex, str, bytes, bytearray, range, memoryview, type, Enum),
+    *(BaseException, FunctionType, BuiltinFunctionType, MethodType, partial, ModuleType, ReferenceType),
+    *(torch.Tensor, nn.Module, torch.optim.Optimizer, torch.dtype, torch.device, torch.layout, torch.Size),
+)
+"""Types of which nothing is taken apart: what a module or an optimizer has is no output."""
+
+_Entries = Iterable[tuple[object, object]]
+
+
+class Leaf(NamedTuple):
+    """A tensor, or something that has none, with the steps that lead to it from the outside."""
+
+    value: Any
+    steps: _Steps | None
+
+    @property
+    def path(self) -> str:
+        """The place in the outputs, empty for a lone one."""
+        keys, steps = list[str](), self.steps
+        while steps is not None:
+            keys.append(text_of(steps.key))
+            steps = steps.above
+        return ".".join(reversed(keys))
+
+
+class _Steps(NamedTuple):
+    """A key, and the steps before it."""
+
+    key: object
+    above: _Steps | None
+
+
+class _Object:
+    """An object that was looked into, which is a leaf itself unless a tensor is found in it."""
+
+    __slots__ = ("holds_a_tensor", "outer")
+
+    def __init__(self, outer: _Object | None) -> None:
+        self.outer, self.holds_a_tensor = outer, False
+
+    def note_tensor(self) -> None:
+        """Note that there is a tensor in this object and in all around it."""
+        found: _Object | None = self
+        while found is not None and not found.holds_a_tensor:
+            found.holds_a_tensor = True
+            found = found.outer
+
+
+class _Opened(NamedTuple):
+    """A container or object with the entries that are left in it."""
+
+    entries: Iterator[tuple[object, object]]
+    steps: _Steps | None
+    owner: _Object | None
+    depth: int
+
+
+def tensors_of(outputs: object) -> list[torch.Tensor]:
+    """Return every tensor in some outputs, in order.
+
+    Raises:
+        CaptureError: the outputs are nested too deeply.
+    """
+    return [leaf.value for leaf in leaves_of(outputs) if issubclass(type(leaf.value), torch.Tensor)]
+
+
+def leaves_of(outputs: object) -> list[Leaf]:
+    """Return every tensor in some outputs, and what is beside them, in order.
+
+    A container or object counts at its first place. Of an object that is no plain record only its tensors count, each
+    once, or the object itself if it has none.
+
+    Raises:
+        CaptureError: the outputs are nested too deeply.
+    """
+    search = _Search()
+    search.look_at(outputs, None, None, 0)
+    while search.pending:
+        entries, steps, owner, depth = search.pending[-1]
+        entry = next(entries, None)
+        if entry is None:
+            search.pending.pop()
+        else:
+            key, value = entry
+            search.look_at(value, _Steps(key, steps), owner, depth + 1)
+    return [leaf for leaf, thing in search.found if thing is None or not thing.holds_a_tensor]
+
+
+class _Search:
+    """What was found so far, each leaf beside the object that it is, and what is still to be looked through."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[Leaf, _Object | None]] = []
+        self.pending: list[_Opened] = []
+        self._tensors: set[int] = set()
+        self._met: set[int] = set()
+        self._objects = 0
+
+    def look_at(self, value: object, steps: _Steps | None, owner: _Object | None, depth: int) -> None:
+        """Note a leaf, or open what may have some in it.
+
+        Raises:
+            CaptureError: the outputs are nested too deeply.
+        """
+        if issubclass(type(value), torch.Tensor):
+            self._note_tensor(value, steps, owner)
+        elif id(value) not in self._met:
+            entries, is_object = _entries_of(value)
+            is_too_deep = depth > _DEEPEST or (is_object and self._objects >= _MOST_OBJECTS)
+            if entries is None or (is_too_deep and (is_object or owner is not None)):
+                self._note_other(value, steps, owner, None)
+                return
+            if is_too_deep:
+                raise CaptureError("the outputs are nested too deeply")
+            self._met.add(id(value))
+            if is_object:
+                self._objects += 1
+                inner = _Object(owner)
+                self._note_other(value, steps, owner, inner)
+                owner = inner
+            self.pending.append(_Opened(iter(entries), steps, owner, depth))
+
+    def _note_tensor(self, value: object, steps: _Steps | None, owner: _Object | None) -> None:
+        if owner is None or id(value) not in self._tensors:
+            self.found.append((Leaf(value, steps), None))
+        if owner is not None:
+            owner.note_tensor()
+        self._tensors.add(id(value))
+
+    def _note_other(self, value: object, steps: _Steps | None, owner: _Object | None, thing: _Object | None) -> None:
+        if owner is None:
+            self.found.append((Leaf(value, steps), thing))
+
+
+def _entries_of(value: Any) -> tuple[_Entries | None, bool]:
+    """The entries of a value by key, none of what is not taken apart; and whether it is an object, and no record."""
+    kind = type(value)
+    if kind is MappingProxyType:
+        return _entries_of(gc.get_referents(value)[0])
+    if issubclass(kind, _WHOLE) or hasattr(kind, "__next__"):
+        return None, False
+    for base, entries_of in _CONTAINERS.items():
+        if issubclass(kind, base):
+            return entries_of(value), False
+    if issubclass(kind, Mapping):
+        kept = [entry for _, entry in attributes_of(value) if issubclass(type(entry), dict)]
+        if len(kept) == 1:
+            return dict.items(kept[0]), False
+    module = str(kind.__module__)
+    if module.startswith("torch.") and not module.startswith("torch.distributions."):
+        return None, False
+    return list(attributes_of(value)) or None, not (is_dataclass(kind) or issubclass(kind, SimpleNamespace))
+
+
+def attributes_of(value: object) -> Iterator[tuple[str, Any]]:
+    """Yield what an object keeps under its names, in slots too."""
+    yield from fields_of(value).items()
+    for kind in type(value).__mro__:
+        for name, member in vars(kind).items():
+            if type(member) is MemberDescriptorType and name != "__dict__":
+                try:
+                    yield name, member.__get__(value)
+                except AttributeError:
+                    continue
+
+
+def _of_tuple(value: tuple[object, ...]) -> _Entries:
+    kind, entries = type(value), tuple.__iter__(value)
+    # A named tuple has them. The results of torch's operations do too, and go by number.
+    names = () if kind.__module__ == "torch.return_types" else getattr(kind, "__match_args__", ())
+    return zip(names, entries, strict=True) if len(names) == len(value) else enumerate(entries)
+
+
+def _of_set(value: set[object] | frozenset[object]) -> _Entries:
+    # A set has tensors in the order of their addresses.
+    return enumerate(sorted(value, key=_order_of))
+
+
+def _order_of(value: object) -> int:
+    fn = value.grad_fn if isinstance(value, torch.Tensor) else None
+    return -1 if fn is None else sequence_number(fn)
+
+
+_CONTAINERS: Final[dict[Any, Callable[[Any], _Entries]]] = {
+    tuple: _of_tuple,
+    list: lambda value: enumerate(list.__iter__(value)),
+    dict: dict.items,
+    deque: lambda value: enumerate(deque.__iter__(value)),
+    set: _of_set,
+    frozenset: _of_set,
+}
+"""The entries of the containers of Python's own, as these have them: a class made of one may iterate otherwise."""
+
 
 _NAMED: Final = 5
 """So many outputs without a graph are named."""

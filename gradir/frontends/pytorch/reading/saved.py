@@ -22,8 +22,7 @@ from gradir.frontends.pytorch.private import (
     without_overrides,
 )
 from gradir.frontends.pytorch.reading.anatomy import Anatomy, Slot
-from gradir.frontends.pytorch.reading.attributes import plain_value
-from gradir.frontends.pytorch.reading.metadata import dtype_name, layout_name, shape_of
+from gradir.frontends.pytorch.reading.attributes import dtype_name, layout_name, plain_value, shape_of
 from gradir.frontends.pytorch.reading.tensors import PLAIN, Owned, TensorNodes, held_by
 from gradir.frontends.pytorch.reading.unpacked import as_shown, clears_what_is_read
 from gradir.frontends.pytorch.reading.walk import GradFn

@@ -13,8 +13,8 @@ from torch import nn
 
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch.private import name_of, storage_handle, without_overrides
-from gradir.frontends.pytorch.reading.leaves import attributes_of
 from gradir.frontends.pytorch.reading.members import ModuleMap, modules_at, named_tensors_at
+from gradir.frontends.pytorch.reading.outputs import attributes_of
 from gradir.frontends.texts import plain_text, plain_texts, text_of
 from gradir.protocols import Names
 

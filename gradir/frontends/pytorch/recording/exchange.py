@@ -20,8 +20,8 @@ from torch import distributed
 
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch import private
+from gradir.frontends.pytorch.reading.attributes import MetadataReader
 from gradir.frontends.pytorch.reading.distributed import Groups, group_called, reduction
-from gradir.frontends.pytorch.reading.metadata import MetadataReader
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.leaving import DispatchMode
 from gradir.frontends.pytorch.recording.operands import named, signature_of, tensors_in

@@ -27,7 +27,7 @@ from gradir.frontends.pytorch.private import (
     own_parameters,
     runs_a_function,
 )
-from gradir.frontends.pytorch.reading.metadata import MetadataReader
+from gradir.frontends.pytorch.reading.attributes import MetadataReader
 from gradir.frontends.pytorch.reading.tensors import held_by, storage_of
 from gradir.frontends.pytorch.recording.operands import DATA, INPLACE, Signature, named, signature_of, tensors_in
 from gradir.frontends.pytorch.recording.overwritten import ARRAYS, Overwritten

@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from gradir.frontends.pytorch.private import READS_A_NUMBER
-from gradir.frontends.pytorch.reading.attributes import plain_value
-from gradir.frontends.pytorch.reading.metadata import MetadataReader, Symbols
+from gradir.frontends.pytorch.reading.attributes import MetadataReader, Symbols, plain_value
 from gradir.frontends.pytorch.reading.tensors import NamedTensors
 from gradir.frontends.pytorch.recording.compiled import CompiledPart
 from gradir.frontends.pytorch.recording.flow import Flow

@@ -1,4 +1,4 @@
 """Run a backward and compare it with a graph.
 
-``asking`` does it in a process group; ``reuse`` leaves the graph fit for another one.
+``untouched`` leaves all else as it was, in a process group too; ``reuse`` leaves the graph fit for another one.
 """

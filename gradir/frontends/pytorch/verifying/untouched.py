@@ -1,23 +1,184 @@
-"""What a backward changes beside gradients, and is put back: random numbers, and buffers of what it runs again."""
+"""What a backward changes beside the gradients it is for, and is put back or refused.
+
+A gradient that is added to a leaf is also sent to the other processes: hooks behind the addition count it, and a
+wrapper such as DistributedDataParallel takes each forward for one such backward. So in a process of a group the engine
+is asked for the gradients, and adds up none.
+"""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
-from torch import nn
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
 
+from gradir.errors import CaptureError
+from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.private import own_buffers, without_dispatch_modes, without_overrides
+from gradir.frontends.pytorch.reading.distributed import sharding_groups
 from gradir.frontends.pytorch.reading.members import modules_in
-from gradir.frontends.pytorch.reading.reach import hiding_functions
+from gradir.frontends.pytorch.reading.reach import hiding_functions, is_reentrant_checkpoint
+from gradir.frontends.pytorch.reading.walk import GradFn
+from gradir.frontends.pytorch.substitution import substituted
 
 if TYPE_CHECKING:
     from gradir.frontends.pytorch.reading.assemble import LiveGraph
 
-__all__ = ["buffers_and_random_numbers_kept"]
+__all__ = [
+    "buffers_and_random_numbers_kept",
+    "in_process_group",
+    "refuse_addition",
+    "refuse_lasting",
+    "retained_gradients_kept",
+    "undisturbed",
+]
+
+
+class _Replaced(private.TorchDispatchMode):  # type: ignore[misc]
+    """Record the copies and sums that are made while no node runs, with what a sum is added to.
+
+    No node knows the tensors that retain their gradient, and a look at all objects takes longer than a small backward.
+    But the engine makes each retained gradient by an operation, between two nodes, which a dispatch mode sees.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._before: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten.clone.default:
+            self._before[id(result)] = result, None
+        elif func is torch.ops.aten.add.Tensor:
+            self._before[id(result)] = result, args[0]
+        return result
+
+    def leave(self, *_: object) -> None:
+        """See no more operations until the engine takes up the next node, for which it puts all modes back."""
+        if private.dispatch_modes()[-1:] == [self]:
+            private.pop_dispatch_mode()
+
+    def put_back(self) -> None:
+        """Give each tensor that has a recorded result for its gradient the one that it had."""
+        if not self._before:
+            return
+        with private.without_overrides():
+            kinds = _kinds_of_tensors()
+            tensors = [thing for thing in gc.get_objects() if type(thing) in kinds]
+            for tensor in tensors:
+                if tensor.retains_grad and id(tensor.grad) in self._before:
+                    tensor.grad = self._first(tensor.grad)
+
+    def _first(self, gradient: torch.Tensor | None) -> torch.Tensor | None:
+        while id(gradient) in self._before:
+            _, gradient = self._before[id(gradient)]
+        return gradient
+
+
+@contextmanager
+def retained_gradients_kept() -> Iterator[Callable[..., None]]:
+    """Let a backward leave the gradients of tensors that retain them as they were.
+
+    What it gives has to be called before each node runs, by a prehook.
+    """
+    replaced = _Replaced()
+    # To enter it would set a flag by which torch.compile compiles nothing meanwhile.
+    private.push_dispatch_mode(replaced)
+    try:
+        yield replaced.leave
+    finally:
+        replaced.leave()
+        replaced.put_back()
+
+
+def _kinds_of_tensors() -> set[type]:
+    """The class of tensors and all that are made from it, found without a look at every object's type."""
+    kinds: set[type] = {torch.Tensor}
+    unseen = [torch.Tensor]
+    while unseen:
+        found = set(type.__subclasses__(unseen.pop())) - kinds
+        kinds |= found
+        unseen += found
+    return kinds
+
+
+def in_process_group() -> bool:
+    """Whether this process trains together with others."""
+    return distributed.is_available() and distributed.is_initialized()
+
+
+def refuse_lasting(grad_fns: Iterable[GradFn], leaves: Sequence[torch.Tensor]) -> None:
+    """Refuse a graph on which every backward leaves something behind.
+
+    Raises:
+        CaptureError: it has a reentrant checkpoint or a flat parameter, or a hook on a leaf communicates.
+    """
+    if any(is_reentrant_checkpoint(fn) for fn in grad_fns):
+        raise CaptureError(
+            "a reentrant checkpoint adds up gradients that a process group then sends, so verifying would change the "
+            "next backward: use checkpoint(..., use_reentrant=False), or verify in a process without a group"
+        )
+    if any(getattr(leaf, private.FLAT_PARAMETER, False) for leaf in leaves):
+        raise CaptureError(
+            "FullyShardedDataParallel runs one backward for each forward, so verifying would break the next: "
+            "verify the module without it, or under fully_shard"
+        )
+    delayed = getattr(DistributedDataParallel, private.DDP_DELAYED, None)
+    hooks = [hook for leaf in leaves for hook in (private.hooks_of(leaf) or {}).values()]
+    if delayed is not None and any(getattr(hook, "__func__", None) is delayed for hook in hooks):
+        raise CaptureError(
+            "DistributedDataParallel with delay_all_reduce_named_params reduces what it has in every backward, so "
+            "verifying would change the next one: verify the module without it"
+        )
+
+
+def refuse_addition(_: torch.Tensor) -> NoReturn:
+    """The hook of a leaf to which nothing may be added; what comes behind the addition is not reached.
+
+    Raises:
+        CaptureError: always.
+    """
+    raise CaptureError(
+        "a function of the graph runs a backward of its own, whose gradients a process group would send: "
+        "verify in a process without a group"
+    )
+
+
+@contextmanager
+def undisturbed(grad_fns: Iterable[GradFn], roots: Iterable[nn.Module]) -> Iterator[None]:
+    """Let nothing be reduced meanwhile, neither gradients that wait for a later backward nor a first one's all at once.
+
+    A graph that DistributedDataParallel calls static is reduced by a function on top of it at first; what `fully_shard`
+    has added up already, by the functions that end a module's backward.
+    """
+    grad_fns = list(grad_fns)
+    parts: dict[int, tuple[Any, str, object]] = {}
+    for fn in grad_fns:
+        if type(fn).__name__ == private.DDP_SINK:
+            wrapper = fn.ddp_weakref()
+            if getattr(wrapper, "static_graph", False):
+                parts[id(wrapper)] = wrapper, private.DDP_ENQUEUED, True
+    for group in _sharded_groups(grad_fns, roots):
+        parts[id(group)] = group, "reduce_grads", False
+    with ExitStack() as changed:
+        for part in parts.values():
+            changed.enter_context(substituted(*part))
+        yield
+
+
+def _sharded_groups(grad_fns: Iterable[GradFn], roots: Iterable[nn.Module]) -> Iterator[object]:
+    """What reduces the parameters of each module that `fully_shard` was applied to."""
+    for fn in grad_fns:
+        if type(fn).__name__ == private.FSDP_FUNCTION:
+            yield fn.param_group
+    for root in roots:
+        yield from sharding_groups(modules_in(root))
 
 
 @contextmanager

@@ -15,20 +15,20 @@ from torch.utils.hooks import RemovableHandle
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
+from gradir.frontends.pytorch.reading.attributes import dtype_name, shape_of
 from gradir.frontends.pytorch.reading.layouts import ones_for
-from gradir.frontends.pytorch.reading.metadata import dtype_name, shape_of
 from gradir.frontends.pytorch.reading.reach import hiding_functions, leaves_reached_by
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.substitution import substituted
-from gradir.frontends.pytorch.verifying.asking import (
+from gradir.frontends.pytorch.verifying.reuse import refuse_what_runs_once, state_kept
+from gradir.frontends.pytorch.verifying.untouched import (
+    buffers_and_random_numbers_kept,
     in_process_group,
     refuse_addition,
     refuse_lasting,
+    retained_gradients_kept,
     undisturbed,
 )
-from gradir.frontends.pytorch.verifying.retained import retained_gradients_kept
-from gradir.frontends.pytorch.verifying.reuse import refuse_what_runs_once, state_kept
-from gradir.frontends.pytorch.verifying.untouched import buffers_and_random_numbers_kept
 from gradir.gcpause import paused_gc
 from gradir.ir import TensorMeta
 from gradir.ir.edges import number_into
