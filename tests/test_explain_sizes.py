@@ -99,9 +99,9 @@ def asked_for_writes(length: int) -> int:
             loss = loss + a * buffer
             buffer.add_(1)
     (flow,) = rec._flows.values()
-    live, made = rec.live_capture([loss]), flow.makers()
+    live = rec.live_capture([loss])
     flow.steps = steps = Counted(flow.steps)
-    (write,) = writes_over_saved(flow, live, made)
+    (write,) = writes_over_saved(flow, live)
     assert len(write.savers) == 1
     return steps.asked
 

@@ -374,7 +374,7 @@ class Recorder:
                 tensor = flow.tensor_of(leaf)
                 return owned.get(leaf) or (() if tensor is None else named.of(tensor).names)
 
-            found.extend(cuts_of(flow, flowing, names_of, live, paths))
+            found.extend(cuts_of(flowing, names_of, live, paths))
             inside = (names[0] for leaf, names in owned.items() if flowing.may_be_inside(leaf) and names)
             opaque = tuple(name for name in inside if name in unreached)
             found.extend([Cut("opaque", opaque)] if opaque else [])

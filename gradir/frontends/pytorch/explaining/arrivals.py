@@ -29,7 +29,7 @@ from gradir.frontends.pytorch.reading.layouts import numbers_in
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.compiled import CompiledPart
 from gradir.frontends.pytorch.recording.places import Place, Written, returned_at, written
-from gradir.frontends.pytorch.recording.steps import Step, Value
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
 
 __all__ = ["BROKEN", "Finding", "Judge", "Recorded", "Verdict"]
 
@@ -74,13 +74,11 @@ class Verdict(NamedTuple):
 class Recorded(NamedTuple):
     """What is known of the recorded forward.
 
-    ``made`` has the place of the step that made each grad_fn, by sequence number; ``values`` what the leaves hold, by
-    name, and ``hooks`` are those on the backward of modules, by path.
+    ``values`` has what the leaves hold, by name, and ``hooks`` are those on the backward of modules, by path.
     """
 
     words: Words
     flowing: Flowing
-    made: Mapping[int, int]
     values: Mapping[str, Value]
     hooks: Mapping[str, Sequence[object]]
 
@@ -115,7 +113,7 @@ class Judge:
         frozen = frozenset(
             recorded.values[name] for name, leaf in leaves.items() if not leaf.requires_grad and is_zero(leaf)
         )
-        self._zeros = Zeros(self._flow, recorded.flowing, recorded.words.names, Closed(starting, waiting, frozen))
+        self._zeros = Zeros(recorded.flowing, recorded.words.names, Closed(starting, waiting, frozen))
         outputs = (found.tensor for found in live.captured if found.role == "output")
         # Where the loss is no number, nothing moves.
         self._is_lost = not all(bool(torch.isfinite(numbers_in(tensor)).all()) for tensor in outputs)
@@ -253,8 +251,8 @@ class Judge:
             return next(map(written, self._recorded.hooks.get(node.scope, ())), unknown)
         if fn not in self._gradients.hooked:
             return None
-        made = self._recorded.made.get(sequence_number(fn))
-        return next((hook for value, hook in self._flow.hooks if value.maker == made), unknown)
+        made = self._flow.maker_of(fn)
+        return next((hook for value, hook in self._flow.hooks if value.maker == made != FROM_OUTSIDE), unknown)
 
     def _kind(self, fn: GradFn) -> str:
         if fn in self._gradients.constant:
@@ -263,14 +261,11 @@ class Judge:
             return "underflow"
         if hasattr(fn, FORWARD_CLASS) and not _keeps_tensors(fn):
             return "given_zero"
-        index = self._recorded.made.get(sequence_number(fn))
-        return "opaque" if index is not None and self._leaves_out(index) else self._zeros.kind(self._origin(fn))
-
-    def _leaves_out(self, index: int) -> bool:
-        """Whether compiled code computes what nothing takes, for which torch gives it zeros."""
-        step = self._flow.steps[index]
-        given = self._flow.made_by(index)
-        return isinstance(step.func, CompiledPart) and not self._recorded.flowing.wanted.issuperset(given)
+        index = self._flow.maker_of(fn)
+        is_compiled = index != FROM_OUTSIDE and isinstance(self._flow.steps[index].func, CompiledPart)
+        # Torch gives compiled code zeros for what it computes and nothing takes.
+        is_left_out = is_compiled and not self._recorded.flowing.wanted.issuperset(self._flow.made_by(index))
+        return "opaque" if is_left_out else self._zeros.kind(self._origin(fn))
 
     def _found(self, kind: str, fn: GradFn | None, *, lasts: bool = True, detail: str = "") -> Finding:
         if fn is None:
@@ -289,8 +284,8 @@ class Judge:
         return self._live.graph.nodes[self._live.grad_fns[fn]], self._step(fn)
 
     def _step(self, fn: GradFn) -> Step | None:
-        index = self._recorded.made.get(sequence_number(fn))
-        return None if index is None else self._flow.steps[index]
+        index = self._flow.maker_of(fn)
+        return None if index == FROM_OUTSIDE else self._flow.steps[index]
 
     def _words_of_line(self, fn: GradFn) -> str:
         step = self._step(fn)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
-from typing import Final, NamedTuple
+from functools import cached_property, reduce
+from operator import or_
+from typing import Final, NamedTuple, TypeAlias
 
 import torch
 
@@ -19,8 +20,12 @@ from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.operands import plain_name
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Read, Step, Value
+from gradir.frontends.walks import reached
 
-__all__ = ["Flowing", "Leaving", "Putting", "Stop", "updated_leaves"]
+__all__ = ["At", "Flowing", "Leaving", "Stop", "updated_leaves"]
+
+At: TypeAlias = "tuple[str, Place | None]"
+"""What something is called, or its kind, and where it is."""
 
 _DIFFERENTIABLE: Final = ("bfloat", "complex", "float")
 _DETACHING: Final = frozenset({"data", "detach", "detach_"})
@@ -34,17 +39,8 @@ _OF_SHAPE_ALONE: Final = ("empty", "full", "new_", "ones", "rand", "zeros")
 
 _MOVING: Final = frozenset(
     {
-        "alias",
-        "clone",
-        "contiguous",
-        "copy",
-        "detach",
-        "empty",
-        "empty_like",
-        "empty_strided",
-        "lift_fresh",
-        "to_copy",
-        "view",
+        *("alias", "clone", "contiguous", "copy", "detach", "empty", "empty_like", "empty_strided", "lift_fresh"),
+        *("to_copy", "view"),
     }
 )
 """Operations that give the numbers of their input, or none yet."""
@@ -79,14 +75,6 @@ class Leaving(NamedTuple):
     is_sure: bool
 
 
-class Putting(NamedTuple):
-    """Where numbers that are computed of ``leaves`` are put into another leaf, by an operation or an assignment."""
-
-    called: str
-    place: Place | None
-    leaves: int
-
-
 class Flowing:
     """How the captured tensors are computed of the leaves, with and without gradient.
 
@@ -95,7 +83,7 @@ class Flowing:
     """
 
     def __init__(self, flow: Flow, captured: Sequence[torch.Tensor]) -> None:
-        self._flow = flow
+        self.flow = flow
         self._kinds = Kinds(flow.steps)
         self._data_of = _leaves_of_data(flow)
         self._roots: dict[Value, Value] = {}
@@ -110,13 +98,14 @@ class Flowing:
         read = {read.value for read in self._reads(ends)}
         shared = (outside.shared for outside in flow.outside if outside.shared is not None)
         self.carrying.update(value for value in shared if value not in read and self.should_carry(value))
-        self.wanted = self._all_behind(ends)
+        self.wanted = self._behind_all(ends)
         computed = self.carrying & self.wanted - self._held_by_leaves
         self.unseen = set(unseen_ends(flow, captured)) | {value for value in computed if is_unseen(flow, value)}
         self._left_functions = set(self._leaving_functions(ends))
         self.stops: list[Stop] = []
-        self.exits: list[Leaving] = []
-        self.puttings: list[Putting] = []
+        # The first exit at each place, with the leaves of every time, and the leaves of what is put into another leaf.
+        self.exits: dict[At, Leaving] = {}
+        self.puttings: dict[At, int] = {}
         # Whether compiled parts compute what is wanted, and the leaves that they are known to take.
         self.has_compiled, self.compiled = False, 0
         self._known_uses: dict[tuple[int, int], str] = {}
@@ -145,7 +134,7 @@ class Flowing:
     @cached_property
     def taken(self) -> set[Value]:
         """All that operations took."""
-        return {read.value for step in self._flow.steps for read in step.inputs}
+        return {read.value for step in self.flow.steps for read in step.inputs}
 
     @cached_property
     def known_inside(self) -> set[Value]:
@@ -153,7 +142,7 @@ class Flowing:
         return set(self.members(self.compiled))
 
     def _state(self, captured: Sequence[torch.Tensor]) -> tuple[object, ...]:
-        flow = self._flow
+        flow = self.flow
         return list(map(flow.read, captured)), len(flow.steps), len(flow.exits), len(flow.outside)
 
     def root(self, leaf: Value) -> Value:
@@ -171,7 +160,7 @@ class Flowing:
 
     def _before_update(self, leaf: Value) -> Value | None:
         """What a leaf was before the step that made it what it is, if that writes to it or to its ``.data``."""
-        step = self._flow.step_of(leaf)
+        step = self.flow.step_of(leaf)
         if step is None or "inplace" not in step.kinds:
             return None
         read = step.of_kind("inplace")[0]
@@ -190,17 +179,25 @@ class Flowing:
         """The leaves that get a gradient through a term of what was captured."""
         return self.members(self._arriving.get(term, 0))
 
-    def members(self, leaves: int) -> list[Value]:
-        """The leaves whose bits are set."""
+    def members(self, *sets: int) -> list[Value]:
+        """The leaves whose bits are set in any of these."""
+        leaves = reduce(or_, sets, 0)
         first = (leaves & -leaves).bit_length() - 1
         bits = reversed(f"{leaves >> first:b}") if leaves else ()
         return [self._listed[number] for number, bit in enumerate(bits, first) if bit == "1"]
+
+    def stops_by_place(self) -> dict[At, list[Stop]]:
+        """The stops of each kind and place, in the order of the program."""
+        found: dict[At, list[Stop]] = {}
+        for stop in self.stops:
+            found.setdefault((stop.kind, stop.place), []).append(stop)
+        return found
 
     def should_carry(self, value: Value) -> bool:
         """Whether a value that no operation took, such as what a new parameter was made of, had a graph."""
         if value.maker == FROM_OUTSIDE:
             return False
-        step = self._flow.steps[value.maker]
+        step = self.flow.steps[value.maker]
         is_number = (step.outputs[value.number].dtype or "").startswith(_DIFFERENTIABLE)
         return is_number and kind_of(step) == "nondifferentiable" and any(read.carries for read in step.inputs)
 
@@ -208,20 +205,20 @@ class Flowing:
         """Whether a value was made of others and has no graph of its own, as behind ``detach().requires_grad_()``."""
         if not read.is_leaf or read.value.maker != FROM_OUTSIDE:
             return read.is_leaf
-        outside = self._flow.outside[read.value.number]
+        outside = self.flow.outside[read.value.number]
         return outside.shared is not None or bool(outside.copied)
 
     def _reads(self, ends: Iterable[Read]) -> Iterator[Read]:
-        for step in self._flow.steps:
+        for step in self.flow.steps:
             yield from step.inputs
-        for found in self._flow.exits:
+        for found in self.flow.exits:
             yield from found.reads
         yield from ends
 
     def sources(self, value: Value) -> tuple[Read, ...]:
         """What a value is computed of."""
         if value.maker != FROM_OUTSIDE:
-            step = self._flow.steps[value.maker]
+            step = self.flow.steps[value.maker]
             return (
                 ()
                 if _takes_shape_alone(step)
@@ -229,7 +226,7 @@ class Flowing:
                 or (value in self._held_by_leaves and self.root(value) != value)
                 else (*step.inputs, *self._places.get(value.maker, ()))
             )
-        outside = self._flow.outside[value.number]
+        outside = self.flow.outside[value.number]
         if outside.shared is not None:
             return (Read(outside.shared, outside.shared in self.carrying, is_leaf=False),)
         return outside.copied
@@ -240,51 +237,49 @@ class Flowing:
         To move a module, or to load it, before it runs is no loss.
         """
         first: dict[Value, int] = {}
-        for index, step in enumerate(self._flow.steps if self._flow.exchanges else ()):
-            if not self.wanted.isdisjoint(self._flow.made_by(index)):
+        for index, step in enumerate(self.flow.steps if self.flow.exchanges else ()):
+            if not self.wanted.isdisjoint(self.flow.made_by(index)):
                 written = step.of_kind("inplace")
                 for read in (read for read in step.inputs if read not in written):
                     first.setdefault(self.root(read.value), index)
-        for exchange in self._flow.exchanges:
+        for exchange in self.flow.exchanges:
             value = self.root(exchange.reads[0].value)
             if first.get(value, exchange.before) < exchange.before or self._is_computed(exchange.reads[1].value, value):
                 yield exchange
 
     def _is_computed(self, value: Value, target: Value) -> bool:
         """Whether a value has other numbers than the target: an operation made them, and did not only move them."""
-        step = self._flow.step_of(value)
+        step = self.flow.step_of(value)
         while step is not None and self.root(value) != target and plain_name(step.func) in _MOVING and step.inputs:
             value = step.inputs[0].value
-            step = self._flow.step_of(value)
+            step = self.flow.step_of(value)
         return step is not None and self.root(value) != target and plain_name(step.func) not in _MOVING
 
-    def _all_behind(self, ends: Iterable[Read]) -> set[Value]:
-        found: set[Value] = set()
-        waiting = [read.value for read in ends]
-        while waiting:
-            value = waiting.pop()
-            if value not in found:
-                found.add(value)
-                # An update of a leaf ends here, and what that was made of does not.
-                waiting += [self.root(value), *(read.value for read in self.sources(value))]
-        return found
+    def _behind_all(self, ends: Iterable[Read]) -> set[Value]:
+        # An update of a leaf ends here, and what that was made of does not.
+        return set(
+            reached(
+                (read.value for read in ends),
+                lambda value: [self.root(value), *(read.value for read in self.sources(value))],
+            )
+        )
 
     def _find(self) -> None:
         """Find every stop among what is wanted, and every exit, in the order of the program."""
         known: set[Value] = set()
         let_go = self._last_uses()
-        for step_number, step in enumerate(self._flow.steps):
+        for step_number, step in enumerate(self.flow.steps):
             for read in step.inputs:
                 if read.value.maker == FROM_OUTSIDE and read.value not in known:
                     known.add(read.value)
                     self._add(read.value, step)
-            for value in self._flow.made_by(step_number):
+            for value in self.flow.made_by(step_number):
                 self._add(value, step)
             self._put(step_number, step)
             for value in let_go.pop(step_number, ()):
                 self._arriving.pop(value, None)
                 self._origins.pop(value, None)
-        for exchange in self._flow.exchanges:
+        for exchange in self.flow.exchanges:
             target, given = exchange.reads
             if self.root(target.value) in self.wanted:
                 self._add_putting("an assignment to .data", exchange.place, target.value, [given])
@@ -292,7 +287,7 @@ class Flowing:
 
     def _find_exits(self) -> None:
         entry, last = self._last_entry(), max((value.maker for value in self.ends), default=FROM_OUTSIDE)
-        for found in self._flow.exits:
+        for found in self.flow.exits:
             left = 0
             for read in found.reads:
                 left |= self._origins.get(read.value, 0) | self._behind(read)
@@ -304,7 +299,9 @@ class Flowing:
                 # Else what comes of it is in nothing that was captured.
                 goes_on = found.before <= entry and use != SHOWN
             if goes_on:
-                self.exits.append(Leaving(found, left, is_sure=use != HANDED))
+                at = found.called.strip("_"), found.place
+                first = self.exits.setdefault(at, Leaving(found, left, is_sure=use != HANDED))
+                self.exits[at] = first._replace(leaves=first.leaves | left)
 
     def _put(self, number: int, step: Step) -> None:
         """Note what a step writes into a leaf, unless it is an optimizer's."""
@@ -319,11 +316,11 @@ class Flowing:
         leaves = 0
         for read in given:
             # A copy of a leaf, as of a teacher, is not computed of it.
-            if self.root(self._flow.owner_of(read.value)) not in self._leaves:
+            if self.root(self.flow.owner_of(read.value)) not in self._leaves:
                 leaves |= self._behind(read) | self._origins.get(read.value, 0)
         leaves &= ~(1 << self._leaves.get(self.root(target), len(self._leaves)))
         if leaves:
-            self.puttings.append(Putting(called, place, leaves))
+            self.puttings[called, place] = self.puttings.get((called, place), 0) | leaves
 
     def _use(self, found: Exit) -> str:
         """What becomes of the number that a function read."""
@@ -336,38 +333,32 @@ class Flowing:
 
     def _is_of_parameters(self, read: Read) -> bool:
         """Whether a value is computed of leaves alone."""
-        waiting, seen = [read.value], {read.value}
-        while waiting:
-            value = waiting.pop()
-            if value in self._leaves:
-                continue
-            new = [source.value for source in self.sources(value)]
-            # What is made of nothing, as what comes from outside is, may be other numbers in the next step.
-            if not new:
-                return False
-            waiting += [source for source in new if source not in seen]
-            seen.update(new)
-        return True
+        behind = reached(
+            [read.value],
+            lambda value: () if value in self._leaves else (source.value for source in self.sources(value)),
+        )
+        # What is made of nothing, as what comes from outside is, may be other numbers in the next step.
+        return all(value in self._leaves or self.sources(value) for value in behind)
 
     def _last_entry(self) -> int:
         """The last step through which a plain number may have come to what was captured."""
         if any(value.maker == FROM_OUTSIDE for value in self.ends):
-            return len(self._flow.steps)
+            return len(self.flow.steps)
         last, known, written = FROM_OUTSIDE, set[Value](), dict[int, Literals]()
-        for index, step in enumerate(self._flow.steps):
+        for index, step in enumerate(self.flow.steps):
             new = {read.value for read in step.inputs if read.value.maker == FROM_OUTSIDE} - known
             known |= new
-            if not self.wanted.isdisjoint(self._flow.made_by(index)) and (
-                _takes_numbers(step, written) or any(self._flow.outside[value.number].role == "input" for value in new)
+            if not self.wanted.isdisjoint(self.flow.made_by(index)) and (
+                _takes_numbers(step, written) or any(self.flow.outside[value.number].role == "input" for value in new)
             ):
                 last = index
         return last
 
     def _leaving_functions(self, ends: Iterable[Read]) -> Iterator[Value]:
         """What custom Functions made and something outside them takes, such as the next Function."""
-        for inside, reads in (*((step.inside, step.inputs) for step in self._flow.steps), (None, ends)):
+        for inside, reads in (*((step.inside, step.inputs) for step in self.flow.steps), (None, ends)):
             for read in reads:
-                maker = self._flow.step_of(read.value)
+                maker = self.flow.step_of(read.value)
                 if maker is not None and maker.inside is not None and maker.inside != inside:
                     yield read.value
 
@@ -375,14 +366,14 @@ class Flowing:
         """By step, the values that nothing takes after it."""
         last: dict[Value, int] = {}
         known: set[Value] = set()
-        for step_number, step in enumerate(self._flow.steps):
-            last.update(dict.fromkeys(self._flow.made_by(step_number), step_number))
+        for step_number, step in enumerate(self.flow.steps):
+            last.update(dict.fromkeys(self.flow.made_by(step_number), step_number))
             for read in (*step.inputs, *self._places.get(step_number, ())):
                 last[read.value] = step_number
                 if read.value.maker == FROM_OUTSIDE and read.value not in known:
                     known.add(read.value)
                     last.update((source.value, step_number) for source in self.sources(read.value))
-        left = (*self._flow.exits, *self._flow.exchanges)
+        left = (*self.flow.exits, *self.flow.exchanges)
         for value in (*self.terms, *(read.value for found in left for read in found.reads)):
             last.pop(value, None)
         ending: defaultdict[int, list[Value]] = defaultdict(list)
@@ -406,8 +397,8 @@ class Flowing:
         if arriving and is_stop:
             kind, shown = self._kind_at(value), _seen_outside(step)
             if kind == "new_leaf":
-                shared = self._flow.outside[value.number].shared
-                maker = None if shared is None else self._flow.step_of(shared)
+                shared = self.flow.outside[value.number].shared
+                maker = None if shared is None else self.flow.step_of(shared)
                 shown = shown._replace(place=made_at(None if maker is None else maker.place, shown.place))
             self.stops.append(Stop(kind, value, shown, arriving))
         self._arriving[value] = arriving if passes else 0
@@ -415,16 +406,16 @@ class Flowing:
 
     def _carries_otherwise(self, value: Value) -> bool:
         """Whether another output of the step that made a value is wanted, and carries a gradient."""
-        return any(other in self.wanted and other in self.carrying for other in self._flow.made_by(value.maker))
+        return any(other in self.wanted and other in self.carrying for other in self.flow.made_by(value.maker))
 
     def _kind_at(self, value: Value) -> str:
         if value.maker != FROM_OUTSIDE:
             return self._kinds.of(value.maker)
-        return "rebuilt" if self._flow.outside[value.number].copied else "new_leaf"
+        return "rebuilt" if self.flow.outside[value.number].copied else "new_leaf"
 
     def _behind(self, read: Read) -> int:
         """The leaves whose gradient would arrive through a value."""
-        if read.value.maker != FROM_OUTSIDE and self._flow.steps[read.value.maker].inside is not None:
+        if read.value.maker != FROM_OUTSIDE and self.flow.steps[read.value.maker].inside is not None:
             # There autograd notes nothing, and a view of a leaf counts as a leaf.
             passed = self._arriving.get(read.value, 0)
             if passed:

@@ -204,7 +204,7 @@ class Search(Learning):
             self.tell(trap.kind, "error", called(trap.step), (), trap.step.place, detail=trap.detail)
         if failure and live is not None:
             self.statuses = dict.fromkeys(self.statuses, "error")
-            self.causes.extend(of_backward(self.flowing, live, self.made, self.words, failure))
+            self.causes.extend(of_backward(self.flowing, live, self.words, failure))
         elif gradients is not None and live is not None:
             self._tell_values(live, gradients, arrivals)
             examined = replace(examined, overwritten=self._tell_overwritten(live))
@@ -237,7 +237,7 @@ class Search(Learning):
         if live is None:
             return None, "", left_out
         if left_out.reason:
-            is_stale = left_out.reason != _SPENT and writes_over_saved(self.flow, live, self.made)
+            is_stale = left_out.reason != _SPENT and writes_over_saved(self.flow, live)
             return None, "a saved tensor was changed in place" if is_stale else "", left_out
         try:
             return gradients_of(live), "", Examined("backward")
@@ -254,7 +254,7 @@ class Search(Learning):
             return Examined()
         if values is False:
             return Examined(reason="values=False", advice="leave out values=False (--no-values)")
-        if values is None and is_spent(self.flow, live, self.made, self.subject.captured):
+        if values is None and is_spent(self.flow, live, self.subject.captured):
             return Examined(reason=_SPENT, advice="explain before backward(), or call backward(retain_graph=True)")
         if values is None and len(live.graph.nodes) > _SMALL:
             return Examined(
@@ -326,7 +326,7 @@ class Search(Learning):
 
     def _tell_values(self, live: LiveGraph, gradients: Gradients, arrivals: Mapping[str, Arrival]) -> None:
         self._note_gradients(live, gradients)
-        recorded = Recorded(self.words, self.flowing, self.made, self.values, self.subject.hooks)
+        recorded = Recorded(self.words, self.flowing, self.values, self.subject.hooks)
         tensors = self.subject.tensors
         judge, told = Judge(live, gradients, recorded, arrivals, tensors), dict[Finding, list[str]]()
         for name, arrival in arrivals.items():
@@ -360,7 +360,7 @@ class Search(Learning):
         found = list[Overwrite]()
         # One backward has run; what another one raises proves nothing.
         with suppress(CaptureError, RuntimeError):
-            found = overwrites(self.flow, self.flowing, live, self.made)
+            found = overwrites(self.flow, self.flowing, live)
         for write in found:
             names = [
                 name

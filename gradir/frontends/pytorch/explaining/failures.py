@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cached_property, partial
 from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 
@@ -13,13 +14,14 @@ from gradir.explanations.model import Cause
 from gradir.frontends.pytorch.explaining.cuts import Flowing, updated_leaves
 from gradir.frontends.pytorch.explaining.kinds import DERIVING
 from gradir.frontends.pytorch.explaining.words import Words, called, few, plainly
-from gradir.frontends.pytorch.private import Operator, schema_of, sequence_number
+from gradir.frontends.pytorch.private import Operator, schema_of
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.saved import saved_tensor
 from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Step, Value
+from gradir.frontends.walks import reached
 from gradir.ir import Saved
 
 __all__ = ["Write", "is_spent", "of_backward", "of_forward", "writes_over_saved"]
@@ -40,118 +42,105 @@ class Write(NamedTuple):
     values: dict[Value, None]
 
 
-def writes_over_saved(flow: Flow, live: LiveGraph, made: Mapping[int, int]) -> list[Write]:
-    """Of each place the first write that made a saved tensor stale, with some from other places that followed.
-
-    ``made`` has the place of the step that made each grad_fn, by sequence number.
-    """
+def writes_over_saved(flow: Flow, live: LiveGraph) -> list[Write]:
+    """Of each place the first write that made a saved tensor stale, with some from other places that followed."""
     found: dict[Key, Write] = {}
-    owners: dict[Value, Value] | None = None
-    memories: dict[Key, set[Value]] = {}
-    following = _Following(flow)
+    writes = _Writes(flow)
     for fn, node_id in live.grad_fns.items():
         for slot in live.graph.nodes[node_id].saved:
-            if slot.state == "stale":
-                saver = made.get(sequence_number(fn), FROM_OUTSIDE)
-                writes = following.after(saver, saved_tensor(fn, slot.slot), slot)
-                if writes:
-                    (first, write_step), *others = writes.items()
-                    write = found.setdefault(first, Write(write_step, [step for _, step in others], {}, {}))
-                    if saver != FROM_OUTSIDE:
-                        step = flow.steps[saver]
-                        write.savers.setdefault((step.called, step.place), step)
-                        if owners is None:
-                            owners = _owners(flow)
-                        if first not in memories:
-                            memories[first] = _memories(owners, write.step)
-                        write.values.update(dict.fromkeys(_written(flow, owners, saver, memories[first])))
+            saver = flow.maker_of(fn)
+            later = writes.after(saver, saved_tensor(fn, slot.slot), slot) if slot.state == "stale" else {}
+            if later:
+                (first, write_step), *others = later.items()
+                write = found.setdefault(first, Write(write_step, [step for _, step in others], {}, {}))
+                if saver != FROM_OUTSIDE:
+                    step = flow.steps[saver]
+                    write.savers.setdefault((step.called, step.place), step)
+                    write.values.update(dict.fromkeys(writes.written(saver, write.step)))
     return list(found.values())
 
 
-class _Following:
-    """Finds the first writes to a memory after a step, as autograd sees them, one of each place."""
+class _Writes:
+    """Knows the first writes to a memory after a step, as autograd sees them, one of each place."""
 
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
         # By memory the numbers of the steps that write to it, and what is first from each of them on.
         self._known: dict[int | Value, tuple[list[int], list[dict[Key, Step]]]] = {}
-        # By the value that first had a memory, which is looked for where torch does not show what is stale.
-        self._writes: dict[Value, list[int]] | None = None
-        self._owners: Mapping[Value, Value] = {}
 
     def after(self, saving: int, saved: torch.Tensor | None, slot: Saved) -> dict[Key, Step]:
         """The first writes after a step to what it saved."""
+        # Where torch does not show what is stale, its memory is known by the value that first had it.
         storage: int | Value | None = self._only_written(saving, slot) if saved is None else storage_of(saved)
         if storage is None:
             return {}
         if storage not in self._known:
-            writes = self._flow.writes(storage) if isinstance(storage, int) else (self._writes or {})[storage]
+            writes = self._flow.writes(storage) if isinstance(storage, int) else self._by_owner[storage]
             self._known[storage] = self._look(writes)
         writes, firsts = self._known[storage]
         at = bisect_right(writes, saving)
         return firsts[at] if at < len(firsts) else {}
 
+    def written(self, saver: int, write: Step) -> Iterator[Value]:
+        """What a step took or gave that another one writes to; of views without a name, whose they are."""
+        memories = self._memories(write)
+        for value in (*(read.value for read in self._flow.steps[saver].inputs), *self._flow.made_by(saver)):
+            owner = self._owners.get(value, value)
+            if owner in memories:
+                yield value if value in self._flow.variables else owner
+
+    @cached_property
+    def _owners(self) -> dict[Value, Value]:
+        """Of each view, and of what was written to, the value that first had the memory."""
+        found: dict[Value, Value] = {}
+        for index, step in enumerate(self._flow.steps):
+            shared = step.lenders()
+            if len(shared) == 1:
+                found.update(dict.fromkeys(self._flow.made_by(index), found.get(shared[0], shared[0])))
+        return found
+
+    @cached_property
+    def _by_owner(self) -> dict[Value, list[int]]:
+        """By the value that first had a memory the steps that write to it."""
+        found: dict[Value, list[int]] = {}
+        for index, step in enumerate(self._flow.steps):
+            if "inplace" in step.kinds and not self._is_unseen(step):
+                for memory in self._memories(step):
+                    found.setdefault(memory, []).append(index)
+        return found
+
+    def _memories(self, write: Step) -> set[Value]:
+        return {self._owners.get(read.value, read.value) for read in write.of_kind("inplace")}
+
     def _only_written(self, saving: int, slot: Saved) -> Value | None:
         """The memory that a slot of a step may have saved, if later steps wrote to one such memory alone."""
         if saving == FROM_OUTSIDE:
             return None
-        steps = self._flow.steps
-        if self._writes is None:
-            self._owners, self._writes = _owners(self._flow), {}
-            for index, step in enumerate(steps):
-                if "inplace" in step.kinds and not _is_unseen(self._flow, step):
-                    for memory in _memories(self._owners, step):
-                        self._writes.setdefault(memory, []).append(index)
         is_result = slot.slot.startswith("result")
-        values = self._flow.made_by(saving) if is_result else [read.value for read in steps[saving].inputs]
+        inputs = [read.value for read in self._flow.steps[saving].inputs]
         memories = {
             self._owners.get(value, value)
-            for value in values
+            for value in (self._flow.made_by(saving) if is_result else inputs)
             if slot.shape is None or self._flow.meta_of(value).shape == slot.shape
         }
-        written = [memory for memory in memories if self._writes.get(memory, [FROM_OUTSIDE])[-1] > saving]
+        written = [memory for memory in memories if self._by_owner.get(memory, [FROM_OUTSIDE])[-1] > saving]
         return written[0] if len(written) == 1 else None
 
     def _look(self, written: Sequence[int]) -> tuple[list[int], list[dict[Key, Step]]]:
-        steps = self._flow.steps
-        writes = [index for index in written if not _is_unseen(self._flow, steps[index])]
+        writes = [index for index in written if not self._is_unseen(self._flow.steps[index])]
         firsts = list[dict[Key, Step]]()
         newest: dict[Key, Step] = {}
         for index in reversed(writes):
-            step = steps[index]
+            step = self._flow.steps[index]
             key = step.called, step.place
             others = ((other, later) for other, later in newest.items() if other != key)
             newest = {key: step, **dict(islice(others, _MOST_LATER))}
             firsts.append(newest)
         return writes, firsts[::-1]
 
-
-def _memories(owners: Mapping[Value, Value], write: Step) -> set[Value]:
-    """What a step writes to, by the value that first had it."""
-    return {owners.get(read.value, read.value) for read in write.of_kind("inplace")}
-
-
-def _written(flow: Flow, owners: Mapping[Value, Value], saver: int, memories: Set[Value]) -> Iterator[Value]:
-    """What a step took or gave that has one of some memories; of views without a name, whose they are."""
-    for value in (*(read.value for read in flow.steps[saver].inputs), *flow.made_by(saver)):
-        owner = owners.get(value, value)
-        if owner in memories:
-            yield value if value in flow.variables else owner
-
-
-def _owners(flow: Flow) -> dict[Value, Value]:
-    """Of each view, and of what was written to, the value that first had the memory."""
-    found: dict[Value, Value] = {}
-    for index, step in enumerate(flow.steps):
-        shared = step.lenders()
-        if len(shared) == 1:
-            found.update(dict.fromkeys(flow.made_by(index), found.get(shared[0], shared[0])))
-    return found
-
-
-def _is_unseen(flow: Flow, write: Step) -> bool:
-    """Whether a step writes to the ``.data`` of a tensor, which autograd does not count."""
-    return any(step.called == "data" for step in flow.views(write.of_kind("inplace")[0].value))
+    def _is_unseen(self, write: Step) -> bool:
+        """Whether a step writes to the ``.data`` of a tensor, which autograd does not count."""
+        return any(step.called == "data" for step in self._flow.views(write.of_kind("inplace")[0].value))
 
 
 def of_forward(words: Words, error: str) -> Iterator[Cause]:
@@ -183,27 +172,19 @@ def _ran_without(flow: Flow, failed: Exit) -> Step | None:
     """The first step under no_grad that made what a derivative was to be taken of."""
     if failed.called not in DERIVING or not failed.reads or failed.reads[0].carries:
         return None
-    found, waiting, seen = None, [failed.reads[0].value], set[Value]()
-    while waiting:
-        value = waiting.pop()
+
+    def behind(value: Value) -> list[Value]:
         step = flow.step_of(value)
-        if value in seen or step is None or step.mode != "no_grad":
-            continue
-        seen.add(value)
-        waiting.extend(read.value for read in step.inputs)
-        if any(read.carries for read in step.inputs) and (found is None or value.maker < found.maker):
-            found = value
-    return None if found is None else flow.step_of(found)
+        return [read.value for read in step.inputs] if step is not None and step.mode == "no_grad" else []
+
+    makers = {value.maker for value in reached([failed.reads[0].value], behind)} - {FROM_OUTSIDE}
+    ran = (flow.steps[index] for index in sorted(makers))
+    return next((step for step in ran if step.mode == "no_grad" and any(read.carries for read in step.inputs)), None)
 
 
-def of_backward(
-    flowing: Flowing, live: LiveGraph, made: Mapping[int, int], words: Words, error: str
-) -> Iterator[Cause]:
-    """Why a backward through a graph raised an error: what it saved was written to, or freed.
-
-    ``made`` has the place of the step that made each grad_fn, by sequence number.
-    """
-    writes = writes_over_saved(words.flow, live, made)
+def of_backward(flowing: Flowing, live: LiveGraph, words: Words, error: str) -> Iterator[Cause]:
+    """Why a backward through a graph raised an error: what it saved was written to, or freed."""
+    writes = writes_over_saved(words.flow, live)
     for write in writes:
         leaves = updated_leaves(write.step)
         names = words.names_of(map(flowing.root, leaves)) if leaves else words.called(write.values)
@@ -212,11 +193,11 @@ def of_backward(
         kind, op = "updated" if leaves else "inplace", called(write.step)
         yield words.cause(kind, "error", op, names, write.step.place, detail=detail)
     if not writes:
-        yield _of_freed(flowing, live, made, words, error)
+        yield _of_freed(flowing, live, words, error)
 
 
-def _of_freed(flowing: Flowing, live: LiveGraph, made: Mapping[int, int], words: Words, error: str) -> Cause:
-    freed = [*_freed_steps(live, made)]
+def _of_freed(flowing: Flowing, live: LiveGraph, words: Words, error: str) -> Cause:
+    freed = [*_freed_steps(words.flow, live)]
     if not freed:
         step = next((step for step in words.flow.steps if _has_no_derivative(step, error)), None)
         place = None if step is None else step.place
@@ -249,12 +230,9 @@ def _has_no_derivative(step: Step, error: str) -> bool:
     return f"derivative for {schema_of(step.func).name} is not implemented" in error
 
 
-def is_spent(flow: Flow, live: LiveGraph, made: Mapping[int, int], captured: Iterable[torch.Tensor]) -> bool:
-    """Whether a backward from what was captured has freed the graph, as it should, and not one that ran before.
-
-    ``made`` has the place of the step that made each grad_fn, by sequence number.
-    """
-    steps = {index for _, index in _freed_steps(live, made)}
+def is_spent(flow: Flow, live: LiveGraph, captured: Iterable[torch.Tensor]) -> bool:
+    """Whether a backward from what was captured has freed the graph, as it should, and not one that ran before."""
+    steps = {index for _, index in _freed_steps(flow, live)}
     if not steps:
         return False
     last = max(map(flow.value_of, captured)).maker
@@ -274,21 +252,19 @@ def _may_free(flow: Flow, start: Step, freed: Collection[int]) -> bool:
     if not start.func.__name__.startswith("ones_like"):
         # Of a gradient that is given nothing tells which tensor it is for.
         return False
-    waiting = [read.value for read in start.inputs]
-    seen = set(waiting)
-    while waiting:
-        maker = waiting.pop().maker
-        if maker in freed:
-            return True
-        if maker == FROM_OUTSIDE:
-            continue
-        step = flow.steps[maker]
-        for read in step.inputs:
-            # Inside a custom Function nothing carries a gradient.
-            if read.value not in seen and not read.is_leaf and (read.carries or step.inside is not None):
-                seen.add(read.value)
-                waiting.append(read.value)
-    return False
+    behind = reached((read.value for read in start.inputs), partial(_gone_back_to, flow))
+    return any(value.maker in freed for value in behind)
+
+
+def _gone_back_to(flow: Flow, value: Value) -> list[Value]:
+    """The values of which the graph of one was made; inside a custom Function nothing carries a gradient."""
+    step = flow.step_of(value)
+    return [
+        read.value
+        for read in (() if step is None else step.inputs)
+        if not read.is_leaf
+        and (read.carries or (step is not None and step.inside is not None and read.value.maker != FROM_OUTSIDE))
+    ]
 
 
 def carried_over(flow: Flow, ends: Iterable[Value], freed: Collection[int]) -> tuple[list[Value], int] | None:
@@ -308,27 +284,13 @@ def carried_over(flow: Flow, ends: Iterable[Value], freed: Collection[int]) -> t
     for index, step in enumerate(flow.steps[: border + 1]):
         if any(read.carries and not read.is_leaf and read.value.maker in spent for read in step.inputs):
             spent.add(index)
-    waiting, seen = [*ends], set[Value]()
-    while waiting:
-        value = waiting.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        if value.maker > border:
-            step = flow.steps[value.maker]
-            # Inside a custom Function nothing carries a gradient.
-            passes = step.inside is not None
-            waiting.extend(
-                read.value
-                for read in step.inputs
-                if not read.is_leaf and (read.carries or (passes and read.value.maker != FROM_OUTSIDE))
-            )
+    seen = reached(ends, lambda value: _gone_back_to(flow, value) if value.maker > border else ())
     return sorted(value for value in seen if value.maker <= border and value.maker in spent), border
 
 
-def _freed_steps(live: LiveGraph, made: Mapping[int, int]) -> Iterator[tuple[str, int]]:
+def _freed_steps(flow: Flow, live: LiveGraph) -> Iterator[tuple[str, int]]:
     """The functions of a graph whose saved tensors are freed: the operation of each and the place of its step."""
     for fn, node_id in live.grad_fns.items():
         node = live.graph.nodes[node_id]
         if any(slot.state == "freed" for slot in node.saved):
-            yield node.op, made.get(sequence_number(fn), FROM_OUTSIDE)
+            yield node.op, flow.maker_of(fn)

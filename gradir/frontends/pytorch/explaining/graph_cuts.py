@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import reduce
-from operator import itemgetter, or_
-from typing import NamedTuple
+from operator import itemgetter
+from typing import TypeAlias
 
 from torch import nn
 
-from gradir.frontends.pytorch.explaining.cuts import Flowing, Leaving, Stop
+from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
 from gradir.frontends.pytorch.explaining.kinds import EXPLICIT, kind_of
 from gradir.frontends.pytorch.explaining.meant import Meant, is_own_of_torch
 from gradir.frontends.pytorch.explaining.registered import foreign, kept_aside
 from gradir.frontends.pytorch.explaining.words import called, lines_of
 from gradir.frontends.pytorch.private import sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.operands import plain_name
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.sources import ShownLines
@@ -25,21 +23,17 @@ from gradir.frontends.pytorch.recording.timelines import path_of
 from gradir.ir import Cut
 from gradir.vocabulary.patterns import OTHER_MODEL
 
-__all__ = ["cuts_of", "kind_of_cut", "leavings", "operation_of", "puttings"]
+__all__ = ["cuts_of", "kind_of_cut", "operation_of"]
+
+NamesOf: TypeAlias = "Callable[[Value], tuple[str, ...]]"
+"""What gives the names of a leaf."""
 
 
-def cuts_of(
-    flow: Flow,
-    flowing: Flowing,
-    names_of: Callable[[Value], tuple[str, ...]],
-    live: LiveGraph,
-    paths: Mapping[nn.Module, str],
-) -> Iterator[Cut]:
+def cuts_of(flowing: Flowing, names_of: NamesOf, live: LiveGraph, paths: Mapping[nn.Module, str]) -> Iterator[Cut]:
     """One cut for each place and kind, in the order of the program.
 
-    ``names_of`` gives the names of a leaf, and ``paths`` are where the modules are. A kind that no program asks for is
-    left out where the graph has all leaves that are behind it. Of a place that ran several times, the ends are those of
-    the first time that has any.
+    ``paths`` are where the modules are. A kind that no program asks for is left out where the graph has all leaves that
+    are behind it. Of a place that ran several times, the ends are those of the first time that has any.
     """
 
     def names(leaves: int, known: Collection[str] = ()) -> tuple[str, ...]:
@@ -48,81 +42,59 @@ def cuts_of(
 
     lines, nodes = ShownLines(), live.graph.nodes.values()
     reached = {name for node in nodes if node.role in {"leaf", "parameter"} for name in node.names}
-    yield from _cuts_at_stops(flow, flowing, names_of, live, paths, reached=reached)
+    yield from _cuts_at_stops(flowing, names_of, live, paths, reached)
     hidden = {name for cut in live.graph.cuts if cut.kind == "hidden" for name in cut.names}
-    told = {*names(reduce(or_, (stop.leaves for stop in flowing.stops), 0)), *reached, *hidden}
-    for (operation, place), leaving in leavings(flowing).items():
+    told = {*(name for stop in flowing.stops for name in names(stop.leaves)), *reached, *hidden}
+    for (operation, place), leaving in flowing.exits.items():
         found = names(leaving.leaves, told)
         if found:
             told.update(found)
-            tensor = flow.meta_of(leaving.exit.reads[0].value)
+            tensor = flowing.flow.meta_of(leaving.exit.reads[0].value)
             # No node of the graph made the value, or it would have what is behind it.
             yield Cut("exit", found, "", tensor, operation, *lines_of(place, lines))
     for exchange in flowing.exchanges():
         assigned = names_of(flowing.root(exchange.reads[0].value))[:1]
         if assigned:
             yield Cut("exchanged", assigned, "", None, "", *lines_of(exchange.place, lines))
-    for (operation, place), leaves in puttings(flowing).items():
+    for (operation, place), leaves in flowing.puttings.items():
         found = names(leaves, told)
         if found:
             yield Cut("put", found, "", None, operation, *lines_of(place, lines))
 
 
 def _cuts_at_stops(
-    flow: Flow,
-    flowing: Flowing,
-    names_of: Callable[[Value], tuple[str, ...]],
-    live: LiveGraph,
-    paths: Mapping[nn.Module, str],
-    *,
-    reached: set[str],
+    flowing: Flowing, names_of: NamesOf, live: LiveGraph, paths: Mapping[nn.Module, str], reached: set[str]
 ) -> Iterator[Cut]:
-    lines, ends = ShownLines(), Ends(flow, flowing, live)
-    meant = Meant(flow, flowing, {id(leaf) for leaf in live.leaves.values()}, names_of)
+    if not flowing.stops:
+        return
+    lines, ends = ShownLines(), _Ends(flowing, live)
+    meant = Meant(flowing, {id(leaf) for leaf in live.leaves.values()}, names_of)
     groups: dict[tuple[str, Place | None, str], list[Stop]] = {}
-    together: dict[tuple[str, Place | None], list[Stop]] = {}
     for stop in flowing.stops:
         groups.setdefault((stop.kind, stop.place, path_of(stop.step.call, paths)), []).append(stop)
-        together.setdefault((stop.kind, stop.place), []).append(stop)
-    patterns, _ = meant.patterns(together)
-    aside = kept_aside(paths) if groups else {}
+    patterns, _ = meant.patterns(flowing.stops_by_place())
+    aside = kept_aside(paths)
     for (kind, place, scope), stops in groups.items():
-        behind = flowing.members(reduce(or_, (stop.leaves for stop in stops)))
+        behind = flowing.members(*(stop.leaves for stop in stops))
         names = dict.fromkeys(name for leaf in behind for name in names_of(leaf)[:1])
+        is_lost = not names.keys() <= reached
         # Torch cuts for functions of its own, too.
-        if (kind in EXPLICIT and not all(map(is_own_of_torch, stops))) or not names.keys() <= reached:
+        if (kind in EXPLICIT and not all(map(is_own_of_torch, stops))) or is_lost:
             source, via = lines_of(place, lines)
-            entry = next(filter(None, map(ends.entry, stops)), None)
+            into, slot = next(filter(None, (ends.entries.get(stop.value) for stop in stops)), ("", None))
             yield Cut(
-                kind_of_cut(kind, stops, is_lost=not names.keys() <= reached),
+                kind_of_cut(kind, stops, is_lost=is_lost),
                 tuple(names),
                 scope,
-                flow.meta_of(stops[0].value),
+                flowing.flow.meta_of(stops[0].value),
                 operation_of(stops),
                 source,
                 via,
-                meant=patterns[kind, place] if names or not foreign(flow, aside, behind) else OTHER_MODEL,
+                meant=patterns[kind, place] if names or not foreign(flowing.flow, aside, behind) else OTHER_MODEL,
                 at=next(filter(None, map(ends.at, stops)), ""),
-                into="" if entry is None else entry.into,
-                slot=None if entry is None else entry.slot,
+                into=into,
+                slot=slot,
             )
-
-
-def leavings(flowing: Flowing) -> Mapping[tuple[str, Place | None], Leaving]:
-    """By function and place, where values leave torch: the first time there, with the leaves of every time."""
-    found: dict[tuple[str, Place | None], Leaving] = {}
-    for leaving in flowing.exits:
-        key = leaving.exit.called.strip("_"), leaving.exit.place
-        found[key] = found[key]._replace(leaves=found[key].leaves | leaving.leaves) if key in found else leaving
-    return found
-
-
-def puttings(flowing: Flowing) -> Mapping[tuple[str, Place | None], int]:
-    """By operation and place, where numbers are put into another leaf: the leaves that they are computed of."""
-    found: dict[tuple[str, Place | None], int] = {}
-    for called_as, place, leaves in flowing.puttings:
-        found[called_as, place] = found.get((called_as, place), 0) | leaves
-    return found
 
 
 def kind_of_cut(kind: str, stops: Sequence[Stop], *, is_lost: bool) -> str:
@@ -137,33 +109,27 @@ def operation_of(stops: Sequence[Stop]) -> str:
     return called(step) if step.inside is None else step.inside.called
 
 
-class Entry(NamedTuple):
-    """The node that takes a value that carries no gradient, and its input slot where that is sure."""
-
-    step: int
-    into: str
-    slot: int | None
-
-
-class Ends:
+class _Ends:
     """Knows which nodes of a graph the steps of a flow made.
 
     torch numbers the nodes of each thread, so a number alone may mean a node of another: what a step made has the name
     and the shape of what it gave, too. Where either differs, nothing is said of it. Every step is looked at once.
+
+    ``entries`` has by value that carries no gradient the first node that takes it, or what is computed of it and
+    carries none either, and the input slot where that is sure.
     """
 
-    def __init__(self, flow: Flow, flowing: Flowing, live: LiveGraph) -> None:
-        self._flow = flow
+    def __init__(self, flowing: Flowing, live: LiveGraph) -> None:
         self._flowing = flowing
-        self._made = dict(_made(flow, flowing, live))
+        self._made = dict(_made(flowing, live))
         self._leaves = {id(tensor): node_id for node_id, tensor in live.leaves.items()}
-        self._entries = self._all_entries(live)
+        self.entries = {value: entry for value, (_, entry) in self._all_entries(live).items()}
 
     def at(self, stop: Stop) -> str:
         """The node that made what a stop cuts, or the leaf; nothing where the graph has none of them."""
         for read in self._flowing.sources(stop.value):
             if read.is_leaf:
-                tensor = self._flow.tensor_of(self._flowing.root(read.value))
+                tensor = self._flowing.flow.tensor_of(self._flowing.root(read.value))
                 found = self._leaves.get(id(tensor), "")
             else:
                 found = self._made.get(read.value.maker, "") if read.carries else ""
@@ -171,33 +137,28 @@ class Ends:
                 return found
         return ""
 
-    def entry(self, stop: Stop) -> Entry | None:
-        """The first node that takes a stop's value, or one that is computed of it and carries no gradient either."""
-        return self._entries.get(stop.value)
-
-    def _all_entries(self, live: LiveGraph) -> Mapping[Value, Entry]:
-        found: dict[Value, Entry] = {}
-        for index, step in reversed(list(enumerate(self._flow.steps))):
+    def _all_entries(self, live: LiveGraph) -> Mapping[Value, tuple[int, tuple[str, int | None]]]:
+        flow, found = self._flowing.flow, dict[Value, tuple[int, tuple[str, int | None]]]()
+        for index, step in reversed(list(enumerate(flow.steps))):
             node_id = self._made.get(index)
             if node_id is not None:
                 refs = live.graph.nodes[node_id].inputs
                 is_sure = [ref is not None for ref in refs] == [read.carries for read in step.inputs]
                 for slot, read in reversed(list(enumerate(step.inputs))):
                     if not read.carries:
-                        found[read.value] = Entry(index, node_id, slot if is_sure else None)
-            for value in self._flow.made_by(index):
+                        found[read.value] = index, (node_id, slot if is_sure else None)
+            for value in flow.made_by(index):
                 if value in found and value not in self._flowing.carrying:
                     for read in self._flowing.sources(value):
                         if not read.carries:
-                            found[read.value] = min(
-                                found[value], found.get(read.value, found[value]), key=itemgetter(0)
-                            )
+                            known = found.get(read.value, found[value])
+                            found[read.value] = min(found[value], known, key=itemgetter(0))
         return found
 
 
-def _made(flow: Flow, flowing: Flowing, live: LiveGraph) -> Iterator[tuple[int, str]]:
+def _made(flowing: Flowing, live: LiveGraph) -> Iterator[tuple[int, str]]:
     """The steps that made a node of the graph, with its id."""
-    numbered: dict[int, str] = {}
+    flow, numbered = flowing.flow, dict[int, str]()
     for fn, node_id in live.grad_fns.items():
         number = sequence_number(fn)
         numbered[number] = "" if number in numbered else node_id

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
-from functools import reduce
-from operator import or_
 from typing import Final, NamedTuple
 
 import torch
 
 from gradir.explanations.model import Cause, Level
 from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
-from gradir.frontends.pytorch.explaining.graph_cuts import kind_of_cut, leavings, operation_of, puttings
+from gradir.frontends.pytorch.explaining.graph_cuts import kind_of_cut, operation_of
 from gradir.frontends.pytorch.explaining.kinds import EXPLICIT
 from gradir.frontends.pytorch.explaining.meant import Meant, is_own_of_torch
 from gradir.frontends.pytorch.explaining.optimizers import Unnamed, held_otherwise
@@ -119,16 +117,15 @@ class Statuses:
         self.subject = subject
         self.flow = subject.flow
         self.flowing = flowing
-        self.made = subject.flow.makers()
         self.leaves = set() if subject.live is None else {id(leaf) for leaf in subject.live.leaves.values()}
         self.values = {
             name: self.flowing.root(subject.flow.value_of(tensor)) for name, tensor in subject.tensors.items()
         }
         self.words = Words(subject.flow, self.values)
-        self.stopped = self._all_leaves(stop.leaves for stop in self.flowing.stops)
+        self.stopped = set(flowing.members(*(stop.leaves for stop in flowing.stops)))
         self._hidden = self._all_hidden()
-        self.left = self._all_leaves(leaving.leaves for leaving in self.flowing.exits)
-        self._put = self._all_leaves(putting.leaves for putting in self.flowing.puttings)
+        self.left = set(flowing.members(*(leaving.leaves for leaving in flowing.exits.values())))
+        self._put = set(flowing.members(*flowing.puttings.values()))
         self.stale = self._all_stale()
         self.replaced = replaced(subject.trained or (), self.owned(), self.stale)
         new = [subject.tensors[name] for name in self.replaced]
@@ -139,9 +136,6 @@ class Statuses:
         self.causes: list[Cause] = []
         self.gradients: dict[str, float | str] = {}
         self.gradients_at: dict[str, float | str] = {}
-
-    def _all_leaves(self, sets: Iterable[int]) -> set[Value]:
-        return set(self.flowing.members(reduce(or_, sets, 0)))
 
     def _all_hidden(self) -> set[int]:
         """The tensors that a function in the graph may reach, by id(), whichever of their names the graph has."""
@@ -222,12 +216,10 @@ class Losses(Statuses):
 
     def tell_stops(self) -> None:
         """Tell where values go on without their gradient."""
-        groups: dict[tuple[str, Place | None], list[Stop]] = {}
-        for stop in self.flowing.stops:
-            groups.setdefault((stop.kind, stop.place), []).append(stop)
+        groups = self.flowing.stops_by_place()
         if not groups:
             return
-        meant = Meant(self.flow, self.flowing, self.leaves, lambda leaf: self.words.names_of([leaf]))
+        meant = Meant(self.flowing, self.leaves, lambda leaf: self.words.names_of([leaf]))
         patterns, targets = meant.patterns(groups)
         for key, stops in groups.items():
             self._tell_stops_at(*key, stops, meant, patterns[key], is_target=key in targets)
@@ -243,7 +235,7 @@ class Losses(Statuses):
         is_target: bool,
     ) -> None:
         """Tell of the stops of a place; ``is_target`` is whether they cut a target of what is lost elsewhere."""
-        behind = self.flowing.members(reduce(or_, (stop.leaves for stop in stops)))
+        behind = self.flowing.members(*(stop.leaves for stop in stops))
         is_own = all(map(is_own_of_torch, stops))
         names = list(self.words.names_of(behind))
         level = self.level_of(names)
@@ -299,7 +291,7 @@ class Losses(Statuses):
     def tell_exits(self) -> None:
         """Tell where values leave torch as numbers."""
         told: set[str] = set()
-        for (operation, place), leaving in leavings(self.flowing).items():
+        for (operation, place), leaving in self.flowing.exits.items():
             names = [
                 name
                 for name in self.words.names_of(self.flowing.members(leaving.leaves))
@@ -322,7 +314,7 @@ class Losses(Statuses):
     def tell_puttings(self) -> None:
         """Tell where computed numbers were put into another tensor."""
         told = self.stopped | self.left
-        for (called_as, place), leaves in puttings(self.flowing).items():
+        for (called_as, place), leaves in self.flowing.puttings.items():
             behind = self.words.names_of(leaf for leaf in self.flowing.members(leaves) if leaf not in told)
             names = [name for name in behind if self.statuses[name] == "cut"]
             if names:

@@ -24,13 +24,13 @@ from gradir.frontends.pytorch.explaining.roles import (
 from gradir.frontends.pytorch.private import SPECTRAL_NORM, fields_of
 from gradir.frontends.pytorch.reading.layouts import numbers_in
 from gradir.frontends.pytorch.reading.tensors import held_by
-from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.operands import plain_name
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Read, Step, Value
 
 __all__ = ["Followers", "Meant", "is_own_of_torch"]
 
 _Print: TypeAlias = "tuple[object, ...]"
+NamesOf: TypeAlias = "Callable[[Value], Iterable[str]]"
 
 _WORDS: Final = {
     **dict.fromkeys(("ema", "momentum", "shadow", "slow"), "target network"),
@@ -58,10 +58,8 @@ class Followers:
     what others are compared with.
     """
 
-    def __init__(
-        self, flow: Flow, flowing: Flowing, reached: Collection[int], names_of: Callable[[Value], Iterable[str]]
-    ) -> None:
-        self._flow = flow
+    def __init__(self, flowing: Flowing, reached: Collection[int], names_of: NamesOf) -> None:
+        self._flow = flowing.flow
         self._flowing = flowing
         self._reached = reached
         self._names_of = names_of
@@ -180,14 +178,11 @@ class Meant:
     Whoever reads the value otherwise, and what was captured depends on that, makes it none of them.
     """
 
-    def __init__(
-        self, flow: Flow, flowing: Flowing, reached: Collection[int], names_of: Callable[[Value], Iterable[str]]
-    ) -> None:
+    def __init__(self, flowing: Flowing, reached: Collection[int], names_of: NamesOf) -> None:
         """``reached`` are the leaves that get a gradient, by id(); ``names_of`` gives the names of a leaf."""
-        self._flow = flow
+        self._flow = flow = flowing.flow
         self._flowing = flowing
         self._reached = reached
-        self._names_of = names_of
         self._uses: dict[Value, list[Use]] = {}
         # A view of a leaf, taken under no_grad, counts as a leaf too.
         self._owners: dict[Value, Value] = {}
@@ -199,6 +194,10 @@ class Meant:
                 for slot, read in enumerate(step.inputs):
                     self._uses.setdefault(read.value, []).append(Use(index, slot))
         self._averages = set(self._moved_averages())
+        self._sums, self._roles = Sums(flowing, self._uses), Roles(flowing)
+        self._followers = Followers(flowing, reached, names_of)
+        # Entries that are nearest to something are those of a codebook.
+        self._has_nearest = any(_name(step) == "argmin" for step in flow.steps)
 
     def patterns(self, groups: Mapping[_Key, Sequence[Stop]]) -> tuple[dict[_Key, str], set[_Key]]:
         """The pattern of all stops of each place, or nothing, and the places at targets of what is lost elsewhere.
@@ -258,23 +257,6 @@ class Meant:
         """Whether what is cut is the result of a softmax, so that a log-probability times it is a cross-entropy."""
         source = self._flow.step_of(self._flowing.sources(stop.value)[0].value)
         return source is not None and plain_name(source.func) == "softmax"
-
-    @cached_property
-    def _sums(self) -> Sums:
-        return Sums(self._flow, self._flowing, self._uses)
-
-    @cached_property
-    def _roles(self) -> Roles:
-        return Roles(self._flow, self._flowing)
-
-    @cached_property
-    def _followers(self) -> Followers:
-        return Followers(self._flow, self._flowing, self._reached, self._names_of)
-
-    @cached_property
-    def _has_nearest(self) -> bool:
-        """Whether what was captured is of entries that are nearest to something, as those of a codebook."""
-        return any(_name(step) == "argmin" for step in self._flow.steps)
 
     def _is_largest(self, stop: Stop) -> bool:
         """``x - x.amax().detach()``, the maximum of detached numbers or under no_grad."""

@@ -17,7 +17,7 @@ from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.gradients import brought
 from gradir.frontends.pytorch.explaining.kinds import DERIVING
 from gradir.frontends.pytorch.explaining.words import called
-from gradir.frontends.pytorch.private import ACCUMULATOR, sequence_number, without_dispatch_modes, without_overrides
+from gradir.frontends.pytorch.private import ACCUMULATOR, without_dispatch_modes, without_overrides
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.saved import saved_tensor
 from gradir.frontends.pytorch.reading.tensors import storage_of
@@ -25,8 +25,9 @@ from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.overwritten import ARRAYS, Held, extent
 from gradir.frontends.pytorch.recording.places import Place
-from gradir.frontends.pytorch.recording.steps import Step
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step
 from gradir.frontends.pytorch.verifying.untouched import in_process_group
+from gradir.frontends.walks import reached
 
 __all__ = ["Overwrite", "communicates", "overwrites"]
 
@@ -46,19 +47,18 @@ class Overwrite(NamedTuple):
     how: tuple[str, ...]
 
 
-def overwrites(flow: Flow, flowing: Flowing, live: LiveGraph, made: Mapping[int, int]) -> list[Overwrite]:
+def overwrites(flow: Flow, flowing: Flowing, live: LiveGraph) -> list[Overwrite]:
     """By place what was written over unseen, and makes a gradient wrong; the leaves are known by their identity.
-
-    ``made`` has the place of the step that made each grad_fn, by sequence number.
 
     Raises:
         CaptureError: a backward cannot be run.
         RuntimeError: whatever the backward raises.
     """
-    changed = dict(_changed(flow, flowing, live, made))
+    changed = dict(_changed(flow, flowing, live))
     if not changed:
         return []
-    wrong = _differing(brought(live, list), _as_saved(live, changed))
+    pairs = zip(brought(live, list), _as_saved(live, changed), strict=True)
+    wrong = {id(leaf) for (leaf, one), (_, other) in pairs if _differ(one, other)}
     groups: dict[tuple[str, Place | None], tuple[Held, list[GradFn]]] = {}
     for fn, parts in changed.items():
         first = next(part.held for part in parts if not torch.equal(part.now, part.held.numbers))
@@ -69,7 +69,7 @@ def overwrites(flow: Flow, flowing: Flowing, live: LiveGraph, made: Mapping[int,
         if leaves:
             is_array = held.called in ARRAYS
             op = held.called.strip("_") if is_array else called(flow.steps[held.before])
-            savers = [flow.steps[made[sequence_number(fn)]] for fn in fns]
+            savers = [flow.steps[flow.maker_of(fn)] for fn in fns]
             how = ("the array that it gave has the same memory, and was written to",) if is_array else ()
             found.append(Overwrite(op, held.place, savers, leaves, how))
     return found
@@ -89,17 +89,15 @@ class _Part(NamedTuple):
     held: Held
 
 
-def _changed(
-    flow: Flow, flowing: Flowing, live: LiveGraph, made: Mapping[int, int]
-) -> Iterator[tuple[GradFn, list[_Part]]]:
+def _changed(flow: Flow, flowing: Flowing, live: LiveGraph) -> Iterator[tuple[GradFn, list[_Part]]]:
     """The functions of which something saved is not what it was, with what it was, the oldest first."""
     by_memory: dict[int, list[Held]] = {}
     for held in flow.overwritten.held:
         by_memory.setdefault(held.memory, []).append(held)
     backwards = list(_backwards(flow, flowing)) if by_memory else []
     for fn, node_id in live.grad_fns.items() if by_memory else ():
-        saver = made.get(sequence_number(fn))
-        if saver is None:
+        saver = flow.maker_of(fn)
+        if saver == FROM_OUTSIDE:
             continue
         later = bisect_right(backwards, saver)
         next_backward = backwards[later] if later < len(backwards) else len(flow.steps)
@@ -175,10 +173,6 @@ def _as_saved(live: LiveGraph, changed: Mapping[GradFn, Sequence[_Part]]) -> lis
             after(fn)
 
 
-def _differing(found: Sequence[_Brought], right: Sequence[_Brought]) -> set[int]:
-    return {id(leaf) for (leaf, one), (_, other) in zip(found, right, strict=True) if _differ(one, other)}
-
-
 def _differ(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
     if one is None or other is None or one.layout is not torch.strided or one.shape != other.shape:
         return False
@@ -191,10 +185,5 @@ def _differ(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
 
 def _leaves_behind(fns: Sequence[GradFn]) -> set[int]:
     """The leaves, by identity, to which a gradient goes through functions."""
-    waiting, seen = [*fns], {*fns}
-    while waiting:
-        for child, _ in waiting.pop().next_functions:
-            if child is not None and child not in seen:
-                seen.add(child)
-                waiting.append(child)
+    seen = reached(fns, lambda fn: (child for child, _ in fn.next_functions if child is not None))
     return {id(fn.variable) for fn in seen if type(fn).__name__ == ACCUMULATOR}

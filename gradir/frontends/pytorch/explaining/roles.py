@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 import torch
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing
-from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.operands import plain_name
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
+from gradir.frontends.walks import reached
 
 __all__ = ["FLAT", "SAME_NUMBERS", "STOP_GRADIENT", "STRAIGHT_THROUGH", "Roles", "Sums", "Use", "is_plain"]
 
@@ -29,21 +30,8 @@ _PRODUCTS: Final = frozenset({"bmm", "dot", "mm", "mul", "mv"})
 _OF_A_PROBABILITY: Final = frozenset({"log", "log_softmax", "logsumexp", "nll_loss", "softplus"})
 _PASSING: Final = frozenset(
     {
-        *(
-            "add",
-            "alias",
-            "clamp",
-            "div",
-            "exp",
-            "expand",
-            "gather",
-            "getitem",
-            "index",
-            "index_select",
-            "mean",
-            "minimum",
-        ),
-        *("mul", "neg", "select", "slice", "split", "squeeze", "sub", "sum", "unsqueeze", "view"),
+        *("add", "alias", "clamp", "div", "exp", "expand", "gather", "getitem", "index", "index_select", "mean"),
+        *("minimum", "mul", "neg", "select", "slice", "split", "squeeze", "sub", "sum", "unsqueeze", "view"),
     }
 )
 _MOST_BACK: Final = 24
@@ -58,8 +46,8 @@ class Roles:
     of a ``product``.
     """
 
-    def __init__(self, flow: Flow, flowing: Flowing) -> None:
-        self._flow = flow
+    def __init__(self, flowing: Flowing) -> None:
+        self._flow = flow = flowing.flow
         self._carrying = flowing.carrying
         self._after: dict[Value, set[str]] = {}
         self._roles: dict[Value, set[str]] = {}
@@ -111,19 +99,15 @@ class Roles:
 
     def _is_log_probability(self, value: Value) -> bool:
         """Whether a value is a log-probability, or a ratio of probabilities."""
-        waiting, seen = [value], {value}
-        while waiting and len(seen) <= _MOST_BACK:
-            value = waiting.pop()
-            step = None if value.maker == FROM_OUTSIDE else self._flow.steps[value.maker]
-            if step is None:
-                continue
-            if step.called in _OF_A_PROBABILITY or plain_name(step.func) in _OF_A_PROBABILITY:
-                return True
-            if plain_name(step.func) in _PASSING:
-                new = [read.value for read in step.inputs if read.carries and read.value not in seen]
-                waiting += new
-                seen.update(new)
-        return False
+
+        def behind(value: Value) -> list[Value]:
+            step = self._flow.step_of(value)
+            passes = step is not None and plain_name(step.func) in _PASSING
+            return [read.value for read in (step.inputs if step is not None and passes else ()) if read.carries]
+
+        steps = (self._flow.step_of(each) for each in islice(reached([value], behind), _MOST_BACK))
+        names = ({step.called, plain_name(step.func)} for step in steps if step is not None)
+        return not all(map(_OF_A_PROBABILITY.isdisjoint, names))
 
 
 STRAIGHT_THROUGH: Final = "straight-through"
@@ -148,8 +132,8 @@ class Use(NamedTuple):
 class Sums:
     """Recognises ``x + (q - x).detach()`` and ``x - x.detach()`` in every order of the terms."""
 
-    def __init__(self, flow: Flow, flowing: Flowing, uses: Mapping[Value, Sequence[Use]]) -> None:
-        self._flow = flow
+    def __init__(self, flowing: Flowing, uses: Mapping[Value, Sequence[Use]]) -> None:
+        self._flow = flow = flowing.flow
         self._flowing = flowing
         self._uses = uses
         self._originals: dict[Value, Value] = {}

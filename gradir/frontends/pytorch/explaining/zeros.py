@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import torch
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing
+from gradir.frontends.pytorch.explaining.roles import FLAT
 from gradir.frontends.pytorch.explaining.sizes import is_of_input
-from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.operands import plain_name
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
 from gradir.ir import Node
@@ -29,7 +29,6 @@ STAYING: Final = frozenset(
 )
 """The kinds of causes by which a gradient is zero in every step."""
 
-_FLAT: Final = frozenset({"bernoulli", "ceil", "floor", "normal", "poisson", "round", "sgn", "sign", "trunc"})
 _BOUNDED: Final = frozenset({"clamp", "clamp_max", "clamp_min", "hardtanh", "relu", "threshold"})
 SLOPES: Final = {"hardtanh_backward": "hardtanh", "leaky_relu_backward": "leaky_relu", "threshold_backward": "relu"}
 """The functions of straight pieces, by what their slopes are called."""
@@ -111,16 +110,10 @@ class Zeros:
     outside its range which is computed of parameters alone, or factors each of which waits for the other to change.
     """
 
-    def __init__(
-        self,
-        flow: Flow,
-        flowing: Flowing,
-        named: Collection[Value],
-        closed: Closed,
-    ) -> None:
+    def __init__(self, flowing: Flowing, named: Collection[Value], closed: Closed) -> None:
         """``named`` are the leaves that have a name, and ``closed`` those that are zero throughout."""
         starting, waiting, frozen = closed
-        self._flow = flow
+        self._flow = flowing.flow
         self._flowing = flowing
         self._named = named
         self._starting = starting
@@ -313,7 +306,7 @@ def _needed_for_zero(step: Step) -> Sequence[Sequence[Value]] | None:
 
 
 def _is_flat(node: Node) -> bool:
-    if node.op in _FLAT or node.attrs.get("rounding_mode") or node.attrs.get("interpolation_mode") == _NEAREST:
+    if node.op in FLAT or node.attrs.get("rounding_mode") or node.attrs.get("interpolation_mode") == _NEAREST:
         return True
     return node.attrs.get("exponent" if node.op == "pow" else "p") == 0 and node.op in {"cdist", "pdist", "pow"}
 

@@ -26,6 +26,7 @@ from gradir.frontends.pytorch.private import (
     next_sequence_number,
     own_parameters,
     runs_a_function,
+    sequence_number,
 )
 from gradir.frontends.pytorch.reading.attributes import MetadataReader
 from gradir.frontends.pytorch.reading.tensors import held_by, storage_of
@@ -91,6 +92,8 @@ class Flow:
         self._memories: dict[int, StorageWeakRef] = {}
         self._newest_over: dict[int, Value] = {}
         self._writes: dict[int, list[int]] = {}
+        # Of how many steps it is known which grad_fns they made, and which, by their sequence numbers.
+        self._makers: tuple[int, dict[int, int]] = 0, {}
 
     def value_of(self, tensor: torch.Tensor, copied: tuple[Read, ...] = ()) -> Value:
         """What a tensor holds now; one that no step made is noted, with what its numbers are ``copied`` from."""
@@ -181,13 +184,16 @@ class Flow:
         living = ((known(), value) for key, (known, value) in self._values.items() if key not in others)
         return {value: tensor for tensor, value in living if tensor is not None and _role(tensor) == "parameter"}
 
-    def makers(self) -> dict[int, int]:
-        """The place of the step that made each grad_fn, whose sequence number is taken before the operation runs."""
-        found: dict[int, int] = {}
-        for index, step in enumerate(self.steps):
-            if step.mode == _GRAD and any(read.carries for read in step.inputs):
-                found.setdefault(step.number - 1, index)
-        return found
+    def maker_of(self, fn: Any) -> int:
+        """The place of the step that made a grad_fn; `FROM_OUTSIDE` if none did."""
+        known, found = self._makers
+        if known < len(self.steps):
+            for index, step in enumerate(self.steps[known:], known):
+                if step.mode == _GRAD and any(read.carries for read in step.inputs):
+                    # The number of the grad_fn was taken before the operation ran.
+                    found.setdefault(step.number - 1, index)
+            self._makers = len(self.steps), found
+        return found.get(sequence_number(fn), FROM_OUTSIDE)
 
     def writes(self, storage: int) -> Sequence[int]:
         """The numbers of the steps that wrote to a memory which still is what it was."""

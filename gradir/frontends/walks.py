@@ -1,0 +1,43 @@
+"""Walks over what things lead to, without recursion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from types import CodeType
+from typing import TypeVar
+
+__all__ = ["chain", "codes_in", "reached"]
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+
+
+def reached(starts: Iterable[K], following: Callable[[K], Iterable[K]]) -> Iterator[K]:
+    """Yield what can be reached from ``starts``, each once, and before what follows it.
+
+    >>> list(reached("a", {"a": "bc", "b": "c", "c": "a"}.__getitem__))
+    ['a', 'b', 'c']
+    """
+    waiting, seen = [*starts][::-1], set[K]()
+    while waiting:
+        current = waiting.pop()
+        if current not in seen:
+            seen.add(current)
+            yield current
+            waiting += [*following(current)][::-1]
+
+
+def chain(first: T | None, following: Callable[[T], T | None]) -> Iterator[T]:
+    """Yield something and what follows it, each after the other, until there is nothing.
+
+    >>> list(chain(3, lambda number: number - 1 or None))
+    [3, 2, 1]
+    """
+    while first is not None:
+        yield first
+        first = following(first)
+
+
+def codes_in(code: CodeType) -> Iterator[CodeType]:
+    """Yield a code and those of the functions that are written inside it."""
+    return reached([code], lambda each: (inner for inner in each.co_consts if isinstance(inner, CodeType)))
