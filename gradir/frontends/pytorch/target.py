@@ -19,8 +19,8 @@ from gradir.frontends.pytorch.alone import is_standing_in
 from gradir.frontends.pytorch.fake import without_data
 from gradir.frontends.pytorch.private import LOOKED_AT
 from gradir.frontends.pytorch.reading.assemble import LiveGraph, capture
-from gradir.frontends.pytorch.reading.layouts import ones_for
 from gradir.frontends.pytorch.reading.outputs import flatten, flatten_quietly
+from gradir.frontends.pytorch.reading.tensors import ones_for
 from gradir.frontends.pytorch.recorder import Recorder
 from gradir.frontends.pytorch.recording.sources import is_internal
 from gradir.ir import Graph

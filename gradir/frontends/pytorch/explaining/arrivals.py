@@ -25,7 +25,7 @@ from gradir.frontends.pytorch.explaining.words import Words, called, few, plainl
 from gradir.frontends.pytorch.explaining.zeros import SLOPES, STAYING, Closed, Origin, Zeros
 from gradir.frontends.pytorch.private import AFTER_FORWARD, FORWARD_CLASS, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.reading.layouts import numbers_in
+from gradir.frontends.pytorch.reading.tensors import numbers_in
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.compiled import CompiledPart
 from gradir.frontends.pytorch.recording.places import Place, Written, returned_at, written

@@ -11,9 +11,8 @@ import torch
 from gradir.frontends.pytorch.explaining.traps import ITS_RESULT, first_undefined, stem, trap
 from gradir.frontends.pytorch.private import ACCUMULATOR, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.reading.layouts import numbers_in
 from gradir.frontends.pytorch.reading.saved import saved_tensor
-from gradir.frontends.pytorch.reading.tensors import PLAIN
+from gradir.frontends.pytorch.reading.tensors import PLAIN, numbers_in
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.ir import Ref
 

@@ -11,8 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 import torch
 
 from gradir.frontends.pytorch.explaining.bytecode import COMPARED, HANDED, SHOWN, Literals, made_at, use_of
-from gradir.frontends.pytorch.explaining.kinds import Kinds, kind_of
-from gradir.frontends.pytorch.explaining.unseen import is_unseen, unseen_ends
+from gradir.frontends.pytorch.explaining.kinds import Kinds, is_unseen, kind_of, unseen_ends
 from gradir.frontends.pytorch.explaining.words import terms_of
 from gradir.frontends.pytorch.private import READS_A_NUMBER
 from gradir.frontends.pytorch.recording.compiled import CompiledPart

@@ -17,9 +17,14 @@ from gradir.frontends.pytorch.explaining.failures import is_spent, of_backward, 
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gradients_of, held_gradients
 from gradir.frontends.pytorch.explaining.losses import Losses
 from gradir.frontends.pytorch.explaining.misuse import has_seen_one_step, taker, traps
-from gradir.frontends.pytorch.explaining.optimizers import forgotten, held_otherwise
+from gradir.frontends.pytorch.explaining.optimizers import (
+    first_after_forward,
+    forgotten,
+    held_otherwise,
+    left_waiting,
+    waits_for,
+)
 from gradir.frontends.pytorch.explaining.overwritten import Overwrite, communicates, overwrites
-from gradir.frontends.pytorch.explaining.parallel import first_after_forward, left_waiting, waits_for
 from gradir.frontends.pytorch.explaining.words import called, few, numbers_of, of_unused, told_terms
 from gradir.frontends.pytorch.private import ACCUMULATOR, DDP_SINK
 from gradir.frontends.pytorch.reading.assemble import LiveGraph

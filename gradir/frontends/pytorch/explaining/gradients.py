@@ -16,9 +16,8 @@ from gradir.frontends.pytorch.explaining.constants import MAY_BE_CONSTANT, Const
 from gradir.frontends.pytorch.explaining.magnitudes import Size, size_of
 from gradir.frontends.pytorch.private import ACCUMULATOR, CHECKPOINT, current_backward, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.reading.layouts import numbers_in, ones_for
 from gradir.frontends.pytorch.reading.saved import saved_tensor
-from gradir.frontends.pytorch.reading.tensors import held_by
+from gradir.frontends.pytorch.reading.tensors import held_by, numbers_in, ones_for
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.verifying.verify import left_alone, removing
 

@@ -11,7 +11,7 @@ from torch import nn
 from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
 from gradir.frontends.pytorch.explaining.kinds import EXPLICIT, kind_of
 from gradir.frontends.pytorch.explaining.meant import Meant, is_own_of_torch
-from gradir.frontends.pytorch.explaining.registered import foreign, kept_aside
+from gradir.frontends.pytorch.explaining.subject import foreign, kept_aside
 from gradir.frontends.pytorch.explaining.words import called, lines_of
 from gradir.frontends.pytorch.private import sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph

@@ -1,19 +1,20 @@
-"""What kind of stop an operation is."""
+"""What kind of stop an operation is, and what was computed outside a recording, which may depend on anything."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import torch
+from torch.autograd.function import BackwardCFunction
 
-from gradir.frontends.pytorch.private import CHECKPOINT
+from gradir.frontends.pytorch.private import CHECKPOINT, base_of, sequence_number
 from gradir.frontends.pytorch.recording.compiled import CompiledPart
-from gradir.frontends.pytorch.recording.flow import COPYING
+from gradir.frontends.pytorch.recording.flow import COPYING, Flow
 from gradir.frontends.pytorch.recording.operands import plain_name
-from gradir.frontends.pytorch.recording.steps import Step
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
 
-__all__ = ["DERIVING", "EXPLICIT", "Kinds", "kind_of"]
+__all__ = ["DERIVING", "EXPLICIT", "Kinds", "is_unseen", "kind_of", "unseen_ends"]
 
 EXPLICIT: Final = frozenset(
     {"copied", "data", "detach", "inference_mode", "new_leaf", "no_create_graph", "no_grad", "rebuilt", "sample"}
@@ -66,3 +67,28 @@ def kind_of(step: Step) -> str:
     if step.func.__name__.startswith("detach"):
         return "data" if step.called == "data" else "detach"
     return "compiled" if isinstance(step.func, CompiledPart) else _HAS_NO_DERIVATIVE
+
+
+def is_unseen(flow: Flow, computed: Value) -> bool:
+    """Whether no step made a value that has a grad_fn, nor anything else in its memory."""
+    return computed.maker == FROM_OUTSIDE and flow.outside[computed.number].shared is None
+
+
+def unseen_ends(flow: Flow, captured: Sequence[torch.Tensor]) -> Iterator[Value]:
+    """The captured tensors that were computed outside, or written to afterwards."""
+    for tensor in [tensor for tensor in captured if tensor.requires_grad] or captured:
+        read = flow.read(tensor)
+        is_outside = read.value.maker == FROM_OUTSIDE and not read.is_leaf
+        if is_outside or _is_written_to_since(flow, tensor):
+            yield read.value
+
+
+def _is_written_to_since(flow: Flow, tensor: torch.Tensor) -> bool:
+    """Whether the grad_fn of a tensor is newer than all steps, as after ``loss += other`` outside.
+
+    The number of a custom Function may be taken after its steps, and torch renews the grad_fn of a view by itself.
+    """
+    fn: object = tensor.grad_fn
+    if fn is None or not flow.steps or isinstance(fn, BackwardCFunction) or base_of(tensor) is not None:
+        return False
+    return sequence_number(fn) >= flow.steps[-1].number

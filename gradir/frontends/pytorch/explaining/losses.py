@@ -14,12 +14,10 @@ from gradir.frontends.pytorch.explaining.graph_cuts import kind_of_cut, operatio
 from gradir.frontends.pytorch.explaining.kinds import EXPLICIT
 from gradir.frontends.pytorch.explaining.meant import Meant, is_own_of_torch
 from gradir.frontends.pytorch.explaining.optimizers import Unnamed, held_otherwise
-from gradir.frontends.pytorch.explaining.registered import foreign, left_over, replaced
-from gradir.frontends.pytorch.explaining.subject import Subject
+from gradir.frontends.pytorch.explaining.subject import Subject, foreign, left_over, replaced
 from gradir.frontends.pytorch.explaining.words import Words
 from gradir.frontends.pytorch.private import CHECKPOINT
-from gradir.frontends.pytorch.reading.layouts import numbers_in
-from gradir.frontends.pytorch.reading.tensors import storage_of
+from gradir.frontends.pytorch.reading.tensors import numbers_in, storage_of
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.operands import plain_name
 from gradir.frontends.pytorch.recording.places import Place

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import torch
 
-from gradir.frontends.pytorch.reading.layouts import numbers_in
+from gradir.frontends.pytorch.reading.tensors import numbers_in
 
 __all__ = ["Size", "size_of"]
 

@@ -22,8 +22,7 @@ from gradir.frontends.pytorch.explaining.roles import (
     is_plain,
 )
 from gradir.frontends.pytorch.private import SPECTRAL_NORM, fields_of
-from gradir.frontends.pytorch.reading.layouts import numbers_in
-from gradir.frontends.pytorch.reading.tensors import held_by
+from gradir.frontends.pytorch.reading.tensors import held_by, numbers_in
 from gradir.frontends.pytorch.recording.operands import plain_name
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Read, Step, Value
 

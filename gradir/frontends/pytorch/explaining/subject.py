@@ -1,22 +1,212 @@
-"""What is to be explained, as a recorder gives it."""
+"""What is to be explained, as a recorder gives it, and what its modules keep besides their parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+import gc
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from itertools import groupby
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import nn
 
 from gradir.errors import CaptureError
-from gradir.frontends.pytorch.explaining.registered import broken_ties, hooked_modules, kept_aside
+from gradir.frontends.pytorch.private import (
+    backward_pre_hooks_of,
+    fields_of,
+    hooks_of_module,
+    own_buffers,
+    own_parameters,
+)
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.distributed import forms_of_sharded
-from gradir.frontends.pytorch.reading.tensors import Modules, named_tensors
+from gradir.frontends.pytorch.reading.members import named_parameters_in
+from gradir.frontends.pytorch.reading.tensors import Modules, held_by, named_tensors
 from gradir.frontends.pytorch.recording.flow import Flow
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Value
 from gradir.protocols import Names
 
-__all__ = ["Subject", "subject_of"]
+__all__ = [
+    "Subject",
+    "broken_ties",
+    "foreign",
+    "hooked_modules",
+    "is_master",
+    "kept_aside",
+    "left_over",
+    "replaced",
+    "subject_of",
+]
+
+_OF_TORCH: Final = frozenset(vars(nn.Module()))
+
+
+def kept_aside(paths: Mapping[nn.Module, str]) -> dict[str, torch.Tensor]:
+    """The leaves that modules keep in lists, dicts, plain attributes and as buffers, by where they are."""
+    found: dict[str, torch.Tensor] = {}
+    for module, path in paths.items():
+        for name, value in (*fields_of(module).items(), *own_buffers(module).items()):
+            if name not in _OF_TORCH:
+                _collect(f"{path}.{name}" if path else name, value, found)
+    return found
+
+
+def broken_ties(paths: Mapping[nn.Module, str]) -> list[tuple[str, str]]:
+    """The weights of embeddings and linear modules that are two tensors of equal numbers, as loading may leave them."""
+    embeddings, linears = dict[str, torch.Tensor](), dict[str, torch.Tensor]()
+    for module, path in paths.items():
+        weight = own_parameters(module).get("weight")
+        if weight is None:
+            continue
+        where = f"{path}.weight" if path else "weight"
+        if isinstance(module, nn.Embedding):
+            embeddings[where] = weight
+        elif isinstance(module, nn.Linear):
+            linears[where] = weight
+    return [
+        (one, other)
+        for one, embedding in embeddings.items()
+        for other, linear in linears.items()
+        if _are_copies(embedding, linear)
+    ]
+
+
+def hooked_modules(paths: Mapping[nn.Module, str]) -> dict[str, list[object]]:
+    """The hooks on the backward of modules, by the path of the module."""
+    return {
+        path: hooks
+        for module, path in paths.items()
+        if (hooks := [*hooks_of_module(module).values(), *backward_pre_hooks_of(module).values()])
+    }
+
+
+def left_over(
+    trained: Sequence[torch.Tensor], parameters: Mapping[str, torch.Tensor], used: Set[int]
+) -> list[torch.Tensor]:
+    """The tensors of an optimizer that a model no longer has: not ``used``, by id(), and no living module has them."""
+    own = {id(tensor) for tensor in parameters.values()}
+    stale = {id(tensor): tensor for tensor in trained if id(tensor) not in own and id(tensor) not in used}
+    return [] if not stale or _has_a_module(stale) else [*stale.values()]
+
+
+def replaced(
+    trained: Sequence[torch.Tensor], parameters: Mapping[str, torch.Tensor], stale: Sequence[torch.Tensor]
+) -> list[str]:
+    """The names of the parameters in whose places an optimizer has ``stale`` ones, which the model no longer has.
+
+    Either they have the shapes of the new ones, or what else the optimizer has is all of the model in its order, and
+    they are where the new ones are, or one of each shape is among these.
+    """
+    given = list(dict.fromkeys(map(id, trained)))
+    new = {id(tensor): tensor for tensor in parameters.values() if tensor.requires_grad}
+    new = {key: tensor for key, tensor in new.items() if key not in given}
+    if not stale or not new or is_master(stale, new.values()):
+        return []
+    old, shapes = set(map(id, stale)), Counter(tensor.shape for tensor in new.values())
+    has_shapes = not Counter(tensor.shape for tensor in stale) - shapes
+    # A temperature beside the model is no weight of it.
+    has_ranks = not Counter(len(tensor.shape) for tensor in new.values()) - Counter(len(t.shape) for t in stale)
+    models = (parameters.values(), [tensor for tensor in parameters.values() if tensor.requires_grad])
+    is_model = len(old) < len(given) and any(
+        (has_ranks and _is_in_places(given, old, keys, new))
+        # Weights that are computed of several new ones, as by weight_norm, come after what is not computed.
+        or (has_shapes and keys[0] not in new and _without(given, old) == _without(keys, new))
+        for keys in (list(dict.fromkeys(map(id, tensors))) for tensors in models)
+    )
+    if not (is_model or (has_shapes and len(stale) == len(new))):
+        return []
+    return [name for name, tensor in parameters.items() if id(tensor) in new]
+
+
+def _is_in_places(given: Sequence[int], stale: Collection[int], keys: Sequence[int], new: Collection[int]) -> bool:
+    """Whether a model has new keys where an optimizer has stale ones, and no more of them."""
+    before, now = _runs(given, stale), _runs(keys, new)
+    return len(before) == len(now) and all(
+        old == this if isinstance(old, list) else isinstance(this, int) and old >= this
+        for old, this in zip(before, now, strict=True)
+    )
+
+
+def _runs(keys: Iterable[int], others: Collection[int]) -> list[list[int] | int]:
+    """Keys in rows, and how many others are between these."""
+    rows = ((is_other, [*row]) for is_other, row in groupby(keys, others.__contains__))
+    return [len(row) if is_other else row for is_other, row in rows]
+
+
+def _without(keys: Iterable[int], others: Collection[int]) -> list[int]:
+    return [key for key in keys if key not in others]
+
+
+def is_master(trained: Collection[torch.Tensor], reached: Collection[torch.Tensor]) -> bool:
+    """Whether an optimizer may have copies of another precision, to which something else brings the gradients."""
+    return bool(reached) and {tensor.dtype for tensor in trained}.isdisjoint(tensor.dtype for tensor in reached)
+
+
+def foreign(flow: Flow, aside: Mapping[str, torch.Tensor], leaves: Sequence[Value]) -> str:
+    """How many parameters leaves without a name are, if all are of other models than the recorded one.
+
+    ``aside`` is what the modules of that one keep otherwise than as parameters and buffers.
+    """
+    own = {id(tensor) for tensor in aside.values()}
+    # A view that was made under no_grad counts as a leaf.
+    owners = dict.fromkeys(map(flow.owner_of, leaves))
+    # The model that had them may be gone.
+    is_of_others = all(
+        owner.maker == FROM_OUTSIDE
+        and flow.outside[owner.number].role == "parameter"
+        and id(flow.tensor_of(owner)) not in own
+        for owner in owners
+    )
+    if not is_of_others:
+        return ""
+    return f"{len(owners)} parameter{'s' if len(owners) > 1 else ''} that the recorded model does not have"
+
+
+def _has_a_module(tensors: Mapping[int, torch.Tensor]) -> bool:
+    """Whether a living module has one of some tensors."""
+    for entry in gc.get_objects():
+        if issubclass(type(entry), nn.Module) and not tensors.keys().isdisjoint(
+            map(id, own_parameters(entry).values())
+        ):
+            return True
+    return False
+
+
+def _are_copies(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if one is other or one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
+        return False
+    if not (one.requires_grad and other.requires_grad):
+        # What does not learn stays equal.
+        return False
+    # To compare distributed tensors takes all processes; the parts that this one has tell enough.
+    one, other = held_by(one.detach()), held_by(other.detach())
+    if one.data_ptr() == other.data_ptr():
+        # What is written to one is in the other.
+        return False
+    # Equal numbers throughout are an initialisation, and no copy.
+    return bool(one.numel() > 1 and torch.equal(one, other) and one.min() != one.max())
+
+
+def _collect(name: str, value: object, found: dict[str, torch.Tensor]) -> None:
+    if isinstance(value, torch.Tensor):
+        if value.is_leaf and value.requires_grad:
+            found[name] = value
+    elif isinstance(value, (list, tuple, dict)):
+        for key, entry in _entries_of(value):
+            shown = f"{name}[{key!r}]" if type(key) in (int, str) else f"{name}[{type(key).__name__}]"
+            if isinstance(entry, torch.Tensor):
+                _collect(shown, entry, found)
+            elif isinstance(entry, nn.Module):
+                for own, parameter in named_parameters_in(entry):
+                    _collect(f"{shown}.{own}", parameter, found)
+
+
+def _entries_of(container: list[object] | tuple[object, ...] | dict[object, object]) -> Iterable[tuple[object, object]]:
+    """The entries of a container as it has them: a class that is made from these may iterate otherwise."""
+    if isinstance(container, dict):
+        return dict.items(container)
+    return enumerate(list.__iter__(container) if isinstance(container, list) else tuple.__iter__(container))
 
 
 class Subject(NamedTuple):

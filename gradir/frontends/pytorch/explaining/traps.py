@@ -11,8 +11,8 @@ import torch
 from gradir.frontends.pytorch.explaining.gradients import Gradients, is_zero
 from gradir.frontends.pytorch.private import PACKED, SAVED, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.reading.layouts import numbers_in
 from gradir.frontends.pytorch.reading.saved import saved_tensor
+from gradir.frontends.pytorch.reading.tensors import numbers_in
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.ir import Node
 from gradir.vocabulary.operations import OWN_NAMES

@@ -13,8 +13,7 @@ from torch import distributed
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch.reading.attributes import device_name, shape_of
 from gradir.frontends.pytorch.reading.distributed import Groups, forms_of_sharded, mesh_of_tensor
-from gradir.frontends.pytorch.reading.layouts import ones_for
-from gradir.frontends.pytorch.reading.tensors import Modules, held_by, modules_below
+from gradir.frontends.pytorch.reading.tensors import Modules, held_by, modules_below, ones_for
 from gradir.frontends.pytorch.recording.exchange import Exchange, ExchangeMode
 from gradir.frontends.pytorch.recording.timelines import Timeline, path_of
 from gradir.frontends.texts import plain_text

@@ -30,12 +30,19 @@ from gradir.frontends.pytorch.private import (
 )
 from gradir.frontends.pytorch.reading.attributes import MetadataReader
 from gradir.frontends.pytorch.reading.tensors import held_by, storage_of
-from gradir.frontends.pytorch.recording.operands import DATA, INPLACE, Signature, named, signature_of, tensors_in
-from gradir.frontends.pytorch.recording.overwritten import ARRAYS, Overwritten
-from gradir.frontends.pytorch.recording.places import Place, Places, Written, written
+from gradir.frontends.pytorch.recording.operands import (
+    ARRAYS,
+    DATA,
+    INPLACE,
+    Overwritten,
+    Signature,
+    named,
+    signature_of,
+    tensors_in,
+)
+from gradir.frontends.pytorch.recording.places import Place, Places, Switches, Written, written
 from gradir.frontends.pytorch.recording.results import SURE, UNKNOWN, Fate, fates
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Outside, Read, Step, Value, Within
-from gradir.frontends.pytorch.recording.switches import Switches
 from gradir.frontends.pytorch.recording.timelines import Frame, Timeline
 from gradir.ir import TensorMeta
 from gradir.spec import own_error

@@ -1,22 +1,30 @@
-"""What an operation takes: its arguments by name, the tensors among them, and what it does with their memory."""
+"""What an operation takes and does with the memory of that, and what memory held before it was written to unseen."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import torch
 
-from gradir.frontends.pytorch.private import Operator, schema_of
+from gradir.frontends.pytorch.private import Operator, schema_of, without_dispatch_modes, without_overrides
+from gradir.frontends.pytorch.reading.tensors import PLAIN
+from gradir.frontends.pytorch.recording.places import Place
 
 __all__ = [
+    "ARRAYS",
     "DATA",
     "INPLACE",
     "SCALES",
     "SUMS",
     "VIEW",
+    "Held",
+    "Overwritten",
     "Signature",
+    "extent",
     "named",
     "plain_name",
     "signature_of",
@@ -94,3 +102,84 @@ def _entries(value: list[Any] | tuple[Any, ...] | dict[Any, Any]) -> Iterator[An
     if isinstance(value, dict):
         return iter(dict.values(value))
     return list.__iter__(value) if isinstance(value, list) else tuple.__iter__(value)
+
+
+ARRAYS: Final = frozenset({"__array__", "numpy"})
+"""Functions that give the memory of a tensor to what writes to it unseen."""
+
+_UNCOUNTED: Final = "data"
+_MOST_KEPT: Final = 2**27
+"""How many bytes are kept, of what was written over last."""
+
+
+class Held(NamedTuple):
+    """The numbers that a part of a memory held when ``before`` steps had run, and what then wrote to it, or may have.
+
+    ``like`` has the type, and the place in the memory.
+    """
+
+    memory: int
+    numbers: torch.Tensor
+    offset: int
+    strides: tuple[int, ...]
+    before: int
+    called: str
+    place: Place | None
+
+    def part_of(self, storage: torch.UntypedStorage) -> torch.Tensor | None:
+        """The same part of the memory as it is now; nothing where that has none."""
+        end = extent(self.offset, self.numbers.shape, self.strides)[1]
+        if storage.nbytes() < end * self.numbers.itemsize or storage.device != self.numbers.device:
+            return None
+        part = torch.empty(0, dtype=self.numbers.dtype, device=storage.device)
+        return part.set_(storage, self.offset, self.numbers.shape, self.strides)
+
+
+def extent(offset: int, shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
+    """From which entry of a memory on a part of it is, and to which."""
+    return offset, offset + 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+
+
+class Overwritten:
+    """Keeps what was there before a write through ``.data``, or before an array got the memory, the newest of it."""
+
+    def __init__(self) -> None:
+        self.held: deque[Held] = deque()
+        self.lost: dict[int, int] = {}
+        """By memory, when something was last written over that is not kept."""
+        self._kept = 0
+        # By id(), as another tensor may take the place of one that is gone.
+        self._uncounted: dict[int, weakref.ref[torch.Tensor]] = {}
+
+    def is_uncounted(self, tensor: torch.Tensor) -> bool:
+        """Whether torch does not tell others that share the memory of a tensor when that is written to."""
+        known = self._uncounted.get(id(tensor))
+        return known is not None and known() is tensor
+
+    def note_views(
+        self, called: str, inputs: Sequence[torch.Tensor], kinds: Sequence[str], outputs: Iterable[torch.Tensor]
+    ) -> None:
+        """Note what an operation made that has the memory of its inputs."""
+        if called == _UNCOUNTED or (
+            self._uncounted
+            and any(kind == VIEW and self.is_uncounted(tensor) for kind, tensor in zip(kinds, inputs, strict=True))
+        ):
+            self._uncounted.update((id(tensor), weakref.ref(tensor)) for tensor in outputs)
+
+    def note(self, called: str, tensor: torch.Tensor, memory: int | None, before: int, place: Place | None) -> None:
+        """Note what a tensor holds that is about to be written to."""
+        if memory is None or tensor.is_meta or not tensor.numel():
+            return
+        size = tensor.numel() * tensor.itemsize
+        if type(tensor) not in PLAIN or tensor.layout is not torch.strided or size > _MOST_KEPT:
+            self.lost[memory] = before
+            return
+        with torch.no_grad(), without_dispatch_modes(), without_overrides():
+            numbers = tensor.detach().clone()
+        offset = int(tensor.storage_offset())
+        self.held.append(Held(memory, numbers, offset, tensor.stride(), before, called, place))
+        self._kept += size
+        while self._kept > _MOST_KEPT:
+            oldest = self.held.popleft()
+            self.lost[oldest.memory] = max(oldest.before, self.lost.get(oldest.memory, 0))
+            self._kept -= oldest.numbers.numel() * oldest.numbers.itemsize

@@ -16,8 +16,8 @@ from gradir.errors import CaptureError
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.attributes import dtype_name, shape_of
-from gradir.frontends.pytorch.reading.layouts import ones_for
 from gradir.frontends.pytorch.reading.reach import hiding_functions, leaves_reached_by
+from gradir.frontends.pytorch.reading.tensors import ones_for
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.substitution import substituted
 from gradir.frontends.pytorch.verifying.reuse import refuse_what_runs_once, state_kept

@@ -12,8 +12,7 @@ import torch
 from torch.optim import Optimizer
 
 from gradir.frontends.pytorch.private import norms_of
-from gradir.frontends.pytorch.reading.layouts import numbers_in
-from gradir.frontends.pytorch.reading.tensors import Owned, held_by
+from gradir.frontends.pytorch.reading.tensors import Owned, held_by, numbers_in
 
 __all__ = ["Movement", "Parameters", "checksum", "parameters_of"]
 

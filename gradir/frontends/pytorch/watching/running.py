@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gradir.errors import CaptureError
 from gradir.explanations.model import Explanation
-from gradir.frontends.pytorch.reading.layouts import number_of
+from gradir.frontends.pytorch.reading.tensors import number_of
 from gradir.frontends.pytorch.watching.backwards import Backwards
 from gradir.frontends.pytorch.watching.optimizers import Optimizers
 from gradir.frontends.pytorch.watching.recordings import Recording

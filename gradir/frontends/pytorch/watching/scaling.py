@@ -16,7 +16,7 @@ from torch.amp import GradScaler
 from gradir.explanations.model import Cause
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN
 from gradir.frontends.pytorch.explaining.words import located
-from gradir.frontends.pytorch.reading.layouts import number_of
+from gradir.frontends.pytorch.reading.tensors import number_of
 from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.ir.text import counted
 

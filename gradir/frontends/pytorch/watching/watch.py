@@ -16,8 +16,7 @@ from torch.optim import Optimizer
 from gradir.errors import CaptureError, warn
 from gradir.explanations.model import Cause, Explanation
 from gradir.frontends.pytorch.explaining.words import located
-from gradir.frontends.pytorch.reading.layouts import number_of
-from gradir.frontends.pytorch.reading.tensors import modules_below, modules_of
+from gradir.frontends.pytorch.reading.tensors import modules_below, modules_of, number_of
 from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.pytorch.watching.backwards import Backwards
 from gradir.frontends.pytorch.watching.kept import Kept, Variables
