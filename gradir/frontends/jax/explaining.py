@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from types import CodeType
 from typing import Any, Final, Literal, TypeAlias
 
 import jax
@@ -26,6 +25,7 @@ from gradir.frontends.jax.replay import Replay, Step, origins, passed_by, replay
 from gradir.frontends.jax.traps import called, spoilt, zeroed
 from gradir.frontends.paths import line_text
 from gradir.frontends.texts import plain_text
+from gradir.frontends.walks import codes_in, reached
 
 __all__ = ["explain", "has_numbers"]
 
@@ -192,14 +192,12 @@ def _of_refusals(trace: Trace, raises: Callable[[], bool]) -> Iterator[Cause]:
 
 def _leaves_behind(trace: Trace, record: Record) -> Iterator[str]:
     """The leaves that an operation depends on by paths of gradient."""
-    seen: set[int] = set()
-    left = [value for value in record.inputs if value.is_active]
-    while left:
-        value = left.pop()
-        if id(value) not in seen:
-            seen.add(id(value))
-            left += (each for each in sources_of(value) if each.is_active)
-    yield from (value.name for value in trace.differentiated if id(value) in seen)
+
+    def active(values: Iterable[Value]) -> list[Value]:
+        return [value for value in values if value.is_active]
+
+    behind = set(reached(active(record.inputs), lambda value: active(sources_of(value))))
+    yield from (value.name for value in trace.differentiated if value in behind)
 
 
 def _of_captures(trace: Trace, statuses: Mapping[str, str]) -> Iterator[Cause]:
@@ -277,9 +275,5 @@ def _names_of(function: Any) -> Iterator[tuple[str, Any]]:
         # It may have no value yet.
         with suppress(ValueError):
             yield name, cell.cell_contents
-    left, names = [function.__code__], dict[str, None]()
-    while left:
-        code = left.pop()
-        names.update(dict.fromkeys(code.co_names))
-        left += (each for each in code.co_consts if isinstance(each, CodeType))
+    names = dict.fromkeys(name for code in codes_in(function.__code__) for name in code.co_names)
     yield from ((name, function.__globals__[name]) for name in names if name in function.__globals__)

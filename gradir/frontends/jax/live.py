@@ -66,7 +66,9 @@ class Trace:
         self.places = [place for place, value in enumerate(made) if is_inexact(value.aval)]
         self.outputs = [Output(paths[place], made[place]) for place in self.places]
         if not self.outputs:
-            raise CaptureError(f"{name} returns nothing that has a gradient: {_returned(made)}")
+            dtypes = " and ".join(sorted({str(value.aval.dtype) for value in made}))
+            returned = f"its outputs are of {dtypes}" if dtypes else "it has no output"
+            raise CaptureError(f"{name} returns nothing that has a gradient: {returned}")
         find_paths(self.flat, [value for _, value in self.outputs])
 
     @property
@@ -86,18 +88,16 @@ class Trace:
             CaptureError: nothing does, or JAX has no derivative of an operation on the way.
         """
         if not self.is_connected:
+            records = [record for record, _ in self.ends() if record is not None]
+            why = f": it ends in {records[0].op} {place_text(records[0].context.source)}" if records else ""
             raise CaptureError(
-                f"no gradient of what {self.name} returns comes to any of the differentiated arguments{self._why()}; "
+                f"no gradient of what {self.name} returns comes to any of the differentiated arguments{why}; "
                 "'gradir explain' finds the line"
             )
         live = [record.context for record in self.flat.records if any(value.is_live for value in record.outputs)]
         assembly = Assembly(self.flat, Scopes(self._watch, self.differentiated, live), self.differentiated)
         producer = Producer(__version__, "jax", jax.__version__, {"argnums": self._argnums})
         return assembly.graph(self.outputs, self.integers, producer)
-
-    def _why(self) -> str:
-        records = [record for record, _ in self.ends() if record is not None]
-        return f": it ends in {records[0].op} {place_text(records[0].context.source)}" if records else ""
 
 
 def trace(
@@ -127,8 +127,3 @@ def trace(
         has_aux=has_aux,
     )
     return Trace(arguments, ready.watch, told(fn), numbers, fn)
-
-
-def _returned(values: Sequence[Value]) -> str:
-    dtypes = sorted({str(value.aval.dtype) for value in values})
-    return f"its outputs are of {' and '.join(dtypes)}" if dtypes else "it has no output"

@@ -16,6 +16,7 @@ from gradir.frontends.jax.live import Trace
 from gradir.frontends.jax.reading.assemble import Output
 from gradir.frontends.jax.reading.jaxprs import type_of
 from gradir.frontends.jax.reading.values import Record, Value
+from gradir.frontends.walks import reached
 from gradir.ir import Source
 
 __all__ = ["beside_optimizer"]
@@ -165,16 +166,12 @@ def _left_out(step: Trace, loss: Trace, updates: Mapping[str, _Update], moved: s
 
 def _is_behind(leaf: Value, value: Value) -> bool:
     """Return whether a value is computed from a leaf, as a gradient that is constant is not."""
-    left, seen = [value], {id(value)}
-    while left:
-        current = left.pop()
-        if current is leaf:
-            return True
-        record = current.record
-        sources = [*current.ends, *(() if record is None else (*record.inputs, *record.given))]
-        left += [each for each in sources if id(each) not in seen]
-        seen.update(map(id, sources))
-    return False
+
+    def sources(each: Value) -> list[Value]:
+        record = each.record
+        return [*each.ends, *(() if record is None else (*record.inputs, *record.given))]
+
+    return any(each is leaf for each in reached([value], sources))
 
 
 def _stay(step: Trace, updates: Mapping[str, _Update], names: Iterable[str | None]) -> bool:
@@ -217,14 +214,7 @@ def _moved(records: Sequence[Record]) -> set[int]:
 
 
 def _is_moved(value: Value, moved: set[int]) -> bool:
-    left, seen = [value], {id(value)}
-    while left:
-        current = left.pop()
-        if id(current) in moved:
-            return True
-        left += (end for end in current.ends if id(end) not in seen)
-        seen.update(map(id, current.ends))
-    return False
+    return any(id(each) in moved for each in reached([value], lambda each: each.ends))
 
 
 def _unchanged(step: Trace, kept: dict[str, str]) -> dict[str, str]:

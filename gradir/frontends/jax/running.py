@@ -11,14 +11,13 @@ import inspect
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial, update_wrapper, wraps
 from types import FrameType, MethodType, TracebackType
 from typing import Any, Final, NamedTuple
 
 import jax
-import numpy as np
 from jax import tree_util
 from msgspec.structs import replace
 
@@ -28,6 +27,7 @@ from gradir.frontends.jax.arguments import NoGraphError, told
 from gradir.frontends.jax.explaining import explain, has_numbers
 from gradir.frontends.jax.live import Trace, trace
 from gradir.frontends.jax.modules import argument_names, returning_states
+from gradir.frontends.jax.reading.jaxprs import is_inexact, type_of
 from gradir.frontends.jax.steps import Asked, Inner, asked_around, asked_of, explained_inside, inner_of
 from gradir.ir import Graph
 from gradir.protocols import Reached
@@ -112,34 +112,28 @@ class Moment:
         types = [_types(arg) for arg in args]
         places = [place for place, found in enumerate(types) if found]
         found: list[tuple[Trace, Inner]] = []
+
+        def look(place: int) -> tuple[Trace, Inner] | None:
+            """Trace the step as a function of one of its arguments, and what it differentiates by that, or at all."""
+            step = trace(fn, args, kwargs, argnums=place)
+            inner = inner_of(step, runs=runs)
+            return None if inner is None else (step, inner)
+
         try:
             with jax.core.eval_context():
                 for place in places:
-                    step, inner = _traced(fn, args, kwargs, place, runs=runs)
-                    if inner is None:
+                    looked = look(place)
+                    if looked is None:
                         return None
-                    found.append((step, inner))
-                    wanted = Counter(_type(leaf.aval) for leaf in inner.trace.differentiated)
+                    found.append(looked)
+                    wanted = Counter(type_of(leaf.aval) for leaf in looked[1].trace.differentiated)
                     if wanted <= types[place]:
                         # The state of an optimizer may have the same types, and more.
                         best = next((each for each in (place, *places) if types[each] == wanted), place)
-                        return found[-1] if best == place else _known(_traced(fn, args, kwargs, best, runs=runs))
+                        return looked if best == place else look(best)
         except Exception:  # noqa: BLE001 (a program may raise if it runs in another way than its own)
             return None
         return found[0] if found else None
-
-
-def _traced(
-    fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], place: int, *, runs: bool
-) -> tuple[Trace, Inner | None]:
-    """Trace a step as a function of one of its arguments, and what it differentiates by that, or at all."""
-    step = trace(fn, args, kwargs, argnums=place)
-    return step, inner_of(step, runs=runs)
-
-
-def _known(found: tuple[Trace, Inner | None]) -> tuple[Trace, Inner] | None:
-    step, inner = found
-    return None if inner is None else (step, inner)
 
 
 def _of_user(call: Call) -> tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]:
@@ -175,18 +169,10 @@ def _of_user(call: Call) -> tuple[Callable[..., Any], tuple[Any, ...], Mapping[s
     return of_free, tuple(call.args[place] for place in free), {k: v for k, v in call.kwargs.items() if k not in static}
 
 
-def _types(value: Any) -> Counter[tuple[tuple[int, ...], str]]:
+def _types(value: Any) -> Counter[tuple[tuple[Any, ...], str]]:
     """Count the types of the arrays of floats in a value."""
-    leaves = (leaf for leaf in tree_util.tree_leaves(value) if hasattr(leaf, "shape") and hasattr(leaf, "dtype"))
-    return Counter(map(_type, filter(_is_float, leaves)))
-
-
-def _type(array: Any) -> tuple[tuple[int, ...], str]:
-    return tuple(array.shape), str(array.dtype)
-
-
-def _is_float(array: Any) -> bool:
-    return bool(jax.dtypes.issubdtype(array.dtype, np.inexact))
+    leaves = (leaf for leaf in tree_util.tree_leaves(value) if hasattr(leaf, "shape"))
+    return Counter(map(type_of, filter(is_inexact, leaves)))
 
 
 _ASKING: Final = ("grad", "value_and_grad", "vjp")

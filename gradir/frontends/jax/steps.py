@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from itertools import takewhile
 from types import FrameType
 from typing import Any, Final, NamedTuple
 
@@ -26,6 +27,7 @@ from gradir.frontends.jax.modules.watch import traced_anew
 from gradir.frontends.jax.optimizing import beside_optimizer
 from gradir.frontends.jax.reading.jaxprs import type_of
 from gradir.frontends.jax.reading.sources import Sources
+from gradir.frontends.walks import chain
 from gradir.ir import Source
 
 __all__ = ["Asked", "Inner", "asked_around", "asked_of", "explained", "explained_inside", "inner_of"]
@@ -149,22 +151,17 @@ def _reader(frame: FrameType) -> Callable[[Mapping[str, Any]], Asked] | None:
 def asked_around(frame: FrameType | None) -> Asked | None:
     """What a call of a library that is running asks for, the outermost of all."""
     found = None
-    while frame is not None:
+    for each in chain(frame, lambda inner: inner.f_back):
         # It may not have what this release is known to have.
         with suppress(AttributeError, KeyError):
-            found = (read(frame.f_locals) if (read := _reader(frame)) is not None else None) or found
-        frame = frame.f_back
+            found = (read(each.f_locals) if (read := _reader(each)) is not None else None) or found
     return found
 
 
 def _is_inside(frame: FrameType, outermost: FrameType | None) -> bool:
     """Whether one of these functions calls another one, below the outermost frame to look at."""
-    above = frame.f_back
-    while above is not None and above is not outermost:
-        if _reader(above) is not None:
-            return True
-        above = above.f_back
-    return False
+    above = takewhile(lambda each: each is not outermost, chain(frame.f_back, lambda inner: inner.f_back))
+    return any(_reader(each) is not None for each in above)
 
 
 def asked_of(names: Mapping[str, Any]) -> Asked:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any, Final
 
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from gradir.frontends.jax.reading.jaxprs import is_literal, params_of
 from gradir.frontends.jax.reading.sources import place_text
 from gradir.frontends.jax.reading.values import Record
 from gradir.frontends.jax.replay import Cell, Replay, Step, broken, is_zero, rooted
+from gradir.frontends.walks import chain
 
 __all__ = ["called", "spoilt", "zeroed"]
 
@@ -29,6 +31,7 @@ _FARTHEST: Final = 4
 
 _MOST_MAKERS: Final = 1_000
 _MOST_CHOICES: Final = 20
+_MOST_BACK: Final = 10
 _INFINITE: Final = ", where its derivative is infinite"
 
 
@@ -216,12 +219,10 @@ def _is_nothing(number: Any) -> Any:
 
 
 def _descends_from(cell: Cell, native: str) -> bool:
-    maker, seen = cell.maker, 0
-    while maker is not None and seen < 10:
-        if maker.record.native == native:
-            return True
-        maker, seen = next((each.maker for each in reversed(maker.taken) if each.maker is not None), None), seen + 1
-    return False
+    def before(maker: Step) -> Step | None:
+        return next((each.maker for each in reversed(maker.taken) if each.maker is not None), None)
+
+    return any(maker.record.native == native for maker in islice(chain(cell.maker, before), _MOST_BACK))
 
 
 # What the backward says of them.

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import jax
 
 from gradir.frontends.texts import plain_text
+from gradir.frontends.walks import reached
 
 __all__ = ["ModuleWatch", "WrappedCalls", "below", "traced_anew"]
 
@@ -181,7 +182,7 @@ class WrappedCalls(ExitStack):
     def __enter__(self) -> WrappedCalls:
         super().__enter__()
         with _LOCK:
-            for kind in dict.fromkeys(filter(self._is_noted, _subclasses(self._base))):
+            for kind in filter(self._is_noted, reached([self._base], type.__subclasses__)):
                 if "__call__" in vars(kind):
                     _wrap(kind)
                     self.callback(_unwrap, kind)
@@ -199,7 +200,8 @@ class WrappedCalls(ExitStack):
             return nullcontext()
         known = self._running[-1].known if self._running else self._given
         path = self._path(module, known)
-        if path is None and not self._running and self._may_be_root(module):
+        # It is the root, unless another module is known to be at the top.
+        if path is None and not self._running and self._classes.get("", type(module)) is type(module):
             known = self._known_in(module, "")
             path = ""
         if path is None:
@@ -216,10 +218,6 @@ class WrappedCalls(ExitStack):
             if id(module) in each:
                 return each[id(module)].path
         return self._path_of(module)
-
-    def _may_be_root(self, module: Any) -> bool:
-        """Whether no other module is known to be at the top."""
-        return self._classes.get("", type(module)) is type(module)
 
     def _note(self, module: Any, path: str) -> None:
         self._watch.note(path, type(module))
@@ -244,15 +242,6 @@ def below(path: str, inside: str) -> str:
     ('layers.0', '0', 'layers')
     """
     return f"{path}.{inside}" if path and inside else path or inside
-
-
-def _subclasses(kind: type) -> Iterator[type]:
-    """A class and all that are derived from it, some of them perhaps twice."""
-    left = [kind]
-    while left:
-        found = left.pop()
-        yield found
-        left += type.__subclasses__(found)
 
 
 def _wrap(kind: type) -> None:

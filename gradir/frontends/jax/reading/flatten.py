@@ -8,21 +8,7 @@ from itertools import count
 from typing import Any, Final
 
 from gradir.errors import CaptureError
-from gradir.frontends.jax.reading.jaxprs import (
-    CALLS,
-    CUSTOM,
-    REMATS,
-    function_name,
-    inner,
-    is_literal,
-    is_reference,
-    loop_counts,
-    name_of,
-    opened,
-    params_of,
-    plain_params,
-    stack_of,
-)
+from gradir.frontends.jax.reading import jaxprs
 from gradir.frontends.jax.reading.sources import Sources, place_text
 from gradir.frontends.jax.reading.values import Branch, Context, Loop, Record, Region, Step, Value, varying
 from gradir.frontends.texts import plain_text
@@ -60,13 +46,13 @@ class Flattener:
         known.update((id(var), value) for var, value in zip(jaxpr.invars, inputs, strict=True))
 
         def read(atom: Any) -> Value:
-            return Value(atom.aval, "literal", literal=atom.val) if is_literal(atom) else known[id(atom)]
+            return Value(atom.aval, "literal", literal=atom.val) if jaxprs.is_literal(atom) else known[id(atom)]
 
         for number, eqn in enumerate(jaxpr.eqns):
             here = self._entered(context, eqn, number)
-            if any(is_reference(atom.aval) for atom in (*eqn.invars, *eqn.outvars)):
+            if any(jaxprs.is_reference(atom.aval) for atom in (*eqn.invars, *eqn.outvars)):
                 raise CaptureError(
-                    f"{name_of(eqn)} {place_text(here.source)} uses a mutable array, through which gradients "
+                    f"{jaxprs.name_of(eqn)} {place_text(here.source)} uses a mutable array, through which gradients "
                     "cannot be followed: return a new array instead"
                 )
             made = self._equation(eqn, [read(atom) for atom in eqn.invars], here)
@@ -75,7 +61,7 @@ class Flattener:
 
     def _entered(self, context: Context, eqn: Any, number: int) -> Context:
         steps, phase = list(context.steps), list(context.phase)
-        for is_scope, name in stack_of(eqn):
+        for is_scope, name in jaxprs.stack_of(eqn):
             if is_scope:
                 steps += [Step(part) for part in _scopes_in(name)]
             elif name in ("jvp", "transpose"):
@@ -91,20 +77,22 @@ class Flattener:
         )
 
     def _equation(self, eqn: Any, inputs: list[Value], context: Context) -> list[Value]:
-        name = name_of(eqn)
-        if name in CALLS:
-            jaxpr, consts = opened(inner(eqn))
+        name = jaxprs.name_of(eqn)
+        if name in jaxprs.CALLS:
+            jaxpr, consts = jaxprs.opened(jaxprs.inner(eqn))
             library = self._sources.library_of(jaxpr)
-            function = context.function or ("" if library is None else plain_text(function_name(eqn)).lstrip("_"))
+            function = context.function or (
+                "" if library is None else plain_text(jaxprs.function_name(eqn)).lstrip("_")
+            )
             return self.run(jaxpr, consts, inputs, context._replace(library=library, function=function))
-        if name in REMATS:
+        if name in jaxprs.REMATS:
             return self._region(eqn, inputs, context)
         if name == "scan":
             return self._scan(eqn, inputs, context)
         if name == "cond":
             return self._cond(eqn, inputs, context)
-        op = function_name(eqn) if name in CUSTOM else name
-        attrs = plain_params(params_of(eqn))
+        op = jaxprs.function_name(eqn) if name in jaxprs.CUSTOM else name
+        attrs = jaxprs.plain_params(jaxprs.params_of(eqn))
         # What does not vary from round to round is computed, and kept, once: JAX hoists it.
         record = Record(plain_text(op or name), name, eqn, inputs, context, attrs)
         return self._record(record, varying(*(value.loops for value in inputs)))
@@ -120,17 +108,19 @@ class Flattener:
         return record.outputs
 
     def _region(self, eqn: Any, inputs: list[Value], context: Context) -> list[Value]:
-        jaxpr, consts = opened(inner(eqn))
-        region = Region(eqn, jaxpr, inputs, _policy(params_of(eqn).get("policy")), context.region, context.branch)
+        jaxpr, consts = jaxprs.opened(jaxprs.inner(eqn))
+        region = Region(
+            eqn, jaxpr, inputs, _policy(jaxprs.params_of(eqn).get("policy")), context.region, context.branch
+        )
         self.regions.append(region)
         region.outputs = self.run(jaxpr, consts, inputs, context._replace(region=region, place=()))
         return region.outputs
 
     def _scan(self, eqn: Any, inputs: list[Value], context: Context) -> list[Value]:
-        params = params_of(eqn)
-        first, carried = loop_counts(eqn)
+        params = jaxprs.params_of(eqn)
+        first, carried = jaxprs.loop_counts(eqn)
         behind, length = first + carried, params["length"]
-        jaxpr, consts = opened(params["jaxpr"])
+        jaxpr, consts = jaxprs.opened(params["jaxpr"])
         inside = self._body(context, "scan", length)
         loop = Loop(next(self._loops), length)
         inside = inside._replace(loops=(*context.loops, loop))
@@ -148,18 +138,18 @@ class Flattener:
         ends = self.run(jaxpr, consts, [*inputs[:first], *carries, *slices], inside)
         for carry, end in zip(carries, ends, strict=False):
             carry.back = end
-        attrs = plain_params({"length": length, "reverse": params["reverse"], "carries": len(carries)})
+        attrs = jaxprs.plain_params({"length": length, "reverse": params["reverse"], "carries": len(carries)})
         joins = [[number] for number in range(len(ends))]
         record = Record("scan", "scan", eqn, ends, context, attrs, joins=joins, carries=carries, given=inputs)
         record.slices, record.bodies = slices, [(start, len(self.records))]
         return self._record(record, around)
 
     def _cond(self, eqn: Any, inputs: list[Value], context: Context) -> list[Value]:
-        branches, made = params_of(eqn)["branches"], len(eqn.outvars)
+        branches, made = jaxprs.params_of(eqn)["branches"], len(eqn.outvars)
         conditional = next(self._conditionals)
         ends, stand, bodies = [inputs[0]], list[Branch](), list[tuple[int, int]]()
         for number, branch in enumerate(branches):
-            jaxpr, consts = opened(branch)
+            jaxpr, consts = jaxprs.opened(branch)
             inside = self._body(context, f"branch{number}", None)
             stand.append(Branch(conditional, number, inputs[0].loops, context.branch))
             inside = inside._replace(branch=stand[-1])
@@ -167,7 +157,7 @@ class Flattener:
             ends += self.run(jaxpr, consts, inputs[1:], inside)
             bodies.append((start, len(self.records)))
         joins = [[1 + output + branch * made for branch in range(len(branches))] for output in range(made)]
-        attrs = plain_params({"branches": len(branches)})
+        attrs = jaxprs.plain_params({"branches": len(branches)})
         record = Record("cond", "cond", eqn, ends, context, attrs, joins=joins, branches=stand, given=inputs)
         record.bodies = bodies
         return self._record(record, varying(*(value.loops for value in ends)))

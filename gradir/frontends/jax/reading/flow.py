@@ -7,14 +7,16 @@ first, and each value learns of the first equation at which gradient ends on the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from gradir.frontends.jax.reading.flatten import Flattener
 from gradir.frontends.jax.reading.jaxprs import CUSTOM, is_inexact
 from gradir.frontends.jax.reading.probe import Probe, probe
 from gradir.frontends.jax.reading.values import Record, Value
+from gradir.frontends.walks import reached
 
 __all__ = ["End", "Ends", "find_paths", "kind_of", "sources_of", "takes"]
 
@@ -44,25 +46,19 @@ def takes(record: Record, slot: int) -> bool:
         return False
     if record.joins is not None:
         return any(
-            slot in joined and (output.is_live or _carry_is_live(record, number))
-            for number, (joined, output) in enumerate(zip(record.joins, record.outputs, strict=True))
+            slot in joined and (output.is_live or (carry is not None and carry.is_live))
+            for joined, output, carry in zip_longest(record.joins, record.outputs, record.carries)
         )
     reaches = record.probe.reaches if record.probe is not None else ()
     return any(output.is_live and row[slot] for output, row in zip(record.outputs, reaches, strict=False))
 
 
-def _carry_is_live(record: Record, number: int) -> bool:
-    return number < len(record.carries) and record.carries[number].is_live
-
-
 def _mark_live(outputs: Sequence[Value]) -> None:
-    left = [value for value in outputs if value.is_active]
-    while left:
-        value = left.pop()
-        if value.is_live or not value.is_active:
-            continue
+    def on(values: Iterable[Value]) -> list[Value]:
+        return [value for value in values if value.is_active]
+
+    for value in reached(on(outputs), lambda value: on(sources_of(value))):
         value.is_live = True
-        left += sources_of(value)
 
 
 class _Forward:
@@ -181,7 +177,7 @@ class Ends:
         for value in flat.varying:
             for end in value.ends:
                 self._varying.setdefault(id(end), []).append(value)
-        self._matter = _mattering(outputs)
+        self._matter = set(reached(outputs, _behind))
         self._ends: dict[int, int] = {}
         self._find()
 
@@ -189,7 +185,7 @@ class Ends:
         """Where gradient ends before it comes to some leaves, in the order of the program."""
         behind: dict[int, list[Value]] = {}
         for leaf in leaves:
-            number = self._ends.get(id(leaf)) if id(leaf) in self._matter else None
+            number = self._ends.get(id(leaf)) if leaf in self._matter else None
             behind.setdefault(-1 if number is None else number, []).append(leaf)
         for number, these in sorted(behind.items()):
             yield End(None if number < 0 else self._records[number], tuple(these))
@@ -241,7 +237,7 @@ class Ends:
         reads = [
             (output, is_inexact(output.aval) and (joins is not None or (reaches is not None and reaches[place][slot])))
             for place, output in enumerate(record.outputs)
-            if id(output) in self._matter and (joins is None or slot in joins[place])
+            if output in self._matter and (joins is None or slot in joins[place])
         ]
         if not reads:
             return None
@@ -251,20 +247,11 @@ class Ends:
         return min((self._ends[id(output)] for output in passing if id(output) in self._ends), default=None)
 
 
-def _mattering(outputs: Sequence[Value]) -> set[int]:
-    """The identities of all values that the outputs are computed of."""
-    found: set[int] = set()
-    left = list(outputs)
-    while left:
-        value = left.pop()
-        if id(value) in found:
-            continue
-        found.add(id(value))
-        left += value.ends
-        if value.record is None:
-            continue
-        joins = value.record.joins
-        left += value.record.inputs if joins is None else [value.record.inputs[slot] for slot in joins[value.number]]
-        if value.record.op == "cond" and joins is not None:
-            left.append(value.record.inputs[0])
-    return found
+def _behind(value: Value) -> list[Value]:
+    """What a value is computed of."""
+    record = value.record
+    if record is None:
+        return value.ends
+    joined = record.inputs if record.joins is None else [record.inputs[slot] for slot in record.joins[value.number]]
+    is_chosen = record.op == "cond" and record.joins is not None
+    return [*value.ends, *joined, *(record.inputs[:1] if is_chosen else ())]

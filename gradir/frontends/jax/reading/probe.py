@@ -15,19 +15,9 @@ import jax
 import numpy as np
 from jax import tree_util
 
-from gradir.frontends.jax.reading.jaxprs import (
-    CALLS,
-    OPAQUE,
-    abstract,
-    alone,
-    filled,
-    inner,
-    is_inexact,
-    is_literal,
-    name_of,
-    opened,
-)
+from gradir.frontends.jax.reading import jaxprs
 from gradir.frontends.jax.reading.values import Record
+from gradir.frontends.walks import reached
 
 __all__ = ["Kept", "Probe", "Traced", "hands_out_copies", "probe", "traced_pullback"]
 
@@ -70,11 +60,11 @@ class Traced(NamedTuple):
 
 def probe(record: Record, active: Sequence[bool], wanted: Sequence[bool]) -> Probe:
     """Ask JAX of a record's equation, of the inputs that are active and the outputs whose gradient is wanted."""
-    run, places = single = alone(record.eqn)
+    run, places = single = jaxprs.alone(record.eqn)
     firsts = single.firsts
     inputs = [record.inputs[slot].aval for slot in firsts]
     outputs = [value.aval for value in record.outputs]
-    gradients = [number for number, aval in enumerate(outputs) if wanted[number] and is_inexact(aval)]
+    gradients = [number for number, aval in enumerate(outputs) if wanted[number] and jaxprs.is_inexact(aval)]
     try:
         found = traced_pullback(
             lambda values: list(run(*values)), inputs, [active[slot] for slot in firsts], outputs, gradients
@@ -100,11 +90,13 @@ def _has_tangents(run: Callable[..., Sequence[Any]], inputs: Sequence[Any], move
 
     def forward(given: list[Any], tangents: list[Any]) -> Any:
         return jax.jvp(
-            lambda *moving: list(run(*filled(given, moved, moving))), [given[place] for place in moved], tangents
+            lambda *moving: list(run(*jaxprs.filled(given, moved, moving))), [given[place] for place in moved], tangents
         )
 
     try:
-        jax.make_jaxpr(forward)([abstract(aval) for aval in inputs], [abstract(inputs[place]) for place in moved])
+        jax.make_jaxpr(forward)(
+            [jaxprs.abstract(aval) for aval in inputs], [jaxprs.abstract(inputs[place]) for place in moved]
+        )
     except (ValueError, TypeError, NotImplementedError):
         return False
     return True
@@ -128,7 +120,7 @@ def traced_pullback(
 
     def forward(given: list[Any], others: list[Any]) -> tuple[list[Any], list[Any]]:
         def primal(*given: Any) -> tuple[list[Any], list[Any]]:
-            made = run(filled([None] * len(inputs), moved + rest, [*given, *others]))
+            made = run(jaxprs.filled([None] * len(inputs), moved + rest, [*given, *others]))
             return [made[number] for number in gradients], made
 
         _, pull, made = jax.vjp(primal, *given, has_aux=True)
@@ -140,11 +132,11 @@ def traced_pullback(
         return tree_util.tree_unflatten(trees[-1], leaves)(cotangents)
 
     ahead = jax.make_jaxpr(forward)(
-        [abstract(inputs[slot]) for slot in moved], [abstract(inputs[slot]) for slot in rest]
+        [jaxprs.abstract(inputs[slot]) for slot in moved], [jaxprs.abstract(inputs[slot]) for slot in rest]
     ).jaxpr
     kept = ahead.outvars[len(outputs) :]
     back = jax.make_jaxpr(backward)(
-        [abstract(var.aval) for var in kept], [abstract(outputs[number]) for number in gradients]
+        [jaxprs.abstract(var.aval) for var in kept], [jaxprs.abstract(outputs[number]) for number in gradients]
     ).jaxpr
     reaches = [[False] * len(inputs) for _ in outputs]
     for place, number in enumerate(gradients):
@@ -173,6 +165,11 @@ def _order(kept: Kept) -> tuple[int, int]:
 
 def _distinct(forward: Any, kept: Sequence[Any], slots: Sequence[int], outputs: int) -> list[Kept]:
     """What is kept, each value once, as far as it is no constant."""
+
+    def behind(var: Any) -> tuple[int, ...]:
+        needed = _needed(forward, [var])
+        return tuple(slot for var, slot in zip(forward.invars, slots, strict=True) if id(var) in needed)
+
     known: dict[int, Kept] = {
         id(var): Kept("in", slot, aval=var.aval) for var, slot in zip(forward.invars, slots, strict=True)
     }
@@ -181,20 +178,20 @@ def _distinct(forward: Any, kept: Sequence[Any], slots: Sequence[int], outputs: 
     found: dict[int, Kept] = {}
     for var in kept:
         if id(var) not in found and not _is_constant(forward, var):
-            found[id(var)] = known.get(id(var)) or Kept("new", 0, _behind(forward, var, slots), var.aval, var)
+            found[id(var)] = known.get(id(var)) or Kept("new", 0, behind(var), var.aval, var)
     return sorted(found.values(), key=_order)
 
 
 def _is_constant(jaxpr: Any, var: Any) -> bool:
     """Whether a value of a jaxpr is a literal, which a call may hand out as if it had made it."""
-    while not is_literal(var):
+    while not jaxprs.is_literal(var):
         eqn = next((eqn for eqn in jaxpr.eqns if any(made is var for made in eqn.outvars)), None)
-        if eqn is None or name_of(eqn) not in CALLS | OPAQUE:
+        if eqn is None or jaxprs.name_of(eqn) not in jaxprs.CALLS | jaxprs.OPAQUE:
             return False
         number = next(number for number, made in enumerate(eqn.outvars) if made is var)
-        jaxpr = opened(inner(eqn))[0]
+        jaxpr = jaxprs.opened(jaxprs.inner(eqn))[0]
         var = jaxpr.outvars[number]
-        if name_of(eqn) in OPAQUE:
+        if jaxprs.name_of(eqn) in jaxprs.OPAQUE:
             # Whether a device is handed a number or its copy depends on who traces it.
             return _is_of_literals(jaxpr, var)
     return True
@@ -202,23 +199,12 @@ def _is_constant(jaxpr: Any, var: Any) -> bool:
 
 def _is_of_literals(jaxpr: Any, var: Any) -> bool:
     """Whether a value of a jaxpr is computed of literals alone."""
-    needed, left = {id(var)}, [var] if not is_literal(var) else []
-    makers = {id(made): eqn for eqn in jaxpr.eqns for made in eqn.outvars}
-    while left:
-        eqn = makers.get(id(left.pop()))
-        if eqn is None:
-            return False
-        for atom in eqn.invars:
-            if not is_literal(atom) and id(atom) not in needed:
-                needed.add(id(atom))
-                left.append(atom)
-    return True
+    makers = {made: eqn for eqn in jaxpr.eqns for made in eqn.outvars}
 
+    def taken(each: Any) -> list[Any]:
+        return [atom for atom in makers[each].invars if not jaxprs.is_literal(atom)] if each in makers else []
 
-def _behind(jaxpr: Any, var: Any, slots: Sequence[int]) -> tuple[int, ...]:
-    """The inputs that a value of a jaxpr is made of."""
-    needed = _needed(jaxpr, [var])
-    return tuple(slot for var, slot in zip(jaxpr.invars, slots, strict=True) if id(var) in needed)
+    return jaxprs.is_literal(var) or all(each in makers for each in reached([var], taken))
 
 
 def _needed(jaxpr: Any, wanted: Sequence[Any]) -> set[int]:
@@ -226,9 +212,9 @@ def _needed(jaxpr: Any, wanted: Sequence[Any]) -> set[int]:
     needed = {id(var) for var in wanted}
     for eqn in reversed(jaxpr.eqns):
         made = [number for number, var in enumerate(eqn.outvars) if id(var) in needed]
-        if made and name_of(eqn) in OPAQUE:
+        if made and jaxprs.name_of(eqn) in jaxprs.OPAQUE:
             # JAX takes out of a loop what of it does not vary there.
-            inside = opened(inner(eqn))[0]
+            inside = jaxprs.opened(jaxprs.inner(eqn))[0]
             of_these = _needed(inside, [inside.outvars[number] for number in made])
             pairs = zip(inside.invars, eqn.invars, strict=True)
             needed.update(id(atom) for var, atom in pairs if id(var) in of_these)
@@ -244,7 +230,7 @@ def _depending(jaxpr: Any, starts: set[int]) -> list[bool]:
         hits = {number for number, atom in enumerate(eqn.invars) if id(atom) in on}
         if not hits:
             continue
-        called = inner(eqn) if name_of(eqn) in CALLS else None
-        made = [True] * len(eqn.outvars) if called is None else _depending(opened(called)[0], hits)
+        called = jaxprs.inner(eqn) if jaxprs.name_of(eqn) in jaxprs.CALLS else None
+        made = [True] * len(eqn.outvars) if called is None else _depending(jaxprs.opened(called)[0], hits)
         on.update(id(var) for var, is_on in zip(eqn.outvars, made, strict=True) if is_on)
     return [id(var) in on for var in jaxpr.outvars]

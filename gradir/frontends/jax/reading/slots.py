@@ -9,27 +9,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from functools import reduce
 from typing import Any, Final, Literal, NamedTuple
 
 import jax
 
+from gradir.frontends.jax.reading import jaxprs
 from gradir.frontends.jax.reading.flatten import Flattener
-from gradir.frontends.jax.reading.jaxprs import (
-    CALLS,
-    REMATS,
-    alone,
-    bytes_of,
-    inner,
-    is_literal,
-    meta_of,
-    name_of,
-    opened,
-    params_of,
-    stack_of,
-    type_of,
-)
 from gradir.frontends.jax.reading.probe import Kept, hands_out_copies, traced_pullback
 from gradir.frontends.jax.reading.values import Branch, Loop, Record, Region, Value, outermost, varying
+from gradir.frontends.walks import chain
 from gradir.ir import Saved
 from gradir.ir.model import bounded
 
@@ -69,7 +58,7 @@ def find_held(regions: Iterable[Region]) -> None:
 
 def _key(region: Region) -> Hashable:
     """What regions have in common that hold the same; the regions keep alive what is known by identity here."""
-    params = params_of(region.eqn)
+    params = jaxprs.params_of(region.eqn)
     return (
         id(region.jaxpr),
         id(params.get("policy")),
@@ -80,8 +69,8 @@ def _key(region: Region) -> Hashable:
 
 
 def _held_by(region: Region) -> Iterator[_Held]:
-    params = params_of(region.eqn)
-    jaxpr, consts = opened(region.jaxpr)
+    params = jaxprs.params_of(region.eqn)
+    jaxpr, consts = jaxprs.opened(region.jaxpr)
 
     def run(values: list[Any]) -> Any:
         checkpointed = jax.checkpoint(
@@ -112,7 +101,7 @@ def _note(held: _Held, region: Region) -> None:
     if held.kind == "made":
         record = region.records[held.place]
         if held.number < 0:
-            region.made[id(record), type_of(held.aval)] += 1
+            region.made[id(record), jaxprs.type_of(held.aval)] += 1
             return
         value = record.outputs[held.number]
     else:
@@ -126,15 +115,15 @@ def _tagged(jaxpr: Any, consts: Sequence[Any], values: Sequence[Any]) -> list[An
     known.update((id(var), value) for var, value in zip(jaxpr.invars, values, strict=True))
 
     def read(atom: Any) -> Any:
-        return atom.val if is_literal(atom) else known[id(atom)]
+        return atom.val if jaxprs.is_literal(atom) else known[id(atom)]
 
     for number, eqn in enumerate(jaxpr.eqns):
         given = [read(atom) for atom in eqn.invars]
         with jax.named_scope(f"{_TAG}{number}"):
-            if name_of(eqn) in CALLS:
-                made: Sequence[Any] = _tagged(*opened(inner(eqn)), given)
+            if jaxprs.name_of(eqn) in jaxprs.CALLS:
+                made: Sequence[Any] = _tagged(*jaxprs.opened(jaxprs.inner(eqn)), given)
             else:
-                single = alone(eqn)
+                single = jaxprs.alone(eqn)
                 made = single.run(*(given[slot] for slot in single.firsts))
         known.update((id(var), value) for var, value in zip(eqn.outvars, made, strict=True))
     return [read(atom) for atom in jaxpr.outvars]
@@ -149,12 +138,12 @@ def _made(jaxpr: Any, var: Any, region: Region, above: tuple[int, ...]) -> _Held
         number = next(number for number, made in enumerate(eqn.outvars) if made is var)
         place = (*above, *_tags(eqn))
         record = region.records.get(place)
-        if name_of(eqn) in _MARKS and (record is None or record.native != name_of(eqn)):
+        if jaxprs.name_of(eqn) in _MARKS and (record is None or record.native != jaxprs.name_of(eqn)):
             var = eqn.invars[0]
             continue
-        called = inner(eqn)
-        if called is not None and name_of(eqn) in CALLS | REMATS:
-            jaxpr = opened(called)[0]
+        called = jaxprs.inner(eqn)
+        if called is not None and jaxprs.name_of(eqn) in jaxprs.CALLS | jaxprs.REMATS:
+            jaxpr = jaxprs.opened(called)[0]
             var, above = jaxpr.outvars[number], place
             continue
         return None if record is None else _Held("made", _number(record, eqn, var), var.aval, place)
@@ -162,13 +151,20 @@ def _made(jaxpr: Any, var: Any, region: Region, above: tuple[int, ...]) -> _Held
 
 def _number(record: Record, eqn: Any, var: Any) -> int:
     """Which output of a record a value is that its equation made; -1 where it is none."""
-    if record.native != name_of(eqn):
+    if record.native != jaxprs.name_of(eqn):
         return -1
-    return next((number for number, value in enumerate(record.outputs) if type_of(value.aval) == type_of(var.aval)), -1)
+    return next(
+        (
+            number
+            for number, value in enumerate(record.outputs)
+            if jaxprs.type_of(value.aval) == jaxprs.type_of(var.aval)
+        ),
+        -1,
+    )
 
 
 def _tags(eqn: Any) -> tuple[int, ...]:
-    parts = (name.removeprefix(_TAG) for is_scope, name in stack_of(eqn) if is_scope and name.startswith(_TAG))
+    parts = (name.removeprefix(_TAG) for is_scope, name in jaxprs.stack_of(eqn) if is_scope and name.startswith(_TAG))
     return tuple(int(part) for part in parts if part.isdigit())
 
 
@@ -189,7 +185,7 @@ class Slot(NamedTuple):
     def saved(self) -> Saved:
         """The slot as it stands in the graph."""
         rounds = [loop.length for loop in self.loops]
-        tensor, size = meta_of(self.aval, rounds), bytes_of(self.aval)
+        tensor, size = jaxprs.meta_of(self.aval, rounds), jaxprs.bytes_of(self.aval)
         kept = bounded(size * math.prod(rounds)) if self.is_held and size is not None else None
         return Saved(self.name, tensor.dtype, tensor.shape, kept, state="held" if self.is_held else "recomputed")
 
@@ -249,10 +245,7 @@ class Slots:
 
     def _in_branches(self, slot: Slot, branch: Branch | None) -> Slot:
         """A slot that the conditionals around it hand out, the innermost first."""
-        while branch is not None:
-            slot = self._in_branch(slot, branch)
-            branch = branch.outer
-        return slot
+        return reduce(self._in_branch, chain(branch, lambda each: each.outer), slot)
 
     def _in_branch(self, slot: Slot, branch: Branch) -> Slot:
         """A slot in a branch, whose values JAX hands out of the conditional: a copy for each round.
@@ -313,7 +306,7 @@ def _value_of(record: Record, kept: Kept) -> Value | None:
 
 def _takes_made(region: Region, record: Record, aval: Any) -> bool:
     """Whether a region holds one more value of a type that a record made to be kept; it is counted off."""
-    key = id(record), type_of(aval)
+    key = id(record), jaxprs.type_of(aval)
     if not region.made[key]:
         return False
     region.made[key] -= 1
@@ -324,12 +317,8 @@ def _is_outside(value: Value, branch: Branch) -> bool:
     """Whether a value is made outside the conditional that a branch is of."""
     if value.record is None:
         return value.kind != "carry" or len(value.loops) <= len(branch.loops)
-    inside = value.record.context.branch
-    while inside is not None:
-        if inside.conditional == branch.conditional:
-            return False
-        inside = inside.outer
-    return True
+    around = chain(value.record.context.branch, lambda each: each.outer)
+    return all(inside.conditional != branch.conditional for inside in around)
 
 
 def _slot_of(name: str, value: Value) -> Slot:
