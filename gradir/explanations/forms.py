@@ -9,7 +9,7 @@ import textwrap
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -117,7 +117,7 @@ def text(explanation: Explanation, layout: Layout = Layout()) -> str:  # noqa: B
     lines = wrapped(explanation.verdict, layout)
     causes, others = _gravest(explanation, layout)
     for cause in causes:
-        lines += ["", *_cause(explanation, cause, layout)]
+        lines += ["", *cause_lines(cause, layout, named=_named(explanation, cause, printable_short))]
     for other in others:
         lines += ["", other]
     if len(explanation.terms) > 1:
@@ -149,10 +149,6 @@ def _norms(explanation: Explanation) -> Iterator[str]:
     yield "gradient norms by module:"
     for path, value in shown.items():
         yield f"  {path:<{width}}  {value if isinstance(value, str) else f'{value**0.5:.3g}'}"
-
-
-def _cause(explanation: Explanation, cause: Cause, layout: Layout) -> Iterator[str]:
-    return cause_lines(cause, layout, named=_named(explanation, cause, printable_short))
 
 
 def cause_lines(cause: Cause, layout: Layout, *, named: str = "", before: str = "", after: str = "") -> Iterator[str]:
@@ -210,15 +206,12 @@ def _named(explanation: Explanation, cause: Cause, shown: Callable[[str], str]) 
 
 
 def _term(explanation: Explanation, term: Term, shown: Callable[[str], str] = printable) -> str:
-    number = "" if term.value is None else f", value {_number(term.value)}"
+    value = term.value if isinstance(term.value, str | None) else f"{term.value:.6g}"
+    number = f", value {value}" if value else ""
     where = "" if term.source is None else f" at {shown(place_text(term.source))}"
     count = len(explanation.joined(term.names))
     reached = counted(count, "parameter") if count else "nothing"
     return f"{shown(term.variable or term.op or '?')}{where}: reaches {reached}{number}"
-
-
-def _number(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.6g}"
 
 
 def _gravest(
@@ -267,7 +260,8 @@ def _markdown(explanation: Explanation, layout: Layout) -> Iterator[str]:
     if groups:
         yield from ("", "| parameters | status |", "|---|---|")
         for status, names in groups.items():
-            yield f"| {subject(explanation, names, code_span)} | {_status(status)} |"
+            told = f"{status}: {STATUSES[status]}" if status in STATUSES else code_span(status)
+            yield f"| {subject(explanation, names, code_span)} | {told} |"
     if explanation.causes or explanation.allowed:
         yield ""
     causes, others = _gravest(explanation, layout, code_span)
@@ -298,33 +292,13 @@ def json(explanation: Explanation, _: Layout = Layout()) -> str:  # noqa: B008
     Raises:
         ExportError: a name holds what JSON cannot spell.
     """
-    causes = [
-        Told(
-            each.kind,
-            each.level,
-            shown.text,
-            shown.advice,
-            each.op,
-            each.names,
-            each.source,
-            each.via,
-            each.excerpt,
-            each.pattern,
-        )
-        for each, shown in zip(explanation.causes, _causes(explanation), strict=True)
+    # What is told of several names of one tensor is told of one; the record has all.
+    words = (replace(cause, names=explanation.joined(cause.names)) for cause in explanation.causes)
+    told = [
+        Told(**{**_given(Told, cause), "text": shown.text, "advice": shown.advice})
+        for cause, shown in zip(explanation.causes, words, strict=True)
     ]
-    document = Document(
-        "gir-explanation",
-        "1.0",
-        explanation.verdict,
-        explanation.level,
-        explanation.statuses,
-        tuple(causes),
-        explanation.terms,
-        explanation.gradients,
-        explanation.examined,
-        explanation.allowed,
-    )
+    document = Document("gir-explanation", "1.0", **{**_given(Document, explanation), "causes": tuple(told)})
     try:
         body = msgspec.json.format(msgspec.json.encode(document), indent=2)
     except UnicodeEncodeError as error:
@@ -355,13 +329,9 @@ def written(
     return FORMS[form](explanation, Layout(all, width, ANSI if color else NO_COLOUR, norms))
 
 
-def _causes(explanation: Explanation) -> list[Cause]:
-    """The causes as they are told: of names that are one tensor's, as one."""
-    return [replace(cause, names=explanation.joined(cause.names)) for cause in explanation.causes]
-
-
-def _status(status: str) -> str:
-    return f"{status}: {STATUSES[status]}" if status in STATUSES else code_span(status)
+def _given(kind: type[Record], source: object) -> dict[str, Any]:
+    """The fields of a record that something else has."""
+    return {name: getattr(source, name) for name in kind.__struct_fields__ if hasattr(source, name)}
 
 
 def _columns_of(char: str) -> int:

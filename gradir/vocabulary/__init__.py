@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gradir.entrypoints import EntryPoint, entry_points
 from gradir.errors import warn
@@ -83,23 +83,7 @@ class Vocabulary(NamedTuple):
     ``*`` for one that says nothing of its own. Any other is false."""
 
     def __or__(self, other: Vocabulary) -> Vocabulary:
-        return Vocabulary(
-            self.shape_operations | other.shape_operations,
-            self.accumulators | other.accumulators,
-            {**self.synonyms, **other.synonyms},
-            (*self.incidental, *other.incidental),
-            {**self.descriptions, **other.descriptions},
-            self.casts | other.casts,
-            (*self.sizes, *other.sizes),
-            {**self.values, **other.values},
-            {**self.shared, **other.shared},
-            {**self.settings, **other.settings},
-            self.left_out | other.left_out,
-            self.parts | other.parts,
-            self.literal or other.literal,
-            self.contraction or other.contraction,
-            {**self.defaults, **other.defaults},
-        )
+        return Vocabulary(*map(_joined, self, other))
 
     def are_same(self, one: str, other: str) -> bool:
         """Whether two operations do the same, so that their attributes and saved tensors can be compared."""
@@ -128,6 +112,14 @@ class Vocabulary(NamedTuple):
         for part, same in self.descriptions.items():
             description = description.replace(part, same)
         return description
+
+
+def _joined(one: Any, other: Any) -> Any:
+    if isinstance(one, Mapping):
+        return {**one, **other}
+    if isinstance(one, tuple):
+        return (*one, *other)
+    return one | other if isinstance(one, frozenset) else one or other
 
 
 def vocabulary_of(*graphs: Graph) -> Vocabulary:

@@ -11,31 +11,16 @@ __all__ = ["VOCABULARY"]
 VOCABULARY: Final = Vocabulary(
     shape_operations=frozenset(
         {
-            "broadcast",
-            "broadcast_in_dim",
-            "copy",
-            "copy_p",
-            "expand_dims",
-            "layout_constraint",
-            "name",
-            "optimization_barrier",
-            "pvary",
-            "reshape",
-            "reshard",
-            "rev",
-            "sharding_constraint",
-            "squeeze",
+            *("broadcast", "broadcast_in_dim", "copy", "copy_p", "expand_dims", "layout_constraint", "name"),
+            *("optimization_barrier", "pvary", "reshape", "reshard", "rev", "sharding_constraint", "squeeze"),
             "transpose",
         }
     ),
     synonyms={
-        "checkpoint": "remat",
-        "closed_call": "jit",
+        **dict.fromkeys(("checkpoint", "remat2"), "remat"),
+        **dict.fromkeys(("closed_call", "core_call", "pjit"), "jit"),
         "copy_p": "copy",
-        "core_call": "jit",
         "custom_vjp_call_jaxpr": "custom_vjp_call",
-        "pjit": "jit",
-        "remat2": "remat",
     },
     casts=frozenset({"convert_element_type", "device_put", "reduce_precision"}),
     shared={

@@ -67,10 +67,7 @@ PATTERNS: Final[Mapping[str, tuple[str, str]]] = {
         "{op} cuts {names}: it is part of a teacher, whose results are targets",
         "keep this cut; requires_grad_(False) on the teacher says the same, and saves memory",
     ),
-    OTHER_MODEL: (
-        "{cause}",
-        "record that model too if it should learn from this loss",
-    ),
+    OTHER_MODEL: ("{cause}", "record that model too if it should learn from this loss"),
     "another path": (
         "{cause}, and another path gives {it} a gradient",
         "keep this cut if it is meant, or {advice}",
@@ -98,20 +95,17 @@ LOST: Final[Mapping[str, tuple[str, str]]] = {
         "moving average; if {names} should get the gradient of the result, swap the two values: x + (q - x).detach() "
         "gives it to x",
     ),
-    "target network": (
-        "{op} cuts {names}: it looks like part of a target network, and the optimizer has {it}",
-        "take {it} out of the optimizer if another network moves {it}; if {names} should learn, leave out what cuts "
-        "here: a detach, or no_grad around this line or its callers",
-    ),
-    "reference model": (
-        "{op} cuts {names}: it looks like part of a reference model, and the optimizer has {it}",
-        "take {it} out of the optimizer if nothing should move {it}; if {names} should learn, leave out what cuts "
-        "here: a detach, or no_grad around this line or its callers",
-    ),
-    "teacher": (
-        "{op} cuts {names}: it looks like part of a teacher, and the optimizer has {it}",
-        "take {it} out of the optimizer if nothing should move {it}; if {names} should learn, leave out what cuts "
-        "here: a detach, or no_grad around this line or its callers",
-    ),
+    **{
+        network: (
+            f"{{op}} cuts {{names}}: it looks like part of a {network}, and the optimizer has {{it}}",
+            f"take {{it}} out of the optimizer if {mover} {{it}}; if {{names}} should learn, leave out what cuts here: "
+            "a detach, or no_grad around this line or its callers",
+        )
+        for network, mover in (
+            ("target network", "another network moves"),
+            ("reference model", "nothing should move"),
+            ("teacher", "nothing should move"),
+        )
+    },
 }
 """The same where a parameter gets no gradient another way, although the pattern excuses none."""
