@@ -34,7 +34,7 @@ from gradir.frontends.pytorch.reading.tensors import (
     modules_below,
     modules_of,
 )
-from gradir.frontends.pytorch.reading.walk import walk
+from gradir.frontends.pytorch.reading.walk import Walk, walk
 from gradir.frontends.pytorch.recording.compiled import CompiledParts
 from gradir.frontends.pytorch.recording.exchanged import Exchanged
 from gradir.frontends.pytorch.recording.flow import Flow
@@ -52,7 +52,7 @@ from gradir.frontends.pytorch.recording.participants import (
 from gradir.frontends.pytorch.recording.places import warnings_at_callers
 from gradir.frontends.pytorch.recording.sources import SourceLog, SourceLookup, SourceMode
 from gradir.frontends.pytorch.recording.steps import Step, Value
-from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, ScopeLookup, Timeline, path_of
+from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, ScopeLookup, Timeline, calls_from, path_of
 from gradir.frontends.texts import plain_text
 from gradir.gcpause import paused_gc
 from gradir.ir import Cut, Graph, Producer
@@ -177,8 +177,8 @@ class Recorder:
         """
         if not self._notes_flow:
             raise CaptureError("the forward was not noted: record it with flow=True")
-        modules = modules_below(modules_of(self._model if model is None else model))
-        modules = with_strays(modules, strays_among([*self._outermost.values()], modules.paths), self._variables)
+        modules = self._given(model)
+        modules = with_strays(modules, strays_among(self.called, modules.paths), self._variables)
         paths = modules.paths
         temporary = _named_by_module(self._all_temporary().values(), paths)
         named = NamedTensors(modules.owned, params, temporary)
@@ -266,10 +266,13 @@ class Recorder:
 
     def modules(self, model: object = None) -> Modules:
         """The modules of the model, or else those that were called from outside any other, by their variables."""
-        modules = modules_below(modules_of(self._model if model is None else model))
+        modules = self._given(model)
         if modules.roots:
             return modules
         return with_strays(modules, strays_among(self.called, modules.paths), self._variables)
+
+    def _given(self, model: object) -> Modules:
+        return modules_below(modules_of(self._model if model is None else model))
 
     @property
     def operations(self) -> list[Step]:
@@ -295,10 +298,7 @@ class Recorder:
             CaptureError: no tensor among the outputs has a graph.
         """
         walked = walk(flatten(outputs))
-        temporary = {key: module for key, (_, module, _) in self._all_temporary().items()}
-        ran = taking_part(
-            Ran([*self._outermost.values()], list(self._timelines), self._recording), {}, walked, temporary
-        )
+        ran = self._taking_part(Ran(self.called, list(self._timelines), self._recording), {}, walked)
         self._outermost = {id(module): module for module in (*ran.strays, *but)}
         self._calls = defaultdict(int, calls_behind(self._timelines, walked))
         return self.called
@@ -318,14 +318,12 @@ class Recorder:
         """Capture tensors that are flattened already; ``known`` gets how they are computed."""
         # The walk made here is the whole graph's, and its objects live until the end.
         with paused_gc():
-            modules = modules_below(modules_of(self._model if model is None else model))
-            ran = Ran(strays_among([*self._outermost.values()], modules.paths), list(self._timelines), self._recording)
+            modules = self._given(model)
+            ran = Ran(strays_among(self.called, modules.paths), list(self._timelines), self._recording)
             walked = walk(captured)
             temporary = self._all_temporary()
             if modules.roots and ran.strays:
-                ran = taking_part(
-                    ran, modules.paths, walked, {key: module for key, (_, module, _) in temporary.items()}
-                )
+                ran = self._taking_part(ran, modules.paths, walked)
             modules = with_strays(modules, ran.strays, self._variables)
             named = list(_named_by_module(temporary.values(), modules.paths))
             exchanged = self._exchanged
@@ -383,6 +381,10 @@ class Recorder:
         producer = replace(graph.producer, options={**graph.producer.options, FLOW: is_whole})
         return live._replace(graph=replace(graph, cuts=(*graph.cuts, *found), producer=producer))
 
+    def _taking_part(self, ran: Ran, paths: Mapping[nn.Module, str], walked: Walk) -> Ran:
+        temporary = {key: module for key, (_, module, _) in self._all_temporary().items()}
+        return taking_part(ran, paths, walked, temporary)
+
     def _source_lookup(self, timelines: Sequence[Timeline]) -> SourceLookup | None:
         if not self._notes_sources:
             return None
@@ -437,10 +439,8 @@ class Recorder:
 
     def _leave_module(self, module: nn.Module, inputs: object, result: object) -> None:  # noqa: ARG002
         timeline = self._timeline()
-        frame = timeline.current
         # A call whose own end was never seen ends with its caller.
-        while frame is not None and frame.module is not module:
-            frame = frame.caller
+        frame = next((call for call in calls_from(timeline.current) if call.module is module), None)
         if frame is None:
             return
         timeline.switch(frame.caller)

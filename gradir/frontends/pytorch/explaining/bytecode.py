@@ -14,7 +14,8 @@ from torch import nn
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.sources import is_internal
-from gradir.frontends.pytorch.recording.timelines import Frame
+from gradir.frontends.pytorch.recording.timelines import calls_from
+from gradir.frontends.walks import codes_in, reached
 
 __all__ = ["COMPARED", "HANDED", "SHOWN", "Literals", "made_at", "not_taken", "use_of"]
 
@@ -170,12 +171,7 @@ def made_at(computed: Place | None, used: Place | None) -> Place | None:
 
 @lru_cache(maxsize=1024)
 def _inner_calls(code: CodeType) -> Sequence[Place]:
-    waiting, found = [code], list[Place]()
-    while waiting:
-        inner = [each for each in waiting.pop().co_consts if isinstance(each, CodeType)]
-        found += [Place(each, at) for each in inner for at in _calls(each)]
-        waiting += inner
-    return found
+    return [Place(each, at) for each in codes_in(code) if each is not code for at in _calls(each)]
 
 
 @lru_cache(maxsize=1024)
@@ -201,7 +197,9 @@ def not_taken(flow: Flow, paths: Mapping[nn.Module, str], names: Iterable[str]) 
 
     It is there only where one line of the module's code decides on that.
     """
-    called = _called(flow)
+    # The modules in which an operation ran.
+    calls = {id(step.call): step.call for step in flow.steps}
+    called = {call.module for innermost in calls.values() for call in calls_from(innermost)}
     modules = {path: module for module, path in paths.items()}
     ran: dict[int, set[int]] = {}
     for step in flow.steps:
@@ -222,18 +220,6 @@ def not_taken(flow: Flow, paths: Mapping[nn.Module, str], names: Iterable[str]) 
         place = known[owner, member]
         if place is not None:
             found[name] = place
-    return found
-
-
-def _called(flow: Flow) -> Collection[nn.Module]:
-    """The modules in which an operation ran."""
-    found, seen = set[nn.Module](), set[int]()
-    for step in flow.steps:
-        call: Frame | None = step.call
-        while call is not None and id(call) not in seen:
-            seen.add(id(call))
-            found.add(call.module)
-            call = call.caller
     return found
 
 
@@ -354,10 +340,4 @@ class _Code:
         return found
 
     def _coming_from(self, starts: Iterable[int]) -> set[int]:
-        waiting, found = [*starts], set[int]()
-        while waiting:
-            index = waiting.pop()
-            if index not in found:
-                found.add(index)
-                waiting += self._following(index)
-        return found
+        return set(reached(starts, self._following))

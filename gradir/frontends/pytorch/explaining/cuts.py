@@ -19,6 +19,7 @@ from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.operands import plain_name
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Read, Step, Value
+from gradir.frontends.pytorch.recording.timelines import calls_from
 from gradir.frontends.walks import reached
 
 __all__ = ["At", "Flowing", "Leaving", "Stop", "updated_leaves"]
@@ -391,26 +392,23 @@ class Flowing:
             self.has_compiled = True
             self.compiled |= arriving
         passes = value in self.carrying or (step.inside is not None and value not in self._left_functions)
-        # Which of its inputs an output of a compiled part is made of is not known.
-        is_stop = value in self.wanted and not passes and not (is_compiled and self._carries_otherwise(value))
+        # Which of its inputs an output of a compiled part is made of is not known: another output may carry all.
+        others = self.flow.made_by(value.maker) if is_compiled else ()
+        carries_otherwise = any(other in self.wanted and other in self.carrying for other in others)
+        is_stop = value in self.wanted and not passes and not carries_otherwise
         if arriving and is_stop:
-            kind, shown = self._kind_at(value), _seen_outside(step)
-            if kind == "new_leaf":
-                shared = self.flow.outside[value.number].shared
+            shown = _seen_outside(step)
+            if value.maker != FROM_OUTSIDE:
+                kind = self._kinds.of(value.maker)
+            elif self.flow.outside[value.number].copied:
+                kind = "rebuilt"
+            else:
+                kind, shared = "new_leaf", self.flow.outside[value.number].shared
                 maker = None if shared is None else self.flow.step_of(shared)
                 shown = shown._replace(place=made_at(None if maker is None else maker.place, shown.place))
             self.stops.append(Stop(kind, value, shown, arriving))
         self._arriving[value] = arriving if passes else 0
         self._origins[value] = computed
-
-    def _carries_otherwise(self, value: Value) -> bool:
-        """Whether another output of the step that made a value is wanted, and carries a gradient."""
-        return any(other in self.wanted and other in self.carrying for other in self.flow.made_by(value.maker))
-
-    def _kind_at(self, value: Value) -> str:
-        if value.maker != FROM_OUTSIDE:
-            return self._kinds.of(value.maker)
-        return "rebuilt" if self.flow.outside[value.number].copied else "new_leaf"
 
     def _behind(self, read: Read) -> int:
         """The leaves whose gradient would arrive through a value."""
@@ -501,7 +499,5 @@ def _seen_outside(step: Step) -> Step:
     """A step as the call of the custom Function that ran it, if one did."""
     if step.inside is None:
         return step
-    call = step.call
-    while call is not None and call.inside:
-        call = call.caller
+    call = next((call for call in calls_from(step.call) if not call.inside), None)
     return step._replace(called=step.inside.called, place=step.inside.place, call=call)

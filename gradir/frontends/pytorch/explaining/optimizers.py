@@ -18,7 +18,7 @@ from gradir.frontends.pytorch.reading.members import named_parameters_in
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.operands import plain_name
 from gradir.frontends.pytorch.recording.steps import Step, Value
-from gradir.frontends.pytorch.recording.timelines import Frame
+from gradir.frontends.pytorch.recording.timelines import Frame, calls_from
 
 __all__ = ["Unnamed", "first_after_forward", "forgotten", "held_otherwise", "left_waiting", "waits_for"]
 
@@ -30,18 +30,14 @@ def waits_for(flow: Flow, reached: Set[int]) -> set[int]:
 
     That is so of modules of which some get one: ``reached`` are all that do.
     """
-    waiting: dict[int, nn.Module] = {}
-    seen: set[int] = set()
-    for step in flow.steps:
-        call = step.call
-        while call is not None and id(call) not in seen:
-            seen.add(id(call))
-            fields = fields_of(call.module) if isinstance(call.module, nn.parallel.DistributedDataParallel) else {}
-            if fields and not fields.get("find_unused_parameters") and not fields.get("static_graph"):
-                waiting[id(call.module)] = call.module
-            call = call.caller
+    calls = {id(step.call): step.call for step in flow.steps}
+    modules = {
+        id(call.module): call.module for each in calls.values() for call in calls_from(each) if _is_parallel(call)
+    }
     found: set[int] = set()
-    for module in waiting.values():
+    for module in modules.values():
+        if fields_of(module).get("find_unused_parameters") or fields_of(module).get("static_graph"):
+            continue
         own = {id(parameter) for _, parameter in named_parameters_in(module) if parameter.requires_grad}
         found |= set() if own.isdisjoint(reached) else own
     return found
@@ -49,17 +45,10 @@ def waits_for(flow: Flow, reached: Set[int]) -> set[int]:
 
 def first_after_forward(flow: Flow, wanted: Set[Value]) -> Step | None:
     """Return the first step behind the last forward of such a module that a loss of ``wanted`` values is made of."""
-    inside = {id(step) for step in flow.steps if any(map(_is_parallel, _calls(step)))}
-    last = max((index for index, step in enumerate(flow.steps) if id(step) in inside), default=len(flow.steps))
+    inside = (index for index, step in enumerate(flow.steps) if any(map(_is_parallel, calls_from(step.call))))
+    last = max(inside, default=len(flow.steps))
     later = range(last + 1, len(flow.steps))
     return next((flow.steps[index] for index in later if not wanted.isdisjoint(flow.made_by(index))), None)
-
-
-def _calls(step: Step) -> Iterator[Frame]:
-    call = step.call
-    while call is not None:
-        yield call
-        call = call.caller
 
 
 def _is_parallel(call: Frame) -> bool:

@@ -12,7 +12,7 @@ import weakref
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, KeysView, Mapping
 from contextlib import suppress
-from types import CodeType, FrameType, FunctionType, ModuleType
+from types import FrameType, FunctionType, ModuleType
 from typing import Any, Final
 
 import torch
@@ -22,6 +22,7 @@ from torch.autograd.function import FunctionCtx
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.outputs import Captured
 from gradir.frontends.pytorch.reading.walk import GradFn, walk
+from gradir.frontends.walks import codes_in
 
 __all__ = [
     "backward_code",
@@ -218,10 +219,4 @@ def _named(names: Collection[str], namespace: Mapping[str, Any]) -> Iterator[Any
 
 def names_in(function: FunctionType) -> KeysView[str]:
     """The globals and attributes that the code of a function names, with what is defined inside it."""
-    names: dict[str, None] = {}
-    pending = [function.__code__]
-    while pending:
-        code = pending.pop()
-        names.update(dict.fromkeys(code.co_names))
-        pending += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-    return names.keys()
+    return dict.fromkeys(name for code in codes_in(function.__code__) for name in code.co_names).keys()

@@ -26,6 +26,7 @@ from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.operands import DATA, INPLACE, VIEW, tensors_in
 from gradir.frontends.pytorch.recording.sources import SourceMode
+from gradir.frontends.walks import reached
 
 __all__ = ["CompiledPart", "CompiledParts", "set_modes"]
 
@@ -155,7 +156,9 @@ def _watch() -> None:
         if callback is None:
             return None
         frame = sys._getframe(1)
-        if frame.f_code in calls and _is_users(frame.f_locals.get("fn")):
+        home = _module_of(frame.f_locals.get("fn"))
+        # An operation of torch's that takes functions has them compiled, too.
+        if frame.f_code in calls and (home.startswith(private.WRAPPERS) or not home.startswith("torch.")):
             thread = threading.get_ident()
             known = [parts.noting() for parts in _RECORDING if parts.thread == thread]
             noting = [each for each in known if each is not None and not each.is_paused]
@@ -175,11 +178,6 @@ def _watch() -> None:
 
     _WATCHED.update({private.COMPILED_BEGINS: begins, private.COMPILED_ENDS: ends})
     dynamo.update({private.COMPILED_BEGINS: note_begin, private.COMPILED_ENDS: note_end})
-
-
-def _is_users(function: object) -> bool:
-    """Whether it is the program that has a function compiled, and no operation of torch's that takes functions."""
-    return _module_of(function).startswith(private.WRAPPERS) or not _module_of(function).startswith("torch.")
 
 
 def _module_of(function: object) -> str:
@@ -213,17 +211,13 @@ def _taken_by(function: Any, arguments: Iterable[object]) -> Iterator[torch.Tens
 
 def _leaves_of(tensors: Iterable[torch.Tensor], first: int) -> Iterator[torch.Tensor]:
     """The leaves of the nodes with a number from ``first`` on that tensors were made by."""
-    waiting: list[GradFn | None] = [tensor.grad_fn for tensor in tensors]
-    seen = set[GradFn]()
-    while waiting:
-        fn = waiting.pop()
-        if fn is None or fn in seen:
-            continue
-        seen.add(fn)
-        if type(fn).__name__ == private.ACCUMULATOR:
-            yield fn.variable
-        elif private.sequence_number(fn) >= first:
-            waiting.extend(following for following, _ in reversed(fn.next_functions))
+
+    def newer(fn: GradFn) -> list[GradFn]:
+        is_new = type(fn).__name__ != private.ACCUMULATOR and private.sequence_number(fn) >= first
+        return [following for following, _ in fn.next_functions if following is not None] if is_new else []
+
+    starts: Iterator[GradFn] = (tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None)
+    return (fn.variable for fn in reached(starts, newer) if type(fn).__name__ == private.ACCUMULATOR)
 
 
 def _apart(tensors: Iterable[torch.Tensor]) -> Iterable[torch.Tensor]:

@@ -11,6 +11,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from traceback import walk_stack
 from types import FrameType
 from typing import Any, Final, NamedTuple
 
@@ -34,28 +35,16 @@ from gradir.ir import Collective, TensorMeta
 __all__ = ["Exchange", "ExchangeMode", "Pipeline"]
 
 _CALLED: Final[Mapping[str, str]] = {
-    private.GATHER_WHOLE: "all_gather",
-    private.REDUCE_WHOLE: "reduce_scatter",
-    "all_gather_into_tensor": "all_gather",
-    "all_gather_into_tensor_coalesced": "all_gather",
-    "all_gather_into_tensor_out": "all_gather",
-    "all_reduce_coalesced": "all_reduce",
-    "all_to_all_single": "all_to_all",
-    "allgather": "all_gather",
-    "allgather_coalesced": "all_gather",
-    "allgather_into_tensor_coalesced": "all_gather",
-    "allreduce": "all_reduce",
-    "allreduce_coalesced": "all_reduce",
-    "alltoall": "all_to_all",
-    "alltoall_base": "all_to_all",
-    "irecv": "recv",
+    **dict.fromkeys(("all_gather_into_tensor", "all_gather_into_tensor_coalesced"), "all_gather"),
+    **dict.fromkeys(("all_gather_into_tensor_out", private.GATHER_WHOLE, "allgather"), "all_gather"),
+    **dict.fromkeys(("allgather_coalesced", "allgather_into_tensor_coalesced"), "all_gather"),
+    **dict.fromkeys(("all_reduce_coalesced", "allreduce", "allreduce_coalesced"), "all_reduce"),
+    **dict.fromkeys(("all_to_all_single", "alltoall", "alltoall_base", "shard_dim_alltoall"), "all_to_all"),
+    **dict.fromkeys(("irecv", "recv_any_source"), "recv"),
     "isend": "send",
     "monitored_barrier": "barrier",
-    "recv_any_source": "recv",
-    "reduce_scatter_tensor": "reduce_scatter",
-    "reduce_scatter_tensor_coalesced": "reduce_scatter",
-    "reduce_scatter_tensor_out": "reduce_scatter",
-    "shard_dim_alltoall": "all_to_all",
+    **dict.fromkeys(("reduce_scatter_tensor", "reduce_scatter_tensor_coalesced"), "reduce_scatter"),
+    **dict.fromkeys(("reduce_scatter_tensor_out", private.REDUCE_WHOLE), "reduce_scatter"),
 }
 """The operation that one is which torch has in several ways; those not named have their own name."""
 
@@ -119,7 +108,10 @@ class Exchange:
             self.has_backward = True
             phase, node, module, place = "backward", private.running_node(), None, None
         else:
-            phase, node, module, place = "forward", None, self.timeline.current, self._place(frame)
+            phase, node, module, found = "forward", None, self.timeline.current, self._places(frame)
+            # The user's own instruction that led to a frame, or a library's where there is none.
+            places = () if found is None else (found.caller, found)
+            place = next((each for each in places if each is not None and not is_commands(each.code)), None)
         if self.pipeline is None and private.PIPELINES in sys.modules:
             self.pipeline = _pipeline_around(frame)
         for told in self._told(name, arguments, frame):
@@ -159,12 +151,6 @@ class Exchange:
             splits if any(splits) else (),
         )
 
-    def _place(self, frame: FrameType) -> Place | None:
-        """The user's own instruction that led to a frame, or a library's where there is none."""
-        found = self._places(frame)
-        places = () if found is None else (found.caller, found)
-        return next((place for place in places if place is not None and not is_commands(place.code)), None)
-
     def _described(self, tensors: Iterable[torch.Tensor]) -> tuple[TensorMeta, ...]:
         return tuple(map(self._metadata.of_tensor, tensors))
 
@@ -184,7 +170,8 @@ class ExchangeMode(DispatchMode):
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run the operation, and note it where it communicates."""
-        if types and _is_spread(types):
+        spread = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", ())
+        if any(issubclass(kind, spread) for kind in types):
             # What one of these does to its parts, such as to exchange them, is told only if it is left to itself.
             return NotImplemented
         name, exchange = _communicates_as(func), self._exchange()
@@ -194,11 +181,6 @@ class ExchangeMode(DispatchMode):
         group = _group_of(name, arguments)
         exchange.note(name, arguments, group, sys._getframe(1))
         return func(*args, **(kwargs or {})) if self._sends else unsent(func, arguments, group)
-
-
-def _is_spread(types: Iterable[type]) -> bool:
-    spread = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
-    return spread is not None and any(issubclass(kind, spread) for kind in types)
 
 
 def _group_of(name: str, arguments: Mapping[str, Any]) -> Any:
@@ -221,20 +203,15 @@ def _given(name: str, arguments: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
 
 def _pipeline_around(frame: FrameType | None) -> Pipeline | None:
     """The pipeline whose schedule runs a frame."""
-    while frame is not None:
-        schedule = frame.f_locals.get("self") if _is_in_pipelines(frame) else None
+    for inner, _ in walk_stack(frame):
+        is_inside = str(inner.f_globals.get("__name__")).startswith(private.PIPELINES)
+        schedule = inner.f_locals.get("self") if is_inside else None
         microbatches = getattr(schedule, private.MICROBATCHES, None)
         several, lone = private.STAGES
         stages = getattr(schedule, several, None) or [getattr(schedule, lone, None)]
         if type(microbatches) is int and all(hasattr(stage, "stage_index") for stage in stages):
             return Pipeline(min(stage.stage_index for stage in stages), stages[0].num_stages, microbatches)
-        frame = frame.f_back
     return None
-
-
-def _is_in_pipelines(frame: FrameType) -> bool:
-    name = frame.f_globals.get("__name__")
-    return isinstance(name, str) and name.startswith(private.PIPELINES)
 
 
 def _reduction_of(arguments: Mapping[str, Any], frame: FrameType) -> str:
@@ -244,12 +221,8 @@ def _reduction_of(arguments: Mapping[str, Any], frame: FrameType) -> str:
     if isinstance(told, str):
         return plain_text(told.lower())
     # The dispatcher shows of it that it is one. What a program calls has it still.
-    called: FrameType | None = frame
-    while called is not None:
-        if called.f_globals.get("__name__") == private.COLLECTIVES:
-            return reduction(called.f_locals.get("op")) or ""
-        called = called.f_back
-    return ""
+    called = (outer for outer, _ in walk_stack(frame) if outer.f_globals.get("__name__") == private.COLLECTIVES)
+    return next((reduction(outer.f_locals.get("op")) or "" for outer in called), "")
 
 
 def unsent(func: Any, arguments: Mapping[str, Any], group: Any) -> Any:

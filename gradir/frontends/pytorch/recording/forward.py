@@ -15,7 +15,7 @@ from gradir.frontends.pytorch.recording.compiled import CompiledPart
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.initial import Initial
 from gradir.frontends.pytorch.recording.sources import ShownLines
-from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Outside, Read, Step, Value
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Read, Step, Value
 from gradir.frontends.pytorch.recording.timelines import Frame
 from gradir.frontends.texts import plain_text
 from gradir.ir import Node, Ref, TensorMeta
@@ -78,7 +78,8 @@ class _Forward:
         waiting = next(exits, None)
         for index, step in enumerate(flow.steps):
             while waiting is not None and waiting.before <= index:
-                if not (waiting.before == index and _is_of(waiting, step)):
+                # The step may be what the function that reads a number runs.
+                if waiting.before < index or not _is_number_read(step) or step.inputs != waiting.reads:
                     self._add_exit(waiting)
                 waiting = next(exits, None)
             if index in skipped:
@@ -125,12 +126,16 @@ class _Forward:
         for index in range(len(flow.steps) - 1, -1, -1):
             step, made = flow.steps[index], flow.made_by(index)
             if used.isdisjoint(made) and shown.isdisjoint(made) and not step.failed:
+                # A step may read a number for the initialisation of a tensor.
+                asks = _is_number_read(step) or not step.outputs
+                asks = asks and self._initial.is_of_initialising(Exit("", step.inputs, None, index))
                 is_initial = (
                     index in self._initial.checks
                     or self._initial.initialises(index)
-                    or (index in self._initial.steps and (not taken.isdisjoint(made) or self._asks(index, step)))
+                    or (index in self._initial.steps and (asks or not taken.isdisjoint(made)))
                 )
-                if is_initial or _is_for_saving(step) or _gives_nothing(step) or self._is_bookkeeping(step):
+                is_for_saving = _operation(step.func) == "detach" and step.called not in _ASKED_FOR
+                if is_initial or is_for_saving or _gives_nothing(step) or self._is_bookkeeping(step):
                     skipped.add(index)
                     if is_initial:
                         taken.update(self._initial.shared(entry.value) for entry in step.inputs)
@@ -142,12 +147,6 @@ class _Forward:
     def _held_by(self, read: Read) -> tuple[Value, ...]:
         """What a tensor holds, unless it begins with that."""
         return () if self._initial.begins(read.value) is not None else (read.value, self._initial.shared(read.value))
-
-    def _asks(self, index: int, step: Step) -> bool:
-        """Whether a step reads a number for the initialisation of a tensor."""
-        return (_is_number_read(step) or not step.outputs) and self._initial.is_of_initialising(
-            Exit("", step.inputs, None, index)
-        )
 
     def _is_bookkeeping(self, step: Step) -> bool:
         """Whether a step whose result nothing takes only makes a tensor of nothing, or counts."""
@@ -240,14 +239,13 @@ class _Forward:
             if outside.shared is None or outside.role != "input":
                 known = self._outside_ids.get(value.number)
                 if known is None:
-                    known = self._outside_ids[value.number] = self._add_outside(outside)
+                    known = self._outside_ids[value.number] = self._add_tensor(
+                        outside.tensor(), outside.role, outside.meta, outside.shared, outside.owner
+                    )
                 return Ref(known, 0)
             # Another object for the same tensor.
             value = outside.shared
         return Ref(self._ids[value.maker], value.number)
-
-    def _add_outside(self, outside: Outside) -> str:
-        return self._add_tensor(outside.tensor(), outside.role, outside.meta, outside.shared, outside.owner)
 
     def _add_tensor(
         self,
@@ -285,10 +283,6 @@ def _operation(func: Any) -> str:
     return plain_text(str(getattr(func, "__name__", type(func).__name__)).partition(".")[0])
 
 
-def _is_for_saving(step: Step) -> bool:
-    return _operation(step.func) == "detach" and step.called not in _ASKED_FOR
-
-
 def _gives_nothing(step: Step) -> bool:
     """Whether an operation only asks for what a tensor is, such as its device, and looks at no value."""
     return not (step.outputs or step.failed) and torch.Tag.data_dependent_output not in getattr(step.func, "tags", ())
@@ -296,8 +290,3 @@ def _gives_nothing(step: Step) -> bool:
 
 def _is_number_read(step: Step) -> bool:
     return _operation(step.func) == READS_A_NUMBER
-
-
-def _is_of(found: Exit, step: Step) -> bool:
-    """Whether a step is what a function that reads a number runs."""
-    return _is_number_read(step) and step.inputs == found.reads

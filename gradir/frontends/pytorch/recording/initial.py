@@ -12,7 +12,7 @@ from gradir.frontends.pytorch.reading.tensors import Owned
 from gradir.frontends.pytorch.recording.flow import MADE_OF_NUMBERS, Flow
 from gradir.frontends.pytorch.recording.operands import INPLACE, plain_name
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Read, Step, Value
-from gradir.frontends.pytorch.recording.timelines import Frame
+from gradir.frontends.pytorch.recording.timelines import Frame, calls_from
 
 __all__ = ["Initial", "Made"]
 
@@ -117,11 +117,11 @@ class Initial:
 
     def is_of_initialising(self, found: Exit) -> bool:
         """Whether a function reads nothing but numbers that only what initialises a tensor may need."""
-        others = [read.value for read in found.reads if not self._is_of_initialising(read.value, found.before)]
+        others = [read.value for read in found.reads if not self._is_initialising(read.value, found.before)]
         return len(others) < len(found.reads) and self.steps.issuperset(value.maker for value in others)
 
-    def _is_of_initialising(self, value: Value, before: int) -> bool:
-        if value.maker in self._touching or self._is_of_numbers(value):
+    def _is_initialising(self, value: Value, before: int) -> bool:
+        if value.maker in self._touching or self._is_made_of_numbers(self._root(value)):
             return True
         return self.is_of_made(value) and before <= self._used_at.get(self._root(value), before)
 
@@ -179,7 +179,10 @@ class Initial:
     def _look_at(self, index: int, step: Step) -> None:
         outputs, call = self._flow.made_by(index), self._calls[index]
         is_check = not step.failed and step.call is not call
-        is_free = is_check or not (step.failed or step.called == "step" or self._carries(index, step))
+        # What only checks made carries no gradient on.
+        carried = {read.value.maker for read in step.inputs if read.carries}
+        carries = index in self._carrying and not carried <= self.checks
+        is_free = is_check or not (step.failed or step.called == "step" or carries)
         written = {self._root(read.value) for read in step.of_kind(INPLACE)}
         is_write = bool(written) and all(self._is_unused(root) and self._call_of[root] is call for root in written)
         if is_free and not is_check and not (is_write and call is None):
@@ -202,11 +205,6 @@ class Initial:
                 # What was written is known by the write, also where the tensor is made of a view.
                 self._first[root] = [known for known in self._first.get(root, ()) if known != root] + [value]
 
-    def _carries(self, index: int, step: Step) -> bool:
-        """Whether a step carries a gradient on, and not only of what a check made."""
-        carried = (read.value.maker for read in step.inputs if read.carries)
-        return index in self._carrying and not self.checks.issuperset(carried)
-
     def _is_unused(self, root: Value) -> bool:
         """Whether a memory is that of a parameter or buffer, which nothing has taken so far."""
         return root in self._made and root not in self._used_at
@@ -223,10 +221,7 @@ class Initial:
             return self._is_unused(root) and self._call_of[root] is call and not is_its_own
         if value.maker in self.steps:
             return self._calls[value.maker] is call
-        return self._is_of_numbers(value) or (call is None and self.role_of(value) == "parameter")
-
-    def _is_of_numbers(self, value: Value) -> bool:
-        return self._is_made_of_numbers(self._root(value))
+        return self._is_made_of_numbers(self._root(value)) or (call is None and self.role_of(value) == "parameter")
 
     def _is_made_of_numbers(self, value: Value) -> bool:
         """Whether torch has made a tensor of the numbers of a program."""
@@ -242,10 +237,7 @@ class Initial:
 
 def _call_around(step: Step) -> Frame | None:
     """The call that runs a step, or that runs the checks of which it is."""
-    call = step.call
-    while call is not None and call.checks:
-        call = call.caller
-    return call
+    return next((call for call in calls_from(step.call) if not call.checks), None)
 
 
 def _child_of(running: str, scope: str | None) -> str | None:

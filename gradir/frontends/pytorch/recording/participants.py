@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from traceback import walk_stack
 from types import FrameType
 from typing import NamedTuple
 
@@ -48,12 +49,11 @@ def variable_of(module: nn.Module, frame: FrameType | None) -> str:
     Local variables are not looked at: that would keep what they have alive as long as their function runs.
     """
     found = ""
-    while frame is not None:
-        code = frame.f_code
+    for outer, _ in walk_stack(frame) if frame is not None else ():
+        code = outer.f_code
         if not (is_internal(code) or is_commands(code) or is_installed(code.co_filename)):
-            names = (name for name, value in [*frame.f_globals.items()] if value is module)
+            names = (name for name, value in [*outer.f_globals.items()] if value is module)
             found = next((name for name in names if name.isidentifier() and not name.startswith("_")), found)
-        frame = frame.f_back
     return found
 
 
@@ -97,12 +97,18 @@ def taking_part(ran: Ran, known: Mapping[nn.Module, str], walked: Walk, with_tem
     idle, owning = set[int](), set[int]()
     for place, stray in enumerate(ran.strays):
         members = list(modules_in(stray))
-        owns = any(id(member) in holding or _has_any(member, leaves) for member in members)
+        own = {id(tensor) for member in members for tensor in own_parameters(member).values()}
+        owns = not leaves.isdisjoint(own) or not holding.isdisjoint(map(id, members))
         (owning if owns else idle).update(map(id, members))
         for member in members:
             place_of.setdefault(member, str(place))
     ignored = idle - owning
-    timelines = [line for line in ran.timelines if line in ran.recording or not _ran_only(line, ignored)]
+    ran_only = {
+        line
+        for line in ran.timelines
+        if all(frame is None or id(frame.module) in ignored for frame in line.snapshot()[1])
+    }
+    timelines = [line for line in ran.timelines if line in ran.recording or line not in ran_only]
     for module in known:
         place_of.setdefault(module, "")
     lookup = ScopeLookup(timelines, place_of)
@@ -133,11 +139,3 @@ def calls_behind(timelines: Iterable[Timeline], walked: Walk) -> Counter[int]:
                 made.add(id(first))
         calls.update(module for key, module in modules.items() if id(outermost[key]) in made)
     return calls
-
-
-def _ran_only(timeline: Timeline, modules: Collection[int]) -> bool:
-    return all(frame is None or id(frame.module) in modules for frame in timeline.snapshot()[1])
-
-
-def _has_any(module: nn.Module, leaves: set[int]) -> bool:
-    return not leaves.isdisjoint(map(id, own_parameters(module).values()))

@@ -8,6 +8,7 @@ import threading
 import weakref
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
@@ -20,7 +21,7 @@ from gradir.frontends.paths import ShownPaths
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.recording.leaving import FunctionMode
 from gradir.frontends.pytorch.recording.results import LOST, MAYBE, SURE, UNKNOWN, Fate, fates
-from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, Timeline
+from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, Timeline, calls_from
 from gradir.frontends.texts import plain_text
 from gradir.ir import Source
 from gradir.ir.text import printable
@@ -92,7 +93,8 @@ class SourceLog:
             if certainty == LOST:
                 variable = None
             elif modules:
-                within = self._module_call(modules - 1)
+                # The running call of a module that stands right below the user's frame.
+                within = next(islice(calls_from(self.timeline.current), modules - 1, None), None)
             elif certainty == MAYBE:
                 within = MAYBE
         self.starts.append(start)
@@ -160,13 +162,6 @@ class SourceLog:
             frame = frame.f_back
         return certainty
 
-    def _module_call(self, above: int) -> Frame | None:
-        """The running call of a module that stands ``above`` the innermost one."""
-        call = self.timeline.current
-        for _ in range(above):
-            call = None if call is None else call.caller
-        return call
-
 
 class SourceLookup:
     """Looks up the source line and the variable of a node by its autograd sequence number."""
@@ -178,23 +173,24 @@ class SourceLookup:
 
     def source(self, number: int) -> Source | None:
         """Where the node of this number was made."""
-        for log, others, _ in self._logs:
-            index = log.index(number)
-            if index is not None and number not in others:
-                call = log.calls[index]
-                return self._lines(call.code, call.instruction)
-        return None
+        log, index, _ = self._found(number)
+        return None if log is None else self._lines(log.calls[index].code, log.calls[index].instruction)
 
     def variable(self, number: int) -> str | None:
         """The variable that was assigned the result of the node of this number."""
+        log, index, superseded = self._found(number)
+        call = None if log is None else log.calls[index]
+        if call is None or call.variable is None or number != call.end - 1 or index in superseded:
+            return None
+        return plain_text(call.variable)
+
+    def _found(self, number: int) -> tuple[SourceLog | None, int, _Superseded | tuple[()]]:
+        """The log and the place in it of the call that made a node, with the calls whose values others made."""
         for log, others, superseded in self._logs:
             index = log.index(number)
             if index is not None and number not in others:
-                call = log.calls[index]
-                if call.variable is None or number != call.end - 1 or index in superseded:
-                    return None
-                return plain_text(call.variable)
-        return None
+                return log, index, superseded
+        return None, 0, ()
 
 
 class ShownLines:

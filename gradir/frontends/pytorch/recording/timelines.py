@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -13,8 +13,9 @@ from torch import nn
 
 from gradir.frontends.pytorch.private import AFTER_FORWARD, next_sequence_number, sequence_number
 from gradir.frontends.pytorch.reading.walk import GradFn
+from gradir.frontends.walks import chain
 
-__all__ = ["Coverage", "Frame", "ScopeLookup", "Timeline", "path_of"]
+__all__ = ["Coverage", "Frame", "ScopeLookup", "Timeline", "calls_from", "path_of"]
 
 
 class Frame(NamedTuple):
@@ -91,9 +92,12 @@ class ScopeLookup:
 
 def path_of(frame: Frame | None, paths: Mapping[nn.Module, str]) -> str:
     """The path of the module that a frame runs, or of the first around it that has one; empty outside all."""
-    while frame is not None and frame.module not in paths:
-        frame = frame.caller
-    return "" if frame is None else paths[frame.module]
+    return next((paths[call.module] for call in calls_from(frame) if call.module in paths), "")
+
+
+def calls_from(frame: Frame | None) -> Iterator[Frame]:
+    """A call of a module and those around it, from the inside out."""
+    return chain(frame, lambda call: call.caller)
 
 
 class Coverage:

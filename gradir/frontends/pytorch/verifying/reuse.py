@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +16,7 @@ from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.reach import backward_code, class_of, hiding_functions, is_torchs_own, names_in
 from gradir.frontends.pytorch.reading.unpacked import clears_what_is_read
 from gradir.frontends.pytorch.reading.walk import GradFn
+from gradir.frontends.walks import reached
 
 if TYPE_CHECKING:
     from gradir.frontends.pytorch.reading.assemble import LiveGraph
@@ -73,22 +74,17 @@ def _donates(cls: Any) -> bool:
 
 def _own_functions(fn: GradFn) -> Iterator[FunctionType]:
     """The functions of a backward: what its decorators wrap, and what it names in its own file."""
-    pending = list(backward_code(fn))
-    met: set[int] = set()
-    while pending:
-        function = pending.pop()
-        function = getattr(function, "__func__", function)
-        if type(function) is not FunctionType or id(function) in met:
-            continue
-        met.add(id(function))
-        yield function
-        for cell in function.__closure__ or ():
-            with suppress(ValueError):
-                pending.append(cell.cell_contents)
-        named = (function.__globals__.get(name) for name in names_in(function))
-        pending += [
-            other for other in named if type(other) is FunctionType and other.__globals__ is function.__globals__
-        ]
+
+    def functions(things: Iterable[object]) -> Iterator[FunctionType]:
+        bare = (getattr(thing, "__func__", thing) for thing in things)
+        return (thing for thing in bare if isinstance(thing, FunctionType))
+
+    def named_by(function: FunctionType) -> list[FunctionType]:
+        named = functions(function.__globals__.get(name) for name in names_in(function))
+        own = [other for other in named if other.__globals__ is function.__globals__]
+        return [*functions(_closed_over(function).values()), *own]
+
+    return reached(functions(backward_code(fn)), named_by)
 
 
 def _is_selective(fn: GradFn, met: set[int]) -> bool:

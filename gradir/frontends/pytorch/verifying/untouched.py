@@ -24,6 +24,7 @@ from gradir.frontends.pytorch.reading.members import modules_in
 from gradir.frontends.pytorch.reading.reach import hiding_functions, is_reentrant_checkpoint
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.substitution import substituted
+from gradir.frontends.walks import reached
 
 if TYPE_CHECKING:
     from gradir.frontends.pytorch.reading.assemble import LiveGraph
@@ -69,16 +70,12 @@ class _Replaced(private.TorchDispatchMode):  # type: ignore[misc]
         if not self._before:
             return
         with private.without_overrides():
-            kinds = _kinds_of_tensors()
+            # That is found without a look at every object's classes.
+            kinds = set[type](reached([torch.Tensor], type.__subclasses__))
             tensors = [thing for thing in gc.get_objects() if type(thing) in kinds]
             for tensor in tensors:
-                if tensor.retains_grad and id(tensor.grad) in self._before:
-                    tensor.grad = self._first(tensor.grad)
-
-    def _first(self, gradient: torch.Tensor | None) -> torch.Tensor | None:
-        while id(gradient) in self._before:
-            _, gradient = self._before[id(gradient)]
-        return gradient
+                while tensor.retains_grad and id(tensor.grad) in self._before:
+                    _, tensor.grad = self._before[id(tensor.grad)]
 
 
 @contextmanager
@@ -95,17 +92,6 @@ def retained_gradients_kept() -> Iterator[Callable[..., None]]:
     finally:
         replaced.leave()
         replaced.put_back()
-
-
-def _kinds_of_tensors() -> set[type]:
-    """The class of tensors and all that are made from it, found without a look at every object's type."""
-    kinds: set[type] = {torch.Tensor}
-    unseen = [torch.Tensor]
-    while unseen:
-        found = set(type.__subclasses__(unseen.pop())) - kinds
-        kinds |= found
-        unseen += found
-    return kinds
 
 
 def in_process_group() -> bool:
