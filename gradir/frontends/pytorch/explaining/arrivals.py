@@ -42,8 +42,6 @@ BROKEN: Final = frozenset(
 """The kinds of findings that are alarms whatever learns."""
 
 
-_NOT_IMPLEMENTED: Final = "not_implemented"
-
 _MOST_REPEATED: Final = 4
 """How often a line runs at least that is a loop in which gradients may grow."""
 
@@ -128,16 +126,18 @@ class Judge:
 
     def verdict(self, arrival: Arrival, leaf: torch.Tensor) -> Verdict:
         """What is said of a leaf."""
+        arose = arrival.arose or (None,)
         if arrival.kind == "zero":
             # Where no function made it zero, what came from several sides cancels.
             cancels = not arrival.arose and not hooks_of(leaf)
             return Verdict("zero", (Finding("cancel"),) if cancels else tuple(self._of_zero(arrival, leaf)))
         if arrival.kind == "rounding":
-            return Verdict("zero", tuple(map(self._of_rounding, arrival.arose or (None,))))
+            return Verdict("zero", tuple(map(self._of_rounding, arose)))
         if arrival.kind == "nonfinite":
-            return Verdict("nonfinite", tuple(self._of_nonfinite(fn, leaf) for fn in arrival.arose or (None,)))
+            return Verdict("nonfinite", tuple(self._of_nonfinite(fn, leaf) for fn in arose))
         if arrival.kind == "none":
-            return Verdict("none", tuple(map(self._withheld, arrival.arose or (None,))))
+            kinds = {fn: "no_derivative" if fn and not hasattr(fn, FORWARD_CLASS) else "withheld" for fn in arose}
+            return Verdict("none", tuple(self._returned(fn, self._found(kind, fn)) for fn, kind in kinds.items()))
         return Verdict(arrival.kind)
 
     def _of_zero(self, arrival: Arrival, leaf: torch.Tensor) -> Iterator[Finding]:
@@ -224,11 +224,6 @@ class Judge:
                 found.setdefault((step.func, step.place), []).append(fn)
         return found
 
-    def _withheld(self, fn: GradFn | None) -> Finding:
-        """What is said of a function that returns no gradient."""
-        is_own = fn is None or hasattr(fn, FORWARD_CLASS)
-        return self._returned(fn, self._found("withheld" if is_own else "no_derivative", fn))
-
     def _returned(self, fn: GradFn | None, found: Finding) -> Finding:
         """What is said of the backward of a custom Function, with its line; of another function as it is."""
         function = getattr(fn, FORWARD_CLASS, None)
@@ -275,7 +270,7 @@ class Judge:
         if function is not None:
             return Finding(kind, function.called, function.place, lasts, detail)
         # torch gives what has no derivative a function that says so.
-        is_missing = step is not None and node.op.endswith(_NOT_IMPLEMENTED)
+        is_missing = step is not None and node.op.endswith("not_implemented")
         op = called(step) if step is not None and is_missing else plainly(node.op, step)
         op = SLOPES.get(op, op) if kind == "flat_slope" else op
         return Finding(kind, op, None if step is None else step.place, lasts, detail)

@@ -46,7 +46,6 @@ _SHOWING: Final = frozenset(
 _INPUTS: Final = frozenset({"batch1", "batch2", "input", "mat1", "mat2", "other", "self", "target", "weight"})
 """What functions save of what they take."""
 
-_BOTH: Final = 2
 _PRODUCTS: Final[Mapping[str, tuple[str, str]]] = {
     "Addmm": ("mat1", "mat2"),
     "Bmm": ("self", "mat2"),
@@ -123,6 +122,9 @@ class Births:
 
     def _broken_below(self, fn: GradFn, seen: set[GradFn]) -> Iterator[GradFn]:
         """Yield the nearest functions behind another one whose results are proven to be not finite."""
+        # By these it is proven that a function gives what is not finite, though nothing saved its result.
+        inputs = (self._broken_leaf, self._has_broken_input, self._is_product_too_large)
+        proofs = (lambda each: first_undefined([each]) is not None, *inputs)
         # Of finite numbers these make finite ones.
         given = _FILLED if stem(fn) in _BOUNDED else ""
         waiting = [(edge, given) for edge in fn.next_functions]
@@ -136,22 +138,16 @@ class Births:
             seen.add(child)
             if _passes(child) and (state or stem(child) not in _CHOOSING):
                 waiting.extend((edge, state) for edge in child.next_functions)
-            elif state or (stem(fn) not in _CHOOSING and self._breaks(child)):
+            elif state or (stem(fn) not in _CHOOSING and any(proves(child) for proves in proofs)):
                 yield child
             elif stem(child) not in _CHOOSING:
                 waiting.extend((edge, "") for edge in child.next_functions)
-
-    def _breaks(self, fn: GradFn) -> bool:
-        """Return whether it is proven that what a function gives is not finite, though nothing saved its result."""
-        if first_undefined([fn]) is not None or self._broken_leaf(fn):
-            return True
-        return self._has_broken_input(fn) or self._is_product_too_large(fn)
 
     def _is_product_too_large(self, fn: GradFn) -> bool:
         names = _PRODUCTS.get(stem(fn))
         factors = [tensor for tensor in (saved_tensor(fn, name) for name in names or ()) if tensor is not None]
         # A class of tensors may do more than multiply, such as send its part to others.
-        if len(factors) < _BOTH or not all(type(each) in PLAIN and each.layout is torch.strided for each in factors):
+        if len(factors) < 2 or not all(type(each) in PLAIN and each.layout is torch.strided for each in factors):
             return False
         if any(self._state_of(factor) != _FINITE for factor in factors):
             return False

@@ -13,6 +13,7 @@ from torch import nn
 
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.places import Place
+from gradir.frontends.pytorch.recording.results import names_of
 from gradir.frontends.pytorch.recording.sources import is_internal
 from gradir.frontends.pytorch.recording.timelines import calls_from
 from gradir.frontends.walks import codes_in, reached
@@ -245,11 +246,6 @@ def _methods(kind: type) -> Iterator[CodeType]:
                     yield value.__code__
 
 
-def _names(found: dis.Instruction) -> tuple[object, ...]:
-    # Python 3.13 joins two of them.
-    return found.argval if isinstance(found.argval, tuple) else (found.argval,)
-
-
 @lru_cache(maxsize=256)
 def _instructions(code: CodeType) -> Sequence[dis.Instruction]:
     return tuple(each for each in dis.get_instructions(code) if each.opname not in {"CACHE", "EXTENDED_ARG", "NOP"})
@@ -313,14 +309,14 @@ class _Code:
         for each in self._ops[head + 1 : head + _LONGEST_HEAD]:
             if not each.opname.startswith(("STORE_FAST", "UNPACK_SEQUENCE")):
                 break
-            variables.update(_names(each))
+            variables.update(names_of(each))
         end = self._index.get(self._ops[head].argval, len(self._ops))
         again = {at for at in range(head, end) if self._index.get(self._ops[at].argval) == head}
         return [
             _Use(at, head + 1, end, frozenset(again))
             for at, each in enumerate(self._ops[head:end], head)
             if each.opname.startswith(_LOADS)
-            and not variables.isdisjoint(_names(each))
+            and not variables.isdisjoint(names_of(each))
             and "PUSH_NULL" in {self._ops[at - 1].opname, self._ops[min(at + 1, len(self._ops) - 1)].opname}
         ]
 

@@ -25,11 +25,11 @@ from gradir.frontends.pytorch.explaining.optimizers import (
     waits_for,
 )
 from gradir.frontends.pytorch.explaining.overwritten import Overwrite, communicates, overwrites
-from gradir.frontends.pytorch.explaining.words import called, few, numbers_of, of_unused, told_terms
+from gradir.frontends.pytorch.explaining.words import called, few, of_unused, told_terms
 from gradir.frontends.pytorch.private import ACCUMULATOR, DDP_SINK
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.recording.places import Place
-from gradir.frontends.pytorch.recording.steps import Step, Value
+from gradir.frontends.pytorch.recording.steps import Value
 from gradir.spec import own_error
 
 __all__ = ["Learning", "Search"]
@@ -81,11 +81,10 @@ class Learning(Losses):
         self.tell_of("opaque", "info", opaque)
         unrecorded = [name for name in unknown if name not in opaque]
         if unrecorded:
-            entry = next((step for step in self.flow.steps if self._takes_unseen(step)), None)
+            unseen = self.flowing.unseen
+            takers = (step for step in self.flow.steps if any(read.value in unseen for read in step.inputs))
+            entry = next(takers, None)
             self.tell("unrecorded", "info", "", unrecorded, None if entry is None else entry.place)
-
-    def _takes_unseen(self, step: Step) -> bool:
-        return any(read.value in self.flowing.unseen for read in step.inputs)
 
     def _moves_nothing(self) -> bool:
         """Whether no gradient comes to anything that is to learn: to all that the optimizer has, or to the model."""
@@ -223,18 +222,10 @@ class Search(Learning):
         self.tell_unregistered()
         for names in self.subject.untied:
             self.tell_of("untied", "error", names)
-        numbers = numbers_of(self.flow, self.flowing.terms, self.subject.captured) if gradients else {}
-        terms = tuple(told_terms(self.flow, self.flowing.terms, numbers, self._names_behind, self.words.lines))
-        causes = united(self.causes, self.statuses)
-        return Explanation(
-            self.statuses,
-            causes,
-            terms,
-            self.subject.tied(),
-            self.gradients,
-            self._of_graph(),
-            examined=examined,
-        )
+        numbered = self.subject.captured if gradients else None
+        terms = tuple(told_terms(self.words, self.flowing, numbered, self._names_behind))
+        tied, causes = self.subject.tied(), united(self.causes, self.statuses)
+        return Explanation(self.statuses, causes, terms, tied, self.gradients, self._of_graph(), examined=examined)
 
     def _backward(self, values: bool | None) -> tuple[Gradients | None, str, Examined]:
         """Run a backward if one is to be run; returns what it brought, what it raised, and what was examined."""

@@ -23,7 +23,6 @@ EXPLICIT: Final = frozenset(
 
 _DRAWING: Final = frozenset({"binomial", "multinomial", "normal", "poisson", "sample_dirichlet", "standard_gamma"})
 DERIVING: Final = frozenset({"backward", "grad"})
-_HAS_NO_DERIVATIVE: Final = "nondifferentiable"
 
 
 class Kinds:
@@ -47,11 +46,11 @@ class Kinds:
         """The kind of a step, or of the custom Function that ran it; of a write that of what gave the memory."""
         step = self._steps[number]
         if step.inside is not None:
-            return "checkpoint" if f"{step.inside.called}Backward" == CHECKPOINT else _HAS_NO_DERIVATIVE
+            return "checkpoint" if f"{step.inside.called}Backward" == CHECKPOINT else "nondifferentiable"
         kind = kind_of(step)
         if kind == "no_grad" and step.place in self._drawing:
             return "sample"
-        through = self._detaching.get(number) if kind == _HAS_NO_DERIVATIVE and "inplace" in step.kinds else None
+        through = self._detaching.get(number) if kind == "nondifferentiable" and "inplace" in step.kinds else None
         return kind if through is None else kind_of(through)
 
 
@@ -66,7 +65,7 @@ def kind_of(step: Step) -> str:
         return "no_create_graph" if step.called in DERIVING else step.mode
     if step.func.__name__.startswith("detach"):
         return "data" if step.called == "data" else "detach"
-    return "compiled" if isinstance(step.func, CompiledPart) else _HAS_NO_DERIVATIVE
+    return "compiled" if isinstance(step.func, CompiledPart) else "nondifferentiable"
 
 
 def is_unseen(flow: Flow, computed: Value) -> bool:

@@ -53,7 +53,11 @@ class Clearings:
             len(flow.steps),
         )
         self._backwards = calls
-        self._used = [index for index, step in enumerate(flow.steps) if _is_of_optimizer(step)]
+        self._used = [
+            index
+            for index, step in enumerate(flow.steps)
+            if any(isinstance(value, str) and value.startswith(_STEP) for _, value in step.constants)
+        ]
         emptied = [clearing for clearing in flow.clearings if clearing.before > self._start]
         self._emptied = {clearing.reads[0].value: clearing for clearing in reversed(emptied)}
 
@@ -104,10 +108,6 @@ class Clearings:
         return writes[-1] if writes else None
 
 
-def _is_of_optimizer(step: Step) -> bool:
-    return any(isinstance(value, str) and value.startswith(_STEP) for _, value in step.constants)
-
-
 class Statuses:
     """Knows the parameters of what was recorded, each with a status, and the causes found so far."""
 
@@ -124,7 +124,8 @@ class Statuses:
         self._hidden = self._all_hidden()
         self.left = set(flowing.members(*(leaving.leaves for leaving in flowing.exits.values())))
         self._put = set(flowing.members(*flowing.puttings.values()))
-        self.stale = self._all_stale()
+        used = self.leaves | {id(outside.tensor()) for outside in self.flow.outside}
+        self.stale = left_over(subject.trained or (), self.owned(), used)
         self.replaced = replaced(subject.trained or (), self.owned(), self.stale)
         new = [subject.tensors[name] for name in self.replaced]
         self.given = None if subject.trained is None else {id(tensor) for tensor in (*subject.trained, *new)}
@@ -155,25 +156,17 @@ class Statuses:
             return "frozen"
         if not tensor.is_leaf and not (tensor.requires_grad and tensor.retains_grad):
             return "nonleaf"
-        if self._gets_gradient(tensor):
+        # One that keeps its gradient on the way is in the graph by itself.
+        is_captured = any(tensor is captured for captured in self.subject.captured)
+        if not tensor.is_leaf or id(tensor) in self.leaves or is_captured:
             return "reached"
         if value in self.stopped or value in self.left or value in self._put:
             return "cut"
         return "unused" if self.flowing.is_whole and not self.flowing.may_be_inside(value) else "unreached"
 
-    def _gets_gradient(self, tensor: torch.Tensor) -> bool:
-        """Whether autograd has a tensor in the graph; one that keeps its gradient on the way is there by itself."""
-        if not tensor.is_leaf or id(tensor) in self.leaves:
-            return True
-        return any(tensor is captured for captured in self.subject.captured)
-
     def owned(self) -> dict[str, torch.Tensor]:
         """The parameters that a module gives, by name."""
         return {name: tensor for name, tensor in self.subject.tensors.items() if name in self.subject.owned}
-
-    def _all_stale(self) -> list[torch.Tensor]:
-        used = self.leaves | {id(outside.tensor()) for outside in self.flow.outside}
-        return left_over(self.subject.trained or (), self.owned(), used)
 
     def is_trained(self, name: str) -> bool:
         """Whether a parameter is to learn, as far as an optimizer was given."""
@@ -189,24 +182,14 @@ class Statuses:
         """The names of a status."""
         return [name for name, given in self.statuses.items() if given == status]
 
-    def tell_of(self, kind: str, level: Level, names: Sequence[str], *, detail: str = "") -> None:
+    def tell_of(self, kind: str, level: Level, names: Sequence[str], **said: str) -> None:
         """Tell what no line of the program shows, if it is so of any tensor."""
         if names:
-            self.tell(kind, level, "", names, None, detail=detail)
+            self.tell(kind, level, "", names, None, **said)
 
-    def tell(
-        self,
-        kind: str,
-        level: Level,
-        op: str,
-        names: Iterable[str],
-        place: Place | None,
-        *,
-        detail: str = "",
-        pattern: str = "",
-    ) -> None:
-        """Note a cause."""
-        self.causes.append(self.words.cause(kind, level, op, names, place, detail=detail, pattern=pattern))
+    def tell(self, kind: str, level: Level, op: str, names: Iterable[str], place: Place | None, **said: str) -> None:
+        """Note a cause, with what else is said of it; see `Words.cause`."""
+        self.causes.append(self.words.cause(kind, level, op, names, place, **said))
 
 
 class Losses(Statuses):

@@ -90,11 +90,14 @@ class Followers:
         """Whether each of some leaves has the numbers of one that gets a gradient, and not all those of one kind."""
         tensors = [self._flow.tensor_of(leaf) for leaf in lacking]
         found = [None if tensor is None else self._original(tensor) for tensor in tensors]
-        return all(one is not None for one in found) and any(one is not None and _varies(one) for one in found)
+        values = [_held(one) for one in found if one is not None]
+        # Where all are of one kind, they may be initialised with a constant each.
+        varies = any(each.numel() > 1 and bool(each.min() != each.max()) for each in values)
+        return len(values) == len(found) and varies
 
     def _original(self, tensor: torch.Tensor) -> torch.Tensor | None:
         same = self._prints.get(_print_of(tensor), ())
-        return next((other for other in same if torch.equal(numbers_in(held_by(other.detach())), _held(tensor))), None)
+        return next((other for other in same if torch.equal(_held(other), _held(tensor))), None)
 
     @cached_property
     def _prints(self) -> dict[_Print, list[torch.Tensor]]:
@@ -141,12 +144,6 @@ def _print_of(tensor: torch.Tensor) -> _Print:
     if held.is_meta or held.layout is not torch.strided or not held.untyped_storage().nbytes():
         return (id(tensor),)
     return (held.shape, held.dtype, held.device, *held.reshape(-1)[:_FIRST].tolist())
-
-
-def _varies(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is no initialisation with a constant."""
-    values = _held(tensor)
-    return values.numel() > 1 and bool(values.min() != values.max())
 
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -207,7 +204,8 @@ class Meant:
         lost = {key: self._lost(stops) for key, stops in groups.items() if not found[key]}
         # Without a graph nothing gets a gradient.
         asked = [key for key, leaves in lost.items() if leaves and self._reached]
-        targets = {key for key in asked if self._are_targets(groups[key])}
+        # There the values of all stops are only what others are compared with.
+        targets = {key for key in asked if all(set(self._roles.of(stop.value)) == {"target"} for stop in groups[key])}
         elsewhere = {leaf for key, leaves in lost.items() if key not in targets for leaf in leaves}
         targets = {key for key in targets if elsewhere.issuperset(lost[key])}
         return found | dict.fromkeys(targets, STOP_GRADIENT), targets
@@ -237,10 +235,6 @@ class Meant:
         """Whether the program moves all of some leaves towards others, without a gradient."""
         return self._averages.issuperset(self._owners.get(leaf, leaf) for leaf in leaves)
 
-    def _are_targets(self, stops: Iterable[Stop]) -> bool:
-        """Whether the values of all stops are only what others are compared with."""
-        return all(set(self._roles.of(stop.value)) == {"target"} for stop in stops)
-
     def _pattern(self, stop: Stop) -> str:
         if self._is_largest(stop):
             return "subtracted maximum"
@@ -248,14 +242,11 @@ class Meant:
         if found and not (found == STOP_GRADIENT and "return" in roles):
             return "policy ratio" if found == STOP_GRADIENT and "ratio" in roles else found
         found = next((pattern for role, pattern in _OF_ROLES if role in roles), "")
-        if found == "advantage" and self._is_probability(stop):
+        source = self._flow.step_of(self._flowing.sources(stop.value)[0].value) if found == "advantage" else None
+        if source is not None and plain_name(source.func) == "softmax":
+            # A log-probability times a probability is a cross-entropy.
             return "pseudo labels"
         return "codebook" if found == STOP_GRADIENT and self._has_nearest else found
-
-    def _is_probability(self, stop: Stop) -> bool:
-        """Whether what is cut is the result of a softmax, so that a log-probability times it is a cross-entropy."""
-        source = self._flow.step_of(self._flowing.sources(stop.value)[0].value)
-        return source is not None and plain_name(source.func) == "softmax"
 
     def _is_largest(self, stop: Stop) -> bool:
         """``x - x.amax().detach()``, the maximum of detached numbers or under no_grad."""

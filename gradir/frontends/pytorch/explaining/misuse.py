@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Final, NamedTuple
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.gradients import Arrival
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.operands import plain_name
-from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Read, Step, Value
+from gradir.frontends.pytorch.recording.steps import Read, Step, Value
+from gradir.frontends.walks import chain
 
 __all__ = ["Trap", "has_seen_one_step", "taker", "traps"]
 
@@ -29,7 +31,6 @@ _SHOWING: Final = frozenset(
 
 _OF_LOGITS: Final = frozenset({"addbmm", "addmm", "baddbmm", "bmm", "convolution", "mm", "native_layer_norm"})
 _MOST_BACK: Final = 16
-_AXES: Final = 2
 
 
 class Trap(NamedTuple):
@@ -46,15 +47,15 @@ def traps(flow: Flow, flowing: Flowing) -> Iterator[Trap]:
     for index, step in enumerate(flow.steps):
         if flowing.wanted.isdisjoint(flow.made_by(index)):
             continue
-        found = _trap(flow, step)
+        found = _trap(flow, step, index)
         if found is not None and (found.kind, step.place) not in seen:
             seen.add((found.kind, step.place))
             yield found
 
 
-def _trap(flow: Flow, step: Step) -> Trap | None:
+def _trap(flow: Flow, step: Step, index: int) -> Trap | None:
     name = plain_name(step.func)
-    if (step.called in _COMPARING and name in _COMPARING) or (name == "sub" and _is_measured(flow, step)):
+    if (step.called in _COMPARING and name in _COMPARING) or (name == "sub" and _is_measured(flow, index)):
         return _broadcast(flow, step)
     if step.called == "cross_entropy" and name == "log_softmax" and _made_by(flow, step.inputs[0].value) in _SOFTMAX:
         return Trap("softmax_twice", step)
@@ -71,7 +72,7 @@ def _trap(flow: Flow, step: Step) -> Trap | None:
 
 def _broadcast(flow: Flow, step: Step) -> Trap | None:
     """A column of results that is compared with a row of targets, so that each meets all."""
-    if len(step.inputs) != _AXES:
+    if len(step.inputs) != 2:
         return None
     one, other = (_unexpanded(flow, read) for read in step.inputs)
     # A pairwise difference has its gradient on both sides.
@@ -93,11 +94,10 @@ def _unexpanded(flow: Flow, read: Read) -> Read:
     return maker.inputs[0]
 
 
-def _is_measured(flow: Flow, step: Step) -> bool:
+def _is_measured(flow: Flow, index: int) -> bool:
     """Whether a difference is made a number by itself, as ``((output - target) ** 2).mean()`` does."""
-    index = next((index for index, each in enumerate(flow.steps) if each is step), None)
-    made = set(flow.made_by(index)) if index is not None else set[Value]()
-    for after in flow.steps[0 if index is None else index + 1 :][:_AXES]:
+    made = set(flow.made_by(index))
+    for after in flow.steps[index + 1 : index + 3]:
         if any(read.value in made for read in after.inputs):
             squares = plain_name(after.func) == "mul" and all(read.value in made for read in after.inputs)
             return plain_name(after.func) in _SIZING or squares
@@ -106,15 +106,13 @@ def _is_measured(flow: Flow, step: Step) -> bool:
 
 def _made_by(flow: Flow, value: Value) -> str:
     """What made a value, but for what only shows it otherwise."""
-    for _ in range(_MOST_BACK):
-        step = None if value.maker == FROM_OUTSIDE else flow.steps[value.maker]
-        if step is None:
-            return ""
-        name = plain_name(step.func)
-        if name not in _SHOWING or not step.inputs:
-            return name
-        value = step.inputs[0].value
-    return ""
+
+    def shown(step: Step) -> Step | None:
+        is_shown = plain_name(step.func) in _SHOWING and bool(step.inputs)
+        return flow.step_of(step.inputs[0].value) if is_shown else None
+
+    made = [plain_name(step.func) for step in islice(chain(flow.step_of(value), shown), _MOST_BACK)]
+    return "" if not made or made[-1] in _SHOWING else made[-1]
 
 
 _OF_STATE: Final = re.compile(r"(.*\.)?weight_hh_l(\d+)(_reverse)?", re.DOTALL)

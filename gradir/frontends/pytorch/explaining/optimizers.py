@@ -131,14 +131,19 @@ def forgotten(flow: Flow, flowing: Flowing, model: Mapping[str, Value], lacking:
     mode, and what judges the results of the others, as a critic or a discriminator does.
     """
     trained = [name for name in model if name not in lacking]
-    lacking_in = {name.rpartition(".")[0] for name in lacking}
-    if not trained or all(_is_around(name.rpartition(".")[0], lacking_in) for name in trained):
-        # A prompt or a scale of a whole model is trained by itself.
+    lacking_in = {f"{name.rpartition('.')[0]}." for name in lacking}
+    around = {f"{name.rpartition('.')[0]}." for name in trained}
+    # A prompt or a scale of a whole model, all in a module above the others, is trained by itself.
+    if lacking_in.isdisjoint(around) and all(
+        path == "." or each.startswith(path) for path in around for each in lacking_in
+    ):
         return ()
     first, evaluating = _first_uses(flow, flowing)
     start, last = min(first.get(model[name], 0) for name in trained), [*model].index(trained[-1])
     trains = any(model[name] not in evaluating for name in trained)
-    judging = set(_judging(flow, flowing))
+    # The leaves of the terms of a loss that make a score larger, or a decision the other one.
+    judged = (term for value, sign, term in _summands(flow, flowing) if _is_judgement(flow, value, sign))
+    judging = {leaf for term in judged for leaf in flowing.leaves_behind(term)}
     return [
         name
         for number, (name, value) in enumerate(model.items())
@@ -147,11 +152,6 @@ def forgotten(flow: Flow, flowing: Flowing, model: Mapping[str, Value], lacking:
         and not (trains and value in evaluating)
         and value not in judging
     ]
-
-
-def _is_around(path: str, others: Collection[str]) -> bool:
-    """Whether a module has all others in it."""
-    return all(other != path and (not path or other.startswith(f"{path}.")) for other in others)
 
 
 def _first_uses(flow: Flow, flowing: Flowing) -> tuple[dict[Value, int], set[Value]]:
@@ -165,13 +165,6 @@ def _first_uses(flow: Flow, flowing: Flowing) -> tuple[dict[Value, int], set[Val
                 if step.call is not None and fields_of(step.call.module).get("training") is False:
                     evaluating.add(leaf)
     return first, evaluating
-
-
-def _judging(flow: Flow, flowing: Flowing) -> Iterator[Value]:
-    """The leaves of the terms of a loss that make a score larger, or a decision the other one."""
-    for value, sign, term in _summands(flow, flowing):
-        if _is_judgement(flow, value, sign):
-            yield from flowing.leaves_behind(term)
 
 
 def _summands(flow: Flow, flowing: Flowing) -> Iterator[tuple[Value, int, Value]]:
@@ -203,12 +196,9 @@ def _is_judgement(flow: Flow, value: Value, sign: int) -> bool:
     if step is None:
         return False
     if step.called in _AGAINST_CONSTANTS:
-        return any(_is_constant(flow.step_of(read.value)) for read in step.inputs)
+        makers = (flow.step_of(read.value) for read in step.inputs)
+        return any(maker is not None and plain_name(maker.func).startswith(_CONSTANT) for maker in makers)
     decides = plain_name(step.func) in _DECIDING
     while step is not None and (plain_name(step.func) in _DECIDING or plain_name(step.func) == "neg"):
         step = flow.step_of(step.inputs[0].value)
     return step is not None and plain_name(step.func) in _SCORING and (sign < 0 or decides)
-
-
-def _is_constant(step: Step | None) -> bool:
-    return step is not None and plain_name(step.func).startswith(_CONSTANT)

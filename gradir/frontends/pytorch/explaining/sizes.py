@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
+from itertools import islice
 from math import prod
 from typing import Any, Final, TypeAlias
 
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.operands import plain_name
 from gradir.frontends.pytorch.recording.steps import Step, Value
+from gradir.frontends.walks import reached
 
 __all__ = ["is_of_input"]
 
@@ -18,6 +21,8 @@ _MATRICES: Final[Mapping[str, int]] = {"addbmm": 1, "addmm": 1, "baddbmm": 1, "b
 """Where the first of the two matrices stands that an operation multiplies."""
 
 Sizes: TypeAlias = "tuple[int, ...]"
+_At: TypeAlias = "tuple[Value, int | None]"
+"""A value, and a dimension of it; ``None`` where it is not known which."""
 
 
 def is_of_input(flow: Flow, value: Value, dim: int) -> bool:
@@ -26,28 +31,23 @@ def is_of_input(flow: Flow, value: Value, dim: int) -> bool:
     Where a view makes it unclear, that is so if any input behind the view has a dimension with one entry. An input of
     several sequences of one entry each is made so by the program.
     """
-    waiting: list[tuple[Value, int | None]] = [(value, dim % max(len(_shape(flow, value)), 1))]
-    seen = set[tuple[Value, int | None]]()
-    while waiting and len(seen) < _MOST_STEPS:
-        at = waiting.pop()
-        if at in seen:
-            continue
-        seen.add(at)
-        value, place = at
-        step = flow.step_of(value)
-        if step is not None and step.inputs:
-            waiting.extend(_behind(flow, value, place, step))
+    start: _At = value, dim % max(len(_shape(flow, value)), 1)
+    for at, place in islice(reached([start], partial(_behind, flow)), _MOST_STEPS):
+        step = flow.step_of(at)
         # What is made of nothing stands for an input, as in `model(torch.randn(1, 3))`.
-        elif step is not None or flow.outside[value.number].role == "input":
-            shape = _shape(flow, value)
-            ones = [each for each, size in enumerate(shape) if size == 1] if place is None else [place]
-            if any(prod(size for other, size in enumerate(shape[:-1]) if other != one) == 1 for one in ones):
-                return True
+        is_input = not step.inputs if step is not None else flow.outside[at.number].role == "input"
+        shape = _shape(flow, at) if is_input else ()
+        ones = [each for each, size in enumerate(shape) if size == 1] if place is None else [place]
+        if is_input and any(prod(size for each, size in enumerate(shape[:-1]) if each != one) == 1 for one in ones):
+            return True
     return False
 
 
-def _behind(flow: Flow, value: Value, dim: int | None, step: Step) -> Iterator[tuple[Value, int | None]]:
-    """The inputs of a step, and the dimensions of theirs, by which an output has a single entry along a dimension."""
+def _behind(flow: Flow, at: _At) -> Iterator[_At]:
+    """The inputs of the step that made a value, and the dimensions by which that has a single entry along its own."""
+    (value, dim), step = at, flow.step_of(at[0])
+    if step is None:
+        return
     shapes = [_shape(flow, read.value) for read in step.inputs]
     places: list[int | None] = [None] * len(shapes)
     if dim is not None:
@@ -87,12 +87,10 @@ def _without_new(given: Mapping[str, Any], shape: Sizes, dim: int, shapes: list[
     return [-1 if dim == new else dim - (dim > new)] * len(shapes)
 
 
-def _viewed(_: Mapping[str, Any], shape: Sizes, dim: int, shapes: list[Sizes]) -> list[int | None]:
-    return [_through_view(shapes[0], shape, dim)]
-
-
 _BY_NAME: Final[Mapping[str, Callable[[Mapping[str, Any], Sizes, int, list[Sizes]], list[int | None]]]] = {
-    **dict.fromkeys(("reshape", "unsafe_view", "view"), _viewed),
+    **dict.fromkeys(
+        ("reshape", "unsafe_view", "view"), lambda _, shape, dim, shapes: [_through_view(shapes[0], shape, dim)]
+    ),
     **dict.fromkeys(("stack", "unsqueeze"), _without_new),
     "convolution": lambda _, __, dim, ___: [-1, 0] if dim == 1 else [dim, -1],
     "embedding": lambda _, shape, dim, __: [1, -1] if dim == len(shape) - 1 else [-1, dim],

@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 import torch
 from msgspec.structs import replace
@@ -21,6 +21,7 @@ from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Read, Step, Value
 from gradir.frontends.texts import plain_text
+from gradir.frontends.walks import reached
 from gradir.ir import Source
 from gradir.vocabulary.operations import OWN_NAMES
 
@@ -33,7 +34,6 @@ __all__ = [
     "few",
     "lines_of",
     "located",
-    "numbers_of",
     "of_unused",
     "plainly",
     "terms_of",
@@ -168,8 +168,6 @@ class Words:
         return Cause(kind, level, op, tuple(names), source, via, detail, shown, pattern)
 
 
-Number: TypeAlias = "float | Literal['nan', 'inf', '-inf']"
-
 _MOST_TOLD: Final = 3
 
 _FEWEST_COPIED: Final = 2
@@ -181,55 +179,36 @@ _MOST_KEPT: Final = _MOST_TOLD + 1
 
 def terms_of(flow: Flow, values: Iterable[Value]) -> Iterator[Value]:
     """What values are sums of, each once, in the order of the program; a value that is no sum is its own only term."""
-    waiting = [*values][::-1]
-    seen: set[Value] = set()
-    while waiting:
-        value = waiting.pop()
-        if value in seen:
-            continue
-        seen.add(value)
+
+    def summands(value: Value) -> tuple[Read, ...]:
         step = flow.step_of(value)
-        if step is None or not _is_sum(step):
-            yield value
-        else:
-            waiting.extend(read.value for read in reversed(step.inputs))
+        name = "" if step is None else plain_name(step.func)
+        is_sum = step is not None and (name in SUMS or (name in SCALES and len(step.inputs) == 1))
+        return step.inputs if step is not None and is_sum else ()
+
+    found = reached(values, lambda value: (read.value for read in summands(value)))
+    return (value for value in found if not summands(value))
 
 
 def told_terms(
-    flow: Flow,
-    terms: Iterable[Value],
-    numbers: Mapping[Value, Number],
+    words: Words,
+    flowing: Flowing,
+    captured: Iterable[torch.Tensor] | None,
     names_behind: Callable[[Value], tuple[str, ...]],
-    lines: ShownLines,
 ) -> Iterator[Term]:
-    """The terms as an explanation has them."""
-    for value in terms:
-        step = flow.step_of(value)
+    """The terms as an explanation has them; if ``captured`` is given, with the number of each that is one."""
+    flow, known = words.flow, dict[Value, torch.Tensor]()
+    if captured is not None:
+        known = {flow.value_of(tensor): tensor for tensor in captured if is_number(tensor)} | flow.numbers
+    for value in flowing.terms:
+        step, number = flow.step_of(value), float(known[value].detach()) if value in known else None
         yield Term(
             names_behind(value),
             flow.variables.get(value, ""),
             "" if step is None else called(step),
-            None if step is None else lines_of(step.place, lines)[0],
-            numbers.get(value),
+            None if step is None else lines_of(step.place, words.lines)[0],
+            number if number is None or math.isfinite(number) else cast("Literal['nan', 'inf', '-inf']", str(number)),
         )
-
-
-def numbers_of(flow: Flow, terms: Iterable[Value], captured: Iterable[torch.Tensor]) -> dict[Value, Number]:
-    """The terms that are one number each, as far as it is known."""
-    known = {flow.value_of(tensor): tensor for tensor in captured if is_number(tensor)}
-    known.update(flow.numbers)
-    return {value: _number(float(known[value].detach())) for value in terms if value in known}
-
-
-def _number(value: float) -> Number:
-    if math.isfinite(value):
-        return value
-    return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
-
-
-def _is_sum(step: Step) -> bool:
-    name = plain_name(step.func)
-    return name in SUMS or (name in SCALES and len(step.inputs) == 1)
 
 
 def of_unused(words: Words, flowing: Flowing, level: Level, leaves: Mapping[str, Value]) -> Iterator[Cause]:
@@ -238,7 +217,7 @@ def of_unused(words: Words, flowing: Flowing, level: Level, leaves: Mapping[str,
     groups: dict[tuple[int, ...], list[str]] = {}
     for name, leaf in leaves.items():
         groups.setdefault(ends.get(leaf, ()), []).append(name)
-    read = {taken.value for taken in _taken(words.flow, flowing)} if any(groups) else set[Value]()
+    read = _taken(words.flow, flowing) if any(groups) else set[Value]()
     for numbers, names in groups.items():
         place = words.flow.steps[numbers[0]].place if numbers else None
         kind = "copied" if not numbers and _has_copies(words, flowing, [leaves[name] for name in names]) else "unused"
@@ -262,7 +241,10 @@ def _told(words: Words, numbers: tuple[int, ...], read: Set[Value]) -> str:
     """What the last steps made, as the detail of a cause; of ``read`` the numbers go on."""
     if not numbers:
         return ""
-    made = [*dict.fromkeys(words.made_as(_first_named(words.flow, number)) for number in numbers[:_MOST_TOLD])]
+    results = map(words.flow.made_by, numbers[:_MOST_TOLD])
+    # The first result that was in a variable, or else the first.
+    named = (next((value for value in values if value in words.flow.variables), values[0]) for values in results)
+    made = [*dict.fromkeys(map(words.made_as, named))]
     others = " and others" if len(numbers) > _MOST_TOLD else ""
     is_one = len(made) == 1 and not others
     listed = f"{', '.join(made)}{others} {'is' if is_one else 'are'}"
@@ -293,16 +275,8 @@ def loose_ends(flow: Flow, flowing: Flowing) -> dict[Value, tuple[int, ...]]:
     return ends
 
 
-def _first_named(flow: Flow, number: int) -> Value:
-    """The first result of a step that was in a variable, or else its first."""
-    values = flow.made_by(number)
-    return next((value for value in values if value in flow.variables), values[0])
-
-
-def _taken(flow: Flow, flowing: Flowing) -> Iterator[Read]:
+def _taken(flow: Flow, flowing: Flowing) -> set[Value]:
     """What operations take, what functions turn into numbers, and what is assigned to a ``.data``."""
-    for number, step in enumerate(flow.steps):
-        if Value(number, 0) not in flowing.saved:
-            yield from step.inputs
-    for found in (*flow.exits, *flow.exchanges):
-        yield from found.reads
+    steps = (step for number, step in enumerate(flow.steps) if Value(number, 0) not in flowing.saved)
+    found = {read.value for step in steps for read in step.inputs}
+    return found | {read.value for left in (*flow.exits, *flow.exchanges) for read in left.reads}

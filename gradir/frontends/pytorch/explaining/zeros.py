@@ -124,7 +124,11 @@ class Zeros:
         self._stuck = frozenset(waiting) | frozen
         for _ in range(_ROUNDS):
             self._forget()
-            stuck = frozen | {leaf for leaf in self._stuck - frozen if all(map(self._stays, waiting[leaf]))}
+            stuck = frozen | {
+                leaf
+                for leaf in self._stuck - frozen
+                if all(step and self._kind_of_staying(node, step) in STAYING for node, step in waiting[leaf])
+            }
             if stuck == self._stuck:
                 return
             self._stuck = stuck
@@ -147,10 +151,15 @@ class Zeros:
             kind = "one_entry" if step is None or not self._is_single_now(node, step) else "single"
         if not kind and step is not None:
             kind = self._kind_of_zeros(step)
-            kind = "stuck" if kind in {"", "closed"} and self._is_stuck((node, step)) else kind
+            factors = _factors(step) if plain_name(step.func) in _PRODUCTS else []
+            # It may multiply zeros that stay zero as long as the others do.
+            is_stuck = kind in {"", "closed"} and len(factors) > 1 and all(map(self._is_kept_zero, factors))
+            kind = "stuck" if is_stuck else kind
         if kind:
             return kind
-        return "out_of_range" if node.op in _BOUNDED and (_has_two_bounds(node) or self._is_given(step)) else ""
+        # What an operation takes may not depend on what comes in.
+        is_given = step is not None and node.op in _BOUNDED and self._is_fixed(step.inputs[0].value)
+        return "out_of_range" if node.op in _BOUNDED and (is_given or _has_two_bounds(node)) else ""
 
     def _is_single_now(self, node: Node, step: Step) -> bool:
         """Whether an input has no other entries along the dimension that an operation normalises."""
@@ -168,10 +177,10 @@ class Zeros:
                 is_meant = value is not None and self._is_fixed(value)
                 return "" if is_meant or self._takes_numbers() else "weighed_out"
             factors = _factors(step)
-            made = {factor: self._zeros_of(factor) for factor in factors} if name in _BY_ENTRY else {}
-            makers = [maker for maker in made.values() if maker is not None]
-            if makers and not all(made[factor] or self._is_fixed(factor) for factor in factors):
-                return "dropped" if any(map(_is_inner, makers)) else "weighed_out"
+            found = {factor: self._flow.step_of(self._flow.owner_of(factor)) for factor in factors}
+            made = {factor: maker for factor, maker in found.items() if maker and plain_name(maker.func) in _ZEROS}
+            if name in _BY_ENTRY and made and not all(factor in made or self._is_fixed(factor) for factor in factors):
+                return "dropped" if any(map(_is_inner, made.values())) else "weighed_out"
             # A leaf that is zero and no more than that waits for the other factor.
             closing = (factor for factor in factors if self._root(factor) not in self._stuck - self._frozen)
             return "closed" if any(map(self._is_kept_zero, closing)) else ""
@@ -190,30 +199,13 @@ class Zeros:
             self._has_numbers = not all(self._is_fixed(read.value) for read in reads)
         return self._has_numbers
 
-    def _zeros_of(self, value: Value) -> Step | None:
-        """The step that made a value as zeros."""
-        maker = self._flow.step_of(self._flow.owner_of(value))
-        return maker if maker is not None and plain_name(maker.func) in _ZEROS else None
-
-    def _stays(self, origin: Origin) -> bool:
-        node, step = origin
-        return step is not None and self._kind_of_staying(node, step) in STAYING
-
     def _kind_of_now(self, node: Node, step: Step | None) -> str:
-        if step is not None and not self._starting.isdisjoint(self._multiplied(step)):
+        if step is None:
+            return _NOW.get(node.op, "zero")
+        if not self._starting.isdisjoint(self._multiplied(step)):
             return "starting"
-        if step is not None and self._takes_nothing(step):
-            return "empty"
-        return _NOW.get(node.op, "zero")
-
-    def _is_given(self, step: Step | None) -> bool:
-        """Whether what an operation takes does not depend on what comes in."""
-        return step is not None and self._is_fixed(step.inputs[0].value)
-
-    def _takes_nothing(self, step: Step) -> bool:
-        """Whether an operation takes a tensor without an entry, or gives one."""
         metas = (*(self._flow.meta_of(read.value) for read in step.inputs), *step.outputs)
-        return any(0 in (meta.shape or ()) for meta in metas)
+        return "empty" if any(0 in (meta.shape or ()) for meta in metas) else _NOW.get(node.op, "zero")
 
     def _multiplied(self, step: Step) -> Iterator[Value]:
         """What an operation multiplies, as it was before views of it were made."""
@@ -224,14 +216,6 @@ class Zeros:
 
     def _root(self, value: Value) -> Value:
         return self._flowing.root(self._flow.owner_of(value))
-
-    def _is_stuck(self, origin: Origin) -> bool:
-        """Whether an operation multiplies zeros that stay zero as long as the others do."""
-        step = origin[1]
-        if step is None or plain_name(step.func) not in _PRODUCTS:
-            return False
-        factors = _factors(step)
-        return len(factors) > 1 and all(map(self._is_kept_zero, factors))
 
     def _is_kept_zero(self, value: Value) -> bool:
         return self._folded(value, self._kept, self._stuck, _needed_for_zero)

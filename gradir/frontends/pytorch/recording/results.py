@@ -9,7 +9,7 @@ from itertools import pairwise
 from types import CodeType
 from typing import Final, NamedTuple
 
-__all__ = ["LOST", "MAYBE", "SURE", "UNKNOWN", "Fate", "fates"]
+__all__ = ["LOST", "MAYBE", "SURE", "UNKNOWN", "Fate", "fates", "names_of"]
 
 LOST: Final = 0
 """The function does not return the value, or the instruction is not what makes it."""
@@ -54,7 +54,7 @@ def fates(code: CodeType) -> Mapping[int, Fate]:
     """What becomes of the value of each instruction, by where a frame of this code is; `UNKNOWN` of all others."""
     instructions = [found for found in dis.get_instructions(code) if found.opname not in _SILENT]
     returned = {
-        _names(load)[-1]
+        names_of(load)[-1]
         for load, following in pairwise(instructions)
         if following.opname == "RETURN_VALUE" and load.opname.startswith(_LOADS)
     }
@@ -81,20 +81,21 @@ def _fate(instructions: Sequence[dis.Instruction], place: int, returned: set[str
     # Of a tensor that is unpacked into variables, each gets a part.
     if not use.opname.startswith(_STORES) or instructions[place].opname.startswith("UNPACK_"):
         return UNKNOWN
-    variable, *loaded = _names(use)
+    variable, *loaded = names_of(use)
     direct = _direct(instructions, place)
     if variable not in returned:
         return Fate(variable, LOST, direct)
     for after in instructions[following + 1 : following + 3]:
         if after.opname == "RETURN_VALUE":
             return Fate(variable, SURE, direct)
-        if loaded or not after.opname.startswith(_LOADS) or _names(after)[-1] != variable:
+        if loaded or not after.opname.startswith(_LOADS) or names_of(after)[-1] != variable:
             break
         loaded = [variable]
     return Fate(variable, MAYBE, direct)
 
 
-def _names(instruction: dis.Instruction) -> tuple[str, ...]:
+def names_of(instruction: dis.Instruction) -> tuple[str, ...]:
+    """The variables that an instruction stores or loads."""
     # Python 3.13 joins two stores, or a store and a load, in one instruction.
     value = instruction.argval
     return value if isinstance(value, tuple) else (value,)
