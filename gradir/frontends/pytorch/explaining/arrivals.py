@@ -183,11 +183,11 @@ class Judge:
         grown = self._grown(fn)
         if grown is not None:
             return fn, *grown
-        first = self._births.before(fn) if self._is_lost else None
-        if first is None:
-            kind, detail = spoilt(self._live, fn, self._gradients.masking(fn), self._words_of_line)
+        first = self._births.before(fn)
+        if first is None or not self._is_lost:
+            kind, detail = spoilt(self._live, fn, self._gradients.masking(fn), first, self._words_of_line)
             return fn, kind, "; ".join(filter(None, [detail, self._rows(fn)]))
-        kind, detail = spoilt(self._live, first, None, self._words_of_line)
+        kind, detail = spoilt(self._live, first, None, None, self._words_of_line)
         return first, *(self._births.told(first) if kind == "nonfinite" else (kind, detail))
 
     def _rows(self, fn: GradFn) -> str:

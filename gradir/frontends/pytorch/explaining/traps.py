@@ -9,7 +9,7 @@ from typing import Final
 import torch
 
 from gradir.frontends.pytorch.explaining.gradients import Gradients, is_zero
-from gradir.frontends.pytorch.private import PACKED, SAVED, sequence_number
+from gradir.frontends.pytorch.private import SAVED, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.saved import saved_tensor
 from gradir.frontends.pytorch.reading.tensors import numbers_in
@@ -21,7 +21,6 @@ __all__ = ["ITS_RESULT", "first_undefined", "grows", "overflows", "spoilt", "ste
 
 ITS_RESULT: Final = "its result is NaN or infinite already"
 
-_MOST_MAKERS: Final = 100
 _SOFTMAXES: Final = frozenset({"LogSoftmaxBackward0", "SoftmaxBackward0"})
 
 
@@ -52,12 +51,14 @@ def stem(fn: GradFn) -> str:
     return type(fn).__name__.removesuffix("Backward0").removesuffix("Backward1")
 
 
-def spoilt(live: LiveGraph, fn: GradFn, mask: GradFn | None, line: Callable[[GradFn], str]) -> tuple[str, str]:
+def spoilt(
+    live: LiveGraph, fn: GradFn, mask: GradFn | None, made: GradFn | None, line: Callable[[GradFn], str]
+) -> tuple[str, str]:
     """The kind of what makes a gradient infinite or NaN in a function, and what is known of it.
 
-    ``mask`` is what sends zeros back to it, and ``line`` says in words where a function was called.
+    ``mask`` is what sends zeros back to it, ``made`` what gave it what is not finite in the forward already, and
+    ``line`` says in words where a function was called.
     """
-    made = _spoiler(fn)
     softmax = fn if made is None else made
     masking = _mask_of_all(softmax)
     if masking is not None:
@@ -94,25 +95,6 @@ def _mask_of_all(softmax: GradFn) -> GradFn | None:
 def _signed(dim: int) -> int:
     """A dimension that may be counted from the end, which torch gives without its sign."""
     return dim - 2**64 if dim >= 2**63 else dim
-
-
-def _spoiler(fn: GradFn) -> GradFn | None:
-    """The function that gave what is not finite in the forward already, of which this one saved something."""
-    if not _has_broken(fn):
-        return None
-    broken, waiting, seen = None, [fn], {fn}
-    while waiting and len(seen) <= _MOST_MAKERS:
-        current = waiting.pop(0)
-        for child, _ in current.next_functions:
-            if child is None or child in seen:
-                continue
-            is_made = _is_broken(saved_tensor(child, "result"))
-            broken = child if is_made else broken
-            if is_made or (len(child.next_functions) == 1 and not _saves_tensors(child)):
-                # What saves no tensor passes numbers on, as the views do by which a batch is multiplied.
-                seen.add(child)
-                waiting.append(child)
-    return broken
 
 
 def _of(name: str, number: float, words: str) -> Callable[[GradFn], str]:
@@ -189,15 +171,6 @@ _UNDEFINED: Final = _TRAPS.keys() - {"Acos", "Asin", "Pow", "Sqrt"}
 
 def _is_broken(tensor: torch.Tensor | None) -> bool:
     return tensor is not None and tensor.is_floating_point() and not bool(torch.isfinite(numbers_in(tensor)).all())
-
-
-def _saves_tensors(fn: GradFn) -> bool:
-    return any(name.startswith(PACKED) for name in dir(fn))
-
-
-def _has_broken(fn: GradFn) -> bool:
-    names = [name.removeprefix(PACKED) for name in dir(fn) if name.startswith(PACKED)]
-    return any(_is_broken(saved_tensor(fn, name)) for name in names)
 
 
 _FACTORS: Final = ("self", "other", "mat1", "mat2", "vec", "input", "weight", "batch1", "batch2")
