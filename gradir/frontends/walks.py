@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from types import CodeType
 from typing import TypeVar
 
-__all__ = ["chain", "codes_in", "reached"]
+__all__ = ["chain", "codes_in", "paths_above", "reached"]
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -41,3 +41,12 @@ def chain(first: T | None, following: Callable[[T], T | None]) -> Iterator[T]:
 def codes_in(code: CodeType) -> Iterator[CodeType]:
     """Yield a code and those of the functions that are written inside it."""
     return reached([code], lambda each: (inner for inner in each.co_consts if isinstance(inner, CodeType)))
+
+
+def paths_above(path: str) -> Iterator[str]:
+    """Yield a path of a module and those above it, the root last.
+
+    >>> list(paths_above("layers.3"))
+    ['layers.3', 'layers', '']
+    """
+    return chain(path, lambda inner: inner.rpartition(".")[0] if inner else None)

@@ -57,9 +57,11 @@ def standing_in(rank: int, world: int) -> Iterator[None]:
 
     local = {"RANK": rank, "WORLD_SIZE": world, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": world}
     with ExitStack() as entered:
-        for name, said in (*_ELSEWHERE.items(), *local.items()):
-            entered.callback(_set_variable, name, os.environ.get(name))
-            os.environ[name] = str(said)
+        variables = {name: str(said) for name, said in (*_ELSEWHERE.items(), *local.items())}
+        entered.callback(os.environ.update, {name: os.environ[name] for name in variables if name in os.environ})
+        for name in variables:
+            entered.callback(os.environ.pop, name, None)
+        os.environ.update(variables)
         for maker in makers:
             entered.enter_context(substituted(maker, make.__name__, init_process_group))
         entered.enter_context(substituted(distributed.distributed_c10d, private.MAKE_GROUP, make_group))
@@ -99,9 +101,3 @@ def is_standing_in() -> bool:
 def _forget() -> None:
     if distributed.is_initialized():
         distributed.destroy_process_group()
-
-
-def _set_variable(name: str, value: str | None) -> None:
-    os.environ.pop(name, None)
-    if value is not None:
-        os.environ[name] = value

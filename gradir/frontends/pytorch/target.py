@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from traceback import walk_tb
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -244,11 +245,6 @@ def _made_by(target: object, recorder: Recorder) -> object:
     return _run(partial(_recorded, recorder, target), getattr(target, "__qualname__", type(target).__name__))
 
 
-def _are_optimizers(given: object) -> bool:
-    several = given if isinstance(given, (tuple, list)) and given else [given]
-    return all(isinstance(each, torch.optim.Optimizer) for each in several)
-
-
 def _parts(result: object, inputs: Sequence[str]) -> tuple[nn.Module | None, object, object]:
     """The model, the outputs and the optimizers of what a PROGRAM names or returns, which has to have the outputs."""
     if inputs:
@@ -256,7 +252,8 @@ def _parts(result: object, inputs: Sequence[str]) -> tuple[nn.Module | None, obj
     if isinstance(result, (tuple, list)) and isinstance(next(iter(result), None), nn.Module):
         if len(result) == 2:
             return result[0], result[1], None
-        if len(result) == 3 and _are_optimizers(result[2]):
+        several = result[2] if len(result) == 3 and isinstance(result[2], (tuple, list)) else result[2:]
+        if len(result) == 3 and several and all(isinstance(each, torch.optim.Optimizer) for each in several):
             return result[0], result[1], result[2]
     return None, result, None
 
@@ -336,10 +333,5 @@ def _run(call: Callable[[], T], name: str) -> T:
 
 def _place(error: BaseException) -> str:
     """Where in the user's program an error was raised, to be put behind what it was."""
-    found, trace = "", error.__traceback__
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        if not is_internal(code):
-            found = f" ({ShownPaths()(code.co_filename)} line {trace.tb_lineno})"
-        trace = trace.tb_next
-    return found
+    places = [(frame.f_code, line) for frame, line in walk_tb(error.__traceback__) if not is_internal(frame.f_code)]
+    return f" ({ShownPaths()(places[-1][0].co_filename)} line {places[-1][1]})" if places else ""

@@ -15,6 +15,7 @@ from gradir.frontends.jax.reading.slots import Slots
 from gradir.frontends.jax.reading.sources import place_text
 from gradir.frontends.jax.reading.values import Context, Record, Step, Value
 from gradir.frontends.texts import plain_text
+from gradir.frontends.walks import paths_above
 from gradir.ir import AttrValue, Builder, Cut, Graph, Producer, Scope
 from gradir.ir import build as ir_build
 from gradir.ir.cuts import FLOW
@@ -38,7 +39,7 @@ class Scopes:
                 self._paths[context.steps] = self._path(_shown(context.steps))
         self._known: dict[str, None] = {}
         for path in (*modules.classes, *self._paths.values()):
-            self._known.update(dict.fromkeys(above for above in _upwards(path) if above))
+            self._known.update(dict.fromkeys(above for above in paths_above(path) if above))
         for steps in self._paths:
             self._note_rounds(steps)
 
@@ -76,11 +77,11 @@ class Scopes:
             path = value.name.rpartition(".")[0]
             elements = elements_of(value.aval) or 0
             own[path] = own.get(path, 0) + elements
-            for above in _upwards(path):
+            for above in paths_above(path):
                 total[above] = total.get(above, 0) + elements
         paths: dict[str, None] = {"": None}
         for path in (*self._known, *own):
-            paths.update(dict.fromkeys(_upwards(path)))
+            paths.update(dict.fromkeys(paths_above(path)))
         return [
             Scope(
                 plain_text(path),
@@ -99,14 +100,6 @@ def _shown(steps: Sequence[Step]) -> list[str]:
     """What is named, and behind it the bodies that nothing named stands in."""
     last = max((number for number, step in enumerate(steps) if not step.is_body), default=-1)
     return [step.name for number, step in enumerate(steps) if not step.is_body or number > last]
-
-
-def _upwards(path: str) -> list[str]:
-    found = [path]
-    while path:
-        path = path.rpartition(".")[0]
-        found.append(path)
-    return found
 
 
 def _by_number(path: str) -> list[tuple[int, int, str]]:

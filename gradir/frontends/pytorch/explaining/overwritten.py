@@ -20,10 +20,10 @@ from gradir.frontends.pytorch.explaining.words import called
 from gradir.frontends.pytorch.private import ACCUMULATOR, without_dispatch_modes, without_overrides
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.saved import saved_tensor
-from gradir.frontends.pytorch.reading.tensors import storage_of
+from gradir.frontends.pytorch.reading.tensors import extent_of, storage_of
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import Flow
-from gradir.frontends.pytorch.recording.operands import ARRAYS, Held, extent
+from gradir.frontends.pytorch.recording.operands import ARRAYS, Held
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step
 from gradir.frontends.pytorch.verifying.untouched import in_process_group
@@ -111,21 +111,14 @@ def _changed(flow: Flow, flowing: Flowing, live: LiveGraph) -> Iterator[tuple[Gr
                 # What a backward has gone through may be written over.
                 if saver < held.before <= next_backward:
                     now = held.part_of(saved.untyped_storage())
-                    parts += [] if now is None or not _overlap(saved, now) else [_Part(now, held)]
+                    (first, last), (start, end) = extent_of(saved), extent_of(saved if now is None else now)
+                    # Both parts of the memory may have an entry in common.
+                    parts += [_Part(now, held)] if now is not None and first < end and start < last else []
         # Of the same part the oldest is what was saved.
         oldest = {(part.held.memory, part.held.offset, part.now.shape, part.held.strides): part for part in parts[::-1]}
         found = sorted(oldest.values(), key=lambda part: part.held.before)
         if not all(torch.equal(part.now, part.held.numbers) for part in found):
             yield fn, found
-
-
-def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two parts of a memory may have an entry in common."""
-    (first, last), (start, end) = (
-        [entry * part.itemsize for entry in extent(int(part.storage_offset()), part.shape, part.stride())]
-        for part in (one, other)
-    )
-    return first < end and start < last
 
 
 def _backwards(flow: Flow, flowing: Flowing) -> Iterator[int]:

@@ -11,6 +11,7 @@ import torch
 from gradir.frontends.pytorch.explaining.gradients import Gradients, is_zero
 from gradir.frontends.pytorch.private import SAVED, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
+from gradir.frontends.pytorch.reading.attributes import signed
 from gradir.frontends.pytorch.reading.saved import saved_tensor
 from gradir.frontends.pytorch.reading.tensors import numbers_in
 from gradir.frontends.pytorch.reading.walk import GradFn
@@ -88,13 +89,8 @@ def _mask_of_all(softmax: GradFn) -> GradFn | None:
         mask = saved_tensor(masking, "mask")
     if mask is None or result is None or mask.dtype is not torch.bool:
         return None
-    nothing = mask.expand_as(result).all(_signed(getattr(softmax, f"{SAVED}dim")), keepdim=True)
+    nothing = mask.expand_as(result).all(signed(getattr(softmax, f"{SAVED}dim")), keepdim=True)
     return masking if bool((nothing & result.isnan()).any()) else None
-
-
-def _signed(dim: int) -> int:
-    """A dimension that may be counted from the end, which torch gives without its sign."""
-    return dim - 2**64 if dim >= 2**63 else dim
 
 
 def _of(name: str, number: float, words: str) -> Callable[[GradFn], str]:
@@ -147,7 +143,7 @@ def _of_spread(fn: GradFn) -> str:
     if dims:
         count = 1
         for dim in dims:
-            count *= values.shape[_signed(dim)]
+            count *= values.shape[signed(dim)]
     return "it is over a single number, which has no spread (0 / 0)" if count == 1 else ""
 
 

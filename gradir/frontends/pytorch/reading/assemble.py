@@ -16,7 +16,7 @@ from gradir.frontends.pytorch.reading.distributed import Groups, placements_of
 from gradir.frontends.pytorch.reading.nodes import Assembly, NotedSources
 from gradir.frontends.pytorch.reading.outputs import Captured, flatten
 from gradir.frontends.pytorch.reading.reach import hidden_among
-from gradir.frontends.pytorch.reading.scopes import FlatParameters, cuts, is_trainable, scope_table
+from gradir.frontends.pytorch.reading.scopes import FlatParameters, cuts, scope_table
 from gradir.frontends.pytorch.reading.tensors import (
     Modules,
     NamedTensors,
@@ -114,11 +114,16 @@ def assemble(
         nodes = assembly.nodes()
         grad_fns, leaves = assembly.grad_fns(), assembly.leaves()
         reached = set(map(id, leaves.values()))
-        unreached = [entry for entry in owned if id(entry.tensor) not in reached and is_trainable(entry)]
+        asking = (entry for entry in owned if entry.is_parameter and entry.tensor.requires_grad)
+        unreached = [entry for entry in asking if id(entry.tensor) not in reached]
         if unreached:
-            unreached = _without_replaced(unreached, [entry for entry in temporary if id(entry.tensor) in reached])
+            # Not those in whose place the model had others while it ran, nor parts of a flat leaf that no module has.
+            replaced = {name for entry in temporary if id(entry.tensor) in reached for name in entry.names}
             known_ids = {id(entry.tensor) for entry in known}
-            unreached = _without_parts(unreached, [leaf for leaf in leaves.values() if id(leaf) not in known_ids])
+            flat = FlatParameters([leaf for leaf in leaves.values() if id(leaf) not in known_ids])
+            unreached = [
+                entry for entry in unreached if replaced.isdisjoint(entry.names) and not flat.contain(entry.tensor)
+            ]
         hidden = hidden_among(
             [entry.tensor for entry in unreached], walked.edges, inside, is_recorded=scope_of is not None
         )
@@ -143,14 +148,10 @@ def assemble(
         # sums that are too large. The few other records are looked at.
         if max(map(_total_of, graph.scopes.values()), default=0) <= MOST and sound(graph.cuts, Cut):
             vouch(graph)
-        return LiveGraph(
-            graph, captured, grad_fns, leaves, [_usable(entry.tensor) for entry in unreached], modules.roots
-        )
-
-
-def _usable(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, or one that takes the place of a lazy module's, which refuses every use before the module ran."""
-    return torch.empty(0, requires_grad=True) if is_lazy(tensor) else tensor
+        tensors = [entry.tensor for entry in unreached]
+        # A lazy module's parameter refuses every use before the module ran.
+        usable = [torch.empty(0, requires_grad=True) if is_lazy(tensor) else tensor for tensor in tensors]
+        return LiveGraph(graph, captured, grad_fns, leaves, usable, modules.roots)
 
 
 def _with_every_name(temporary: Sequence[Owned], owned: Sequence[Owned]) -> Sequence[Owned]:
@@ -164,15 +165,3 @@ def _with_every_name(temporary: Sequence[Owned], owned: Sequence[Owned]) -> Sequ
         for entry in temporary
         if id(entry.tensor) not in own
     ]
-
-
-def _without_replaced(unreached: list[Owned], temporary: list[Owned]) -> list[Owned]:
-    """Drop the parameters in whose place the model had others while it ran."""
-    replaced = {name for entry in temporary for name in entry.names}
-    return [entry for entry in unreached if replaced.isdisjoint(entry.names)]
-
-
-def _without_parts(unreached: list[Owned], leaves: list[torch.Tensor]) -> list[Owned]:
-    """Drop the parameters that lie inside a flat leaf which no module has."""
-    flat = FlatParameters(leaves)
-    return [entry for entry in unreached if not flat.contain(entry.tensor)]

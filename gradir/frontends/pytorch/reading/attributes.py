@@ -25,11 +25,11 @@ __all__ = [
     "MetadataReader",
     "PythonAttributeReader",
     "Symbols",
+    "bare_name",
     "device_name",
-    "dtype_name",
-    "layout_name",
     "plain_value",
     "shape_of",
+    "signed",
 ]
 
 _SMALL = range(-(2**31), 2**31)
@@ -76,18 +76,18 @@ class AttributeReader:
             return self._known[(values, *map(type, values))]
         except (KeyError, TypeError):
             named = zip(self._names, values, strict=False)
-            plain = frozen({name: plain_value(_signed(value), self._symbols) for name, value in named})
+            plain = frozen({name: plain_value(signed(value), self._symbols) for name, value in named})
         if all(map(_is_known_by_value, values[:-1])):
             self._known[(values, *map(type, values))] = plain
         return plain
 
 
-def _signed(value: Any) -> Any:
+def signed(value: Any) -> Any:
     """Undo that torch shows a negative int64 as its two's complement."""
     if value.__class__ is int:
         return value - 2**64 if value >= 2**63 else value
     if value.__class__ is tuple and not _are_small(value):
-        return tuple(map(_signed, value))
+        return tuple(map(signed, value))
     return value
 
 
@@ -218,22 +218,13 @@ _RAGGED: Final = re.compile(r"\bj\d+\b")
 """A size of a jagged tensor, which torch numbers through the whole process; it may have a factor, as in ``2*j1``."""
 
 
-def dtype_name(dtype: torch.dtype) -> str:
-    """The neutral name of a dtype.
+def bare_name(kind: torch.dtype | torch.layout) -> str:
+    """The neutral name of a dtype or a layout.
 
-    >>> dtype_name(torch.bfloat16)
-    'bfloat16'
+    >>> bare_name(torch.bfloat16), bare_name(torch.sparse_coo)
+    ('bfloat16', 'sparse_coo')
     """
-    return plain_text(str(dtype).removeprefix("torch."))
-
-
-def layout_name(layout: torch.layout) -> str:
-    """The neutral name of a layout.
-
-    >>> layout_name(torch.sparse_coo)
-    'sparse_coo'
-    """
-    return plain_text(str(layout).removeprefix("torch."))
+    return plain_text(str(kind).removeprefix("torch."))
 
 
 def shape_of(owner: Any, symbols: Callable[[object], str] = str) -> tuple[int | str, ...] | None:
@@ -278,10 +269,10 @@ class MetadataReader:
             key = _of_tensor(tensor)
             return self._of_tensors[key]
         except KeyError:
-            meta = self._of_tensors[key] = self._describe(tensor, layout_name(tensor.layout))
+            meta = self._of_tensors[key] = self._describe(tensor, bare_name(tensor.layout))
             return meta
         except (RuntimeError, TypeError, ValueError):
-            return self._describe(tensor, layout_name(tensor.layout))
+            return self._describe(tensor, bare_name(tensor.layout))
 
     def of_owned(self, tensor: torch.Tensor) -> TensorMeta:
         """The metadata of a live tensor that a module has, with its placements."""
@@ -301,7 +292,7 @@ class MetadataReader:
         return meta
 
     def _describe(self, owner: Any, layout: str) -> TensorMeta:
-        return TensorMeta(dtype_name(owner.dtype), shape_of(owner, self._symbols), device_name(owner.device), layout)
+        return TensorMeta(bare_name(owner.dtype), shape_of(owner, self._symbols), device_name(owner.device), layout)
 
 
 def _layout_of_output(entry: Any) -> str:
@@ -321,7 +312,5 @@ class Symbols:
         >>> symbols("j7"), symbols("2*j3"), symbols("j7"), symbols("s0")
         ('j1', '2*j2', 'j1', 's0')
         """
-        return _RAGGED.sub(self._name, str(size))
-
-    def _name(self, match: re.Match[str]) -> str:
-        return self._known.setdefault(match[0], f"j{len(self._known) + 1}")
+        known = self._known
+        return _RAGGED.sub(lambda match: known.setdefault(match[0], f"j{len(known) + 1}"), str(size))

@@ -66,8 +66,9 @@ class Groups:
         mesh = next(filter(None, map(_mesh_of, kept.values())), None)
         group = next(filter(_is_group, kept.values()), None)
         is_collective = _module_of(getattr(type(fn), FORWARD_CLASS, None)).startswith(_COLLECTIVES)
+        ranks = {_RANK_OF_GROUP: group, _RANK_OF_ALL: None}
         for name, value in kept.items():
-            if (is_collective or group is not None) and _is_own_rank(name, value, group):
+            if name in ranks and (is_collective or group is not None) and value == distributed.get_rank(ranks[name]):
                 # Which rank this is says nothing of the graph.
                 continue
             if is_collective and name == "group" and value is None:
@@ -88,7 +89,10 @@ class Groups:
         own_mesh = _mesh_of(value)
         if own_mesh is None:
             return self._word(value)
-        return _sizes(own_mesh) if own_mesh is value else _placements(cast("Any", value).placements, own_mesh)
+        is_mesh = own_mesh is value
+        if is_mesh:
+            return tuple([f"{name}={own_mesh.size(index)}" for index, name in enumerate(_dimensions(own_mesh))])
+        return _placements(cast("Any", value).placements, own_mesh)
 
     def _row(self, items: Sequence[object], mesh: Any) -> Sequence[object]:
         if all(type(item) in _AS_IS for item in items):
@@ -181,10 +185,6 @@ def _mesh_of(value: object) -> Any:
     return getattr(value, "mesh", None) if _is_of(value, TENSOR_SPEC, "DTensorSpec") else None
 
 
-def _sizes(mesh: Any) -> tuple[str, ...]:
-    return tuple([f"{dimension}={mesh.size(index)}" for index, dimension in enumerate(_dimensions(mesh))])
-
-
 def _placements(placements: Sequence[object], mesh: Any) -> tuple[str, ...]:
     dimensions = () if mesh is None else _dimensions(mesh)
     if len(dimensions) != len(placements):
@@ -204,21 +204,12 @@ def _joined(words: object) -> object:
     return ", ".join(words) if type(words) is tuple and all(type(word) is str for word in words) else words
 
 
-def _is_own_rank(name: str, value: object, group: Any) -> bool:
-    return (name == _RANK_OF_GROUP and value == distributed.get_rank(group)) or (
-        name == _RANK_OF_ALL and value == distributed.get_rank()
-    )
-
-
 def _is_for_its_own_use(value: object) -> bool:
     if type(value) in _AS_IS:
         return False
     target = cast("ReferenceType[object]", value)() if type(value) is ReferenceType else value
-    return _module_of(type(target)).startswith(_OWN) and not _has_words(target)
-
-
-def _has_words(value: object) -> bool:
-    return _is_group(value) or _is_reduction(value) or _is_placement(value) or _mesh_of(value) is not None
+    has_words = _is_group(target) or _is_reduction(target) or _is_placement(target) or _mesh_of(target) is not None
+    return _module_of(type(target)).startswith(_OWN) and not has_words
 
 
 def _module_of(kind: object) -> str:

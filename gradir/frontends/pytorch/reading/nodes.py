@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from gradir.frontends.pytorch.private import output_metadata, sequence_number
 from gradir.frontends.pytorch.reading.anatomy import Anatomies, Anatomy
-from gradir.frontends.pytorch.reading.attributes import MetadataReader, Symbols, dtype_name, layout_name
+from gradir.frontends.pytorch.reading.attributes import MetadataReader, Symbols, bare_name
 from gradir.frontends.pytorch.reading.distributed import Groups
 from gradir.frontends.pytorch.reading.outputs import Captured
 from gradir.frontends.pytorch.reading.saved import SavedReader
@@ -233,13 +233,13 @@ class Assembly:
         layouts = reader.layouts
         for _, _, tensor, producer, _ in self._captured:
             if producer is not None and tensor.layout is not torch.strided:
-                layouts[Ref(self._ids[producer[0]], producer[1])] = layout_name(tensor.layout)
+                layouts[Ref(self._ids[producer[0]], producer[1])] = bare_name(tensor.layout)
         undefined = self._undefined_outputs()
         if not (layouts or undefined):
             return
         places = {node.id: index for index, node in enumerate(self._nodes)}
         # What torch says of a tensor that there is not.
-        nothing = TensorMeta(dtype_name(torch.get_default_dtype()), ())
+        nothing = TensorMeta(bare_name(torch.get_default_dtype()), ())
         for ref in (*layouts, *undefined):
             node = self._nodes[places[ref.id]]
             outputs = list(node.outputs)

@@ -265,8 +265,10 @@ def flatten(outputs: object) -> list[Captured]:
     captured = _captured(leaves)
     rest = [leaf for leaf in leaves if not _has_graph(leaf)]
     if rest:
+        kinds = ("a tensor" if isinstance(leaf.value, torch.Tensor) else type(leaf.value).__name__ for leaf in rest)
+        named = ", ".join(f"{_called(leaf)} ({kind})" for leaf, kind in zip(rest[:_NAMED], kinds, strict=False))
         more = f" and {len(rest) - _NAMED} more" if len(rest) > _NAMED else ""
-        warn(f"left out, since there is no graph behind it: {', '.join(map(_described, rest[:_NAMED]))}{more}")
+        warn(f"left out, since there is no graph behind it: {named}{more}")
     return captured
 
 
@@ -294,10 +296,6 @@ def _no_graph(leaves: list[Leaf]) -> CaptureError:
     if not leaves:
         return CaptureError("there is nothing to capture: no tensor among the outputs")
     return CaptureError(f"{_called(leaves[0])} is not a tensor but {type(leaves[0].value).__name__}")
-
-
-def _described(leaf: Leaf) -> str:
-    return f"{_called(leaf)} ({'a tensor' if isinstance(leaf.value, torch.Tensor) else type(leaf.value).__name__})"
 
 
 def _has_graph(leaf: Leaf) -> bool:

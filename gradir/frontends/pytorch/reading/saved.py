@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import cmath
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import compress
 from operator import attrgetter
@@ -22,7 +22,7 @@ from gradir.frontends.pytorch.private import (
     without_overrides,
 )
 from gradir.frontends.pytorch.reading.anatomy import Anatomy, Slot
-from gradir.frontends.pytorch.reading.attributes import dtype_name, layout_name, plain_value, shape_of
+from gradir.frontends.pytorch.reading.attributes import bare_name, plain_value, shape_of
 from gradir.frontends.pytorch.reading.tensors import PLAIN, Owned, TensorNodes, held_by
 from gradir.frontends.pytorch.reading.unpacked import as_shown, clears_what_is_read
 from gradir.frontends.pytorch.reading.walk import GradFn
@@ -104,7 +104,8 @@ class SavedReader:
         read: list[Saved | None] = []
         for slot, raw in zip(anatomy.slots, packed, strict=False):
             if raw.__class__ is tuple:
-                read += [self._read(fn, node_id, *entry, raw) for entry in _numbered(slot, raw)]
+                slots = [slot._replace(name=f"{slot.name}[{number}]") for number in range(len(raw))]
+                read += [self._read(fn, node_id, *each, raw) for each in zip(slots, raw, strict=True)]
             else:
                 read.append(self._read(fn, node_id, slot, raw, None))
         return tuple(filter(None, read))
@@ -150,9 +151,9 @@ class SavedReader:
         return Saved(name, dtype, shape, size, origin, storage)
 
     def _new_kind(self, tensor: torch.Tensor) -> _Kind:
-        layout = None if tensor.layout is torch.strided else layout_name(tensor.layout)
+        layout = None if tensor.layout is torch.strided else bare_name(tensor.layout)
         shape = shape_of(tensor, self._symbols)
-        kind = _Kind(dtype_name(tensor.dtype), shape, layout, PROBES.get(tensor.dtype) if shape == () else None)
+        kind = _Kind(bare_name(tensor.dtype), shape, layout, PROBES.get(tensor.dtype) if shape == () else None)
         # Without one shape, or with a symbolic and so unhashable one, it is described each time.
         with suppress(RuntimeError, TypeError):
             self._kinds[_kind_of(tensor)] = kind
@@ -188,10 +189,6 @@ def _own_output(fn: GradFn, node_id: str, name: str, raw: Any, siblings: tuple[A
         tensor = unpacked if siblings is None else next(compress(unpacked, (entry is raw for entry in siblings)))
         return Ref(node_id, output_nr_of(tensor)) if tensor.grad_fn is fn else None
     return None
-
-
-def _numbered(slot: Slot, entries: tuple[object, ...]) -> Iterator[tuple[Slot, object]]:
-    return ((slot._replace(name=f"{slot.name}[{number}]"), entry) for number, entry in enumerate(entries))
 
 
 def _packed(fn: GradFn, slot: Slot) -> object:

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from itertools import accumulate
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import nn
@@ -15,19 +15,13 @@ from torch.nn.parameter import is_lazy
 from gradir.frontends.pytorch.private import FLAT_PARAMETER
 from gradir.frontends.pytorch.reading.attributes import MetadataReader
 from gradir.frontends.pytorch.reading.members import details_of, is_training
-from gradir.frontends.pytorch.reading.tensors import Owned, held_by, storage_of
+from gradir.frontends.pytorch.reading.tensors import Extent, Owned, extent_of, held_by, storage_of
 from gradir.frontends.texts import plain_text
+from gradir.frontends.walks import paths_above
 from gradir.ir import Cut, Scope
 from gradir.ir.memo import Memo
 
-__all__ = ["FlatParameters", "cuts", "is_trainable", "scope_table"]
-
-
-class _Extent(NamedTuple):
-    """The bytes of a storage between which a tensor lies."""
-
-    start: int
-    end: int
+__all__ = ["FlatParameters", "cuts", "scope_table"]
 
 
 class FlatParameters:
@@ -38,13 +32,13 @@ class FlatParameters:
     """
 
     def __init__(self, leaves: Iterable[torch.Tensor]) -> None:
-        found: defaultdict[int, list[_Extent]] = defaultdict(list)
-        self._whole: set[tuple[int, _Extent]] = set()
+        found: defaultdict[int, list[Extent]] = defaultdict(list)
+        self._whole: set[tuple[int, Extent]] = set()
         for leaf in leaves:
             storage = storage_of(leaf)
             if storage is None or leaf.dim() != 1 or not isinstance(leaf, nn.Parameter):
                 continue
-            extent = _extent(held_by(leaf))
+            extent = extent_of(held_by(leaf))
             found[storage].append(extent)
             if getattr(leaf, FLAT_PARAMETER, False):
                 self._whole.add((storage, extent))
@@ -60,19 +54,12 @@ class FlatParameters:
         storage = storage_of(tensor)
         if storage is None or storage not in self._starts:
             return False
-        extent = _extent(held_by(tensor))
+        extent = extent_of(held_by(tensor))
         starts, ends = self._starts[storage], self._ends[storage]
         before, until = bisect_left(starts, extent.start), bisect_right(starts, extent.start)
         if before and ends[before - 1] >= extent.end:
             return True
         return bool(until and ends[until - 1] > extent.end) or (storage, extent) in self._whole
-
-
-def _extent(tensor: torch.Tensor) -> _Extent:
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    length = 1 + sum((size - 1) * stride for size, stride in steps) if tensor.numel() else 0
-    start, size = int(tensor.storage_offset()), tensor.element_size()
-    return _Extent(start * size, (start + int(length)) * size)
 
 
 _MAX_DETAIL = 1_000
@@ -84,7 +71,7 @@ def scope_table(paths: Mapping[nn.Module, str], owned: Iterable[Owned], calls: M
     """One `Scope` per module, in registration order; ``calls`` are by id() of the modules."""
     own, total, trainable = _parameter_counts(owned)
     class_names = Memo[type, str](lambda kind: plain_text(kind.__name__))
-    details = Memo(_plain_detail)
+    details = Memo[str, str](lambda text: plain_text(" ".join(text.split()))[:_MAX_DETAIL])
     return tuple(
         [
             Scope(
@@ -121,15 +108,10 @@ def _parameter_counts(owned: Iterable[Owned]) -> tuple[_Counts, _Counts, _Counts
         for path in owners:
             own[path] += count
         # What is tied counts once in a module above all its owners.
-        for above in dict.fromkeys(ancestor for owner in owners for ancestor in _with_ancestors(owner)):
+        for above in dict.fromkeys(ancestor for owner in owners for ancestor in paths_above(owner)):
             total[above] += count
             trainable[above] += asking[owners]
     return own, total, trainable
-
-
-def is_trainable(entry: Owned) -> bool:
-    """Whether a module's tensor is a parameter that asks for a gradient."""
-    return entry.is_parameter and entry.tensor.requires_grad
 
 
 def cuts(
@@ -144,15 +126,3 @@ def cuts(
         Cut("hidden" if id(tensor) in hidden else "unreached", names, scope, metadata.of_owned(tensor))
         for tensor, names, scope, _ in unreached
     )
-
-
-def _with_ancestors(path: str) -> list[str]:
-    paths = [path]
-    while path:
-        path = path.rpartition(".")[0]
-        paths.append(path)
-    return paths
-
-
-def _plain_detail(text: str) -> str:
-    return plain_text(" ".join(text.split()))[:_MAX_DETAIL]

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from operator import methodcaller
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 from torch import nn
@@ -20,10 +20,12 @@ from gradir.protocols import Names
 
 __all__ = [
     "PLAIN",
+    "Extent",
     "Modules",
     "NamedTensors",
     "Owned",
     "TensorNodes",
+    "extent_of",
     "held_by",
     "is_own",
     "modules_below",
@@ -179,8 +181,22 @@ def held_by(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+class Extent(NamedTuple):
+    """The bytes of a storage between which a tensor lies."""
+
+    start: int
+    end: int
+
+
+def extent_of(tensor: torch.Tensor) -> Extent:
+    """Between which bytes of its storage a tensor lies."""
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    length = 1 + sum((size - 1) * stride for size, stride in steps) if tensor.numel() else 0
+    start, size = int(tensor.storage_offset()), tensor.element_size()
+    return Extent(start * size, (start + int(length)) * size)
+
+
 _untyped_storage: Final = methodcaller("untyped_storage")
-_PAIR: Final = 2
 PLAIN: Final = frozenset({torch.Tensor, nn.Parameter})
 """The classes that wrap no other tensor."""
 
@@ -230,25 +246,19 @@ def named_tensors(params: Names | None) -> Iterator[tuple[str, torch.Tensor]]:
     Raises:
         CaptureError: they are no such names.
     """
-    for name, tensor in _pairs(params):
+    pairs: object = () if params is None else params.items() if isinstance(params, Mapping) else params
+    for pair in pairs if isinstance(pairs, Iterable) else (pairs,):
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise CaptureError(
+                f"params is a {type(params).__name__} and not a mapping of names to tensors, nor pairs of these: "
+                "give dict(model.named_parameters())"
+            )
+        name, tensor = pair
         if not text_of(name):
             raise CaptureError("params has an empty name: give the tensor one that can be shown")
         if not isinstance(tensor, torch.Tensor):
             raise CaptureError(f"params[{name!r}] is not a tensor but {type(tensor).__name__}")
         yield text_of(name), tensor
-
-
-def _pairs(params: Names | None) -> Iterator[tuple[str, Any]]:
-    if params is None:
-        return
-    pairs: object = params.items() if isinstance(params, Mapping) else params
-    for pair in pairs if isinstance(pairs, Iterable) else (pairs,):
-        if not isinstance(pair, (tuple, list)) or len(pair) != _PAIR:
-            raise CaptureError(
-                f"params is a {type(params).__name__} and not a mapping of names to tensors, nor pairs of these: "
-                "give dict(model.named_parameters())"
-            )
-        yield pair[0], pair[1]
 
 
 def numbers_in(tensor: torch.Tensor) -> torch.Tensor:

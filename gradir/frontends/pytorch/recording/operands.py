@@ -24,7 +24,6 @@ __all__ = [
     "Held",
     "Overwritten",
     "Signature",
-    "extent",
     "named",
     "plain_name",
     "signature_of",
@@ -128,16 +127,12 @@ class Held(NamedTuple):
 
     def part_of(self, storage: torch.UntypedStorage) -> torch.Tensor | None:
         """The same part of the memory as it is now; nothing where that has none."""
-        end = extent(self.offset, self.numbers.shape, self.strides)[1]
+        steps = zip(self.numbers.shape, self.strides, strict=True)
+        end = self.offset + 1 + sum((size - 1) * stride for size, stride in steps)
         if storage.nbytes() < end * self.numbers.itemsize or storage.device != self.numbers.device:
             return None
         part = torch.empty(0, dtype=self.numbers.dtype, device=storage.device)
         return part.set_(storage, self.offset, self.numbers.shape, self.strides)
-
-
-def extent(offset: int, shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
-    """From which entry of a memory on a part of it is, and to which."""
-    return offset, offset + 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
 class Overwritten:

@@ -15,7 +15,7 @@ from torch.utils.hooks import RemovableHandle
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.reading.attributes import dtype_name, shape_of
+from gradir.frontends.pytorch.reading.attributes import bare_name, shape_of
 from gradir.frontends.pytorch.reading.reach import hiding_functions, leaves_reached_by
 from gradir.frontends.pytorch.reading.tensors import ones_for
 from gradir.frontends.pytorch.reading.walk import GradFn
@@ -54,12 +54,12 @@ def _described(gradients: tuple[torch.Tensor | None, ...]) -> _Gradients:
         except (RuntimeError, TypeError):
             # It is nested, or has symbolic sizes: what follows takes its time.
             pass
-    return tuple([None if each is None else TensorMeta(dtype_name(each.dtype), shape_of(each)) for each in gradients])
+    return tuple([None if each is None else TensorMeta(bare_name(each.dtype), shape_of(each)) for each in gradients])
 
 
 @lru_cache(maxsize=1024)
 def _described_alone(dtype: torch.dtype, shape: torch.Size) -> _Gradients:
-    return (TensorMeta(dtype_name(dtype), tuple(shape)),)
+    return (TensorMeta(bare_name(dtype), tuple(shape)),)
 
 
 class _Watch:
@@ -139,7 +139,8 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
     """
     asks = in_process_group()
     with _one_error():
-        tensors, seeds = _seeded(live)
+        tensors = [captured.tensor for captured in live.captured if captured.role == "output"]
+        seeds = list(map(ones_for, tensors))
     # The collector would look at the hooks, and at the whole graph with them, once more than all else takes.
     with paused_gc(), left_alone(live, keep_graph=keep_graph) as leave:
         watch = _Watch(leave)
@@ -175,11 +176,14 @@ def left_alone(live: LiveGraph, *, keep_graph: bool = True) -> Iterator[Callable
         refuse_what_runs_once(live)
     tensors = [*live.leaves.values(), *live.unreached]
     asks = in_process_group()
+    with private.without_overrides():
+        # Of modules that were not given, too.
+        aside = leaves_reached_by(hiding_functions(live.grad_fns), live.grad_fns)
     if asks:
         refuse_lasting(live.grad_fns, list(live.leaves.values()))
     with (
         removing([_register_accumulated(tensor, refuse_addition) for tensor in tensors] if asks else []),
-        _grads_put_aside([*tensors, *_reached_aside(live)]),
+        _grads_put_aside([*tensors, *aside]),
         state_kept(live) if keep_graph else nullcontext(),
         buffers_and_random_numbers_kept(live),
         undisturbed(live.grad_fns, live.roots.values()) if asks else nullcontext(),
@@ -196,12 +200,6 @@ def removing(hooks: Iterable[RemovableHandle]) -> Iterator[None]:
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def _reached_aside(live: LiveGraph) -> list[torch.Tensor]:
-    """The leaves, of modules that were not given too, that functions of the graph may reach by themselves."""
-    with private.without_overrides():
-        return leaves_reached_by(hiding_functions(live.grad_fns), live.grad_fns)
 
 
 @contextmanager
@@ -256,11 +254,6 @@ def _ask(
         torch.autograd.grad(tensors, leaves, seeds, retain_graph=retain_graph, allow_unused=True) if leaves else ()
     )
     watch.note_asked({id(leaf): gradient for leaf, gradient in zip(leaves, gradients, strict=True)}, live.grad_fns)
-
-
-def _seeded(live: LiveGraph) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    tensors = [captured.tensor for captured in live.captured if captured.role == "output"]
-    return tensors, list(map(ones_for, tensors))
 
 
 @contextmanager
