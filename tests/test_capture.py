@@ -16,7 +16,7 @@ import gradir  # noqa: E402
 from gradir import registry  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
 from gradir.frontends.pytorch.reading.outputs import flatten  # noqa: E402
-from gradir.frontends.pytorch.reading.unpacked import as_shown  # noqa: E402
+from gradir.frontends.pytorch.reading.saved import as_shown  # noqa: E402
 from gradir.frontends.pytorch.reading.walk import walk  # noqa: E402
 from gradir.ir import Cut, Edge, Graph, Ref, TensorMeta  # noqa: E402
 from gradir.ir.order import postorder  # noqa: E402

@@ -18,9 +18,9 @@ from gradir.errors import CaptureError
 from gradir.explanations.model import Cause, Examined, Excerpt, Explanation, Level, OfGraph
 from gradir.frontends.jax.arguments import are_known, can_run, gradients, path_text
 from gradir.frontends.jax.live import Trace
+from gradir.frontends.jax.reading.flatten import Record, Value
 from gradir.frontends.jax.reading.flow import kind_of, sources_of
 from gradir.frontends.jax.reading.jaxprs import is_inexact, type_of
-from gradir.frontends.jax.reading.values import Record, Value
 from gradir.frontends.jax.replay import Replay, Step, origins, passed_by, replayed
 from gradir.frontends.jax.traps import called, spoilt, zeroed
 from gradir.frontends.paths import line_text

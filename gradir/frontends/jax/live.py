@@ -13,11 +13,9 @@ from gradir.errors import CaptureError
 from gradir.frontends.jax.arguments import Arguments, arranged, numbers_of, path_text, told
 from gradir.frontends.jax.modules import ModuleWatch, prepared
 from gradir.frontends.jax.reading.assemble import Assembly, Output, Scopes
-from gradir.frontends.jax.reading.flatten import Flattener
+from gradir.frontends.jax.reading.flatten import Context, Flattener, Value
 from gradir.frontends.jax.reading.flow import End, Ends, find_paths
-from gradir.frontends.jax.reading.jaxprs import is_inexact
-from gradir.frontends.jax.reading.sources import place_text
-from gradir.frontends.jax.reading.values import Context, Value
+from gradir.frontends.jax.reading.jaxprs import is_inexact, place_text
 from gradir.ir import Graph, Producer
 from gradir.version import __version__
 

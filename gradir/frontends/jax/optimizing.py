@@ -14,8 +14,8 @@ from gradir.explanations.model import Cause, Explanation
 from gradir.frontends.jax.explaining import has_numbers
 from gradir.frontends.jax.live import Trace
 from gradir.frontends.jax.reading.assemble import Output
+from gradir.frontends.jax.reading.flatten import Record, Value
 from gradir.frontends.jax.reading.jaxprs import type_of
-from gradir.frontends.jax.reading.values import Record, Value
 from gradir.frontends.walks import reached
 from gradir.ir import Source
 

@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from gradir.frontends.jax.live import Trace
+from gradir.frontends.jax.reading.flatten import Record, Value
 from gradir.frontends.jax.reading.flow import takes
 from gradir.frontends.jax.reading.jaxprs import alone, filled, is_inexact, loop_counts, params_of
-from gradir.frontends.jax.reading.values import Record, Value
 from gradir.vocabulary.jax import VOCABULARY
 
 __all__ = ["Cell", "Origins", "Replay", "Step", "broken", "is_zero", "origins", "passed_by", "replayed", "rooted"]

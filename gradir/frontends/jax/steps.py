@@ -25,8 +25,7 @@ from gradir.frontends.jax.explaining import explain, has_numbers
 from gradir.frontends.jax.live import Trace, trace
 from gradir.frontends.jax.modules.watch import traced_anew
 from gradir.frontends.jax.optimizing import beside_optimizer
-from gradir.frontends.jax.reading.jaxprs import type_of
-from gradir.frontends.jax.reading.sources import Sources
+from gradir.frontends.jax.reading.jaxprs import Sources, type_of
 from gradir.frontends.walks import chain
 from gradir.ir import Source
 

@@ -10,9 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from gradir.explanations.model import Level
-from gradir.frontends.jax.reading.jaxprs import is_literal, params_of
-from gradir.frontends.jax.reading.sources import place_text
-from gradir.frontends.jax.reading.values import Record
+from gradir.frontends.jax.reading.flatten import Record
+from gradir.frontends.jax.reading.jaxprs import is_literal, params_of, place_text
 from gradir.frontends.jax.replay import Cell, Replay, Step, broken, is_zero, rooted
 from gradir.frontends.walks import chain
 

@@ -101,7 +101,7 @@ class TorchFrontend:
 
     def standing_in(self, rank: int, world: int) -> AbstractContextManager[None]:
         """Let the program inside find itself as one of many processes; see `standing_in`."""
-        from gradir.frontends.pytorch.alone import standing_in
+        from gradir.frontends.pytorch.fake import standing_in
 
         return standing_in(rank, world)
 

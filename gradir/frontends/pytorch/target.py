@@ -16,8 +16,7 @@ from gradir.errors import CaptureError, SpecError
 from gradir.explanations.model import Explanation
 from gradir.frontends.inputs import described
 from gradir.frontends.paths import ShownPaths
-from gradir.frontends.pytorch.alone import is_standing_in
-from gradir.frontends.pytorch.fake import without_data
+from gradir.frontends.pytorch.fake import is_standing_in, without_data
 from gradir.frontends.pytorch.private import LOOKED_AT
 from gradir.frontends.pytorch.reading.assemble import LiveGraph, capture
 from gradir.frontends.pytorch.reading.outputs import flatten, flatten_quietly

@@ -8,12 +8,10 @@ from typing import NamedTuple
 from gradir.errors import CaptureError
 from gradir.frontends.jax.modules.watch import ModuleWatch
 from gradir.frontends.jax.reading import jaxprs
-from gradir.frontends.jax.reading.flatten import Flattener
+from gradir.frontends.jax.reading.flatten import Context, Flattener, Record, Step, Value
 from gradir.frontends.jax.reading.flow import Ends, kind_of, takes
-from gradir.frontends.jax.reading.jaxprs import elements_of, literal_number
+from gradir.frontends.jax.reading.jaxprs import elements_of, literal_number, place_text
 from gradir.frontends.jax.reading.slots import Slots
-from gradir.frontends.jax.reading.sources import place_text
-from gradir.frontends.jax.reading.values import Context, Record, Step, Value
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import paths_above
 from gradir.ir import AttrValue, Builder, Cut, Graph, Producer, Scope

@@ -12,10 +12,9 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
-from gradir.frontends.jax.reading.flatten import Flattener
+from gradir.frontends.jax.reading.flatten import Flattener, Record, Value
 from gradir.frontends.jax.reading.jaxprs import CUSTOM, is_inexact
 from gradir.frontends.jax.reading.probe import Probe, probe
-from gradir.frontends.jax.reading.values import Record, Value
 from gradir.frontends.walks import reached
 
 __all__ = ["End", "Ends", "find_paths", "kind_of", "sources_of", "takes"]

@@ -16,7 +16,7 @@ import numpy as np
 from jax import tree_util
 
 from gradir.frontends.jax.reading import jaxprs
-from gradir.frontends.jax.reading.values import Record
+from gradir.frontends.jax.reading.flatten import Record
 from gradir.frontends.walks import reached
 
 __all__ = ["Kept", "Probe", "Traced", "hands_out_copies", "probe", "traced_pullback"]

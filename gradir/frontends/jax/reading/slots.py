@@ -15,9 +15,8 @@ from typing import Any, Final, Literal, NamedTuple
 import jax
 
 from gradir.frontends.jax.reading import jaxprs
-from gradir.frontends.jax.reading.flatten import Flattener
+from gradir.frontends.jax.reading.flatten import Branch, Flattener, Loop, Record, Region, Value, outermost, varying
 from gradir.frontends.jax.reading.probe import Kept, hands_out_copies, traced_pullback
-from gradir.frontends.jax.reading.values import Branch, Loop, Record, Region, Value, outermost, varying
 from gradir.frontends.walks import chain
 from gradir.ir import Saved
 from gradir.ir.model import bounded

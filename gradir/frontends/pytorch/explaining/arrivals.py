@@ -9,11 +9,11 @@ from typing import Final, NamedTuple
 
 import torch
 
-from gradir.frontends.pytorch.explaining.born import Births
 from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, is_zero
 from gradir.frontends.pytorch.explaining.traps import (
     ITS_RESULT,
+    Births,
     first_undefined,
     grows,
     overflows,

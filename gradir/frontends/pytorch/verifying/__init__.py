@@ -1,4 +1,1 @@
-"""Run a backward and compare it with a graph.
-
-``untouched`` leaves all else as it was, in a process group too; ``reuse`` leaves the graph fit for another one.
-"""
+"""Run a backward and compare it with a graph; ``untouched`` leaves all else, and the graph, as it was."""

@@ -20,13 +20,14 @@ from gradir.frontends.pytorch.reading.reach import hiding_functions, leaves_reac
 from gradir.frontends.pytorch.reading.tensors import ones_for
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.substitution import substituted
-from gradir.frontends.pytorch.verifying.reuse import refuse_what_runs_once, state_kept
 from gradir.frontends.pytorch.verifying.untouched import (
     buffers_and_random_numbers_kept,
     in_process_group,
     refuse_addition,
     refuse_lasting,
+    refuse_what_runs_once,
     retained_gradients_kept,
+    state_kept,
     undisturbed,
 )
 from gradir.gcpause import paused_gc
