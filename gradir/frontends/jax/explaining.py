@@ -72,7 +72,9 @@ def explain(trace: Trace, *, values: bool | None = None) -> Explanation:
     norms: dict[str, float | str] = {}
     causes += _of_captures(trace, statuses)
     if values and trace.is_connected and not raises:
-        norms = _norms(trace)
+        found_gradients = gradients(trace.arguments.fn, *trace.arguments.given)
+        pairs = zip(trace.differentiated, found_gradients, strict=True)
+        norms = {value.name: _norm(gradient) if value.is_live else "none" for value, gradient in pairs}
         reached = [name for name in norms if statuses[name] == "reached"]
         found = {status: [name for name in reached if norms[name] == status] for status in _CHANGED}
         for status, these in found.items():
@@ -152,13 +154,6 @@ def _of_graph(trace: Trace, statuses: Mapping[str, str]) -> OfGraph | None:
     return OfGraph({node.id: name for node in nodes for name in node.names if name in statuses})
 
 
-def _norms(trace: Trace) -> dict[str, float | str]:
-    """What a real backward gives each leaf: its norm, or the word for none, zeros, or numbers that are not finite."""
-    found = gradients(trace.arguments.fn, *trace.arguments.given)
-    pairs = zip(trace.differentiated, found, strict=True)
-    return {value.name: _norm(gradient) if value.is_live else "none" for value, gradient in pairs}
-
-
 def _norm(gradient: Any) -> float | str:
     numbers = np.asarray(gradient)
     wide = numbers.astype(np.complex128 if np.iscomplexobj(numbers) else np.float64)
@@ -213,7 +208,8 @@ def _of_captures(trace: Trace, statuses: Mapping[str, str]) -> Iterator[Cause]:
     seen: set[int] = set()
     for record in trace.flat.records:
         for value in record.inputs:
-            if not _is_array(value) or id(value.literal) in seen:
+            is_array = isinstance(value.literal, (jax.Array, np.ndarray)) and is_inexact(value.aval)
+            if not is_array or isinstance(value.literal, jax.core.Tracer) or id(value.literal) in seen:
                 continue
             seen.add(id(value.literal))
             name = given.get(id(value.literal))
@@ -228,11 +224,6 @@ def _of_captures(trace: Trace, statuses: Mapping[str, str]) -> Iterator[Cause]:
     for level, (names, record) in found.items():
         source = record.context.source
         yield Cause("captured", level, plain_text(trace.name), tuple(names), source, framework="jax")
-
-
-def _is_array(value: Value) -> bool:
-    is_given = value.kind in ("constant", "literal") and isinstance(value.literal, (jax.Array, np.ndarray))
-    return is_given and not isinstance(value.literal, jax.core.Tracer) and is_inexact(value.aval)
 
 
 def _outside(target: object) -> dict[int, tuple[str, bool]]:

@@ -52,7 +52,9 @@ def beside_optimizer(step: Trace, loss: Trace, whole: Explanation) -> Iterator[C
     """
     moved = _moved(step.flat.records)
     updates = {leaf.name: _update(leaf, output) for leaf, output in _new_values(step)}
-    left_out = _left_out(step, loss, updates, moved)
+    # An optimizer works if it computes the update of any leaf from gradients.
+    works = any(each.kind == "computed" and _is_moved(each.value, moved) for each in updates.values())
+    left_out = _left_out(step, loss, updates, moved, works=works)
     own = _by_end(updates, [leaf.name for leaf in loss.differentiated])
     held = [name for name, path in own.items() if name not in left_out and whole.statuses[name] != "frozen"]
     causes = [
@@ -60,7 +62,6 @@ def beside_optimizer(step: Trace, loss: Trace, whole: Explanation) -> Iterator[C
         for cause in whole.causes
     ]
     reached = [name for name, status in whole.statuses.items() if status == "reached"]
-    works = _works(updates.values(), moved)
     climbing: dict[Source | None, list[str]] = {}
     for name in reached:
         update = updates.get(own.get(name, ""))
@@ -114,11 +115,6 @@ def _bare(value: Value) -> Value:
     return value
 
 
-def _works(updates: Iterable[_Update], moved: set[int]) -> bool:
-    """Return whether an optimizer computes the update of any leaf from gradients."""
-    return any(each.kind == "computed" and _is_moved(each.value, moved) for each in updates)
-
-
 def _is_applied(record: Record | None) -> bool:
     """Return whether ``apply_updates`` of optax or equinox makes an addition, which is for updates, not gradients."""
     trace = None if record is None else record.eqn.source_info.traceback
@@ -134,7 +130,9 @@ def _by_end(updates: Mapping[str, _Update], names: Sequence[str]) -> dict[str, s
     return {name: found[name] for name in names if name in found}
 
 
-def _left_out(step: Trace, loss: Trace, updates: Mapping[str, _Update], moved: set[int]) -> frozenset[str]:
+def _left_out(
+    step: Trace, loss: Trace, updates: Mapping[str, _Update], moved: set[int], *, works: bool
+) -> frozenset[str]:
     """The leaves of the loss inside a step whose new value does not depend on any gradient.
 
     Where the step has numbers, it must give them back as well. The value of a leaf that gets no gradient depends on
@@ -150,8 +148,10 @@ def _left_out(step: Trace, loss: Trace, updates: Mapping[str, _Update], moved: s
         kept = _unchanged(step, kept)
     kept_ends = {end for name in kept for end in _ends(name)}
     names = [leaf.name for leaf in loss.differentiated]
-    states, own = _states(step, names), _by_end(updates, names)
-    works = _works(updates.values(), moved)
+    given = [leaf.name for leaf in (*step.arguments.differentiated, *step.arguments.others)]
+    ends = Counter(end for name in given for end in _ends(name))
+    # For these the step is given something beside their value, such as a momentum.
+    states, own = {name for name in names if ends[name] > 1}, _by_end(updates, names)
     return frozenset(
         leaf.name
         for leaf in loss.differentiated
@@ -222,13 +222,6 @@ def _unchanged(step: Trace, kept: dict[str, str]) -> dict[str, str]:
     made = jax.tree_util.tree_leaves(jax.jit(step.arguments.fn)(*step.arguments.given))
     places = {output.path: number for output, number in zip(step.outputs, step.places, strict=True)}
     return {name: path for name, path in kept.items() if np.array_equal(made[places[path]], given[name])}
-
-
-def _states(step: Trace, names: Sequence[str]) -> set[str]:
-    """The leaves for which the step is given something beside their value, such as a momentum."""
-    given = [leaf.name for leaf in (*step.arguments.differentiated, *step.arguments.others)]
-    ends = Counter(end for name in given for end in _ends(name))
-    return {name for name in names if ends[name] > 1}
 
 
 def _ends(name: str) -> list[str]:

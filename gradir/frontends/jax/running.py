@@ -27,7 +27,7 @@ from gradir.frontends.jax.arguments import NoGraphError, told
 from gradir.frontends.jax.explaining import explain, has_numbers
 from gradir.frontends.jax.live import Trace, trace
 from gradir.frontends.jax.modules import argument_names, returning_states
-from gradir.frontends.jax.reading.jaxprs import is_inexact, type_of
+from gradir.frontends.jax.reading.jaxprs import filled, is_inexact, type_of
 from gradir.frontends.jax.steps import Asked, Inner, asked_around, asked_of, explained_inside, inner_of
 from gradir.ir import Graph
 from gradir.protocols import Reached
@@ -154,10 +154,7 @@ def _of_user(call: Call) -> tuple[Callable[..., Any], tuple[Any, ...], Mapping[s
 
     @wraps(call.fn)
     def of_free(*args: Any, **kwargs: Any) -> Any:
-        values = [*call.args]
-        for place, value in zip(free, args, strict=True):
-            values[place] = value
-        return call.fn(*values, **kwargs, **static)
+        return call.fn(*filled(call.args, free, args), **kwargs, **static)
 
     of_free.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
@@ -278,10 +275,10 @@ class Running:
             return compute()
         if own.compiled is not None:
             self._asking_functions[id(own.compiled.fn)] = own.compiled.fn
-        own.is_inside = True
+        own.is_inside, frame = True, inspect.currentframe()
         try:
             if own.call is None or not own.is_counted:
-                self._count(Moment(own.call, partial(_read, names, inspect.currentframe()), self._request))
+                self._count(Moment(own.call, lambda: asked_around(frame) or asked_of(names()), self._request))
             return compute()
         finally:
             own.is_inside = False
@@ -351,10 +348,6 @@ class _Compiled:
 
     def __repr__(self) -> str:
         return repr(self.made)
-
-
-def _read(names: Callable[[], Mapping[str, Any]], frame: FrameType | None) -> Asked:
-    return asked_around(frame) or asked_of(names())
 
 
 def _itself(made: Any) -> Any:

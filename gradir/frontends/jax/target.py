@@ -56,12 +56,8 @@ def traced_target(target: object, inputs: Sequence[str], seed: int) -> Trace:
     fn, args, options = _made(made, name)
     if given:
         raise SpecError(f"--input is for a module or for a function with arguments; {name} has arguments of its own")
-    return called(partial(_traced, fn, args, options), told(fn))
-
-
-def _traced(fn: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Trace:
     call = call_of(fn, args)
-    return trace(call.fn, call.args, {}, **options)
+    return called(partial(trace, call.fn, call.args, {}, **options), told(fn))
 
 
 def _made(made: object, name: str) -> tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]:

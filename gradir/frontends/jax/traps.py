@@ -116,18 +116,14 @@ def _of_sum(step: Step) -> tuple[str, str]:
     for _ in range(_FARTHEST):
         readers = [reader for cell in cells for reader, _ in cell.readers]
         for reader in readers:
-            if reader.record.native == "reduce_sum" and _is_of_one(reader):
+            axes = params_of(reader.record.eqn)["axes"] if reader.record.native == "reduce_sum" else ()
+            if axes and all(np.shape(reader.taken[0].number)[axis] == 1 for axis in axes):
                 is_softmax = "exp" in natives | {each.record.native for each in readers}
                 function = reader.record.context.function
                 return "one_entry", function or ("softmax" if is_softmax else called(reader.record))
         natives.update(reader.record.native for reader in readers)
         cells = [cell for reader in readers for cell in reader.live]
     return "zero", ""
-
-
-def _is_of_one(step: Step) -> bool:
-    axes, shape = params_of(step.record.eqn)["axes"], np.shape(step.taken[0].number)
-    return bool(axes) and all(shape[axis] == 1 for axis in axes)
 
 
 def _of_product(step: Step) -> str:
@@ -172,7 +168,7 @@ def _closed(cell: Cell) -> Cell | None:
 
 def _maker(step: Step) -> tuple[Step | None, Cell | None]:
     """The step in which what a step takes, or makes, is NaN or infinite for the first time, or what was given so."""
-    for is_bad in (_has_nan, _has_infinity):
+    for is_bad in (_has_nan, lambda number: bool(broken(number).any()) and not _has_nan(number)):
         found, given, left, seen = None, None, [step], {step.number}
         while left and len(seen) <= _MOST_MAKERS:
             current = left.pop()
@@ -192,10 +188,6 @@ def _maker(step: Step) -> tuple[Step | None, Cell | None]:
 
 def _has_nan(number: Any) -> bool:
     return bool((broken(number) & np.not_equal(number, number)).any()) if broken(number).any() else False
-
-
-def _has_infinity(number: Any) -> bool:
-    return bool(broken(number).any()) and not _has_nan(number)
 
 
 def _mask_of_all(step: Step) -> Step | None:
@@ -335,19 +327,14 @@ def _of_arc(step: Step) -> str:
     return "its input is beyond 1 or -1 somewhere, where it is not defined" if (taken > 1).any() else ""
 
 
-def _of_angle(step: Step) -> str:
-    both = (np.asarray(step.given(0)) == 0) & (np.asarray(step.given(1)) == 0)
-    return "both of its inputs are 0 somewhere, where it has no derivative (0 / 0)" if both.any() else ""
+def _if(holds: Callable[[Step], Any], words: str) -> Callable[[Step], str]:
+    """What tells the words of a step for which something holds."""
+    return lambda step: words if holds(step) else ""
 
 
-def _of_growth(step: Step) -> str:
-    is_large = any(np.isinf(np.asarray(cell.number)).any() for cell in step.made)
-    return "its result is too large for its dtype somewhere" if is_large else ""
-
-
-def _of_difference(step: Step) -> str:
-    both = broken(step.given(0)) & broken(step.given(1))
-    return "it subtracts infinity from infinity" if both.any() else ""
+def _both(are: Callable[[Any], Any]) -> Callable[[Step], Any]:
+    """Whether two inputs of a step are so in the same place."""
+    return lambda step: (are(np.asarray(step.given(0))) & are(np.asarray(step.given(1)))).any()
 
 
 _UNREAL: Final = "its input is below 0 somewhere, where it is NaN"
@@ -358,11 +345,19 @@ _TRAPS: Final[dict[str, Callable[[Step], str]]] = {
     "log1p": _at(-1.0, f"its input is -1 somewhere{_INFINITE}", "its input is below -1 somewhere, where it is NaN"),
     "acosh": _at(1.0, f"its input is 1 somewhere{_INFINITE}", "its input is below 1 somewhere, where it is NaN"),
     **dict.fromkeys(("acos", "asin", "atanh", "erf_inv"), _of_arc),
-    "atan2": _of_angle,
+    "atan2": _if(
+        _both(lambda number: number == 0), "both of its inputs are 0 somewhere, where it has no derivative (0 / 0)"
+    ),
     "div": _of_division,
     "pow": _of_power,
     "integer_pow": _of_whole_power,
-    "sub": _of_difference,
-    **dict.fromkeys(("cosh", "exp", "exp2", "expm1", "sinh"), _of_growth),
+    "sub": _if(_both(broken), "it subtracts infinity from infinity"),
+    **dict.fromkeys(
+        ("cosh", "exp", "exp2", "expm1", "sinh"),
+        _if(
+            lambda step: any(np.isinf(np.asarray(cell.number)).any() for cell in step.made),
+            "its result is too large for its dtype somewhere",
+        ),
+    ),
 }
 """By primitive, what its derivative is spoilt by."""

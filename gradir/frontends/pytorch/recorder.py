@@ -26,14 +26,7 @@ from gradir.frontends.pytorch.reading.assemble import LiveGraph, assemble
 from gradir.frontends.pytorch.reading.distributed import Groups
 from gradir.frontends.pytorch.reading.outputs import Captured, flatten, tensors_of
 from gradir.frontends.pytorch.reading.scopes import scope_table
-from gradir.frontends.pytorch.reading.tensors import (
-    Modules,
-    NamedTensors,
-    Owned,
-    is_own,
-    modules_below,
-    modules_of,
-)
+from gradir.frontends.pytorch.reading.tensors import Modules, NamedTensors, Owned, is_own, modules_below, modules_of
 from gradir.frontends.pytorch.reading.walk import Walk, walk
 from gradir.frontends.pytorch.recording.compiled import CompiledParts
 from gradir.frontends.pytorch.recording.exchanged import Exchanged

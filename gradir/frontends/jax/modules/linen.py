@@ -22,12 +22,11 @@ def call_of(linen: Any, target: Any, inputs: tuple[Any, ...]) -> Call | None:
     if not isinstance(variables, Mapping) or "params" not in variables:
         return Call(naming(target.apply, target, "variables"), inputs)
     others = {name: collection for name, collection in variables.items() if name != "params"}
-    applied = naming(partial(_applied, target), target, "params", "variables")
-    return Call(applied, (variables["params"], others, *inputs[1:]))
 
+    def applied(params: Any, variables: Any, *args: Any, **named: Any) -> Any:
+        return target.apply({"params": params, **variables}, *args, **named)
 
-def _applied(module: Any, params: Any, variables: Any, *args: Any, **named: Any) -> Any:
-    return module.apply({"params": params, **variables}, *args, **named)
+    return Call(naming(applied, target, "params", "variables"), (variables["params"], others, *inputs[1:]))
 
 
 def note_modules(linen: Any, watch: ModuleWatch, args: tuple[Any, ...]) -> None:  # noqa: ARG001

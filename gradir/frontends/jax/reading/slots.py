@@ -135,7 +135,9 @@ def _made(jaxpr: Any, var: Any, region: Region, above: tuple[int, ...]) -> _Held
         if eqn is None:
             return None
         number = next(number for number, made in enumerate(eqn.outvars) if made is var)
-        place = (*above, *_tags(eqn))
+        scopes = (name for is_scope, name in jaxprs.stack_of(eqn) if is_scope and name.startswith(_TAG))
+        tags = (name.removeprefix(_TAG) for name in scopes)
+        place = (*above, *(int(tag) for tag in tags if tag.isdigit()))
         record = region.records.get(place)
         if jaxprs.name_of(eqn) in _MARKS and (record is None or record.native != jaxprs.name_of(eqn)):
             var = eqn.invars[0]
@@ -160,11 +162,6 @@ def _number(record: Record, eqn: Any, var: Any) -> int:
         ),
         -1,
     )
-
-
-def _tags(eqn: Any) -> tuple[int, ...]:
-    parts = (name.removeprefix(_TAG) for is_scope, name in jaxprs.stack_of(eqn) if is_scope and name.startswith(_TAG))
-    return tuple(int(part) for part in parts if part.isdigit())
 
 
 class Slot(NamedTuple):

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 import torch
 
-from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, is_zero
+from gradir.frontends.pytorch.explaining.losses import Losses
 from gradir.frontends.pytorch.explaining.traps import (
     ITS_RESULT,
     Births,
@@ -21,17 +21,17 @@ from gradir.frontends.pytorch.explaining.traps import (
     trap,
     underflows,
 )
-from gradir.frontends.pytorch.explaining.words import Words, called, few, plainly
-from gradir.frontends.pytorch.explaining.zeros import SLOPES, STAYING, Closed, Origin, Zeros
+from gradir.frontends.pytorch.explaining.words import called, few, plainly
+from gradir.frontends.pytorch.explaining.zeros import SLOPES, STAYING, Origin, Zeros
 from gradir.frontends.pytorch.private import AFTER_FORWARD, FORWARD_CLASS, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.tensors import numbers_in
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.compiled import CompiledPart
 from gradir.frontends.pytorch.recording.places import Place, Written, returned_at, written
-from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step
 
-__all__ = ["BROKEN", "Finding", "Judge", "Recorded", "Verdict"]
+__all__ = ["BROKEN", "Finding", "Judge"]
 
 BROKEN: Final = frozenset(
     {
@@ -62,40 +62,17 @@ class Finding(NamedTuple):
     detail: str = ""
 
 
-class Verdict(NamedTuple):
-    """What is said of a leaf: that ``none``, ``zero``, ``nonfinite`` or ``some`` comes to it, and why."""
-
-    status: str
-    findings: tuple[Finding, ...] = ()
-
-
-class Recorded(NamedTuple):
-    """What is known of the recorded forward.
-
-    ``values`` has what the leaves hold, by name, and ``hooks`` are those on the backward of modules, by path.
-    """
-
-    words: Words
-    flowing: Flowing
-    values: Mapping[str, Value]
-    hooks: Mapping[str, Sequence[object]]
-
-
 class Judge:
     """Knows what is to be said of the leaves of a graph of which it is known what arrives there."""
 
     def __init__(
-        self,
-        live: LiveGraph,
-        gradients: Gradients,
-        recorded: Recorded,
-        arrivals: Mapping[str, Arrival],
-        leaves: Mapping[str, torch.Tensor],
+        self, live: LiveGraph, gradients: Gradients, recorded: Losses, arrivals: Mapping[str, Arrival]
     ) -> None:
         self._live = live
         self._gradients = gradients
         self._recorded = recorded
-        self._flow = recorded.words.flow
+        self._flow = recorded.flow
+        leaves = recorded.subject.tensors
         # The first operation in a Function runs when that has just taken its number.
         inside = ((step.number - 1, step.inside) for step in reversed(self._flow.steps))
         self._functions = {number: within for number, within in inside if within is not None}
@@ -111,7 +88,7 @@ class Judge:
         frozen = frozenset(
             recorded.values[name] for name, leaf in leaves.items() if not leaf.requires_grad and is_zero(leaf)
         )
-        self._zeros = Zeros(recorded.flowing, recorded.words.names, Closed(starting, waiting, frozen))
+        self._zeros = Zeros(recorded.flowing, recorded.words.names, starting, waiting, frozen)
         outputs = (found.tensor for found in live.captured if found.role == "output")
         # Where the loss is no number, nothing moves.
         self._is_lost = not all(bool(torch.isfinite(numbers_in(tensor)).all()) for tensor in outputs)
@@ -124,21 +101,21 @@ class Judge:
         fn = self._undefined or self._births.before(next(iter(reversed(self._live.grad_fns))))
         return Finding("loss_undefined") if fn is None else self._found("loss_undefined", fn, detail=trap(fn))
 
-    def verdict(self, arrival: Arrival, leaf: torch.Tensor) -> Verdict:
-        """What is said of a leaf."""
+    def verdict(self, arrival: Arrival, leaf: torch.Tensor) -> tuple[str, Sequence[Finding]]:
+        """What is said of a leaf: that ``none``, ``zero``, ``nonfinite`` or ``some`` comes to it, and why."""
         arose = arrival.arose or (None,)
         if arrival.kind == "zero":
             # Where no function made it zero, what came from several sides cancels.
             cancels = not arrival.arose and not hooks_of(leaf)
-            return Verdict("zero", (Finding("cancel"),) if cancels else tuple(self._of_zero(arrival, leaf)))
+            return "zero", [Finding("cancel")] if cancels else [*self._of_zero(arrival, leaf)]
         if arrival.kind == "rounding":
-            return Verdict("zero", tuple(map(self._of_rounding, arose)))
+            return "zero", [*map(self._of_rounding, arose)]
         if arrival.kind == "nonfinite":
-            return Verdict("nonfinite", tuple(self._of_nonfinite(fn, leaf) for fn in arose))
+            return "nonfinite", [self._of_nonfinite(fn, leaf) for fn in arose]
         if arrival.kind == "none":
             kinds = {fn: "no_derivative" if fn and not hasattr(fn, FORWARD_CLASS) else "withheld" for fn in arose}
-            return Verdict("none", tuple(self._returned(fn, self._found(kind, fn)) for fn, kind in kinds.items()))
-        return Verdict(arrival.kind)
+            return "none", [self._returned(fn, self._found(kind, fn)) for fn, kind in kinds.items()]
+        return arrival.kind, ()
 
     def _of_zero(self, arrival: Arrival, leaf: torch.Tensor) -> Iterator[Finding]:
         hooks = {fn: self._hook(fn, leaf) for fn in arrival.arose or (None,)}
@@ -243,7 +220,7 @@ class Judge:
         node, step = self._origin(fn)
         unknown = Written(node.op, None if step is None else step.place)
         if type(fn).__name__ == AFTER_FORWARD:
-            return next(map(written, self._recorded.hooks.get(node.scope, ())), unknown)
+            return next(map(written, self._recorded.subject.hooks.get(node.scope, ())), unknown)
         if fn not in self._gradients.hooked:
             return None
         made = self._flow.maker_of(fn)

@@ -6,6 +6,7 @@ import dis
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
+from operator import itemgetter
 from types import CodeType, FunctionType
 from typing import Final, NamedTuple
 
@@ -66,21 +67,17 @@ class Literals:
     """The numbers that stand in the lines of a code."""
 
     def __init__(self, code: CodeType) -> None:
-        self._lines = {start: line for start, _, line in code.co_lines()}
-        self._starts = sorted(self._lines)
+        self._code = code
         self._found: dict[int | None, set[float]] = {}
         for each in dis.get_instructions(code):
             if each.opname in {"LOAD_CONST", "LOAD_SMALL_INT", "RETURN_CONST"}:
                 values = each.argval if isinstance(each.argval, tuple) else (each.argval,)
                 numbers = {value for value in values if isinstance(value, (float, int))}
-                self._found.setdefault(self._line(each.offset), set()).update(numbers)
+                self._found.setdefault(_line(code, each.offset), set()).update(numbers)
 
     def beside(self, instruction: int) -> Set[float]:
         """Those in the line of an instruction."""
-        return self._found.get(self._line(instruction), frozenset())
-
-    def _line(self, instruction: int) -> int | None:
-        return self._lines[self._starts[bisect_right(self._starts, instruction) - 1]]
+        return self._found.get(_line(self._code, instruction), frozenset())
 
 
 def _operations(code: CodeType) -> Iterator[_Op]:
@@ -157,7 +154,7 @@ def made_at(computed: Place | None, used: Place | None) -> Place | None:
     """
     if computed is not None:
         calls = _calls(computed.code)
-        line = _line(computed)
+        line = _line(computed.code, computed.instruction)
         found = [at for at, at_line in calls.items() if at > computed.instruction or at_line == line]
         if found:
             same = [at for at in found if calls[at] == line]
@@ -166,24 +163,27 @@ def made_at(computed: Place | None, used: Place | None) -> Place | None:
         before = [at for at in _calls(used.code) if at <= used.instruction]
         if before:
             return used._replace(instruction=max(before))
-    inner = {each for place in (computed, used) if place is not None for each in _inner_calls(place.code)}
+    outer = [place.code for place in (computed, used) if place is not None]
+    codes = {each for code in outer for each in codes_in(code) if each is not code}
+    inner = {Place(each, at) for each in codes for at in _calls(each)}
     return inner.pop() if len(inner) == 1 else used
-
-
-@lru_cache(maxsize=1024)
-def _inner_calls(code: CodeType) -> Sequence[Place]:
-    return [Place(each, at) for each in codes_in(code) if each is not code for at in _calls(each)]
 
 
 @lru_cache(maxsize=1024)
 def _calls(code: CodeType) -> Mapping[int, int | None]:
     """Where a code takes one of the classes that make leaves, and the lines of these instructions."""
     found = (each.offset for each in dis.get_instructions(code) if each.argval in _CLASSES and "LOAD" in each.opname)
-    return {at: _line(Place(code, at)) for at in found}
+    return {at: _line(code, at) for at in found}
 
 
-def _line(place: Place) -> int | None:
-    return next((line for start, end, line in place.code.co_lines() if start <= place.instruction < end), None)
+@lru_cache(maxsize=256)
+def _lines_of(code: CodeType) -> list[tuple[int, int, int | None]]:
+    return sorted(code.co_lines(), key=itemgetter(0))
+
+
+def _line(code: CodeType, instruction: int) -> int | None:
+    lines = _lines_of(code)
+    return lines[bisect_right(lines, instruction, key=itemgetter(0)) - 1][2]
 
 
 _ENDS: Final = ("RETURN_", "RAISE_VARARGS", "RERAISE", "JUMP_BACKWARD")
@@ -266,7 +266,7 @@ class _Code:
     def __init__(self, code: CodeType) -> None:
         self._ops = _instructions(code)
         self._index = {each.offset: index for index, each in enumerate(self._ops)}
-        self._lines = sorted((start, line) for start, _, line in code.co_lines() if line is not None)
+        self._lines = [(start, line) for start, _, line in _lines_of(code) if line is not None]
 
     def uses(self, member: str) -> list[_Use]:
         """Where a member of ``self`` is taken, or the modules in it are called in a loop."""

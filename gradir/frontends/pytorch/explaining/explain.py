@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gradir.errors import CaptureError
 from gradir.explanations.model import Examined, Explanation, Level, OfGraph
 from gradir.explanations.uniting import united
-from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Judge, Recorded
+from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Judge
 from gradir.frontends.pytorch.explaining.bytecode import not_taken
 from gradir.frontends.pytorch.explaining.failures import is_spent, of_backward, of_forward, writes_over_saved
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gradients_of, held_gradients
@@ -32,14 +32,23 @@ from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import Value
 from gradir.spec import own_error
 
-__all__ = ["Learning", "Search"]
+__all__ = ["Search"]
 
 _WITHOUT: Final = frozenset({"cut", "frozen", "unreached", "unused"})
 """The statuses of what no gradient comes to."""
 
 
-class Learning(Losses):
-    """Holds what gets a gradient against what is to learn."""
+_LEVELS: Final[Mapping[str, Level]] = {"empty": "info", "opaque": "info", "rounding": "note", "starting": "note"}
+"""Of kinds that are no alarm, whatever they concern."""
+
+_SPENT: Final = "the backward has already run"
+
+_SMALL: Final = 20_000
+"""The nodes of a graph through which a backward is run to explain it, if nobody says otherwise."""
+
+
+class Search(Losses):
+    """Explains what was recorded, and holds what gets a gradient against what is to learn."""
 
     def tell_what_does_not_learn(self) -> None:
         """Tell of what is unused or frozen."""
@@ -92,17 +101,10 @@ class Learning(Losses):
             # Without a graph of the loss itself there is another cause.
             statuses = [self.statuses[name] for name in self.statuses if name in self.subject.owned]
             return self.subject.live is not None and bool(statuses) and {"frozen", "unused"}.issuperset(statuses)
-        return (
-            bool(self.given)
-            and all(map(self._is_idle, filter(self.is_trained, self.statuses)))
-            and not self.unnamed.may_move()
-        )
-
-    def _is_idle(self, name: str) -> bool:
-        status = self.statuses[name]
-        return status in {*_WITHOUT, "zero"} and not (
-            status == "unreached" and self.flowing.may_be_inside(self.values[name])
-        )
+        trained = [name for name in self.statuses if self.is_trained(name)]
+        inside = {name for name in self.names_that_are("unreached") if self.flowing.may_be_inside(self.values[name])}
+        are_idle = all(self.statuses[name] in {*_WITHOUT, "zero"} and name not in inside for name in trained)
+        return bool(self.given) and are_idle and not self.unnamed.may_move()
 
     def joined(self) -> Iterator[str]:
         """What only a function that joins all outputs of a model has in the graph: nothing is computed of it."""
@@ -181,19 +183,6 @@ class Learning(Losses):
         names = [name for name, tensor in self.subject.aside.items() if id(tensor) in self.leaves - own]
         self.tell_of("not_registered", "error", names)
 
-
-_LEVELS: Final[Mapping[str, Level]] = {"empty": "info", "opaque": "info", "rounding": "note", "starting": "note"}
-"""Of kinds that are no alarm, whatever they concern."""
-
-_SPENT: Final = "the backward has already run"
-
-_SMALL: Final = 20_000
-"""The nodes of a graph through which a backward is run to explain it, if nobody says otherwise."""
-
-
-class Search(Learning):
-    """Explains what was recorded."""
-
     def explanation(self, *, values: bool | None) -> Explanation:
         """Explain a loss; with ``values``, also by a backward that adds nothing to ``.grad``."""
         live = self.subject.live
@@ -225,7 +214,10 @@ class Search(Learning):
         numbered = self.subject.captured if gradients else None
         terms = tuple(told_terms(self.words, self.flowing, numbered, self._names_behind))
         tied, causes = self.subject.tied(), united(self.causes, self.statuses)
-        return Explanation(self.statuses, causes, terms, tied, self.gradients, self._of_graph(), examined=examined)
+        nodes = () if live is None else live.graph.nodes.values()
+        named = {node.id: name for node in nodes for name in node.names if name in self.statuses}
+        of_graph = None if live is None else OfGraph(named, self.gradients_at)
+        return Explanation(self.statuses, causes, terms, tied, self.gradients, of_graph, examined=examined)
 
     def _backward(self, values: bool | None) -> tuple[Gradients | None, str, Examined]:
         """Run a backward if one is to be run; returns what it brought, what it raised, and what was examined."""
@@ -275,14 +267,6 @@ class Search(Learning):
             self.tell_of(f"{status}_grad", "error" if status in BROKEN else "info", found)
         return replace(examined, values="grad") if held and len(held) == len(names) else examined
 
-    def _of_graph(self) -> OfGraph | None:
-        live = self.subject.live
-        if live is None:
-            return None
-        nodes = live.graph.nodes.values()
-        names = {node.id: name for node in nodes for name in node.names if name in self.statuses}
-        return OfGraph(names, self.gradients_at)
-
     def _names_behind(self, term: Value) -> tuple[str, ...]:
         """The leaves that a term gives a gradient, as far as it is known."""
         names = self.words.names_of(self.flowing.leaves_behind(term))
@@ -322,16 +306,15 @@ class Search(Learning):
 
     def _tell_values(self, live: LiveGraph, gradients: Gradients, arrivals: Mapping[str, Arrival]) -> None:
         self._note_gradients(live, gradients)
-        recorded = Recorded(self.words, self.flowing, self.values, self.subject.hooks)
         tensors = self.subject.tensors
-        judge, told = Judge(live, gradients, recorded, arrivals, tensors), dict[Finding, list[str]]()
+        judge, told = Judge(live, gradients, self, arrivals), dict[Finding, list[str]]()
         for name, arrival in arrivals.items():
             status, said = judge.verdict(arrival, tensors[name])
             if status in {"zero", "nonfinite"}:
                 self.statuses[name] = status
                 if status == "zero" and has_seen_one_step(name, arrivals):
                     step = taker(self.flow, self.flowing, self.values[name])
-                    said = said if step is None else (Finding("one_step", said[-1].op, step.place),)
+                    said = said if step is None else [Finding("one_step", said[-1].op, step.place)]
             elif status == "none" and self.statuses[name] != "cut":
                 # Of what nothing is computed of, a function that joins all outputs of a model knows all the same.
                 is_cut = self.values[name] in self.flowing.wanted or not self.flowing.is_whole

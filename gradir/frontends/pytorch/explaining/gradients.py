@@ -144,7 +144,11 @@ class Gradients:
                 if child is not None:
                     self._consumers.setdefault(child, []).append((fn, slot))
                     self._edges.setdefault((child, number), []).append((fn, slot))
-        self._origins = {is_bad: self._all_origins(is_bad) for is_bad in (_is_broken, _is_missing, _is_zero)}
+        # Of each function that bad gradients come to or arise in, the functions that made them of good ones.
+        self._origins: dict[_IsBad, dict[GradFn, tuple[GradFn, ...]]] = {}
+        for is_bad in (_is_broken, _is_missing, _is_zero):
+            self._origins[is_bad] = {}
+            self._find_origins(is_bad)
         found = [each for each in constants(live, passed, self._edges) if self._is_nothing(live, each)]
         self.constant = {each.fn: each.kind for each in found}
         """The functions whose result is constant by how it is made, with the kind of cause that they are."""
@@ -206,9 +210,9 @@ class Gradients:
         """What arrives at a leaf of the graph."""
         size = self._arrived.get(id(leaf))
         if size is None:
-            return Arrival("none", self._origins_above(accumulator, _is_missing, self._origins[_is_missing]))
+            return Arrival("none", self._origins_above(accumulator, _is_missing))
         if not size.is_finite:
-            return Arrival("nonfinite", self._origins_above(accumulator, _is_broken, self._origins[_is_broken]))
+            return Arrival("nonfinite", self._origins_above(accumulator, _is_broken))
         made = self._made_nothing(accumulator, 0)
         if made:
             takers = self._consumers[accumulator]
@@ -218,7 +222,7 @@ class Gradients:
             takers = takers[:_MOST_ORIGINS]
             return Arrival("rounding", tuple(fn for fn, _ in takers)) if is_rounding else Arrival("zero", made)
         if not size.largest:
-            arose = self._origins_above(accumulator, _is_zero, self._origins[_is_zero])
+            arose = self._origins_above(accumulator, _is_zero)
             direct = {
                 fn
                 for fn, slot in self._consumers.get(accumulator, ())
@@ -299,20 +303,18 @@ class Gradients:
             found.update(dict.fromkeys(self._nothing.get(sender, ())))
         return tuple(found)
 
-    def _all_origins(self, is_bad: _IsBad) -> dict[GradFn, tuple[GradFn, ...]]:
-        """Of each function that bad gradients come to or arise in, the functions that made them of good ones."""
-        origins: dict[GradFn, tuple[GradFn, ...]] = {}
+    def _find_origins(self, is_bad: _IsBad) -> None:
+        origins = self._origins[is_bad]
         # They ran in an order in which nothing stands before what its gradient comes from.
         for fn, (came, went, *_) in self._passed.items():
             known = [size for size in came if size is not None]
             if any(map(is_bad, known)):
-                origins[fn] = self._origins_above(fn, is_bad, origins) or self._changed_on_the_way(fn, is_bad)
+                origins[fn] = self._origins_above(fn, is_bad) or self._changed_on_the_way(fn, is_bad)
             elif known and any(map(is_bad, went)):
                 origins[fn] = (fn,)
             elif not known and is_bad is _is_missing:
                 # What gets nothing at all may run all the same, and passes that on.
-                origins[fn] = self._origins_above(fn, is_bad, origins)
-        return origins
+                origins[fn] = self._origins_above(fn, is_bad)
 
     def _changed_on_the_way(self, fn: GradFn, is_bad: _IsBad) -> tuple[GradFn, ...]:
         # What several send may cancel.
@@ -323,15 +325,13 @@ class Gradients:
         self.hooked.add(fn)
         return (fn,)
 
-    def _origins_above(
-        self, fn: GradFn, is_bad: _IsBad, origins: Mapping[GradFn, tuple[GradFn, ...]]
-    ) -> tuple[GradFn, ...]:
+    def _origins_above(self, fn: GradFn, is_bad: _IsBad) -> tuple[GradFn, ...]:
         """Those of what sends a function something bad, the first few."""
         found: dict[GradFn, None] = {}
         for sender, slot in self._consumers.get(fn, ()):
             went = self._passed[sender].went
             if slot >= len(went) or is_bad(went[slot]):
-                found.update(dict.fromkeys(origins.get(sender, ())))
+                found.update(dict.fromkeys(self._origins[is_bad].get(sender, ())))
         return tuple(found)[:_MOST_ORIGINS]
 
 
@@ -343,7 +343,9 @@ def gradients_of(live: LiveGraph) -> Gradients:
         RuntimeError: whatever the backward raises.
     """
     passed: dict[GradFn, _Passed] = {}
-    compared = set(_compared(live))
+    # Of what may be constant, and of those that it sends a gradient to, numbers are compared.
+    compared = {fn for fn in live.grad_fns if type(fn).__name__ in MAY_BE_CONSTANT}
+    compared |= {fn.next_functions[0][0] for fn in compared if fn.next_functions}
 
     def note(fn: GradFn, went: Sequence[torch.Tensor | None], came: Sequence[torch.Tensor | None]) -> None:
         roughly = partial(size_of, is_exact=False)
@@ -366,14 +368,6 @@ def held_gradients(tensors: Mapping[str, torch.Tensor]) -> dict[str, float | str
         name: None if leaf.grad is None or leaf.grad.is_meta else size_of(leaf.grad) for name, leaf in tensors.items()
     }
     return {name: size.value for name, size in sizes.items() if size is not None}
-
-
-def _compared(live: LiveGraph) -> Iterator[GradFn]:
-    """The functions that may be constant, and those that they send a gradient to, of which numbers are compared."""
-    for fn in live.grad_fns:
-        if type(fn).__name__ in MAY_BE_CONSTANT:
-            yield fn
-            yield from (child for child, _ in fn.next_functions[:1] if child is not None)
 
 
 def _may_cancel(sizes: _Passed, went: Sequence[torch.Tensor | None]) -> bool:

@@ -24,7 +24,7 @@ from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import Step, Value
 from gradir.vocabulary.patterns import EXCUSING, LOST, OTHER_MODEL
 
-__all__ = ["Clearing", "Clearings", "Losses", "Statuses"]
+__all__ = ["Clearing", "Clearings", "Losses"]
 
 _BACKWARD: Final = "backward"
 _STEP: Final = "Optimizer.step#"
@@ -108,8 +108,8 @@ class Clearings:
         return writes[-1] if writes else None
 
 
-class Statuses:
-    """Knows the parameters of what was recorded, each with a status, and the causes found so far."""
+class Losses:
+    """Knows the parameters of what was recorded, each with a status, and tells of the lines that lose gradients."""
 
     def __init__(self, subject: Subject, flowing: Flowing) -> None:
         self.subject = subject
@@ -190,10 +190,6 @@ class Statuses:
     def tell(self, kind: str, level: Level, op: str, names: Iterable[str], place: Place | None, **said: str) -> None:
         """Note a cause, with what else is said of it; see `Words.cause`."""
         self.causes.append(self.words.cause(kind, level, op, names, place, **said))
-
-
-class Losses(Statuses):
-    """Finds the lines at which gradients are lost."""
 
     def tell_stops(self) -> None:
         """Tell where values go on without their gradient."""
@@ -328,10 +324,10 @@ class Losses(Statuses):
             self.tell("cleared", "error" if is_lost else "info", "", names, found.place, detail=detail)
 
     def _tell_clipped(self, clearings: Clearings) -> None:
-        reached = {name: self.subject.tensors[name] for name in self.names_that_are("reached")}
-        scaled = {name: clearings.scaled(tensor) for name, tensor in reached.items() if tensor.is_leaf}
         groups: dict[Place | None, list[str]] = {}
-        for name, step in scaled.items():
+        for name in self.names_that_are("reached"):
+            tensor = self.subject.tensors[name]
+            step = clearings.scaled(tensor) if tensor.is_leaf else None
             if step is not None:
                 self.statuses[name] = "cleared"
                 groups.setdefault(step.place, []).append(name)

@@ -65,7 +65,8 @@ def overwrites(flow: Flow, flowing: Flowing, live: LiveGraph) -> list[Overwrite]
         groups.setdefault((first.called, first.place), (first, []))[1].append(fn)
     found = []
     for held, fns in groups.values():
-        leaves = wrong & _leaves_behind(fns)
+        behind = reached(fns, lambda fn: (child for child, _ in fn.next_functions if child is not None))
+        leaves = wrong & {id(fn.variable) for fn in behind if type(fn).__name__ == ACCUMULATOR}
         if leaves:
             is_array = held.called in ARRAYS
             op = held.called.strip("_") if is_array else called(flow.steps[held.before])
@@ -174,9 +175,3 @@ def _differ(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
         clear = largest * torch.finfo(one.dtype).eps ** _CLEAR
         # Nothing is clear of what is not finite.
         return bool(torch.isfinite(largest)) and one.numel() > 0 and bool(((one - other).abs() > clear).any())
-
-
-def _leaves_behind(fns: Sequence[GradFn]) -> set[int]:
-    """The leaves, by identity, to which a gradient goes through functions."""
-    seen = reached(fns, lambda fn: (child for child, _ in fn.next_functions if child is not None))
-    return {id(fn.variable) for fn in seen if type(fn).__name__ == ACCUMULATOR}

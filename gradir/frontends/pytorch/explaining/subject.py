@@ -165,12 +165,8 @@ def foreign(flow: Flow, aside: Mapping[str, torch.Tensor], leaves: Sequence[Valu
 
 def _has_a_module(tensors: Mapping[int, torch.Tensor]) -> bool:
     """Whether a living module has one of some tensors."""
-    for entry in gc.get_objects():
-        if issubclass(type(entry), nn.Module) and not tensors.keys().isdisjoint(
-            map(id, own_parameters(entry).values())
-        ):
-            return True
-    return False
+    living = (entry for entry in gc.get_objects() if issubclass(type(entry), nn.Module))
+    return any(id(tensor) in tensors for module in living for tensor in own_parameters(module).values())
 
 
 def _are_copies(one: torch.Tensor, other: torch.Tensor) -> bool:

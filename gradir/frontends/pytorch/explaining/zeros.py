@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from math import prod
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import torch
 
@@ -16,7 +16,7 @@ from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
 from gradir.ir import Node
 from gradir.ir.model import Shape
 
-__all__ = ["SLOPES", "STAYING", "Closed", "Origin", "Zeros"]
+__all__ = ["SLOPES", "STAYING", "Origin", "Zeros"]
 
 Origin: TypeAlias = "tuple[Node, Step | None]"
 """The node of a graph in which a gradient becomes zero, and the step that made it if it was recorded."""
@@ -91,18 +91,6 @@ _ROUNDS: Final = 3
 """How often leaves are taken back that turn out to be free to change."""
 
 
-class Closed(NamedTuple):
-    """Leaves that are zero throughout.
-
-    ``starting`` get a gradient that is not zero, ``waiting`` get one of zero, with where that arises, and ``frozen``
-    get none.
-    """
-
-    starting: Set[Value]
-    waiting: Mapping[Value, Sequence[Origin]]
-    frozen: frozenset[Value]
-
-
 class Zeros:
     """Knows of the operations in which gradients become zero whether they do so in every step.
 
@@ -110,9 +98,19 @@ class Zeros:
     outside its range which is computed of parameters alone, or factors each of which waits for the other to change.
     """
 
-    def __init__(self, flowing: Flowing, named: Collection[Value], closed: Closed) -> None:
-        """``named`` are the leaves that have a name, and ``closed`` those that are zero throughout."""
-        starting, waiting, frozen = closed
+    def __init__(
+        self,
+        flowing: Flowing,
+        named: Collection[Value],
+        starting: Set[Value],
+        waiting: Mapping[Value, Sequence[Origin]],
+        frozen: frozenset[Value],
+    ) -> None:
+        """``named`` are the leaves that have a name; the others are zero throughout.
+
+        ``starting`` get a gradient that is not zero, ``waiting`` get one of zero, with where that arises, and
+        ``frozen`` get none.
+        """
         self._flow = flowing.flow
         self._flowing = flowing
         self._named = named

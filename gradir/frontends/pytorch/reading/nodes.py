@@ -18,11 +18,7 @@ from gradir.frontends.pytorch.reading.attributes import MetadataReader, Symbols,
 from gradir.frontends.pytorch.reading.distributed import Groups
 from gradir.frontends.pytorch.reading.outputs import Captured
 from gradir.frontends.pytorch.reading.saved import SavedReader
-from gradir.frontends.pytorch.reading.tensors import (
-    NamedTensors,
-    Owned,
-    TensorNodes,
-)
+from gradir.frontends.pytorch.reading.tensors import NamedTensors, Owned, TensorNodes
 from gradir.frontends.pytorch.reading.walk import GradFn, Walk
 from gradir.ir import AttrValue, Node, Ref, Source, TensorMeta
 from gradir.ir.frozen import NOTHING, frozen

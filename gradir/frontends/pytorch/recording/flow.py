@@ -127,8 +127,7 @@ class Flow:
     def _owner_of(self, parameter: torch.Tensor) -> tuple[nn.Module, str] | None:
         """The running module that has a parameter now, and had another one when it was called."""
         call = self._timeline.current
-        usual = () if call is None else {id(known) for _, known in call.parameters}
-        if call is None or id(parameter) in usual:
+        if call is None or any(known is parameter for _, known in call.parameters):
             return None
         names = (name for name, known in own_parameters(call.module).items() if known is parameter)
         return next(((call.module, name) for name in names), None)
@@ -138,7 +137,7 @@ class Flow:
         carries = tensor.requires_grad
         return Read(self.value_of(tensor, copied), carries, carries and tensor.is_leaf)
 
-    def noted(self, tensor: torch.Tensor) -> Value | None:
+    def noted(self, tensor: object) -> Value | None:
         """What a step made of a tensor, or what it was when one first took it; nothing of one that none has met."""
         known = self._values.get(id(tensor))
         return None if known is None or known[0]() is not tensor else known[1]
@@ -267,10 +266,8 @@ class Flow:
 
     def _is_detached_just_now(self, tensor: torch.Tensor) -> bool:
         """Whether the last step detached it, which a torch that ``DETACHES_TWICE`` does for every detach."""
-        if not self.steps or self.steps[-1].func is not _DETACH:
-            return False
-        known = self._values.get(id(tensor))
-        return known is not None and known[0]() is tensor and known[1] == Value(len(self.steps) - 1, 0)
+        is_detach = bool(self.steps) and self.steps[-1].func is _DETACH
+        return is_detach and self.noted(tensor) == Value(len(self.steps) - 1, 0)
 
     def _just_read(self, place: Place | None) -> tuple[Read, ...]:
         """What was read as numbers at a place since the last step, as ``torch.Tensor([x, y])`` does."""
@@ -345,15 +342,15 @@ class Flow:
 
     def note_variable(self, result: object, frame: FrameType) -> None:
         """Note where a frame stores the tensor that a function returned to it."""
-        known = self._values.get(id(result))
-        if known is None or known[0]() is not result or known[1].maker == FROM_OUTSIDE or self._place.is_inside(frame):
+        value = self.noted(result)
+        if value is None or value.maker == FROM_OUTSIDE or self._place.is_inside(frame):
             return
         code = frame.f_code
         if id(code) not in self._fates:
             self._fates[id(code)] = fates(code)
         fate = self._fates[id(code)].get(frame.f_lasti, UNKNOWN)
         if fate.variable is not None and fate.direct == SURE:
-            self.variables.setdefault(known[1], fate.variable)
+            self.variables.setdefault(value, fate.variable)
 
     def _note_numbers(self, inputs: Sequence[torch.Tensor], reads: Sequence[Read]) -> None:
         for tensor, read in zip(inputs, reads, strict=True):
