@@ -9,18 +9,9 @@ from typing import Final, NamedTuple
 
 import torch
 
+from gradir.frontends.pytorch.explaining import traps
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, is_zero
 from gradir.frontends.pytorch.explaining.losses import Losses
-from gradir.frontends.pytorch.explaining.traps import (
-    ITS_RESULT,
-    Births,
-    first_undefined,
-    grows,
-    overflows,
-    spoilt,
-    trap,
-    underflows,
-)
 from gradir.frontends.pytorch.explaining.words import called, few, plainly
 from gradir.frontends.pytorch.explaining.zeros import SLOPES, STAYING, Origin, Zeros
 from gradir.frontends.pytorch.private import AFTER_FORWARD, FORWARD_CLASS, hooks_of, sequence_number
@@ -77,7 +68,7 @@ class Judge:
         inside = ((step.number - 1, step.inside) for step in reversed(self._flow.steps))
         self._functions = {number: within for number, within in inside if within is not None}
         self._spoils: dict[GradFn, tuple[GradFn, str, str]] = {}
-        self._births = Births(live)
+        self._births = traps.Births(live)
         closed = {name for name in arrivals if is_zero(leaves[name])}
         starting = {recorded.values[name] for name in closed if arrivals[name].kind == "some"}
         waiting = {
@@ -92,14 +83,14 @@ class Judge:
         outputs = (found.tensor for found in live.captured if found.role == "output")
         # Where the loss is no number, nothing moves.
         self._is_lost = not all(bool(torch.isfinite(numbers_in(tensor)).all()) for tensor in outputs)
-        self._undefined = first_undefined(live.grad_fns) if self._is_lost else None
+        self._undefined = traps.first_undefined(live.grad_fns) if self._is_lost else None
 
     def of_loss(self) -> Finding | None:
         """What makes the loss infinite or NaN, if it is."""
         if not self._is_lost:
             return None
         fn = self._undefined or self._births.before(next(iter(reversed(self._live.grad_fns))))
-        return Finding("loss_undefined") if fn is None else self._found("loss_undefined", fn, detail=trap(fn))
+        return Finding("loss_undefined") if fn is None else self._found("loss_undefined", fn, detail=traps.trap(fn))
 
     def verdict(self, arrival: Arrival, leaf: torch.Tensor) -> tuple[str, Sequence[Finding]]:
         """What is said of a leaf: that ``none``, ``zero``, ``nonfinite`` or ``some`` comes to it, and why."""
@@ -120,7 +111,7 @@ class Judge:
     def _of_zero(self, arrival: Arrival, leaf: torch.Tensor) -> Iterator[Finding]:
         hooks = {fn: self._hook(fn, leaf) for fn in arrival.arose or (None,)}
         if self._undefined is not None and not any(hooks.values()):
-            yield self._found("undefined", self._undefined, detail=trap(self._undefined))
+            yield self._found("undefined", self._undefined, detail=traps.trap(self._undefined))
             return
         kinds = {
             fn: "hooked" if hook else "lost" if self._is_lost else "zero" if fn is None else self._kind(fn)
@@ -162,9 +153,9 @@ class Judge:
             return fn, *grown
         first = self._births.before(fn)
         if first is None or not self._is_lost:
-            kind, detail = spoilt(self._live, fn, self._gradients.masking(fn), first, self._words_of_line)
+            kind, detail = traps.spoilt(self._live, fn, self._gradients.masking(fn), first, self._words_of_line)
             return fn, kind, "; ".join(filter(None, [detail, self._rows(fn)]))
-        kind, detail = spoilt(self._live, first, None, None, self._words_of_line)
+        kind, detail = traps.spoilt(self._live, first, None, None, self._words_of_line)
         return first, *(self._births.told(first) if kind == "nonfinite" else (kind, detail))
 
     def _rows(self, fn: GradFn) -> str:
@@ -184,12 +175,12 @@ class Judge:
     def _grown(self, fn: GradFn) -> tuple[str, str] | None:
         """The kind of a gradient that only became too large, and how often the line ran in which it grew."""
         node, step = self._origin(fn)
-        if trap(fn) not in {"", ITS_RESULT}:
+        if traps.trap(fn) not in {"", traps.ITS_RESULT}:
             return None
         repeated = [] if step is None else self._repeated.get((step.func, step.place), [])
-        if len(repeated) >= _MOST_REPEATED and grows(repeated, self._gradients):
+        if len(repeated) >= _MOST_REPEATED and traps.grows(repeated, self._gradients):
             return "exploding", f"it runs {len(repeated)} times in this line"
-        return ("overflow", "") if overflows(fn, node) else None
+        return ("overflow", "") if traps.overflows(fn, node) else None
 
     @cached_property
     def _repeated(self) -> dict[tuple[object, Place | None], list[GradFn]]:
@@ -229,7 +220,7 @@ class Judge:
     def _kind(self, fn: GradFn) -> str:
         if fn in self._gradients.constant:
             return self._gradients.constant[fn]
-        if underflows(fn, self._origin(fn)[0], self._gradients):
+        if traps.underflows(fn, self._origin(fn)[0], self._gradients):
             return "underflow"
         if hasattr(fn, FORWARD_CLASS) and not _keeps_tensors(fn):
             return "given_zero"

@@ -11,19 +11,13 @@ from msgspec.structs import replace
 from gradir.errors import CaptureError
 from gradir.explanations.model import Examined, Explanation, Level, OfGraph
 from gradir.explanations.uniting import united
+from gradir.frontends.pytorch.explaining import optimizers
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Judge
 from gradir.frontends.pytorch.explaining.bytecode import not_taken
 from gradir.frontends.pytorch.explaining.failures import is_spent, of_backward, of_forward, writes_over_saved
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gradients_of, held_gradients
 from gradir.frontends.pytorch.explaining.losses import Losses
 from gradir.frontends.pytorch.explaining.misuse import has_seen_one_step, taker, traps
-from gradir.frontends.pytorch.explaining.optimizers import (
-    first_after_forward,
-    forgotten,
-    held_otherwise,
-    left_waiting,
-    waits_for,
-)
 from gradir.frontends.pytorch.explaining.overwritten import Overwrite, communicates, overwrites
 from gradir.frontends.pytorch.explaining.words import called, few, of_unused, told_terms
 from gradir.frontends.pytorch.private import ACCUMULATOR, DDP_SINK
@@ -73,10 +67,10 @@ class Search(Losses):
         waits = live is not None and any(type(fn).__name__ == DDP_SINK for fn in live.grad_fns)
         joined = [name for name in names if waits and id(self.subject.tensors[name]) in self.leaves]
         if joined:
-            step = first_after_forward(self.flow, self.flowing.wanted)
+            step = optimizers.first_after_forward(self.flow, self.flowing.wanted)
             detail = "the loss is made of other outputs here" if step else ""
             self.tell("unused", "error", "", joined, None if step is None else step.place, detail=detail)
-        waiting = waits_for(self.flow, self.leaves)
+        waiting = optimizers.waits_for(self.flow, self.leaves)
         left = [name for name in names if id(self.subject.tensors[name]) in waiting]
         self.tell_of("ddp_unused", "error", left)
         others = [name for name in names if name not in {*joined, *left}]
@@ -136,9 +130,9 @@ class Search(Losses):
         self._tell_replaced(stale)
         own = {name: self.values[name] for name in self.names_that_are("reached") if name in self.subject.owned}
         lacking = {name: self.subject.tensors[name] for name in own if not self.is_trained(name)}
-        lost = set(forgotten(self.flow, self.flowing, own, lacking)) if lacking else set[str]()
+        lost = set(optimizers.forgotten(self.flow, self.flowing, own, lacking)) if lacking else set[str]()
         # A step of a GAN or of an actor moves a part of what it reaches, and means to.
-        lost -= held_otherwise({name: lacking[name] for name in lost})
+        lost -= optimizers.held_otherwise({name: lacking[name] for name in lost})
         # The optimizer has only the target of what should learn.
         lost.update(self.swapped)
         forgot = [name for name in lacking if name in lost]
@@ -280,7 +274,7 @@ class Search(Losses):
         """Explain why an operation of the recorded forward raised an error."""
         statuses = dict.fromkeys(self.statuses, "error")
         owned = {name: tensor for name, tensor in self.subject.tensors.items() if name in self.subject.owned}
-        left = left_waiting(error, owned)
+        left = optimizers.left_waiting(error, owned)
         told = (
             [self.words.cause("ddp_unused", "error", "", left, None)]
             if left

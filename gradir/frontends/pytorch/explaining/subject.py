@@ -12,13 +12,7 @@ import torch
 from torch import nn
 
 from gradir.errors import CaptureError
-from gradir.frontends.pytorch.private import (
-    backward_pre_hooks_of,
-    fields_of,
-    hooks_of_module,
-    own_buffers,
-    own_parameters,
-)
+from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.distributed import forms_of_sharded
 from gradir.frontends.pytorch.reading.members import named_parameters_in
@@ -46,7 +40,7 @@ def kept_aside(paths: Mapping[nn.Module, str]) -> dict[str, torch.Tensor]:
     """The leaves that modules keep in lists, dicts, plain attributes and as buffers, by where they are."""
     found: dict[str, torch.Tensor] = {}
     for module, path in paths.items():
-        for name, value in (*fields_of(module).items(), *own_buffers(module).items()):
+        for name, value in (*private.fields_of(module).items(), *private.own_buffers(module).items()):
             if name not in _OF_TORCH:
                 _collect(f"{path}.{name}" if path else name, value, found)
     return found
@@ -56,7 +50,7 @@ def broken_ties(paths: Mapping[nn.Module, str]) -> list[tuple[str, str]]:
     """The weights of embeddings and linear modules that are two tensors of equal numbers, as loading may leave them."""
     embeddings, linears = dict[str, torch.Tensor](), dict[str, torch.Tensor]()
     for module, path in paths.items():
-        weight = own_parameters(module).get("weight")
+        weight = private.own_parameters(module).get("weight")
         if weight is None:
             continue
         where = f"{path}.weight" if path else "weight"
@@ -77,7 +71,7 @@ def hooked_modules(paths: Mapping[nn.Module, str]) -> dict[str, list[object]]:
     return {
         path: hooks
         for module, path in paths.items()
-        if (hooks := [*hooks_of_module(module).values(), *backward_pre_hooks_of(module).values()])
+        if (hooks := [*private.hooks_of_module(module).values(), *private.backward_pre_hooks_of(module).values()])
     }
 
 
@@ -166,7 +160,7 @@ def foreign(flow: Flow, aside: Mapping[str, torch.Tensor], leaves: Sequence[Valu
 def _has_a_module(tensors: Mapping[int, torch.Tensor]) -> bool:
     """Whether a living module has one of some tensors."""
     living = (entry for entry in gc.get_objects() if issubclass(type(entry), nn.Module))
-    return any(id(tensor) in tensors for module in living for tensor in own_parameters(module).values())
+    return any(id(tensor) in tensors for module in living for tensor in private.own_parameters(module).values())
 
 
 def _are_copies(one: torch.Tensor, other: torch.Tensor) -> bool:

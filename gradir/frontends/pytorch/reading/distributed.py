@@ -14,15 +14,7 @@ from weakref import ReferenceType
 import torch
 from torch import distributed, nn
 
-from gradir.frontends.pytorch.private import (
-    FORWARD_CLASS,
-    FSDP_FORMS,
-    FSDP_GROUPS,
-    FSDP_PARAMETERS,
-    FSDP_STATE,
-    GROUP_CALLED,
-    TENSOR_SPEC,
-)
+from gradir.frontends.pytorch import private
 
 __all__ = [
     "Groups",
@@ -65,7 +57,7 @@ class Groups:
         kept = vars(fn)
         mesh = next(filter(None, map(_mesh_of, kept.values())), None)
         group = next(filter(_is_group, kept.values()), None)
-        is_collective = _module_of(getattr(type(fn), FORWARD_CLASS, None)).startswith(_COLLECTIVES)
+        is_collective = _module_of(getattr(type(fn), private.FORWARD_CLASS, None)).startswith(_COLLECTIVES)
         ranks = {_RANK_OF_GROUP: group, _RANK_OF_ALL: None}
         for name, value in kept.items():
             if name in ranks and (is_collective or group is not None) and value == distributed.get_rank(ranks[name]):
@@ -145,7 +137,7 @@ def group_called(name: str) -> object:
     if not (distributed.is_available() and distributed.is_initialized()):
         return None
     try:
-        resolve: Any = getattr(distributed.distributed_c10d, GROUP_CALLED)
+        resolve: Any = getattr(distributed.distributed_c10d, private.GROUP_CALLED)
         return resolve(name)
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError):
         return None
@@ -182,7 +174,7 @@ def _mesh_of(value: object) -> Any:
         return None
     if _is_of(value, "torch.distributed.device_mesh", "DeviceMesh"):
         return value
-    return getattr(value, "mesh", None) if _is_of(value, TENSOR_SPEC, "DTensorSpec") else None
+    return getattr(value, "mesh", None) if _is_of(value, private.TENSOR_SPEC, "DTensorSpec") else None
 
 
 def _placements(placements: Sequence[object], mesh: Any) -> tuple[str, ...]:
@@ -220,9 +212,9 @@ def _module_of(kind: object) -> str:
 def sharding_groups(modules: Iterable[nn.Module]) -> Iterator[Any]:
     """What gathers and reduces the parameters of each module that `fully_shard` was applied to."""
     for module in modules:
-        state_of: Any = getattr(type(module), FSDP_STATE, None)
+        state_of: Any = getattr(type(module), private.FSDP_STATE, None)
         state = None if state_of is None else state_of(module)
-        several, lone = FSDP_GROUPS
+        several, lone = private.FSDP_GROUPS
         groups = getattr(state, several, None) or [getattr(state, lone, None)]
         yield from (group for group in groups if group is not None)
 
@@ -230,8 +222,8 @@ def sharding_groups(modules: Iterable[nn.Module]) -> Iterator[Any]:
 def forms_of_sharded(modules: Iterable[nn.Module]) -> Iterator[tuple[torch.Tensor, ...]]:
     """The tensors that each parameter under `fully_shard` is: the whole, once that was made, and the process's part."""
     for group in sharding_groups(modules):
-        for parameter in getattr(group, FSDP_PARAMETERS, ()):
-            forms = (getattr(parameter, name, None) for name in FSDP_FORMS)
+        for parameter in getattr(group, private.FSDP_PARAMETERS, ()):
+            forms = (getattr(parameter, name, None) for name in private.FSDP_FORMS)
             yield tuple(form for form in forms if isinstance(form, torch.Tensor))
 
 

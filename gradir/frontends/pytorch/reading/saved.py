@@ -15,18 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from gradir.frontends.pytorch.private import (
-    FREED,
-    PACKED,
-    SAVED,
-    SHOWS_SAVED,
-    STALE,
-    output_nr_of,
-    storage_handle,
-    version_of,
-    without_dispatch_modes,
-    without_overrides,
-)
+from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.anatomy import Anatomy, Slot
 from gradir.frontends.pytorch.reading.attributes import bare_name, plain_value, shape_of
 from gradir.frontends.pytorch.reading.reach import class_of
@@ -92,8 +81,8 @@ def _refused(fn: GradFn, name: str, raw: Any, error: BaseException) -> Shown | S
     told = str(error)
     if isinstance(error, _Stopped):
         return _UNREAD if told == _DISPATCH else _HOOKED
-    if STALE not in told:
-        return Saved("", state="freed") if FREED in told else _UNREAD
+    if private.STALE not in told:
+        return Saved("", state="freed") if private.FREED in told else _UNREAD
     data = getattr(raw, "data", None)
     if data is not None:
         return Shown(data, partial(_unpacked, fn, name))
@@ -141,8 +130,8 @@ _SYMBOLIC: Final = 7777777
 
 def saved_tensor(fn: GradFn, name: str) -> torch.Tensor | None:
     """A tensor that a function saved, as it is, without running what a program unpacks it by."""
-    raw = getattr(fn, f"{PACKED}{name}", None)
-    held = getattr(raw if SHOWS_SAVED else as_shown(fn, f"{SAVED}{name}", raw), "data", None)
+    raw = getattr(fn, f"{private.PACKED}{name}", None)
+    held = getattr(raw if private.SHOWS_SAVED else as_shown(fn, f"{private.SAVED}{name}", raw), "data", None)
     return held.detach() if isinstance(held, torch.Tensor) else None
 
 
@@ -193,7 +182,7 @@ class SavedReader:
             packed = anatomy.packed(fn)
         except RuntimeError:
             packed = tuple([_packed(fn, slot) for slot in anatomy.slots])
-        if not SHOWS_SAVED:
+        if not private.SHOWS_SAVED:
             packed = tuple([as_shown(fn, slot.unpacked, raw) for slot, raw in zip(anatomy.slots, packed, strict=False)])
         read: list[Saved | None] = []
         for slot, raw in zip(anatomy.slots, packed, strict=False):
@@ -222,7 +211,7 @@ class SavedReader:
             dtype, shape, layout, probe = self._new_kind(tensor)
         size, storage = self._storage(tensor, node_id, name)
         try:
-            is_stale = version_of(tensor) and _raises(unpack) and _raises(getattr, fn, unpacked)
+            is_stale = private.version_of(tensor) and _raises(unpack) and _raises(getattr, fn, unpacked)
         except RuntimeError:
             # An inference tensor has no version, and cannot be changed.
             is_stale = False
@@ -239,7 +228,7 @@ class SavedReader:
             origin = Ref(known, 0) if known is not None else _own_output(fn, node_id, unpacked, raw, siblings)
         else:
             producer = self._ids.get(grad_fn)
-            origin = None if producer is None else Ref(producer, output_nr_of(tensor))
+            origin = None if producer is None else Ref(producer, private.output_nr_of(tensor))
         if layout is not None and origin is not None:
             self.layouts[origin] = layout
         return Saved(name, dtype, shape, size, origin, storage)
@@ -258,7 +247,7 @@ class SavedReader:
             storage = (tensor if type(tensor) in PLAIN else held_by(tensor)).untyped_storage()
         except (NotImplementedError, RuntimeError):
             return None, ""
-        handle = storage_handle(storage)
+        handle = private.storage_handle(storage)
         known = self._storages.get(handle)
         if known is not None:
             return known
@@ -278,10 +267,10 @@ def _own_output(fn: GradFn, node_id: str, name: str, raw: Any, siblings: tuple[A
     if clears_what_is_read(fn) or any(getattr(entry, "unpack_hook", raw) is not None for entry in siblings or ()):
         return None
     # What was freed or changed raises. A class of tensors is not told.
-    with suppress(RuntimeError), without_dispatch_modes():
+    with suppress(RuntimeError), private.without_dispatch_modes():
         unpacked: Any = getattr(fn, name)
         tensor = unpacked if siblings is None else next(compress(unpacked, (entry is raw for entry in siblings)))
-        return Ref(node_id, output_nr_of(tensor)) if tensor.grad_fn is fn else None
+        return Ref(node_id, private.output_nr_of(tensor)) if tensor.grad_fn is fn else None
     return None
 
 
@@ -315,7 +304,7 @@ def number_of(tensor: torch.Tensor, probe: torch.Tensor) -> AttrValue:
     if type(tensor) is not torch.Tensor or not tensor.is_cpu:
         return None
     # No mode of the user's need be told of this.
-    with without_dispatch_modes(), without_overrides():
+    with private.without_dispatch_modes(), private.without_overrides():
         if torch.result_type(tensor, probe) is not probe.dtype:
             return None
         number = tensor.item()

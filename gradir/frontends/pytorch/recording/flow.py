@@ -17,17 +17,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from gradir.frontends.pytorch.private import (
-    DETACHES_TWICE,
-    MODULE_CALL,
-    OPTIMIZER_STEP,
-    StorageWeakRef,
-    function_run_by,
-    next_sequence_number,
-    own_parameters,
-    runs_a_function,
-    sequence_number,
-)
+from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.attributes import MetadataReader
 from gradir.frontends.pytorch.reading.tensors import held_by, storage_of
 from gradir.frontends.pytorch.recording.operands import (
@@ -96,7 +86,7 @@ class Flow:
         # By id(): another tensor may take the place of one that is gone, which the reference tells.
         self._values: dict[int, tuple[weakref.ref[torch.Tensor], Value]] = {}
         # By memory, whose place stays its own while it is in `_memories`.
-        self._memories: dict[int, StorageWeakRef] = {}
+        self._memories: dict[int, private.StorageWeakRef] = {}
         self._newest_over: dict[int, Value] = {}
         self._writes: dict[int, list[int]] = {}
         # Of how many steps it is known which grad_fns they made, and which, by their sequence numbers.
@@ -129,7 +119,7 @@ class Flow:
         call = self._timeline.current
         if call is None or any(known is parameter for _, known in call.parameters):
             return None
-        names = (name for name, known in own_parameters(call.module).items() if known is parameter)
+        names = (name for name, known in private.own_parameters(call.module).items() if known is parameter)
         return next(((call.module, name) for name in names), None)
 
     def read(self, tensor: torch.Tensor, copied: tuple[Read, ...] = ()) -> Read:
@@ -199,7 +189,7 @@ class Flow:
                     # The number of the grad_fn was taken before the operation ran.
                     found.setdefault(step.number - 1, index)
             self._makers = len(self.steps), found
-        return found.get(sequence_number(fn), FROM_OUTSIDE)
+        return found.get(private.sequence_number(fn), FROM_OUTSIDE)
 
     def writes(self, storage: int) -> Sequence[int]:
         """The numbers of the steps that wrote to a memory which still is what it was."""
@@ -211,13 +201,13 @@ class Flow:
         Raises:
             Exception: whatever the operation raises; it is noted as failed.
         """
-        if DETACHES_TWICE and func is _DETACH and self._is_detached_just_now(args[0]):
+        if private.DETACHES_TWICE and func is _DETACH and self._is_detached_just_now(args[0]):
             result = func(*args, **kwargs)
             self._set(result, Value(len(self.steps) - 1, 0))
             return result
         signature = signature_of(func)
         inputs, kinds, constants = _operands(signature, args, kwargs)
-        mode, number = _mode(), next_sequence_number()
+        mode, number = _mode(), private.next_sequence_number()
         frame, call = sys._getframe(2), self._timeline.current
         copied: tuple[Read, ...] = ()
         if called in COPYING and self.exits[-1:] and self.exits[-1].called == called:
@@ -290,7 +280,7 @@ class Flow:
     ) -> None:
         """Note what a frame called as one operation, of the inside of which nothing is known."""
         metas = tuple(map(self._metadata.of_tensor, outputs))
-        number, call, place = next_sequence_number(), self._timeline.current, self._place(frame)
+        number, call, place = private.next_sequence_number(), self._timeline.current, self._place(frame)
         self.steps.append(Step(func, tuple(reads), tuple(kinds), (), metas, _mode(), None, number, call, place=place))
         self._note_outputs(outputs, written)
         self.note_given(outputs)
@@ -328,7 +318,7 @@ class Flow:
         """Note that an error ended the recording, which the program itself may have raised."""
         call: Frame | None = None
         for frame, _ in walk_tb(error.__traceback__):
-            if frame.f_code is MODULE_CALL:
+            if frame.f_code is private.MODULE_CALL:
                 call = Frame(frame.f_locals["self"], call, ())
         place = self._place.raised(error.__traceback__)
         self.end = Exit("raise", (), place, len(self.steps), own_error(error), call)
@@ -377,7 +367,7 @@ class Flow:
         """What tells a memory from all others, for as long as the flow is there."""
         storage = storage_of(tensor)
         if storage is not None and storage not in self._memories:
-            self._memories[storage] = StorageWeakRef(held_by(tensor).untyped_storage())
+            self._memories[storage] = private.StorageWeakRef(held_by(tensor).untyped_storage())
         return storage
 
     def _set(self, tensor: torch.Tensor, value: Value) -> None:
@@ -389,13 +379,13 @@ class Flow:
         ``is_inside`` says that one runs the call of the module; else there is none but inside that call.
         """
         found = None
-        while frame is not None and (is_inside or found or frame.f_code is not MODULE_CALL):
-            if runs_a_function(frame.f_code):
+        while frame is not None and (is_inside or found or frame.f_code is not private.MODULE_CALL):
+            if private.runs_a_function(frame.f_code):
                 found = frame
             frame = frame.f_back
         if found is None:
             return None
-        return Within(function_run_by(found), self._place(found.f_back))
+        return Within(private.function_run_by(found), self._place(found.f_back))
 
 
 def _role(tensor: torch.Tensor) -> str:
@@ -437,6 +427,6 @@ def is_number(tensor: torch.Tensor) -> bool:
 
 def _optimizer_step(frame: FrameType | None) -> FrameType | None:
     """The frame in which an optimizer runs its step that a frame belongs to."""
-    while frame is not None and frame.f_code is not OPTIMIZER_STEP:
+    while frame is not None and frame.f_code is not private.OPTIMIZER_STEP:
         frame = frame.f_back
     return frame

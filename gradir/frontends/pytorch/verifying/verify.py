@@ -20,16 +20,7 @@ from gradir.frontends.pytorch.reading.reach import hiding_functions, leaves_reac
 from gradir.frontends.pytorch.reading.tensors import ones_for
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.substitution import substituted
-from gradir.frontends.pytorch.verifying.untouched import (
-    buffers_and_random_numbers_kept,
-    in_process_group,
-    refuse_addition,
-    refuse_lasting,
-    refuse_what_runs_once,
-    retained_gradients_kept,
-    state_kept,
-    undisturbed,
-)
+from gradir.frontends.pytorch.verifying import untouched
 from gradir.gcpause import paused_gc
 from gradir.ir import TensorMeta
 from gradir.ir.edges import number_into
@@ -138,7 +129,7 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
         CaptureError: backward cannot run, because an earlier one freed the graph, say, or could run only once, or in a
             process group would change the next one.
     """
-    asks = in_process_group()
+    asks = untouched.in_process_group()
     with _one_error():
         tensors = [captured.tensor for captured in live.captured if captured.role == "output"]
         seeds = list(map(ones_for, tensors))
@@ -174,21 +165,21 @@ def left_alone(live: LiveGraph, *, keep_graph: bool = True) -> Iterator[Callable
         CaptureError: it could run only once, or in a process group would change the next one.
     """
     if keep_graph:
-        refuse_what_runs_once(live)
+        untouched.refuse_what_runs_once(live)
     tensors = [*live.leaves.values(), *live.unreached]
-    asks = in_process_group()
+    asks = untouched.in_process_group()
     with private.without_overrides():
         # Of modules that were not given, too.
         aside = leaves_reached_by(hiding_functions(live.grad_fns), live.grad_fns)
     if asks:
-        refuse_lasting(live.grad_fns, list(live.leaves.values()))
+        untouched.refuse_lasting(live.grad_fns, list(live.leaves.values()))
     with (
-        removing([_register_accumulated(tensor, refuse_addition) for tensor in tensors] if asks else []),
+        removing([_register_accumulated(tensor, untouched.refuse_addition) for tensor in tensors] if asks else []),
         _grads_put_aside([*tensors, *aside]),
-        state_kept(live) if keep_graph else nullcontext(),
-        buffers_and_random_numbers_kept(live),
-        undisturbed(live.grad_fns, live.roots.values()) if asks else nullcontext(),
-        retained_gradients_kept() as leave,
+        untouched.state_kept(live) if keep_graph else nullcontext(),
+        untouched.buffers_and_random_numbers_kept(live),
+        untouched.undisturbed(live.grad_fns, live.roots.values()) if asks else nullcontext(),
+        untouched.retained_gradients_kept() as leave,
     ):
         yield leave
 
