@@ -25,10 +25,7 @@ from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step
 __all__ = ["BROKEN", "Finding", "Judge"]
 
 BROKEN: Final = frozenset(
-    {
-        *("all_masked", "born", "exploding", "hook_nonfinite", "nonfinite", "nonfinite_input", "overflow"),
-        "where_trap",
-    }
+    {*("all_masked", "born", "exploding", "hook_nonfinite", "nonfinite", "nonfinite_input", "overflow"), "where_trap"}
 )
 """The kinds of findings that are alarms whatever learns."""
 

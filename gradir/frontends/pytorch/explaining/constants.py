@@ -15,10 +15,7 @@ __all__ = ["MAY_BE_CONSTANT", "Constant", "constants"]
 _SHAPING: Final = frozenset({"Expand", "Squeeze", "Unsqueeze", "UnsafeView", "View"})
 _CHOOSING: Final = frozenset({"Amax", "Amin", "Max", "Mean", "Min", "Sum", *_SHAPING})
 _MEASURING: Final = frozenset({"Abs", "Add", "ClampMin", "LinalgVectorNorm", "Norm", *_CHOOSING})
-_BY_NAME: Final = {
-    "DivBackward0": _MEASURING | {"Pow", "Sqrt"},
-    "SubBackward0": _CHOOSING | {"Logsumexp"},
-}
+_BY_NAME: Final = {"DivBackward0": _MEASURING | {"Pow", "Sqrt"}, "SubBackward0": _CHOOSING | {"Logsumexp"}}
 """By grad_fn what may make its second operand of the first one, if it is to be that of each single entry."""
 
 _SOFTMAX: Final = "SoftmaxBackward0"

@@ -28,10 +28,7 @@ class Meetings:
     """Knows of each function the nearest other one through which all goes that comes to it."""
 
     def __init__(
-        self,
-        ran: Iterable[GradFn],
-        senders: Mapping[GradFn, Sequence[tuple[GradFn, int]]],
-        starts: Collection[object],
+        self, ran: Iterable[GradFn], senders: Mapping[GradFn, Sequence[tuple[GradFn, int]]], starts: Collection[object]
     ) -> None:
         """``ran`` are functions in the order of a backward, which begins in ``starts``; ``senders`` send to them."""
         self._nearest: dict[GradFn, tuple[int, GradFn | None]] = {}

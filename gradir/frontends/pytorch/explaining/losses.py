@@ -202,14 +202,7 @@ class Losses:
             self._tell_stops_at(*key, stops, meant, patterns[key], is_target=key in targets)
 
     def _tell_stops_at(
-        self,
-        kind: str,
-        place: Place | None,
-        stops: Sequence[Stop],
-        meant: Meant,
-        pattern: str,
-        *,
-        is_target: bool,
+        self, kind: str, place: Place | None, stops: Sequence[Stop], meant: Meant, pattern: str, *, is_target: bool
     ) -> None:
         """Tell of the stops of a place; ``is_target`` is whether they cut a target of what is lost elsewhere."""
         behind = self.flowing.members(*(stop.leaves for stop in stops))

@@ -102,14 +102,7 @@ def assemble(
         placements = placements_of(modules.paths, [entry.tensor for entry in owned])
         named = NamedTensors(known, params)
         assembly = Assembly(
-            captured,
-            walked,
-            named,
-            TensorNodes(known),
-            scope_of,
-            sources=sources,
-            placements=placements,
-            groups=groups,
+            captured, walked, named, TensorNodes(known), scope_of, sources=sources, placements=placements, groups=groups
         )
         nodes = assembly.nodes()
         grad_fns, leaves = assembly.grad_fns(), assembly.leaves()

@@ -42,14 +42,7 @@ _NUMPY_NUMBERS = "biuf"
 _SEQUENCES: Final[tuple[type[Any], ...]] = (tuple, list)
 _MAX_ITEMS = 10_000
 
-_NAMED = (
-    torch.dtype,
-    torch.layout,
-    torch.memory_format,
-    torch.SymFloat,
-    torch.SymBool,
-    complex,
-)
+_NAMED = (torch.dtype, torch.layout, torch.memory_format, torch.SymFloat, torch.SymBool, complex)
 
 _KNOWN_BY_VALUE: Final = frozenset(
     {int, bool, NoneType, str, torch.dtype, torch.device, torch.layout, torch.memory_format}
