@@ -22,7 +22,6 @@ _FEWEST: Final = 3
 _MOST_LINES: Final = 3
 
 _AT: Final = " at "
-_FEWEST_PLACES: Final = 2
 
 
 class _Named(NamedTuple):
@@ -89,7 +88,7 @@ def _with_names(cause: Cause, names: Collection[str], statuses: Mapping[str, str
 
 def _with_places(each: _Named) -> Cause:
     """Return a cause whose detail ends in all places at which it is so."""
-    if len(each.places) < _FEWEST_PLACES:
+    if len(each.places) < 2:
         return each.cause
     before = each.cause.detail.rpartition(_AT)[0]
     return replace(each.cause, detail=f"{before}{_AT}{_listed([*each.places])}")

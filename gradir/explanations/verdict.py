@@ -32,7 +32,6 @@ _PHRASES: Final[Mapping[str, tuple[str, str]]] = {
 """What is said of one parameter with a status, and of several."""
 
 _GOOD: Final = ("reached", "hidden")
-_BOTH: Final = 2
 _OTHER_SUBJECT: Final = "inner_gradient"
 """The kind of cause that says that another function was explained than the one that was given."""
 
@@ -46,7 +45,9 @@ def verdict_of(explanation: Explanation, shown: Shown = printable_short) -> str:
     ``shown`` writes a name or a place as the format needs it.
     """
     errors = [cause for cause in explanation.causes if cause.level == "error"]
-    statuses = _counted(explanation)
+    # Names of one tensor count once.
+    others = {name for group in explanation.tied for name in group[1:]}
+    statuses = Counter(status for name, status in explanation.statuses.items() if name not in others)
     if not statuses and not errors:
         sentence = "There is no parameter and no named tensor to explain."
     elif errors:
@@ -71,12 +72,6 @@ def place_text(source: Source) -> str:
     file = printable(source.file)
     where = f"{file}, line {source.line}" if file.startswith("cell ") else f"{file}:{source.line}"
     return f"{where} in {printable(source.function)}" if source.function not in {"", "<module>"} else where
-
-
-def _counted(explanation: Explanation) -> Counter[str]:
-    """Return how many parameters have each status; names of one tensor count once."""
-    others = {name for group in explanation.tied for name in group[1:]}
-    return Counter(status for name, status in explanation.statuses.items() if name not in others)
 
 
 def _harm(explanation: Explanation, statuses: Counter[str], errors: Sequence[Cause], shown: Shown) -> str:
@@ -147,7 +142,7 @@ def _share(
         name = listed_names(explanation.joined(explanation.statuses), shown)
         return f"{name} {one if count else 'gets no gradient'}"
     if count == total:
-        return f"{f'All {total:,}' if total > _BOTH else 'Both'} parameters {many}"
+        return f"{f'All {total:,}' if total > 2 else 'Both'} parameters {many}"
     return f"{count:,} of {total:,} parameters {one if count == 1 else many}"
 
 

@@ -234,20 +234,13 @@ def can_run(arguments: Arguments) -> bool:
 
 
 def _backward(fn: Callable[[Any, Any], Any], given: list[Any], others: list[Any]) -> Any:
+    def one_for(output: Any) -> Any:
+        if jax.dtypes.issubdtype(output.dtype, np.inexact):
+            return jnp.ones(output.shape, output.dtype)
+        return np.zeros(output.shape, jax.dtypes.float0)
+
     outputs, pull = jax.vjp(lambda given: fn(given, others), given)
-    return pull(_cotangents(outputs))[0]
-
-
-def _cotangents(outputs: Any) -> Any:
-    """One for each output that has a gradient."""
-    return jax.tree_util.tree_map(
-        lambda output: (
-            jnp.ones(output.shape, output.dtype)
-            if jax.dtypes.issubdtype(output.dtype, np.inexact)
-            else np.zeros(output.shape, jax.dtypes.float0)
-        ),
-        outputs,
-    )
+    return pull(jax.tree_util.tree_map(one_for, outputs))[0]
 
 
 def _drawn(leaf: Any, place: int) -> Any:

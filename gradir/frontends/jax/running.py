@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial, update_wrapper, wraps
-from types import FrameType, MethodType, TracebackType
+from types import FrameType, MethodType
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -200,9 +200,7 @@ class Running:
         self._put("jit", self._compiling(jax.jit))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._patches.close()
 
     def called(

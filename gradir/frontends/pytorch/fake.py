@@ -170,7 +170,7 @@ class _Fakes(private.FakeTensorMode):  # type: ignore[misc]
 
     def forget(self, tensor: torch.Tensor) -> None:
         """Let go of what torch remembers a tensor by, for which it would not put another in its place."""
-        made = private.remembered(self)
+        made = getattr(self.fake_tensor_converter.meta_converter, private.REMEMBERED, {})
         for reference in getweakrefs(tensor):
             if isinstance(reference, KeyedRef) and made.get(reference.key) is tensor:
                 del made[reference.key]
@@ -253,10 +253,11 @@ def standing_in(rank: int, world: int) -> Iterator[None]:
     """
     _check(rank)
     try:
-        backend, store = private.unsent_backend()
+        # The backend is registered as its module is imported.
+        backend, store = private.NOT_SENDING, import_module(private.UNSENT_BACKEND).FakeStore
     except (ImportError, AttributeError) as error:
         raise CaptureError(f"--world needs the backend 'fake', which torch {torch.__version__} lacks") from error
-    makers = [*private.makers_of_groups()]
+    makers = [*map(import_module, private.MAKERS)]
     make, make_part = distributed.init_process_group, getattr(distributed.distributed_c10d, private.MAKE_GROUP)
 
     def init_process_group(*_: Any, **given: Any) -> None:

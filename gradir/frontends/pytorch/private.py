@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable
 from functools import lru_cache
-from importlib import import_module
 from operator import attrgetter, methodcaller
-from types import CodeType, FrameType, ModuleType
-from typing import Any, Final, NamedTuple, cast
+from types import CodeType, FrameType
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch.autograd.function import BackwardCFunction
@@ -226,7 +225,7 @@ _FAKE: Final = "torch._subclasses.fake_tensor"
 FakeTensor: Final = _found(f"{_FAKE}.FakeTensor", "to tell tensors that have no data")
 FakeTensorMode: Final = _found(f"{_FAKE}.FakeTensorMode", "to capture without data")
 unset_fake_temporarily: Final = _found(f"{_FAKE}.unset_fake_temporarily", "to keep the tensors of meshes real")
-_REMEMBERED: Final = _word(
+REMEMBERED: Final = _word(
     "torch._subclasses.meta_utils:tensor_memo", "to move a model without data", "such models are refused"
 )
 TRUNCATED_NORMAL: Final = _word(
@@ -364,32 +363,11 @@ _IMITATES: Final = "to make a rank of any number in one process"
 _NOT_IMITATED: Final = "it cannot be made"
 NOT_SENDING: Final = "fake"
 """What torch calls the backend that sends nothing."""
-_UNSENT_BACKEND: Final = "torch.testing._internal.distributed.fake_pg"
-_word(f"{_UNSENT_BACKEND}:FakeStore", _IMITATES, _NOT_IMITATED)
+UNSENT_BACKEND: Final = "torch.testing._internal.distributed.fake_pg"
+_word(f"{UNSENT_BACKEND}:FakeStore", _IMITATES, _NOT_IMITATED)
 MAKE_GROUP: Final = _word(f"{_C10D}:_new_process_group_helper", _IMITATES, _NOT_IMITATED)
-_MAKERS: Final = ("torch.distributed", _C10D, "torch.distributed.device_mesh")
+MAKERS: Final = ("torch.distributed", _C10D, "torch.distributed.device_mesh")
 """The modules in which what makes the default process group has a name."""
-
-
-def unsent_backend() -> tuple[str, Callable[[], Any]]:
-    """That backend, which is registered with it, and what makes its store.
-
-    Raises:
-        ImportError: this torch has none.
-    """
-    return NOT_SENDING, import_module(_UNSENT_BACKEND).FakeStore
-
-
-def remembered(mode: Any) -> MutableMapping[Any, torch.Tensor]:
-    """The tensors without data by what a mode made them of."""
-    return cast(
-        "MutableMapping[Any, torch.Tensor]", getattr(mode.fake_tensor_converter.meta_converter, _REMEMBERED, {})
-    )
-
-
-def makers_of_groups() -> Iterator[ModuleType]:
-    """The modules that make the default process group, the one that makes all others second."""
-    return map(import_module, _MAKERS)
 
 
 def running_node() -> Any:
@@ -427,8 +405,3 @@ DONATES: Final = f"{COMPILED}config.donated_buffer"
 _word(DONATES, "to refuse what was compiled to run once", _USED_UP)
 _word(f"{_AOT}.runtime_wrappers:compiled_bw", "to refuse what was compiled to run once", _USED_UP)
 _word(f"{_AOT}.schemas:bw_donated_idxs", "to refuse what was compiled to run once", _USED_UP)
-
-
-def donates_buffers() -> bool:
-    """Whether compiled functions may use up what they saved."""
-    return bool(pkgutil.resolve_name(DONATES))

@@ -9,7 +9,7 @@ import jax
 from jax import tree_util
 
 from gradir.frontends.jax.modules import Call, naming, run
-from gradir.frontends.jax.modules.watch import ModuleWatch, WrappedCalls, below
+from gradir.frontends.jax.modules.watch import ModuleWatch, WrappedCalls, below, text_of
 
 __all__ = ["call_of", "note_modules"]
 
@@ -36,7 +36,7 @@ def note_modules(equinox: Any, watch: ModuleWatch, args: tuple[Any, ...]) -> Non
             )[0]
             for keys, each in inside:
                 if is_module(each) and each is not outer:
-                    left.append((below(path, tree_util.keystr(keys, simple=True, separator=".")), each))
+                    left.append((below(path, text_of(keys)), each))
 
     calls = WrappedCalls(watch, equinox.Module, modules_of, is_noted=lambda kind: not _is_wrapper(kind))
     watch.while_traced(lambda: calls)

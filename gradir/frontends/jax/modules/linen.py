@@ -9,7 +9,7 @@ from typing import Any
 from jax import tree_util
 
 from gradir.frontends.jax.modules import Call, naming
-from gradir.frontends.jax.modules.watch import ModuleWatch, below
+from gradir.frontends.jax.modules.watch import ModuleWatch, below, text_of
 
 __all__ = ["call_of", "note_modules"]
 
@@ -49,7 +49,7 @@ class _Noted:
         for path, value in arguments:
             for keys, leaf in tree_util.tree_flatten_with_path(value)[0]:
                 if hasattr(leaf, "dtype"):
-                    self._leaves[id(leaf)] = leaf, below(path, _text(keys).removeprefix("params."))
+                    self._leaves[id(leaf)] = leaf, below(path, text_of(keys).removeprefix("params."))
 
     def __call__(self, call: Callable[..., Any], args: Any, kwargs: Any, context: Any) -> Any:
         """Run a method of a module."""
@@ -76,15 +76,10 @@ class _Noted:
         """Where the parameters of a module that is applied stand in the arguments."""
         found = tree_util.tree_flatten_with_path(module.variables.get("params", {}))[0]
         for keys, leaf in found[:1]:
-            inside, (_, path) = _text(keys), self._leaves.get(id(leaf), (None, ""))
+            inside, (_, path) = text_of(keys), self._leaves.get(id(leaf), (None, ""))
             if path.endswith(f".{inside}"):
                 return path.removesuffix(f".{inside}")
             if path:
                 return ""
         # A transformation has made others of them.
         return self._places[-1] if self._places else self._watch.running[-1] if self._watch.running else ""
-
-
-def _text(keys: Any) -> str:
-    text: str = tree_util.keystr(keys, simple=True, separator=".")
-    return text

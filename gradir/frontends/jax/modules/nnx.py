@@ -10,7 +10,7 @@ from typing import Any, Final
 from jax import tree_util
 
 from gradir.frontends.jax.modules import Call, naming, run
-from gradir.frontends.jax.modules.watch import ModuleWatch, WrappedCalls, below
+from gradir.frontends.jax.modules.watch import ModuleWatch, WrappedCalls, below, text_of
 
 __all__ = ["call_of", "note_modules", "returning_states", "without_modules"]
 
@@ -100,7 +100,7 @@ def note_modules(nnx: Any, watch: ModuleWatch, args: tuple[Any, ...]) -> None:  
         found = tree_util.tree_flatten_with_path(value, is_leaf=lambda inside: isinstance(inside, nnx.Module))[0]
         for keys, module in found:
             if isinstance(module, nnx.Module):
-                start = tree_util.keystr(keys, simple=True, separator=".")
+                start = text_of(keys)
                 for path, inside in nnx.iter_graph(module):
                     if isinstance(inside, nnx.Module):
                         yield below(start, ".".join(map(str, path))), inside
@@ -128,5 +128,5 @@ def note_modules(nnx: Any, watch: ModuleWatch, args: tuple[Any, ...]) -> None:  
 
 
 def _stamp_of(module: Any) -> str | None:
-    found = vars(module).get(_STAMP) if hasattr(module, "__dict__") else None
+    found = getattr(module, "__dict__", {}).get(_STAMP)
     return found if isinstance(found, str) else None

@@ -10,11 +10,12 @@ from itertools import count
 from typing import Any, Final, NamedTuple
 
 import jax
+from jax import tree_util
 
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import reached
 
-__all__ = ["ModuleWatch", "WrappedCalls", "below", "traced_anew"]
+__all__ = ["ModuleWatch", "WrappedCalls", "below", "text_of", "traced_anew"]
 
 _MARK: Final = "gradir module "
 """What the scope of a module begins with. The number of its path follows: a path may hold what a scope may not."""
@@ -233,6 +234,12 @@ class WrappedCalls(ExitStack):
             known[id(module)] = _Known(module, below(path, inside))
             self._found(module, known[id(module)].path)
         return known
+
+
+def text_of(keys: Any) -> str:
+    """A path in a pytree, with dots."""
+    text: str = tree_util.keystr(keys, simple=True, separator=".")
+    return text
 
 
 def below(path: str, inside: str) -> str:

@@ -249,8 +249,6 @@ class Ends:
 def _behind(value: Value) -> list[Value]:
     """What a value is computed of."""
     record = value.record
-    if record is None:
-        return value.ends
-    joined = record.inputs if record.joins is None else [record.inputs[slot] for slot in record.joins[value.number]]
-    is_chosen = record.op == "cond" and record.joins is not None
-    return [*value.ends, *joined, *(record.inputs[:1] if is_chosen else ())]
+    if record is None or record.joins is None:
+        return [*value.ends, *(() if record is None else record.inputs)]
+    return [*value.ends, *sources_of(value), *(record.inputs[:1] if record.op == "cond" else ())]

@@ -10,8 +10,9 @@ from typing import Final, NamedTuple
 import torch
 
 from gradir.frontends.pytorch.explaining import traps
-from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, is_zero
+from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients
 from gradir.frontends.pytorch.explaining.losses import Losses
+from gradir.frontends.pytorch.explaining.magnitudes import is_zero
 from gradir.frontends.pytorch.explaining.words import called, few, plainly
 from gradir.frontends.pytorch.explaining.zeros import SLOPES, STAYING, Origin, Zeros
 from gradir.frontends.pytorch.private import AFTER_FORWARD, FORWARD_CLASS, hooks_of, sequence_number

@@ -188,7 +188,6 @@ def _line(code: CodeType, instruction: int) -> int | None:
 
 _ENDS: Final = ("RETURN_", "RAISE_VARARGS", "RERAISE", "JUMP_BACKWARD")
 _LOADS: Final = ("LOAD_FAST", "STORE_FAST_LOAD_FAST")
-_SIDES: Final = 2
 _LONGEST_HEAD: Final = 12
 """How many instructions of the head of a loop are looked at."""
 
@@ -291,7 +290,7 @@ class _Code:
             sides = self._following(index)
             there = [side for side in sides if side in wanted]
             is_back = index in use.again
-            if len(there) + is_back != 1 or len(sides) + is_back != _SIDES:
+            if len(there) + is_back != 1 or len(sides) + is_back != 2:
                 continue
             only = self._coming_from(there) - self._coming_from([side for side in sides if side not in wanted])
             if use.again or not any(self._ops[at].offset in steps for at in only):

@@ -15,8 +15,9 @@ from gradir.frontends.pytorch.explaining import optimizers
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Judge
 from gradir.frontends.pytorch.explaining.bytecode import not_taken
 from gradir.frontends.pytorch.explaining.failures import is_spent, of_backward, of_forward, writes_over_saved
-from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gradients_of, held_gradients
+from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gradients_of
 from gradir.frontends.pytorch.explaining.losses import Losses
+from gradir.frontends.pytorch.explaining.magnitudes import held_gradients
 from gradir.frontends.pytorch.explaining.misuse import has_seen_one_step, taker, traps
 from gradir.frontends.pytorch.explaining.overwritten import Overwrite, communicates, overwrites
 from gradir.frontends.pytorch.explaining.words import called, few, of_unused, told_terms

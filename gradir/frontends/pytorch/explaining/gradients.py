@@ -11,17 +11,14 @@ from typing import Final, NamedTuple, TypeAlias
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from gradir.errors import CaptureError
 from gradir.frontends.pytorch.explaining.constants import MAY_BE_CONSTANT, Constant, constants
-from gradir.frontends.pytorch.explaining.magnitudes import Size, size_of
-from gradir.frontends.pytorch.private import ACCUMULATOR, CHECKPOINT, current_backward, hooks_of, sequence_number
+from gradir.frontends.pytorch.explaining.magnitudes import Size, brought, size_of
+from gradir.frontends.pytorch.private import ACCUMULATOR, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.saved import saved_tensor
-from gradir.frontends.pytorch.reading.tensors import held_by, numbers_in, ones_for
 from gradir.frontends.pytorch.reading.walk import GradFn
-from gradir.frontends.pytorch.verifying.verify import left_alone, removing
 
-__all__ = ["Arrival", "Gradients", "Meetings", "brought", "gradients_of", "is_zero"]
+__all__ = ["Arrival", "Gradients", "gradients_of"]
 
 
 class Meetings:
@@ -359,14 +356,6 @@ def gradients_of(live: LiveGraph) -> Gradients:
     return Gradients(live, passed, {id(leaf): size_of(gradient) for leaf, gradient in brought(live, register)})
 
 
-def held_gradients(tensors: Mapping[str, torch.Tensor]) -> dict[str, float | str]:
-    """Return the norms of what leaves have in `.grad`, or ``zero`` or ``nonfinite``; nothing of those without."""
-    sizes = {
-        name: None if leaf.grad is None or leaf.grad.is_meta else size_of(leaf.grad) for name, leaf in tensors.items()
-    }
-    return {name: size.value for name, size in sizes.items() if size is not None}
-
-
 def _may_cancel(sizes: _Passed, went: Sequence[torch.Tensor | None]) -> bool:
     """Whether a largest number that is passed on may be nothing beside the largest that came, going by the norms."""
     nothing = 2 * _NOTHING * max((size.norm for size in sizes.came if size is not None), default=0.0)
@@ -377,49 +366,6 @@ def _may_cancel(sizes: _Passed, went: Sequence[torch.Tensor | None]) -> bool:
         and size.norm <= nothing * math.sqrt(gradient.numel())
         for size, gradient in zip(sizes.went, went, strict=True)
     )
-
-
-def brought(
-    live: LiveGraph, register: Callable[[], Iterable[RemovableHandle]]
-) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
-    """What a backward brings to the leaves, while the hooks are there that ``register`` makes.
-
-    Raises:
-        CaptureError: as `gradients_of`.
-        RuntimeError: whatever the backward raises.
-    """
-    tensors = [found.tensor for found in live.captured if found.role == "output"]
-    leaves = list({id(tensor): tensor for tensor in live.leaves.values()}.values())
-    # A reentrant checkpoint runs in no other backward than one that adds up.
-    adds = any(type(fn).__name__ == CHECKPOINT for fn in live.grad_fns)
-    if any(tensor.is_meta for tensor in (*tensors, *leaves)):
-        raise CaptureError("tensors on the meta device have no numbers")
-    if current_backward() != -1:
-        # torch would wait for itself.
-        raise CaptureError("a backward is running")
-    with left_alone(live) as leave:
-        hooks = [*register(), *(fn.register_prehook(leave) for fn in live.grad_fns)]
-        found: Sequence[torch.Tensor | None] = ()
-        with removing(hooks), torch.autograd.set_multithreading_enabled(False):
-            seeds = [ones_for(tensor) for tensor in tensors]
-            if adds:
-                torch.autograd.backward(tensors, seeds, retain_graph=True)
-                found = [leaf.grad for leaf in leaves]
-            elif leaves:
-                found = torch.autograd.grad(tensors, leaves, seeds, retain_graph=True, allow_unused=True)
-        return list(zip(leaves, found, strict=True))
-
-
-def is_zero(leaf: torch.Tensor) -> bool:
-    """Whether what this process has of a leaf is zero throughout."""
-    held = held_by(leaf.detach())
-    # The memory of what `fully_shard` gathers is freed between the passes.
-    has_memory = held.layout is not torch.strided or held.untyped_storage().nbytes() > 0
-    if not has_memory:
-        return False
-    values = numbers_in(held)
-    # One number that is not zero tells, and torch looks at all.
-    return not (values.numel() and values[(0,) * values.dim()]) and not bool(values.any())
 
 
 def _spoilt(came: Sequence[torch.Tensor | None], went: Sequence[torch.Tensor | None]) -> torch.Tensor | None:

@@ -14,8 +14,8 @@ from torch.autograd.function import BackwardCFunction
 from torch.utils.hooks import RemovableHandle
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing
-from gradir.frontends.pytorch.explaining.gradients import brought
 from gradir.frontends.pytorch.explaining.kinds import DERIVING
+from gradir.frontends.pytorch.explaining.magnitudes import brought
 from gradir.frontends.pytorch.explaining.words import called
 from gradir.frontends.pytorch.private import ACCUMULATOR, without_dispatch_modes, without_overrides
 from gradir.frontends.pytorch.reading.assemble import LiveGraph

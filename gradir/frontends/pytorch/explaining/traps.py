@@ -9,7 +9,8 @@ from typing import Final
 
 import torch
 
-from gradir.frontends.pytorch.explaining.gradients import Gradients, is_zero
+from gradir.frontends.pytorch.explaining.gradients import Gradients
+from gradir.frontends.pytorch.explaining.magnitudes import is_zero
 from gradir.frontends.pytorch.private import ACCUMULATOR, SAVED, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.attributes import signed

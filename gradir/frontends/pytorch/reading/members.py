@@ -201,17 +201,11 @@ def _placed(root: nn.Module, seen: set[int] | None = None) -> list[Placed]:
         if depth > _DEEPEST or (seen is None and len(found) > _MOST_PATHS):
             return []
         found.append(Placed(path, module))
-        pending += _children(path, module, depth)
+        if children := own_modules(module):
+            start = f"{path}." if path else ""
+            below = [(start + name, child, depth + 1) for name, child in children.items() if child is not None]
+            pending += reversed(below)
     return found
-
-
-def _children(path: str, module: nn.Module, depth: int) -> list[tuple[str, nn.Module, int]]:
-    """The modules right below one, the last first."""
-    children = own_modules(module)
-    if not children:
-        return []
-    start = f"{path}." if path else ""
-    return [(start + name, child, depth + 1) for name, child in children.items() if child is not None][::-1]
 
 
 def _named(

@@ -13,7 +13,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from types import CodeType, FrameType, TracebackType
+from types import CodeType, FrameType
 from typing import Any, Final
 
 import torch
@@ -67,9 +67,7 @@ class CompiledParts:
                 _watch()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with _LOCK:
             _RECORDING.remove(self)
             if not _RECORDING:

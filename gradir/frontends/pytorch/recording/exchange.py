@@ -59,8 +59,6 @@ _SPLITS: Final = ("input_split_sizes", "output_split_sizes")
 _GROUPS: Final = ("process_group", "group_name")
 _SEVERAL: Final = "batch_p2p_ops"
 
-_PAIR: Final = 2
-
 
 @lru_cache(maxsize=4096)
 def _communicates_as(func: Any) -> str:
@@ -270,7 +268,7 @@ def _finished(returns: int, arguments: Mapping[str, Any]) -> Any:
     done: Any = torch.futures.Future()
     done.set_result(first if isinstance(first, list) else [first])
     work = private.finished_work(done).boxed()
-    return (first, work) if returns == _PAIR else work
+    return (first, work) if returns == 2 else work
 
 
 def _repeat(filled: Any, arguments: Mapping[str, Any]) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from msgspec.structs import replace
@@ -18,7 +18,6 @@ from gradir.frontends.pytorch.recording.exchange import Exchange, ExchangeMode
 from gradir.frontends.pytorch.recording.timelines import Timeline, path_of
 from gradir.frontends.texts import plain_text
 from gradir.ir import Graph, Rank
-from gradir.ir.model import Shape
 from gradir.spec import own_error
 
 if TYPE_CHECKING:
@@ -101,8 +100,10 @@ def rank_of(groups: Groups, modules: Modules, device: str) -> Rank | None:
     members = {label: tuple(distributed.get_process_group_ranks(group)) for label, group in groups.met.items()}
     parts = dict(_parts(modules))
     coordinates = {label: members[label].index(rank) for label in groups.dimensions()}
-    for tensor in parts.values():
-        coordinates.update(_coordinates(mesh_of_tensor(tensor)))
+    for mesh in map(mesh_of_tensor, parts.values()):
+        # Where this process is in the dimensions of a mesh that have names.
+        coordinates.update(zip(mesh.mesh_dim_names or (), map(int, mesh.get_coordinate() or ()), strict=False))
+    shapes = {name: shape_of(held_by(tensor)) for name, tensor in parts.items()}
     return Rank(
         rank,
         distributed.get_world_size(),
@@ -110,7 +111,7 @@ def rank_of(groups: Groups, modules: Modules, device: str) -> Rank | None:
         plain_text(distributed.get_backend()),
         coordinates,
         members,
-        dict(_local_shapes(parts)),
+        {name: shape for name, shape in shapes.items() if shape is not None},
     )
 
 
@@ -121,16 +122,3 @@ def _parts(modules: Modules) -> Iterator[tuple[str, torch.Tensor]]:
         part = kept.get(id(tensor), tensor)
         if mesh_of_tensor(part) is not None:
             yield names[0], part
-
-
-def _local_shapes(parts: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, Shape]]:
-    for name, tensor in parts.items():
-        shape = shape_of(held_by(tensor))
-        if shape is not None:
-            yield name, shape
-
-
-def _coordinates(mesh: Any) -> dict[str, int]:
-    """Where this process is in the dimensions of a mesh that have names."""
-    place = mesh.get_coordinate()
-    return {} if place is None else dict(zip(mesh.mesh_dim_names or (), map(int, place), strict=False))

@@ -7,8 +7,9 @@ import functools
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+from itertools import takewhile
+from traceback import walk_stack
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, NamedTuple, cast
 
@@ -110,14 +111,14 @@ class _Shown:
                 filename, lineno = frame.f_code.co_filename, frame.f_lineno
         self._before(message, category, filename, lineno, *rest)
 
-    def enter(self) -> None:
+    def __enter__(self) -> None:
         with self._lock:
             self._count += 1
             current: Any = warnings.showwarning
             if current is not self:
                 self._before, warnings.showwarning = current, cast("Any", self)
 
-    def leave(self) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._lock:
             self._count -= 1
             current: Any = warnings.showwarning
@@ -128,17 +129,12 @@ class _Shown:
 _SHOWN: Final = _Shown()
 
 
-@contextmanager
-def warnings_at_callers() -> Iterator[None]:
+def warnings_at_callers() -> AbstractContextManager[None]:
     """Show a warning that is raised below a mode of gradir's at the line that called torch.
 
     torch gives a warning to the innermost frame of Python, which is that of the mode while something is recorded.
     """
-    _SHOWN.enter()
-    try:
-        yield
-    finally:
-        _SHOWN.leave()
+    return _SHOWN
 
 
 class Written(NamedTuple):
@@ -250,8 +246,5 @@ def _is_of_modes(frame: FrameType) -> bool:
 
 def _passes(frame: FrameType | None, name: str) -> bool:
     """Return whether a function of this name, of torch's modes, leads to a frame."""
-    while frame is not None and _is_of_modes(frame):
-        if frame.f_code.co_name == name:
-            return True
-        frame = frame.f_back
-    return False
+    inner = takewhile(_is_of_modes, (each for each, _ in walk_stack(frame)) if frame is not None else ())
+    return any(each.f_code.co_name == name for each in inner)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
-from types import CodeType, FrameType, TracebackType
+from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -264,10 +264,8 @@ class SourceMode(FunctionMode):
         super().__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        super().__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
         with _LOCK:
             _RUNNING.remove(self)
             if not _RUNNING and "__init__" in vars(BackwardCFunction):

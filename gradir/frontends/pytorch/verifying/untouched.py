@@ -8,6 +8,7 @@ is asked for the gradients, and adds up none. What can run only once is refused,
 from __future__ import annotations
 
 import gc
+import pkgutil
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -267,7 +268,7 @@ def _donates(cls: Any) -> bool:
     # What was never run is compiled for the backward that runs it first, and torch then donates nothing.
     if getattr(cls, "compiled_bw", None) is None or not getattr(cls.metadata, "bw_donated_idxs", None):
         return False
-    return private.donates_buffers()
+    return bool(pkgutil.resolve_name(private.DONATES))
 
 
 def _own_functions(fn: GradFn) -> Iterator[FunctionType]:

@@ -175,12 +175,14 @@ def left_alone(live: LiveGraph, *, keep_graph: bool = True) -> Iterator[Callable
         untouched.refuse_lasting(live.grad_fns, list(live.leaves.values()))
     with (
         removing([_register_accumulated(tensor, untouched.refuse_addition) for tensor in tensors] if asks else []),
-        _grads_put_aside([*tensors, *aside]),
+        ExitStack() as without_gradients,
         untouched.state_kept(live) if keep_graph else nullcontext(),
         untouched.buffers_and_random_numbers_kept(live),
         untouched.undisturbed(live.grad_fns, live.roots.values()) if asks else nullcontext(),
         untouched.retained_gradients_kept() as leave,
     ):
+        for tensor in {id(tensor): tensor for tensor in (*tensors, *aside)}.values():
+            without_gradients.enter_context(substituted(tensor, "grad", None))
         yield leave
 
 
@@ -192,15 +194,6 @@ def removing(hooks: Iterable[RemovableHandle]) -> Iterator[None]:
     finally:
         for hook in hooks:
             hook.remove()
-
-
-@contextmanager
-def _grads_put_aside(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
-    """Let tensors have no gradient meanwhile."""
-    with ExitStack() as aside:
-        for tensor in {id(tensor): tensor for tensor in tensors}.values():
-            aside.enter_context(substituted(tensor, "grad", None))
-        yield
 
 
 def _run_backward(backward: Callable[[], None]) -> Counter[str]:
