@@ -352,6 +352,6 @@ def test_what_was_written_over_and_is_not_kept_proves_nothing(monkeypatch: pytes
     """Of numbers that were put back what is kept would be others, where the first of them are gone."""
     of_one = 3 * torch.float64.itemsize
     for kept, most in (("all", 2 * of_one), ("the last", of_one), ("none", of_one - 1)):
-        monkeypatch.setattr("gradir.frontends.pytorch.recording.operands._MOST_KEPT", most)
+        monkeypatch.setattr("gradir.frontends.pytorch.recording.steps._MOST_KEPT", most)
         assert explained(and_put_back)[0].level == "none", kept
         assert explained(to_a_factor)[0].level == ("none" if kept == "none" else "error")

@@ -28,13 +28,12 @@ from gradir.frontends.pytorch.reading.outputs import Captured, flatten, tensors_
 from gradir.frontends.pytorch.reading.scopes import scope_table
 from gradir.frontends.pytorch.reading.tensors import Modules, NamedTensors, Owned, is_own, modules_below, modules_of
 from gradir.frontends.pytorch.reading.walk import Walk, walk
-from gradir.frontends.pytorch.recording.compiled import CompiledParts
-from gradir.frontends.pytorch.recording.exchanged import Exchanged
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.forward import forward_nodes
 from gradir.frontends.pytorch.recording.leaving import leave_when_dropped, remove_left, weak_hook
-from gradir.frontends.pytorch.recording.modes import enter_modes
+from gradir.frontends.pytorch.recording.modes import CompiledParts, enter_modes
 from gradir.frontends.pytorch.recording.participants import (
+    Exchanged,
     Ran,
     calls_behind,
     strays_among,

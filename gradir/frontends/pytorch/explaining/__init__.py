@@ -6,7 +6,7 @@
 - What a backward gives: ``gradients``, ``magnitudes``, ``arrivals`` (what is to be told).
 - Why that is zero: ``zeros``, ``constants``, ``sizes``. Why it is not finite: ``traps``.
 - Why it is wrong, or the backward raises: ``overwritten``, ``failures``.
-- What does not learn: ``optimizers``; what is given the wrong thing: ``misuse``.
+- What does not learn: ``misuse``.
 
 ``explain`` puts it together of a ``subject``, with ``losses``, in the ``words`` of the program.
 """

@@ -19,7 +19,7 @@ from gradir.frontends.pytorch.private import AFTER_FORWARD, FORWARD_CLASS, hooks
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.tensors import numbers_in
 from gradir.frontends.pytorch.reading.walk import GradFn
-from gradir.frontends.pytorch.recording.compiled import CompiledPart
+from gradir.frontends.pytorch.recording.modes import CompiledPart
 from gradir.frontends.pytorch.recording.places import Place, Written, returned_at, written
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step
 

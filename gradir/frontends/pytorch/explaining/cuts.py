@@ -14,11 +14,10 @@ from gradir.frontends.pytorch.explaining.bytecode import COMPARED, HANDED, SHOWN
 from gradir.frontends.pytorch.explaining.kinds import Kinds, is_unseen, kind_of, unseen_ends
 from gradir.frontends.pytorch.explaining.words import terms_of
 from gradir.frontends.pytorch.private import READS_A_NUMBER
-from gradir.frontends.pytorch.recording.compiled import CompiledPart
 from gradir.frontends.pytorch.recording.flow import Flow
-from gradir.frontends.pytorch.recording.operands import plain_name
+from gradir.frontends.pytorch.recording.modes import CompiledPart
 from gradir.frontends.pytorch.recording.places import Place
-from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Read, Step, Value
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Read, Step, Value, plain_name
 from gradir.frontends.pytorch.recording.timelines import calls_from
 from gradir.frontends.walks import reached
 

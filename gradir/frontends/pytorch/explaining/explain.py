@@ -11,14 +11,13 @@ from msgspec.structs import replace
 from gradir.errors import CaptureError
 from gradir.explanations.model import Examined, Explanation, Level, OfGraph
 from gradir.explanations.uniting import united
-from gradir.frontends.pytorch.explaining import optimizers
+from gradir.frontends.pytorch.explaining import misuse
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Judge
 from gradir.frontends.pytorch.explaining.bytecode import not_taken
 from gradir.frontends.pytorch.explaining.failures import is_spent, of_backward, of_forward, writes_over_saved
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gradients_of
 from gradir.frontends.pytorch.explaining.losses import Losses
 from gradir.frontends.pytorch.explaining.magnitudes import held_gradients
-from gradir.frontends.pytorch.explaining.misuse import has_seen_one_step, taker, traps
 from gradir.frontends.pytorch.explaining.overwritten import Overwrite, communicates, overwrites
 from gradir.frontends.pytorch.explaining.words import called, few, of_unused, told_terms
 from gradir.frontends.pytorch.private import ACCUMULATOR, DDP_SINK
@@ -68,10 +67,10 @@ class Search(Losses):
         waits = live is not None and any(type(fn).__name__ == DDP_SINK for fn in live.grad_fns)
         joined = [name for name in names if waits and id(self.subject.tensors[name]) in self.leaves]
         if joined:
-            step = optimizers.first_after_forward(self.flow, self.flowing.wanted)
+            step = misuse.first_after_forward(self.flow, self.flowing.wanted)
             detail = "the loss is made of other outputs here" if step else ""
             self.tell("unused", "error", "", joined, None if step is None else step.place, detail=detail)
-        waiting = optimizers.waits_for(self.flow, self.leaves)
+        waiting = misuse.waits_for(self.flow, self.leaves)
         left = [name for name in names if id(self.subject.tensors[name]) in waiting]
         self.tell_of("ddp_unused", "error", left)
         others = [name for name in names if name not in {*joined, *left}]
@@ -131,9 +130,9 @@ class Search(Losses):
         self._tell_replaced(stale)
         own = {name: self.values[name] for name in self.names_that_are("reached") if name in self.subject.owned}
         lacking = {name: self.subject.tensors[name] for name in own if not self.is_trained(name)}
-        lost = set(optimizers.forgotten(self.flow, self.flowing, own, lacking)) if lacking else set[str]()
+        lost = set(misuse.forgotten(self.flow, self.flowing, own, lacking)) if lacking else set[str]()
         # A step of a GAN or of an actor moves a part of what it reaches, and means to.
-        lost -= optimizers.held_otherwise({name: lacking[name] for name in lost})
+        lost -= misuse.held_otherwise({name: lacking[name] for name in lost})
         # The optimizer has only the target of what should learn.
         lost.update(self.swapped)
         forgot = [name for name in lacking if name in lost]
@@ -188,7 +187,7 @@ class Search(Losses):
         self.tell_exchanges()
         self.tell_puttings()
         self.tell_what_is_no_leaf()
-        for trap in traps(self.flow, self.flowing):
+        for trap in misuse.traps(self.flow, self.flowing):
             self.tell(trap.kind, "error", called(trap.step), (), trap.step.place, detail=trap.detail)
         if failure and live is not None:
             self.statuses = dict.fromkeys(self.statuses, "error")
@@ -275,7 +274,7 @@ class Search(Losses):
         """Explain why an operation of the recorded forward raised an error."""
         statuses = dict.fromkeys(self.statuses, "error")
         owned = {name: tensor for name, tensor in self.subject.tensors.items() if name in self.subject.owned}
-        left = optimizers.left_waiting(error, owned)
+        left = misuse.left_waiting(error, owned)
         told = (
             [self.words.cause("ddp_unused", "error", "", left, None)]
             if left
@@ -307,8 +306,8 @@ class Search(Losses):
             status, said = judge.verdict(arrival, tensors[name])
             if status in {"zero", "nonfinite"}:
                 self.statuses[name] = status
-                if status == "zero" and has_seen_one_step(name, arrivals):
-                    step = taker(self.flow, self.flowing, self.values[name])
+                if status == "zero" and misuse.has_seen_one_step(name, arrivals):
+                    step = misuse.taker(self.flow, self.flowing, self.values[name])
                     said = said if step is None else [Finding("one_step", said[-1].op, step.place)]
             elif status == "none" and self.statuses[name] != "cut":
                 # Of what nothing is computed of, a function that joins all outputs of a model knows all the same.

@@ -15,10 +15,9 @@ from gradir.frontends.pytorch.explaining.subject import foreign, kept_aside
 from gradir.frontends.pytorch.explaining.words import called, lines_of
 from gradir.frontends.pytorch.private import sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.recording.operands import plain_name
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.sources import ShownLines
-from gradir.frontends.pytorch.recording.steps import Step, Value
+from gradir.frontends.pytorch.recording.steps import Step, Value, plain_name
 from gradir.frontends.pytorch.recording.timelines import path_of
 from gradir.ir import Cut
 from gradir.vocabulary.patterns import OTHER_MODEL

@@ -9,10 +9,9 @@ import torch
 from torch.autograd.function import BackwardCFunction
 
 from gradir.frontends.pytorch.private import CHECKPOINT, base_of, sequence_number
-from gradir.frontends.pytorch.recording.compiled import CompiledPart
 from gradir.frontends.pytorch.recording.flow import COPYING, Flow
-from gradir.frontends.pytorch.recording.operands import plain_name
-from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
+from gradir.frontends.pytorch.recording.modes import CompiledPart
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value, plain_name
 
 __all__ = ["DERIVING", "EXPLICIT", "Kinds", "is_unseen", "kind_of", "unseen_ends"]
 

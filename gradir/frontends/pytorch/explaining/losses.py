@@ -13,15 +13,14 @@ from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
 from gradir.frontends.pytorch.explaining.graph_cuts import kind_of_cut, operation_of
 from gradir.frontends.pytorch.explaining.kinds import EXPLICIT
 from gradir.frontends.pytorch.explaining.meant import Meant, is_own_of_torch
-from gradir.frontends.pytorch.explaining.optimizers import Unnamed, held_otherwise
+from gradir.frontends.pytorch.explaining.misuse import Unnamed, held_otherwise
 from gradir.frontends.pytorch.explaining.subject import Subject, foreign, left_over, replaced
 from gradir.frontends.pytorch.explaining.words import Words
 from gradir.frontends.pytorch.private import CHECKPOINT
 from gradir.frontends.pytorch.reading.tensors import numbers_in, storage_of
 from gradir.frontends.pytorch.recording.flow import Flow
-from gradir.frontends.pytorch.recording.operands import plain_name
 from gradir.frontends.pytorch.recording.places import Place
-from gradir.frontends.pytorch.recording.steps import Step, Value
+from gradir.frontends.pytorch.recording.steps import Step, Value, plain_name
 from gradir.vocabulary.patterns import EXCUSING, LOST, OTHER_MODEL
 
 __all__ = ["Clearing", "Clearings", "Losses"]

@@ -23,8 +23,7 @@ from gradir.frontends.pytorch.explaining.roles import (
 )
 from gradir.frontends.pytorch.private import SPECTRAL_NORM, fields_of
 from gradir.frontends.pytorch.reading.tensors import held_by, numbers_in
-from gradir.frontends.pytorch.recording.operands import plain_name
-from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Read, Step, Value
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Read, Step, Value, plain_name
 
 __all__ = ["Followers", "Meant", "is_own_of_torch"]
 

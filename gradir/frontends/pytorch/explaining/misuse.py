@@ -1,20 +1,38 @@
-"""Operations that are given what they do not take: losses of other shapes or numbers, and outputs of one step."""
+"""Losses that are given what they do not take, outputs of one step, and optimizers that lack what they should have."""
 
 from __future__ import annotations
 
+import gc
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import islice
 from typing import Final, NamedTuple
 
+import torch
+from torch import nn
+
 from gradir.frontends.pytorch.explaining.cuts import Flowing
-from gradir.frontends.pytorch.explaining.gradients import Arrival
+from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients
+from gradir.frontends.pytorch.explaining.subject import Subject, is_master
+from gradir.frontends.pytorch.private import CHECKPOINT, fields_of
+from gradir.frontends.pytorch.reading.members import named_parameters_in
 from gradir.frontends.pytorch.recording.flow import Flow
-from gradir.frontends.pytorch.recording.operands import plain_name
-from gradir.frontends.pytorch.recording.steps import Read, Step, Value
+from gradir.frontends.pytorch.recording.steps import Read, Step, Value, plain_name
+from gradir.frontends.pytorch.recording.timelines import Frame, calls_from
 from gradir.frontends.walks import chain
 
-__all__ = ["Trap", "has_seen_one_step", "taker", "traps"]
+__all__ = [
+    "Trap",
+    "Unnamed",
+    "first_after_forward",
+    "forgotten",
+    "has_seen_one_step",
+    "held_otherwise",
+    "left_waiting",
+    "taker",
+    "traps",
+    "waits_for",
+]
 
 _COMPARING: Final = frozenset({"huber_loss", "l1_loss", "mse_loss", "smooth_l1_loss"})
 _SIZING: Final = frozenset({"abs", "pow", "square"})
@@ -154,3 +172,185 @@ def taker(flow: Flow, flowing: Flowing, leaf: Value) -> Step | None:
                 return None
             whole.update(made)
     return None
+
+
+_INDICES: Final = re.compile(r"did not receive grad for rank \d+: ([\d ]+)")
+
+
+def waits_for(flow: Flow, reached: Set[int]) -> set[int]:
+    """The parameters, by id(), of modules whose next iteration raises if one of them gets no gradient.
+
+    That is so of modules of which some get one: ``reached`` are all that do.
+    """
+    calls = {id(step.call): step.call for step in flow.steps}
+    modules = {
+        id(call.module): call.module for each in calls.values() for call in calls_from(each) if _is_parallel(call)
+    }
+    found: set[int] = set()
+    for module in modules.values():
+        if fields_of(module).get("find_unused_parameters") or fields_of(module).get("static_graph"):
+            continue
+        own = {id(parameter) for _, parameter in named_parameters_in(module) if parameter.requires_grad}
+        found |= set() if own.isdisjoint(reached) else own
+    return found
+
+
+def first_after_forward(flow: Flow, wanted: Set[Value]) -> Step | None:
+    """Return the first step behind the last forward of such a module that a loss of ``wanted`` values is made of."""
+    inside = (index for index, step in enumerate(flow.steps) if any(map(_is_parallel, calls_from(step.call))))
+    last = max(inside, default=len(flow.steps))
+    later = range(last + 1, len(flow.steps))
+    return next((flow.steps[index] for index in later if not wanted.isdisjoint(flow.made_by(index))), None)
+
+
+def _is_parallel(call: Frame) -> bool:
+    return isinstance(call.module, nn.parallel.DistributedDataParallel)
+
+
+def left_waiting(error: BaseException, parameters: Mapping[str, torch.Tensor]) -> list[str]:
+    """The names of the parameters that an error says got no gradient, by their place among those that require one."""
+    found = _INDICES.search(str(error))
+    learning = {id(tensor): name for name, tensor in parameters.items() if tensor.requires_grad}
+    names = [*learning.values()]
+    indices = map(int, found[1].split()) if found else ()
+    return [names[index] for index in indices if index < len(names)]
+
+
+_PLAIN: Final = (torch.Tensor, nn.Parameter)
+"""The types of tensors that a backward gives their gradient as they are."""
+
+_SCALING: Final = frozenset({"div", "mean", "mul", "squeeze", "sum", "to_copy", "unsqueeze", "view"})
+_ADDING: Final = frozenset({"add", "cat", "maximum", "minimum", "stack", "sub"})
+_SCORING: Final = frozenset({"addmm", "bmm", "convolution", "dot", "mm", "mv"})
+"""What gives the score of a critic, which has no bounds."""
+
+_DECIDING: Final = frozenset({"log", "log_sigmoid_forward", "sigmoid", "softplus"})
+_AGAINST_CONSTANTS: Final = frozenset({"binary_cross_entropy", "binary_cross_entropy_with_logits", "mse_loss"})
+_CONSTANT: Final = ("full", "ones", "zeros")
+_MOST_SUMMANDS: Final = 64
+
+
+class Unnamed:
+    """The tensors of an optimizer that have no name, such as those of a model that was not recorded."""
+
+    def __init__(self, subject: Subject, *, is_open: bool) -> None:
+        """``is_open`` is whether compiled code may take others than are known."""
+        named = set(map(id, subject.tensors.values()))
+        self._tensors = {id(tensor): tensor for tensor in subject.trained or () if id(tensor) not in named}
+        self._live = subject.live
+        self._leaves = {} if self._live is None else {id(leaf): leaf for leaf in self._live.leaves.values()}
+        self._is_open = is_open
+        self._gradients: dict[int, float | str] = {}
+
+    def note(self, gradients: Gradients) -> None:
+        """Note what a backward brings."""
+        self._gradients = {key: gradients.of_leaf(tensor) for key, tensor in self._tensors.items()}
+
+    def lacks_any(self, tensors: Iterable[torch.Tensor | None]) -> bool:
+        """Whether one of some tensors is of the optimizer, and no gradient comes to it."""
+        return any(id(tensor) in self._tensors and id(tensor) not in self._leaves for tensor in tensors)
+
+    def may_move(self) -> bool:
+        """Whether a gradient comes to one of them, or may come in a way that is not known."""
+        return any(map(self._may_move, self._tensors.values()))
+
+    def _may_move(self, tensor: torch.Tensor) -> bool:
+        if id(tensor) in self._leaves:
+            return self._gradients.get(id(tensor)) not in {"none", "zero"}
+        if self._live is None:
+            return False
+        # A distributed tensor gets its gradient in another form.
+        is_open = self._is_open or type(tensor) not in _PLAIN or is_master([tensor], self._leaves.values())
+        return is_open or any(type(fn).__name__ == CHECKPOINT for fn in self._live.grad_fns)
+
+
+def held_otherwise(tensors: Mapping[str, torch.Tensor]) -> set[str]:
+    """The names of the tensors that a living optimizer has, such as the other one of a GAN."""
+    ids = {id(tensor): name for name, tensor in tensors.items()}
+    found: set[str] = set()
+    for entry in gc.get_objects() if ids else ():
+        if issubclass(type(entry), torch.optim.Optimizer):
+            groups = fields_of(entry).get("param_groups") or ()
+            found.update(ids[id(tensor)] for group in groups for tensor in group["params"] if id(tensor) in ids)
+    return found
+
+
+def forgotten(flow: Flow, flowing: Flowing, model: Mapping[str, Value], lacking: Collection[str]) -> Sequence[str]:
+    """Those of the names that an optimizer lacks which it should have, since it has others of the model.
+
+    ``model`` is by name all that gets a gradient, in the order of the model. What comes before all that the optimizer
+    has is meant to stay, as below a new head, unless it was added to the model later. So is what runs in evaluation
+    mode, and what judges the results of the others, as a critic or a discriminator does.
+    """
+    trained = [name for name in model if name not in lacking]
+    lacking_in = {f"{name.rpartition('.')[0]}." for name in lacking}
+    around = {f"{name.rpartition('.')[0]}." for name in trained}
+    # A prompt or a scale of a whole model, all in a module above the others, is trained by itself.
+    if lacking_in.isdisjoint(around) and all(
+        path == "." or each.startswith(path) for path in around for each in lacking_in
+    ):
+        return ()
+    first, evaluating = _first_uses(flow, flowing)
+    start, last = min(first.get(model[name], 0) for name in trained), [*model].index(trained[-1])
+    trains = any(model[name] not in evaluating for name in trained)
+    # The leaves of the terms of a loss that make a score larger, or a decision the other one.
+    judged = (term for value, sign, term in _summands(flow, flowing) if _is_judgement(flow, value, sign))
+    judging = {leaf for term in judged for leaf in flowing.leaves_behind(term)}
+    return [
+        name
+        for number, (name, value) in enumerate(model.items())
+        if name in lacking
+        and (first.get(value, start) >= start or number > last)
+        and not (trains and value in evaluating)
+        and value not in judging
+    ]
+
+
+def _first_uses(flow: Flow, flowing: Flowing) -> tuple[dict[Value, int], set[Value]]:
+    """By leaf the first step that takes it, and the leaves that were taken in modules in evaluation mode."""
+    first, evaluating = dict[Value, int](), set[Value]()
+    for index, step in enumerate(flow.steps):
+        for read in step.inputs:
+            leaf = flowing.root(read.value) if read.is_leaf else None
+            if leaf is not None and leaf not in first:
+                first[leaf] = index
+                if step.call is not None and fields_of(step.call.module).get("training") is False:
+                    evaluating.add(leaf)
+    return first, evaluating
+
+
+def _summands(flow: Flow, flowing: Flowing) -> Iterator[tuple[Value, int, Value]]:
+    """What a loss is a mean of sums of, with their signs and the terms that they are in."""
+    terms = frozenset(flowing.terms)
+    waiting = [(end, 1, end) for end in sorted(flowing.ends)]
+    for _ in range(_MOST_SUMMANDS):
+        if not waiting:
+            return
+        value, sign, term = waiting.pop()
+        term = value if value in terms else term
+        step = flow.step_of(value)
+        name = "" if step is None else plain_name(step.func)
+        if step is not None and name == "neg":
+            waiting.append((step.inputs[0].value, -sign, term))
+        elif step is not None and name in _SCALING and len(step.inputs) == 1:
+            is_negative = any(isinstance(number, (int, float)) and number < 0 for _, number in step.constants)
+            waiting.append((step.inputs[0].value, -sign if name in {"div", "mul"} and is_negative else sign, term))
+        elif step is not None and name in _ADDING and step.called not in _AGAINST_CONSTANTS:
+            waiting += [
+                (read.value, -sign if name == "sub" and slot else sign, term) for slot, read in enumerate(step.inputs)
+            ]
+        else:
+            yield value, sign, term
+
+
+def _is_judgement(flow: Flow, value: Value, sign: int) -> bool:
+    step = flow.step_of(value)
+    if step is None:
+        return False
+    if step.called in _AGAINST_CONSTANTS:
+        makers = (flow.step_of(read.value) for read in step.inputs)
+        return any(maker is not None and plain_name(maker.func).startswith(_CONSTANT) for maker in makers)
+    decides = plain_name(step.func) in _DECIDING
+    while step is not None and (plain_name(step.func) in _DECIDING or plain_name(step.func) == "neg"):
+        step = flow.step_of(step.inputs[0].value)
+    return step is not None and plain_name(step.func) in _SCORING and (sign < 0 or decides)

@@ -23,9 +23,8 @@ from gradir.frontends.pytorch.reading.saved import saved_tensor
 from gradir.frontends.pytorch.reading.tensors import extent_of, storage_of
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import Flow
-from gradir.frontends.pytorch.recording.operands import ARRAYS, Held
 from gradir.frontends.pytorch.recording.places import Place
-from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step
+from gradir.frontends.pytorch.recording.steps import ARRAYS, FROM_OUTSIDE, Held, Step
 from gradir.frontends.pytorch.verifying.untouched import in_process_group
 from gradir.frontends.walks import reached
 

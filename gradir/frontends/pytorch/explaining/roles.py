@@ -9,8 +9,7 @@ from typing import Final, NamedTuple
 import torch
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing
-from gradir.frontends.pytorch.recording.operands import plain_name
-from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value, plain_name
 from gradir.frontends.walks import reached
 
 __all__ = ["FLAT", "SAME_NUMBERS", "STOP_GRADIENT", "STRAIGHT_THROUGH", "Roles", "Sums", "Use", "is_plain"]

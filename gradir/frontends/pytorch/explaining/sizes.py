@@ -10,8 +10,7 @@ from math import prod
 from typing import Any, Final, TypeAlias
 
 from gradir.frontends.pytorch.recording.flow import Flow
-from gradir.frontends.pytorch.recording.operands import plain_name
-from gradir.frontends.pytorch.recording.steps import Step, Value
+from gradir.frontends.pytorch.recording.steps import Step, Value, plain_name
 from gradir.frontends.walks import reached
 
 __all__ = ["is_of_input"]

@@ -16,10 +16,9 @@ from msgspec.structs import replace
 from gradir.explanations.model import Cause, Excerpt, Level, Term
 from gradir.frontends.paths import cell_of
 from gradir.frontends.pytorch.recording.flow import Flow, is_number
-from gradir.frontends.pytorch.recording.operands import SCALES, SUMS, plain_name
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.sources import ShownLines
-from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Read, Step, Value
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, SCALES, SUMS, Read, Step, Value, plain_name
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import reached
 from gradir.ir import Source

@@ -11,8 +11,7 @@ import torch
 from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.roles import FLAT
 from gradir.frontends.pytorch.explaining.sizes import is_of_input
-from gradir.frontends.pytorch.recording.operands import plain_name
-from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value, plain_name
 from gradir.ir import Node
 from gradir.ir.model import Shape
 

@@ -25,9 +25,9 @@ from gradir.frontends.pytorch.reading.attributes import MetadataReader
 from gradir.frontends.pytorch.reading.distributed import Groups, group_called, reduction
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.leaving import DispatchMode
-from gradir.frontends.pytorch.recording.operands import named, signature_of, tensors_in
 from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.pytorch.recording.sources import ShownLines, is_commands
+from gradir.frontends.pytorch.recording.steps import named, signature_of, tensors_in
 from gradir.frontends.pytorch.recording.timelines import Frame, Timeline
 from gradir.frontends.texts import plain_text
 from gradir.ir import Collective, TensorMeta

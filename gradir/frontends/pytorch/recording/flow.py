@@ -20,19 +20,25 @@ from torch import nn
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.attributes import MetadataReader
 from gradir.frontends.pytorch.reading.tensors import held_by, storage_of
-from gradir.frontends.pytorch.recording.operands import (
+from gradir.frontends.pytorch.recording.places import Place, Places, Switches, Written, written
+from gradir.frontends.pytorch.recording.results import SURE, UNKNOWN, Fate, fates
+from gradir.frontends.pytorch.recording.steps import (
     ARRAYS,
     DATA,
+    FROM_OUTSIDE,
     INPLACE,
+    Exit,
+    Outside,
     Overwritten,
+    Read,
     Signature,
+    Step,
+    Value,
+    Within,
     named,
     signature_of,
     tensors_in,
 )
-from gradir.frontends.pytorch.recording.places import Place, Places, Switches, Written, written
-from gradir.frontends.pytorch.recording.results import SURE, UNKNOWN, Fate, fates
-from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Outside, Read, Step, Value, Within
 from gradir.frontends.pytorch.recording.timelines import Frame, Timeline
 from gradir.ir import TensorMeta
 from gradir.spec import own_error

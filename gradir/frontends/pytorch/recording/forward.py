@@ -11,9 +11,9 @@ from torch import nn
 from gradir.frontends.pytorch.private import READS_A_NUMBER
 from gradir.frontends.pytorch.reading.attributes import MetadataReader, Symbols, plain_value
 from gradir.frontends.pytorch.reading.tensors import NamedTensors
-from gradir.frontends.pytorch.recording.compiled import CompiledPart
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.initial import Initial
+from gradir.frontends.pytorch.recording.modes import CompiledPart
 from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Read, Step, Value
 from gradir.frontends.pytorch.recording.timelines import Frame

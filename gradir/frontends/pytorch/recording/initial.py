@@ -10,8 +10,7 @@ import torch
 
 from gradir.frontends.pytorch.reading.tensors import Owned
 from gradir.frontends.pytorch.recording.flow import MADE_OF_NUMBERS, Flow
-from gradir.frontends.pytorch.recording.operands import INPLACE, plain_name
-from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Read, Step, Value
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, INPLACE, Exit, Read, Step, Value, plain_name
 from gradir.frontends.pytorch.recording.timelines import Frame, calls_from
 
 __all__ = ["Initial", "Made"]

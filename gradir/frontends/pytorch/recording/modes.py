@@ -1,25 +1,236 @@
-"""Has torch tell what a thread computes.
+"""Has torch tell what a thread computes, and of compiled parts each call as one operation.
 
 Below autograd it tells each operation with the tensors that it takes and gives, above it what the program called.
+torch compiles code once more where other function modes are entered than were before, so those of a recorder are left
+while compiled code runs.
 """
 
 from __future__ import annotations
 
+import inspect
+import pkgutil
 import sys
+import threading
 import weakref
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from functools import lru_cache
+from types import CodeType, FrameType
 from typing import Any, Final
 
 import torch
+from torch import nn
 
+from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.private import SWITCH
-from gradir.frontends.pytorch.recording.compiled import CompiledParts
+from gradir.frontends.pytorch.reading import members
+from gradir.frontends.pytorch.reading.tensors import storage_of
+from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.leaving import DispatchMode, FunctionMode
+from gradir.frontends.pytorch.recording.sources import SourceMode
+from gradir.frontends.pytorch.recording.steps import DATA, INPLACE, VIEW, tensors_in
+from gradir.frontends.walks import reached
 
-__all__ = ["enter_modes"]
+__all__ = ["CompiledPart", "CompiledParts", "enter_modes", "set_modes"]
+
+_OWN: Final = f"{__name__.partition('.')[0]}."
+# A dropped recorder leaves at any time, in the middle of a change by the same thread too.
+_LOCK: Final = threading.RLock()
+_WATCHED: Final[dict[str, Any]] = {}
+"""The functions of torch's that are exchanged while something is recorded."""
+
+
+class CompiledPart:
+    """Stands for the operation that a call of compiled code is."""
+
+    __name__ = "compiled_function"
+
+    def __init__(self, function: object) -> None:
+        owner = getattr(function, "__self__", None)
+        name = getattr(function, "__qualname__", "") if owner is None else type(owner).__name__
+        # What torch itself made of a module has no name of the user's.
+        self._shown = "torch.compile" if _module_of(function).startswith("torch.") else f"torch.compile({name})"
+
+    def __str__(self) -> str:
+        return self._shown
+
+
+class CompiledParts:
+    """While entered, has compiled code that this thread calls noted as a whole, without keeping who notes it alive."""
+
+    def __init__(self, noting: Flow | SourceMode) -> None:
+        self.noting = weakref.ref(noting)
+        self.thread = threading.get_ident()
+
+    def __enter__(self) -> CompiledParts:
+        self.thread = threading.get_ident()
+        with _LOCK:
+            _RECORDING.append(self)
+            if not _WATCHED:
+                _watch()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with _LOCK:
+            _RECORDING.remove(self)
+            if not _RECORDING:
+                vars(pkgutil.resolve_name(private.DYNAMO)).update(_WATCHED)
+                _WATCHED.clear()
+
+
+_RECORDING: Final[list[CompiledParts]] = []
+
+
+class _Call:
+    """A running call of compiled code, made by a frame of torch's, and what notes it."""
+
+    def __init__(self, frame: FrameType, noting: Sequence[Flow | SourceMode]) -> None:
+        self.has_begun = False
+        self._frame, self._noting = frame, noting
+        self._flows = [each for each in noting if isinstance(each, Flow)]
+        local = frame.f_locals
+        self._function = local.get("fn")
+        self._tensors = list(_apart(_taken_by(self._function, [*local["args"], *local["kwargs"].values()])))
+        self._reads = [[flow.read(tensor) for tensor in self._tensors] for flow in self._flows]
+        self._versions = list(map(_version, self._tensors))
+        self._first = private.next_sequence_number()
+        for each in noting:
+            each.is_paused = True
+        self._modes = private.function_modes()
+        set_modes([mode for mode in self._modes if not type(mode).__module__.startswith(_OWN)])
+
+    def end(self) -> None:
+        """Note what the call gave, and go on noting operations."""
+        set_modes(self._modes)
+        for each in self._noting:
+            each.is_paused = False
+            if isinstance(each, SourceMode):
+                each.note_whole(self._first, self._frame.f_locals.get("result"), self._frame.f_back or self._frame)
+        if self._flows:
+            self._end_in_flows()
+
+    def _end_in_flows(self) -> None:
+        local, caller = self._frame.f_locals, self._frame.f_back
+        error = None if "result" in local else sys.exc_info()[1]
+        given = tensors_in(local.get("result"))
+        # The graph of what it gave tells what it took that no argument and no module held.
+        further = [*_apart([*self._tensors, *_leaves_of(given, self._first)])][len(self._tensors) :]
+        taken = set(map(id, self._tensors))
+        outputs = [tensor for tensor in given if id(tensor) not in taken]
+        lent = set(map(storage_of, outputs))
+        changed = [_version(t) != before for t, before in zip(self._tensors, self._versions, strict=True)]
+        written = [tensor for tensor, is_changed in zip(self._tensors, changed, strict=True) if is_changed]
+        kinds = [
+            INPLACE if is_changed else VIEW if storage_of(tensor) in lent else DATA
+            for tensor, is_changed in zip(self._tensors, changed, strict=True)
+        ]
+        kinds.extend([DATA] * len(further))
+        part = CompiledPart(self._function)
+        for flow, reads in zip(self._flows, self._reads, strict=True):
+            if error is not None:
+                flow.note_failure(part.__name__, self._tensors, {}, self._frame, error)
+                continue
+            reads.extend(map(flow.read, further))
+            flow.note_whole(part, reads, kinds, outputs or written, written=written, frame=self._frame)
+            if caller is not None:
+                flow.note_variable(local["result"], caller)
+
+
+_CALLS: Final[dict[FrameType, _Call]] = {}
+
+
+def _watch() -> None:
+    """Have torch tell when compiled code is about to run, and when it has."""
+    dynamo = vars(pkgutil.resolve_name(private.DYNAMO))
+    begins, ends = dynamo.get(private.COMPILED_BEGINS), dynamo.get(private.COMPILED_ENDS)
+    if begins is None or ends is None:
+        return
+    codes = (code for code in dynamo[private.COMPILED_CALLS].__call__.__code__.co_consts if isinstance(code, CodeType))
+    # Before torch 2.12 what was given is in no variable of the call.
+    calls = [code for code in codes if "result" in code.co_varnames]
+    if not calls:
+        return
+
+    def note_begin(callback: Any) -> Any:
+        callback = begins(callback)
+        # Without a callback torch runs what was compiled as it stands in the program, and each operation's dispatch.
+        if callback is None:
+            return None
+        frame = sys._getframe(1)
+        home = _module_of(frame.f_locals.get("fn"))
+        # An operation of torch's that takes functions has them compiled, too.
+        if frame.f_code in calls and (home.startswith(private.WRAPPERS) or not home.startswith("torch.")):
+            thread = threading.get_ident()
+            known = [parts.noting() for parts in _RECORDING if parts.thread == thread]
+            noting = [each for each in known if each is not None and not each.is_paused]
+            if noting:
+                _CALLS[frame] = _Call(frame, noting)
+        return callback
+
+    def note_end(callback: Any) -> Any:
+        # Called by a frame with what `note_begin` gave, and then with what was there before.
+        call = _CALLS.get(sys._getframe(1)) if _CALLS else None
+        if call is not None and call.has_begun:
+            del _CALLS[sys._getframe(1)]
+            call.end()
+        elif call is not None:
+            call.has_begun = True
+        return ends(callback)
+
+    _WATCHED.update({private.COMPILED_BEGINS: begins, private.COMPILED_ENDS: ends})
+    dynamo.update({private.COMPILED_BEGINS: note_begin, private.COMPILED_ENDS: note_end})
+
+
+def _module_of(function: object) -> str:
+    """The name of the module that has the code of a function; nothing of what is none, such as a method."""
+    return str(function.__globals__.get("__name__", "")) if inspect.isfunction(function) else ""
+
+
+def set_modes(modes: Iterable[Any]) -> None:
+    """Have these be the function modes of this thread, the innermost last."""
+    for _ in private.function_modes():
+        private.pop_function_mode()
+    for mode in modes:
+        private.push_function_mode(mode)
+
+
+def _taken_by(function: Any, arguments: Iterable[object]) -> Iterator[torch.Tensor]:
+    """The tensors that a call gives a function, and those that the function has as variables, in modules too."""
+    found = [*arguments, getattr(function, "__self__", None)]
+    if inspect.isfunction(function):
+        found.extend(map(function.__globals__.get, function.__code__.co_names))
+        for cell in function.__closure__ or ():
+            # It may be empty still.
+            with suppress(ValueError):
+                found.append(cell.cell_contents)
+    for entry in found:
+        if isinstance(entry, nn.Module):
+            yield from members.tensors_in(entry)
+        else:
+            yield from tensors_in(entry)
+
+
+def _leaves_of(tensors: Iterable[torch.Tensor], first: int) -> Iterator[torch.Tensor]:
+    """The leaves of the nodes with a number from ``first`` on that tensors were made by."""
+
+    def newer(fn: GradFn) -> list[GradFn]:
+        is_new = type(fn).__name__ != private.ACCUMULATOR and private.sequence_number(fn) >= first
+        return [following for following, _ in fn.next_functions if following is not None] if is_new else []
+
+    starts: Iterator[GradFn] = (tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None)
+    return (fn.variable for fn in reached(starts, newer) if type(fn).__name__ == private.ACCUMULATOR)
+
+
+def _apart(tensors: Iterable[torch.Tensor]) -> Iterable[torch.Tensor]:
+    """Each tensor once."""
+    return {id(tensor): tensor for tensor in tensors}.values()
+
+
+def _version(tensor: torch.Tensor) -> int:
+    # One of inference mode has no version.
+    return 0 if tensor.is_inference() else private.version_of(tensor)
+
 
 _EXITS: Final = frozenset(
     {

@@ -1,18 +1,44 @@
-"""What is noted of a recorded forward: values, the steps that make them, and where they leave torch."""
+"""What is noted of a forward: values, the steps that make them, what these take, and where values leave torch."""
 
 from __future__ import annotations
 
 import weakref
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import torch
 from torch import nn
 
+from gradir.frontends.pytorch.private import Operator, schema_of, without_dispatch_modes, without_overrides
+from gradir.frontends.pytorch.reading.tensors import PLAIN
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.timelines import Frame
 from gradir.ir import TensorMeta
 
-__all__ = ["FROM_OUTSIDE", "Exit", "Outside", "Read", "Step", "Value", "Within"]
+__all__ = [
+    "ARRAYS",
+    "DATA",
+    "FROM_OUTSIDE",
+    "INPLACE",
+    "SCALES",
+    "SUMS",
+    "VIEW",
+    "Exit",
+    "Held",
+    "Outside",
+    "Overwritten",
+    "Read",
+    "Signature",
+    "Step",
+    "Value",
+    "Within",
+    "named",
+    "plain_name",
+    "signature_of",
+    "tensors_in",
+]
 
 FROM_OUTSIDE: Final = -1
 
@@ -104,3 +130,153 @@ class Outside(NamedTuple):
     copied: tuple[Read, ...] = ()
     shared: Value | None = None
     owner: tuple[nn.Module, str] | None = None
+
+
+DATA: Final = "data"
+VIEW: Final = "view"
+INPLACE: Final = "inplace"
+
+SUMS: Final = frozenset({"add", "sub"})
+SCALES: Final = frozenset({"div", "mul", "neg", "view", "squeeze", "unsqueeze", "to_copy"})
+"""Operations of one tensor that leave a sum a sum."""
+
+
+class Signature(NamedTuple):
+    """The names of an operation's arguments, and by name whether one is written to or lends an output its memory.
+
+    ``is_of_sums`` is whether a sum goes on in it.
+    """
+
+    names: tuple[str, ...]
+    kinds: Mapping[str, str]
+    is_of_sums: bool = False
+
+
+@lru_cache(maxsize=4096)
+def signature_of(func: Any) -> Signature:
+    """What an operator's schema says; of what has none, nothing."""
+    if not isinstance(func, Operator):
+        # It takes functions, and has no schema.
+        return Signature((), {})
+    schema = schema_of(func)
+    kinds = {
+        entry.name: INPLACE if entry.alias_info.is_write else VIEW
+        for entry in schema.arguments
+        if entry.alias_info is not None
+    }
+    return Signature(tuple(entry.name for entry in schema.arguments), kinds, plain_name(func) in SUMS | SCALES)
+
+
+def plain_name(func: Any) -> str:
+    """The name of an operation without the signs of what works in place and of what is torch's own."""
+    return str(func.__name__).partition(".")[0].strip("_")
+
+
+def named(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The arguments of a call with their names; those beyond the names have their number."""
+    for place, value in enumerate(args):
+        yield names[place] if place < len(names) else str(place), value
+    yield from kwargs.items()
+
+
+def tensors_in(value: object) -> tuple[torch.Tensor, ...]:
+    """The tensors of lists, tuples and dicts in each other, in order."""
+    if isinstance(value, torch.Tensor):
+        return (value,)
+    if not isinstance(value, (list, tuple, dict)):
+        return ()
+    found = []
+    waiting = [_entries(value)]
+    while waiting:
+        entry = next(waiting[-1], waiting)
+        if entry is waiting:
+            waiting.pop()
+        elif isinstance(entry, torch.Tensor):
+            found.append(entry)
+        elif isinstance(entry, (list, tuple, dict)):
+            waiting.append(_entries(entry))
+    return tuple(found)
+
+
+def _entries(value: list[Any] | tuple[Any, ...] | dict[Any, Any]) -> Iterator[Any]:
+    """What a container has, also where a class made of it iterates otherwise."""
+    if isinstance(value, dict):
+        return iter(dict.values(value))
+    return list.__iter__(value) if isinstance(value, list) else tuple.__iter__(value)
+
+
+ARRAYS: Final = frozenset({"__array__", "numpy"})
+"""Functions that give the memory of a tensor to what writes to it unseen."""
+
+_UNCOUNTED: Final = "data"
+_MOST_KEPT: Final = 2**27
+"""How many bytes are kept, of what was written over last."""
+
+
+class Held(NamedTuple):
+    """The numbers that a part of a memory held when ``before`` steps had run, and what then wrote to it, or may have.
+
+    ``like`` has the type, and the place in the memory.
+    """
+
+    memory: int
+    numbers: torch.Tensor
+    offset: int
+    strides: tuple[int, ...]
+    before: int
+    called: str
+    place: Place | None
+
+    def part_of(self, storage: torch.UntypedStorage) -> torch.Tensor | None:
+        """The same part of the memory as it is now; nothing where that has none."""
+        steps = zip(self.numbers.shape, self.strides, strict=True)
+        end = self.offset + 1 + sum((size - 1) * stride for size, stride in steps)
+        if storage.nbytes() < end * self.numbers.itemsize or storage.device != self.numbers.device:
+            return None
+        part = torch.empty(0, dtype=self.numbers.dtype, device=storage.device)
+        return part.set_(storage, self.offset, self.numbers.shape, self.strides)
+
+
+class Overwritten:
+    """Keeps what was there before a write through ``.data``, or before an array got the memory, the newest of it."""
+
+    def __init__(self) -> None:
+        self.held: deque[Held] = deque()
+        self.lost: dict[int, int] = {}
+        """By memory, when something was last written over that is not kept."""
+        self._kept = 0
+        # By id(), as another tensor may take the place of one that is gone.
+        self._uncounted: dict[int, weakref.ref[torch.Tensor]] = {}
+
+    def is_uncounted(self, tensor: torch.Tensor) -> bool:
+        """Whether torch does not tell others that share the memory of a tensor when that is written to."""
+        known = self._uncounted.get(id(tensor))
+        return known is not None and known() is tensor
+
+    def note_views(
+        self, called: str, inputs: Sequence[torch.Tensor], kinds: Sequence[str], outputs: Iterable[torch.Tensor]
+    ) -> None:
+        """Note what an operation made that has the memory of its inputs."""
+        if called == _UNCOUNTED or (
+            self._uncounted
+            and any(kind == VIEW and self.is_uncounted(tensor) for kind, tensor in zip(kinds, inputs, strict=True))
+        ):
+            self._uncounted.update((id(tensor), weakref.ref(tensor)) for tensor in outputs)
+
+    def note(self, called: str, tensor: torch.Tensor, memory: int | None, before: int, place: Place | None) -> None:
+        """Note what a tensor holds that is about to be written to."""
+        if memory is None or tensor.is_meta or not tensor.numel():
+            return
+        size = tensor.numel() * tensor.itemsize
+        if type(tensor) not in PLAIN or tensor.layout is not torch.strided or size > _MOST_KEPT:
+            self.lost[memory] = before
+            return
+        with torch.no_grad(), without_dispatch_modes(), without_overrides():
+            numbers = tensor.detach().clone()
+        offset = int(tensor.storage_offset())
+        self.held.append(Held(memory, numbers, offset, tensor.stride(), before, called, place))
+        self._kept += size
+        while self._kept > _MOST_KEPT:
+            oldest = self.held.popleft()
+            self.lost[oldest.memory] = max(oldest.before, self.lost.get(oldest.memory, 0))
+            self._kept -= oldest.numbers.numel() * oldest.numbers.itemsize

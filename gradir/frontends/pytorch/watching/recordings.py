@@ -21,9 +21,9 @@ from gradir.frontends.pytorch.explaining.words import located
 from gradir.frontends.pytorch.reading.members import has_parameters, modules_in
 from gradir.frontends.pytorch.reading.tensors import Owned
 from gradir.frontends.pytorch.recorder import Recorder
-from gradir.frontends.pytorch.recording.compiled import set_modes
-from gradir.frontends.pytorch.recording.operands import plain_name
+from gradir.frontends.pytorch.recording.modes import set_modes
 from gradir.frontends.pytorch.recording.places import Place
+from gradir.frontends.pytorch.recording.steps import plain_name
 from gradir.frontends.pytorch.recording.timelines import path_of
 from gradir.frontends.pytorch.watching.optimizers import Optimizers
 from gradir.frontends.pytorch.watching.parameters import parameters_of
