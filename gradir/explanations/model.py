@@ -352,7 +352,6 @@ class Explanation(Record, frozen=True, dict=True):
         return self.to("text").removesuffix("\n")
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:  # noqa: ARG002
-        """What a notebook shows."""
         return {"text/plain": str(self), "text/markdown": self.to("markdown")}
 
 

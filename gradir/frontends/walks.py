@@ -1,4 +1,4 @@
-"""Walks over what things lead to, without recursion."""
+"""Walks over what things lead to, without recursion, and groups of what is alike."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from types import CodeType
 from typing import TypeVar
 
-__all__ = ["chain", "codes_in", "paths_above", "reached"]
+__all__ = ["chain", "codes_in", "grouped", "paths_above", "reached"]
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -50,3 +50,15 @@ def paths_above(path: str) -> Iterator[str]:
     ['layers.3', 'layers', '']
     """
     return chain(path, lambda inner: inner.rpartition(".")[0] if inner else None)
+
+
+def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
+    """Return by key all that comes with it, in the order given.
+
+    >>> grouped((len(word), word) for word in ("a", "to", "b"))
+    {1: ['a', 'b'], 2: ['to']}
+    """
+    found: dict[K, list[T]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found

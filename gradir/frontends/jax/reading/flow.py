@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Any, NamedTuple
 
 from gradir.frontends.jax.reading.flatten import Flattener, Record, Value
 from gradir.frontends.jax.reading.jaxprs import CUSTOM, is_inexact
 from gradir.frontends.jax.reading.probe import Probe, probe
-from gradir.frontends.walks import reached
+from gradir.frontends.walks import grouped, reached
 
 __all__ = ["End", "Ends", "find_paths", "kind_of", "sources_of", "takes"]
 
@@ -66,13 +66,9 @@ class _Forward:
     def __init__(self, flat: Flattener) -> None:
         self._flat = flat
         self._probes: dict[Any, Probe] = {}
-        self._readers: dict[int, list[Record | Value]] = {}
-        for record in flat.records:
-            for value in {id(value): value for value in record.inputs}.values():
-                self._readers.setdefault(id(value), []).append(record)
-        for varying in flat.varying:
-            for end in varying.ends:
-                self._readers.setdefault(id(end), []).append(varying)
+        reads = ((key, record) for record in flat.records for key in dict.fromkeys(map(id, record.inputs)))
+        ends = ((id(end), varying) for varying in flat.varying for end in varying.ends)
+        self._readers: dict[int, list[Record | Value]] = grouped(chain[tuple[int, Record | Value]](reads, ends))
 
     def spread(self) -> None:
         """Mark what is active or tainted."""
@@ -172,20 +168,14 @@ class Ends:
     def __init__(self, flat: Flattener, outputs: Sequence[Value]) -> None:
         self._records = flat.records
         self._numbers = {id(record): number for number, record in enumerate(flat.records)}
-        self._varying: dict[int, list[Value]] = {}
-        for value in flat.varying:
-            for end in value.ends:
-                self._varying.setdefault(id(end), []).append(value)
+        self._varying = grouped((id(end), value) for value in flat.varying for end in value.ends)
         self._matter = set(reached(outputs, _behind))
         self._ends: dict[int, int] = {}
         self._find()
 
     def of(self, leaves: Sequence[Value]) -> Iterator[End]:
         """Where gradient ends before it comes to some leaves, in the order of the program."""
-        behind: dict[int, list[Value]] = {}
-        for leaf in leaves:
-            number = self._ends.get(id(leaf)) if leaf in self._matter else None
-            behind.setdefault(-1 if number is None else number, []).append(leaf)
+        behind = grouped((self._ends.get(id(leaf), -1) if leaf in self._matter else -1, leaf) for leaf in leaves)
         for number, these in sorted(behind.items()):
             yield End(None if number < 0 else self._records[number], tuple(these))
 

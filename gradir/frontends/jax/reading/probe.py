@@ -198,7 +198,6 @@ def _is_constant(jaxpr: Any, var: Any) -> bool:
 
 
 def _is_of_literals(jaxpr: Any, var: Any) -> bool:
-    """Whether a value of a jaxpr is computed of literals alone."""
     makers = {made: eqn for eqn in jaxpr.eqns for made in eqn.outvars}
 
     def taken(each: Any) -> list[Any]:

@@ -17,7 +17,7 @@ import jax
 from gradir.frontends.jax.reading import jaxprs
 from gradir.frontends.jax.reading.flatten import Branch, Flattener, Loop, Record, Region, Value, outermost, varying
 from gradir.frontends.jax.reading.probe import Kept, hands_out_copies, traced_pullback
-from gradir.frontends.walks import chain
+from gradir.frontends.walks import chain, grouped
 from gradir.ir import Saved
 from gradir.ir.model import bounded
 
@@ -265,11 +265,7 @@ class Slots:
     def _give_out(self, flat: Flattener) -> None:
         """What a region holds and no operation of it keeps goes to the one that made it, or that reads it first."""
         live = [record for record in flat.records if any(value.is_live for value in record.outputs)]
-        of_region: dict[int, list[Record]] = {}
-        for record in live:
-            region = outermost(record.context.region)
-            if region is not None:
-                of_region.setdefault(id(region), []).append(record)
+        of_region = grouped((id(outermost(record.context.region)), record) for record in live)
         for region in flat.regions:
             if region.held:
                 self._give_out_of(region, of_region.get(id(region), []))

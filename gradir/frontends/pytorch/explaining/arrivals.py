@@ -22,6 +22,7 @@ from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.modes import CompiledPart
 from gradir.frontends.pytorch.recording.places import Place, Written, returned_at, written
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step
+from gradir.frontends.walks import grouped
 
 __all__ = ["BROKEN", "Finding", "Judge"]
 
@@ -183,12 +184,8 @@ class Judge:
     @cached_property
     def _repeated(self) -> dict[tuple[object, Place | None], list[GradFn]]:
         """The functions by their operation and the instruction that ran it."""
-        found: dict[tuple[object, Place | None], list[GradFn]] = {}
-        for fn in self._live.grad_fns:
-            step = self._step(fn)
-            if step is not None:
-                found.setdefault((step.func, step.place), []).append(fn)
-        return found
+        steps = ((fn, self._step(fn)) for fn in self._live.grad_fns)
+        return grouped(((step.func, step.place), fn) for fn, step in steps if step is not None)
 
     def _returned(self, fn: GradFn | None, found: Finding) -> Finding:
         """What is said of the backward of a custom Function, with its line; of another function as it is."""

@@ -127,7 +127,6 @@ def _use(ops: Sequence[_Op], made: int) -> tuple[str, str]:
 
 
 def _use_of_call(ops: Sequence[_Op], call: int) -> str:
-    """What becomes of a number that is an argument of a call."""
     following = ops[call + 1].name if call + 1 < len(ops) else ""
     if following != "POP_TOP":
         return SHOWN if following == "RAISE_VARARGS" else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, reduce
 from operator import or_
@@ -19,7 +18,7 @@ from gradir.frontends.pytorch.recording.modes import CompiledPart
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Read, Step, Value, plain_name
 from gradir.frontends.pytorch.recording.timelines import calls_from
-from gradir.frontends.walks import reached
+from gradir.frontends.walks import grouped, reached
 
 __all__ = ["At", "Flowing", "Leaving", "Stop", "updated_leaves"]
 
@@ -136,6 +135,16 @@ class Flowing:
         return {read.value for step in self.flow.steps for read in step.inputs}
 
     @cached_property
+    def first_takers(self) -> dict[Value, int]:
+        """By leaf the first step that takes it."""
+        found: dict[Value, int] = {}
+        for index, step in enumerate(self.flow.steps):
+            for read in step.inputs:
+                if read.is_leaf:
+                    found.setdefault(self.root(read.value), index)
+        return found
+
+    @cached_property
     def known_inside(self) -> set[Value]:
         """The leaves that compiled parts are known to take."""
         return set(self.members(self.compiled))
@@ -187,10 +196,7 @@ class Flowing:
 
     def stops_by_place(self) -> dict[At, list[Stop]]:
         """The stops of each kind and place, in the order of the program."""
-        found: dict[At, list[Stop]] = {}
-        for stop in self.stops:
-            found.setdefault((stop.kind, stop.place), []).append(stop)
-        return found
+        return grouped(((stop.kind, stop.place), stop) for stop in self.stops)
 
     def should_carry(self, value: Value) -> bool:
         """Whether a value that no operation took, such as what a new parameter was made of, had a graph."""
@@ -375,10 +381,7 @@ class Flowing:
         left = (*self.flow.exits, *self.flow.exchanges)
         for value in (*self.terms, *(read.value for found in left for read in found.reads)):
             last.pop(value, None)
-        ending: defaultdict[int, list[Value]] = defaultdict(list)
-        for value, step_number in last.items():
-            ending[step_number].append(value)
-        return ending
+        return grouped((step_number, value) for value, step_number in last.items())
 
     def _add(self, value: Value, step: Step) -> None:
         arriving = computed = 0

@@ -21,7 +21,7 @@ from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Step, Value
-from gradir.frontends.walks import reached
+from gradir.frontends.walks import grouped, reached
 from gradir.ir import Saved
 
 __all__ = ["Write", "is_spent", "of_backward", "of_forward", "writes_over_saved"]
@@ -102,12 +102,12 @@ class _Writes:
     @cached_property
     def _by_owner(self) -> dict[Value, list[int]]:
         """By the value that first had a memory the steps that write to it."""
-        found: dict[Value, list[int]] = {}
-        for index, step in enumerate(self._flow.steps):
-            if "inplace" in step.kinds and not self._is_unseen(step):
-                for memory in self._memories(step):
-                    found.setdefault(memory, []).append(index)
-        return found
+        return grouped(
+            (memory, index)
+            for index, step in enumerate(self._flow.steps)
+            if "inplace" in step.kinds and not self._is_unseen(step)
+            for memory in self._memories(step)
+        )
 
     def _memories(self, write: Step) -> set[Value]:
         return {self._owners.get(read.value, read.value) for read in write.of_kind("inplace")}

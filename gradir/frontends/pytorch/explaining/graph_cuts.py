@@ -15,10 +15,10 @@ from gradir.frontends.pytorch.explaining.subject import foreign, kept_aside
 from gradir.frontends.pytorch.explaining.words import called, lines_of
 from gradir.frontends.pytorch.private import sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.frontends.pytorch.recording.steps import Step, Value, plain_name
 from gradir.frontends.pytorch.recording.timelines import path_of
+from gradir.frontends.walks import grouped
 from gradir.ir import Cut
 from gradir.vocabulary.patterns import OTHER_MODEL
 
@@ -68,9 +68,7 @@ def _cuts_at_stops(
         return
     lines, ends = ShownLines(), _Ends(flowing, live)
     meant = Meant(flowing, {id(leaf) for leaf in live.leaves.values()}, names_of)
-    groups: dict[tuple[str, Place | None, str], list[Stop]] = {}
-    for stop in flowing.stops:
-        groups.setdefault((stop.kind, stop.place, path_of(stop.step.call, paths)), []).append(stop)
+    groups = grouped(((stop.kind, stop.place, path_of(stop.step.call, paths)), stop) for stop in flowing.stops)
     patterns, _ = meant.patterns(flowing.stops_by_place())
     aside = kept_aside(paths)
     for (kind, place, scope), stops in groups.items():
@@ -161,11 +159,12 @@ def _made(flowing: Flowing, live: LiveGraph) -> Iterator[tuple[int, str]]:
     for fn, node_id in live.grad_fns.items():
         number = sequence_number(fn)
         numbered[number] = "" if number in numbered else node_id
-    makers: dict[int, list[int]] = {}
-    for index, step in enumerate(flow.steps):
-        if step.mode == "grad" and not flowing.carrying.isdisjoint(flow.made_by(index)):
-            # The number was taken before the operation ran.
-            makers.setdefault(step.number - 1, []).append(index)
+    # The number was taken before the operation ran.
+    makers = grouped(
+        (step.number - 1, index)
+        for index, step in enumerate(flow.steps)
+        if step.mode == "grad" and not flowing.carrying.isdisjoint(flow.made_by(index))
+    )
     for number, (index, *others) in makers.items():
         found = numbered.get(number)
         if found and not others and _fits(flow.steps[index], found, live):

@@ -122,12 +122,8 @@ class Followers:
     @cached_property
     def _modules(self) -> dict[Value, nn.Module | None]:
         """By leaf the module that ran when it was taken first."""
-        found: dict[Value, nn.Module | None] = {}
-        for step in self._flow.steps:
-            for read in step.inputs:
-                if read.is_leaf:
-                    found.setdefault(self._flowing.root(read.value), None if step.call is None else step.call.module)
-        return found
+        calls = {leaf: self._flow.steps[index].call for leaf, index in self._flowing.first_takers.items()}
+        return {leaf: None if call is None else call.module for leaf, call in calls.items()}
 
 
 def _is_training(module: nn.Module) -> bool:

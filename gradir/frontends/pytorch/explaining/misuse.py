@@ -290,7 +290,10 @@ def forgotten(flow: Flow, flowing: Flowing, model: Mapping[str, Value], lacking:
         path == "." or each.startswith(path) for path in around for each in lacking_in
     ):
         return ()
-    first, evaluating = _first_uses(flow, flowing)
+    first = flowing.first_takers
+    calls = {leaf: flow.steps[index].call for leaf, index in first.items()}
+    # The leaves that were taken in modules in evaluation mode.
+    evaluating = {leaf for leaf, call in calls.items() if call and fields_of(call.module).get("training") is False}
     start, last = min(first.get(model[name], 0) for name in trained), [*model].index(trained[-1])
     trains = any(model[name] not in evaluating for name in trained)
     # The leaves of the terms of a loss that make a score larger, or a decision the other one.
@@ -304,19 +307,6 @@ def forgotten(flow: Flow, flowing: Flowing, model: Mapping[str, Value], lacking:
         and not (trains and value in evaluating)
         and value not in judging
     ]
-
-
-def _first_uses(flow: Flow, flowing: Flowing) -> tuple[dict[Value, int], set[Value]]:
-    """By leaf the first step that takes it, and the leaves that were taken in modules in evaluation mode."""
-    first, evaluating = dict[Value, int](), set[Value]()
-    for index, step in enumerate(flow.steps):
-        for read in step.inputs:
-            leaf = flowing.root(read.value) if read.is_leaf else None
-            if leaf is not None and leaf not in first:
-                first[leaf] = index
-                if step.call is not None and fields_of(step.call.module).get("training") is False:
-                    evaluating.add(leaf)
-    return first, evaluating
 
 
 def _summands(flow: Flow, flowing: Flowing) -> Iterator[tuple[Value, int, Value]]:

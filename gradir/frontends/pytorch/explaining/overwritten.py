@@ -26,7 +26,7 @@ from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import ARRAYS, FROM_OUTSIDE, Held, Step
 from gradir.frontends.pytorch.verifying.untouched import in_process_group
-from gradir.frontends.walks import reached
+from gradir.frontends.walks import grouped, reached
 
 __all__ = ["Overwrite", "communicates", "overwrites"]
 
@@ -91,9 +91,7 @@ class _Part(NamedTuple):
 
 def _changed(flow: Flow, flowing: Flowing, live: LiveGraph) -> Iterator[tuple[GradFn, list[_Part]]]:
     """The functions of which something saved is not what it was, with what it was, the oldest first."""
-    by_memory: dict[int, list[Held]] = {}
-    for held in flow.overwritten.held:
-        by_memory.setdefault(held.memory, []).append(held)
+    by_memory = grouped((held.memory, held) for held in flow.overwritten.held)
     backwards = list(_backwards(flow, flowing)) if by_memory else []
     for fn, node_id in live.grad_fns.items() if by_memory else ():
         saver = flow.maker_of(fn)

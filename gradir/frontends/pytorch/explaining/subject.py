@@ -19,6 +19,7 @@ from gradir.frontends.pytorch.reading.members import named_parameters_in
 from gradir.frontends.pytorch.reading.tensors import Modules, held_by, named_tensors
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Value
+from gradir.frontends.walks import grouped
 from gradir.protocols import Names
 
 __all__ = [
@@ -225,9 +226,7 @@ class Subject(NamedTuple):
 
     def tied(self) -> tuple[tuple[str, ...], ...]:
         """The names that are of one tensor."""
-        names: dict[int, list[str]] = {}
-        for name, tensor in self.tensors.items():
-            names.setdefault(id(tensor), []).append(name)
+        names = grouped((id(tensor), name) for name, tensor in self.tensors.items())
         return tuple(tuple(group) for group in names.values() if len(group) > 1)
 
 

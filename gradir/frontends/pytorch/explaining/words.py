@@ -20,7 +20,7 @@ from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, SCALES, SUMS, Read, Step, Value, plain_name
 from gradir.frontends.texts import plain_text
-from gradir.frontends.walks import reached
+from gradir.frontends.walks import grouped, reached
 from gradir.ir import Source
 from gradir.vocabulary.operations import OWN_NAMES
 
@@ -108,10 +108,8 @@ class Words:
     def __init__(self, flow: Flow, values: Mapping[str, Value]) -> None:
         """``values`` are the parameters and tensors by name."""
         self.lines = ShownLines()
-        self.names: dict[Value, list[str]] = {}
+        self.names = grouped((value, name) for name, value in values.items())
         self.flow = flow
-        for name, value in values.items():
-            self.names.setdefault(value, []).append(name)
 
     def names_of(self, leaves: Iterable[Value]) -> Iterator[str]:
         """The names of values, as far as they have one."""
@@ -203,9 +201,7 @@ def told_terms(
 def of_unused(words: Words, flowing: Flowing, level: Level, leaves: Mapping[str, Value]) -> Iterator[Cause]:
     """Why nothing that was captured is computed of ``leaves``, a cause for those that the same is computed of."""
     ends = loose_ends(words.flow, flowing) if leaves else {}
-    groups: dict[tuple[int, ...], list[str]] = {}
-    for name, leaf in leaves.items():
-        groups.setdefault(ends.get(leaf, ()), []).append(name)
+    groups = grouped((ends.get(leaf, ()), name) for name, leaf in leaves.items())
     read = _taken(words.flow, flowing) if any(groups) else set[Value]()
     for numbers, names in groups.items():
         place = words.flow.steps[numbers[0]].place if numbers else None

@@ -90,27 +90,23 @@ def _inspect(kind: type, native: str, symbols: Callable[[object], str], groups: 
     if op == _ACCUMULATE_OP and not accumulates:
         # A custom Function of this name would have the ids of leaves.
         op = f"{op}_function"
+    tensors = {slot.unpacked for slot in slots}
+    own = sorted(name for name in attributes if name.startswith(private.SAVED) and name not in tensors)
+    named = {name.removeprefix(private.SAVED): name for name in own}
+    reader: Callable[[GradFn], Mapping[str, AttrValue]] | None = AttributeReader(named, symbols) if named else None
+    if "needs_input_grad" in attributes:
+        # Only a custom Function says which of its inputs need a gradient.
+        reader = PythonAttributeReader(named, groups, symbols)
     return Anatomy(
         native,
         op,
-        _attribute_reader(attributes, {slot.unpacked for slot in slots}, symbols, groups),
+        reader,
         slots,
         # With the class beside it, a lone attribute comes as a tuple too.
         attrgetter(*(slot.packed for slot in slots), "__class__"),
         accumulates=accumulates,
         opaque=native in private.OPAQUE,
     )
-
-
-def _attribute_reader(
-    attributes: list[str], tensors: set[str], symbols: Callable[[object], str], groups: Groups
-) -> Callable[[GradFn], Mapping[str, AttrValue]] | None:
-    own = sorted(name for name in attributes if name.startswith(private.SAVED) and name not in tensors)
-    named = {name.removeprefix(private.SAVED): name for name in own}
-    # Only a custom Function says which of its inputs need a gradient.
-    if "needs_input_grad" in attributes:
-        return PythonAttributeReader(named, groups, symbols)
-    return AttributeReader(named, symbols) if named else None
 
 
 def _slots(attributes: list[str]) -> Iterator[Slot]:

@@ -92,7 +92,6 @@ class Assembly:
         return dict(zip(self._leaves, map(itemgetter(0), self._leaves.values()), strict=True))
 
     def _assign_ids(self) -> _Steps:
-        """Give everything its id."""
         steps = node_ids, anatomies, scopes = _Steps([], [], [])
         ids, scope_of = self._ids, self._scope_of
         function, accumulator = self._allocator.function, self._allocator.accumulator

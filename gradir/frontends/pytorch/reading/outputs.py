@@ -87,15 +87,6 @@ class _Object:
             found = found.outer
 
 
-class _Opened(NamedTuple):
-    """A container or object with the entries that are left in it."""
-
-    entries: Iterator[tuple[object, object]]
-    steps: _Steps | None
-    owner: _Object | None
-    depth: int
-
-
 def tensors_of(outputs: object) -> list[torch.Tensor]:
     """Return every tensor in some outputs, in order.
 
@@ -132,7 +123,8 @@ class _Search:
 
     def __init__(self) -> None:
         self.found: list[tuple[Leaf, _Object | None]] = []
-        self.pending: list[_Opened] = []
+        # The entries that are left in a container or object, the steps to it, the object around it, and its depth.
+        self.pending: list[tuple[Iterator[tuple[object, object]], _Steps | None, _Object | None, int]] = []
         self._tensors: set[int] = set()
         self._met: set[int] = set()
         self._objects = 0
@@ -148,18 +140,18 @@ class _Search:
         elif id(value) not in self._met:
             entries, is_object = _entries_of(value)
             is_too_deep = depth > _DEEPEST or (is_object and self._objects >= _MOST_OBJECTS)
-            if entries is None or (is_too_deep and (is_object or owner is not None)):
-                self._note_other(value, steps, owner, None)
-                return
-            if is_too_deep:
+            is_whole = entries is None or (is_too_deep and (is_object or owner is not None))
+            if is_too_deep and not is_whole:
                 raise CaptureError("the outputs are nested too deeply")
+            inner = _Object(owner) if is_object and not is_whole else None
+            if owner is None and (is_whole or inner is not None):
+                self.found.append((Leaf(value, steps), inner))
+            if entries is None or is_whole:
+                return
             self._met.add(id(value))
-            if is_object:
-                self._objects += 1
-                inner = _Object(owner)
-                self._note_other(value, steps, owner, inner)
-                owner = inner
-            self.pending.append(_Opened(iter(entries), steps, owner, depth))
+            self._objects += inner is not None
+            owner = owner if inner is None else inner
+            self.pending.append((iter(entries), steps, owner, depth))
 
     def _note_tensor(self, value: object, steps: _Steps | None, owner: _Object | None) -> None:
         if owner is None or id(value) not in self._tensors:
@@ -167,10 +159,6 @@ class _Search:
         if owner is not None:
             owner.note_tensor()
         self._tensors.add(id(value))
-
-    def _note_other(self, value: object, steps: _Steps | None, owner: _Object | None, thing: _Object | None) -> None:
-        if owner is None:
-            self.found.append((Leaf(value, steps), thing))
 
 
 def _entries_of(value: Any) -> tuple[_Entries | None, bool]:

@@ -46,8 +46,6 @@ def forward_nodes(
 
 
 class _Forward:
-    """The state of one graph."""
-
     def __init__(
         self,
         flow: Flow,

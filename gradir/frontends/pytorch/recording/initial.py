@@ -12,6 +12,7 @@ from gradir.frontends.pytorch.reading.tensors import Owned
 from gradir.frontends.pytorch.recording.flow import MADE_OF_NUMBERS, Flow
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, INPLACE, Exit, Read, Step, Value, plain_name
 from gradir.frontends.pytorch.recording.timelines import Frame, calls_from
+from gradir.frontends.walks import grouped
 
 __all__ = ["Initial", "Made"]
 
@@ -78,10 +79,7 @@ class Initial:
         for index, step in enumerate(flow.steps):
             self._look_at(index, step)
         self._made = {root: self._made[root] for root in self._first}
-        found: dict[Value, list[Made]] = {}
-        for root, values in self._first.items():
-            for value in values:
-                found.setdefault(value, []).append(self._made[root])
+        found = grouped((value, self._made[root]) for root, values in self._first.items() for value in values)
         self._begins = {value: several[0] for value, several in found.items() if len(several) == 1}
 
     def begins(self, value: Value) -> Made | None:

@@ -223,7 +223,6 @@ def _leaves_of(tensors: Iterable[torch.Tensor], first: int) -> Iterator[torch.Te
 
 
 def _apart(tensors: Iterable[torch.Tensor]) -> Iterable[torch.Tensor]:
-    """Each tensor once."""
     return {id(tensor): tensor for tensor in tensors}.values()
 
 
