@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -20,14 +21,13 @@ __all__ = ["place_text", "subject", "verdict_of"]
 _GRADIENT: Final = ("gets a gradient", "get a gradient")
 _NO_GRADIENT: Final = ("gets no gradient", "get no gradient")
 _PHRASES: Final[Mapping[str, tuple[str, str]]] = {
-    **dict.fromkeys(("cut", "unused", "unreached"), _NO_GRADIENT),
+    **dict.fromkeys(("cut", "unused", "unreached", "error"), _NO_GRADIENT),
     "zero": ("gets a gradient of zero", "get a gradient of zero"),
     "nonfinite": ("gets a gradient with NaN or infinity", "get a gradient with NaN or infinity"),
     "wrong": ("gets a wrong gradient", "get a wrong gradient"),
     "cleared": ("loses its gradient before the step", "lose their gradient before the step"),
     "nonleaf": ("is no leaf and keeps no gradient", "are no leaves and keep no gradient"),
     "frozen": ("is frozen", "are frozen"),
-    "error": _NO_GRADIENT,
 }
 """What is said of one parameter with a status, and of several."""
 
@@ -160,11 +160,8 @@ def _module_of(names: Sequence[str], statuses: Mapping[str, str]) -> str:
     """Return the module of which these names are all parameters, if it is one of several."""
     if len(names) == 1 or len(names) == len(statuses):
         return ""
-    first, *others = (name.split(".")[:-1] for name in names)
-    shared = first
-    for path in others:
-        length = next((at for at, (a, b) in enumerate(zip(shared, path, strict=False)) if a != b), None)
-        shared = shared[: min(len(shared), len(path)) if length is None else length]
+    paths = (name.split(".")[:-1] for name in names)
+    shared = [parts[0] for parts in takewhile(lambda parts: len({*parts}) == 1, zip(*paths, strict=False))]
     if not shared:
         return ""
     prefix = f"{'.'.join(shared)}."

@@ -380,12 +380,8 @@ class Recorder:
     def _source_lookup(self, timelines: Sequence[Timeline]) -> SourceLookup | None:
         if not self._notes_sources:
             return None
-        return SourceLookup(
-            [
-                (log, Coverage([other for other in timelines if other is not timeline]))
-                for timeline, log in self._recording.items()
-            ]
-        )
+        others = {timeline: [other for other in timelines if other is not timeline] for timeline in self._recording}
+        return SourceLookup([(log, Coverage(others[timeline])) for timeline, log in self._recording.items()])
 
     def _all_temporary(self) -> dict[int, _Temporary]:
         """By id(), the parameters that modules had while they ran and have no more, whichever module exchanged them."""

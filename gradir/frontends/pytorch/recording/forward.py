@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
@@ -72,24 +73,20 @@ class _Forward:
         flow = self._flow
         ends = [read for read in map(flow.read_again, returned) if read is not None]
         used, skipped = self._used_and_skipped(ends)
-        exits = (found for found in flow.exits if not self._initial.is_of_initialising(found))
-        waiting = next(exits, None)
+        exits = deque(found for found in flow.exits if not self._initial.is_of_initialising(found))
         for index, step in enumerate(flow.steps):
-            while waiting is not None and waiting.before <= index:
+            while exits and exits[0].before <= index:
+                found = exits.popleft()
                 # The step may be what the function that reads a number runs.
-                if waiting.before < index or not _is_number_read(step) or step.inputs != waiting.reads:
-                    self._add_exit(waiting)
-                waiting = next(exits, None)
+                if found.before < index or not _is_number_read(step) or step.inputs != found.reads:
+                    self._add_exit(found)
             if index in skipped:
                 continue
             self._add_step(index, step)
             if self._is_wanted(step):
                 ends.extend(Read(value, False, False) for value in self._given_by(index) if value not in used)
-        while waiting is not None:
-            self._add_exit(waiting)
-            waiting = next(exits, None)
-        for failure in self._failures():
-            self._add_exit(failure)
+        for found in (*exits, *self._failures()):
+            self._add_exit(found)
         self._add_outputs([*dict.fromkeys(map(self._read, ends))])
         return self._nodes
 

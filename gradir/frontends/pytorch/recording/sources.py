@@ -8,6 +8,7 @@ import threading
 import weakref
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
@@ -224,17 +225,15 @@ class _Superseded:
     def __init__(self, log: SourceLog) -> None:
         self._calls = log.calls
         self._ends = log.timeline.ends()
-        self._repeated: set[int] | None = None
 
     def __contains__(self, index: int) -> bool:
         call = self._calls[index]
         if call.within is MAYBE:
-            if self._repeated is None:
-                self._repeated = self._find_repeated()
             return index in self._repeated
         return call.within is not None and self._ends.get(id(call.within)) != call.end
 
-    def _find_repeated(self) -> set[int]:
+    @cached_property
+    def _repeated(self) -> set[int]:
         found, later = set(), dict[int, int | None]()
         for index in range(len(self._calls) - 1, -1, -1):
             call = self._calls[index]

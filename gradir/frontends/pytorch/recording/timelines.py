@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import repeat
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -65,7 +66,6 @@ class ScopeLookup:
         self._paths = paths
         self._tracks = [_Track(numbers, frames, self._resolve(frames)) for numbers, frames in map(_snapshot, timelines)]
         self._starts, self._scopes = _merged([(track.numbers, track.scopes) for track in self._tracks])
-        self._after_forward: tuple[list[int], list[str | None]] | None = None
 
     def __call__(self, fns: Sequence[GradFn]) -> list[str | None]:
         """Look grad_fns up by their sequence numbers."""
@@ -75,14 +75,13 @@ class ScopeLookup:
             starts = set(self._starts)
             for place, (fn, number) in enumerate(zip(fns, numbers, strict=True)):
                 if number in starts and type(fn).__name__ == AFTER_FORWARD:
-                    found[place] = self._scope_after_forward(number)
+                    after, scopes = self._after_forward
+                    found[place] = scopes[bisect_right(after, number)]
         return found
 
-    def _scope_after_forward(self, number: int) -> str | None:
-        if self._after_forward is None:
-            self._after_forward = _merged([_delayed(track) for track in self._tracks])
-        starts, scopes = self._after_forward
-        return scopes[bisect_right(starts, number)]
+    @cached_property
+    def _after_forward(self) -> tuple[list[int], list[str | None]]:
+        return _merged([_delayed(track) for track in self._tracks])
 
     def _resolve(self, frames: list[Frame | None]) -> list[str]:
         identities = list(map(id, frames))
