@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from importlib import import_module
-from types import FrameType
+from traceback import walk_stack
 from typing import Any, Final
 from weakref import KeyedRef, getweakrefs
 
@@ -212,14 +212,8 @@ def without_data() -> Iterator[None]:
 
 def _in_mesh() -> bool:
     """Whether the running operation is one of a device mesh's own."""
-    if _MESHES not in sys.modules:
-        return False
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
-        if frame.f_globals.get("__name__") == _MESHES:
-            return True
-        frame = frame.f_back
-    return False
+    frames = walk_stack(sys._getframe(2)) if _MESHES in sys.modules else ()
+    return any(frame.f_globals.get("__name__") == _MESHES for frame, _ in frames)
 
 
 @lru_cache(maxsize=1024)

@@ -119,11 +119,11 @@ class _Call:
         taken = set(map(id, self._tensors))
         outputs = [tensor for tensor in given if id(tensor) not in taken]
         lent = set(map(storage_of, outputs))
-        changed = [_version(t) != before for t, before in zip(self._tensors, self._versions, strict=True)]
-        written = [tensor for tensor, is_changed in zip(self._tensors, changed, strict=True) if is_changed]
+        written = [t for t, before in zip(self._tensors, self._versions, strict=True) if _version(t) != before]
+        changed = set(map(id, written))
         kinds = [
-            INPLACE if is_changed else VIEW if storage_of(tensor) in lent else DATA
-            for tensor, is_changed in zip(self._tensors, changed, strict=True)
+            INPLACE if id(tensor) in changed else VIEW if storage_of(tensor) in lent else DATA
+            for tensor in self._tensors
         ]
         kinds.extend([DATA] * len(further))
         part = CompiledPart(self._function)
