@@ -7,8 +7,6 @@ from typing import Final, NamedTuple
 
 from gradir.errors import CaptureError
 
-__all__ = ["Described", "described"]
-
 _INPUT: Final = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<dtype>[a-z]\w*)\[(?P<shape>[\d,\s]*)\]")
 
 

@@ -15,8 +15,6 @@ from typing import Final
 from gradir.frontends.texts import plain_text
 from gradir.ir.text import printable
 
-__all__ = ["ShownPaths", "cell_of", "is_installed", "line_text"]
-
 _INSTALLED: Final = ("site-packages", "dist-packages")
 _CELL: Final = re.compile(r"ipykernel_\d+")
 """The folder of the cells of a notebook, named after its process."""

@@ -11,8 +11,6 @@ from gradir.ir.model import NonFinite
 if TYPE_CHECKING:
     from gradir.ir.model import AttrScalar
 
-__all__ = ["plain_float", "plain_int", "plain_text", "plain_texts", "text_of"]
-
 _INT64 = range(-(2**63), 2**63)
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _MAX_DECIMAL_BITS = 2_000

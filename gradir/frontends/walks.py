@@ -6,8 +6,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from types import CodeType
 from typing import TypeVar
 
-__all__ = ["chain", "codes_in", "grouped", "paths_above", "reached"]
-
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 

@@ -18,20 +18,6 @@ from jax import tree_util
 from gradir.errors import CaptureError
 from gradir.frontends.texts import plain_text
 
-__all__ = [
-    "Arguments",
-    "Leaf",
-    "NoGraphError",
-    "are_known",
-    "arranged",
-    "can_run",
-    "drawn",
-    "gradients",
-    "numbers_of",
-    "path_text",
-    "told",
-]
-
 
 class NoGraphError(CaptureError):
     """An object is to be captured that a function has made, and not the function."""

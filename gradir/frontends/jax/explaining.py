@@ -27,8 +27,6 @@ from gradir.frontends.paths import line_text
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import codes_in, reached
 
-__all__ = ["explain", "has_numbers"]
-
 _SMALL: Final = 20_000
 """A function of so many equations is differentiated once to look at its gradients, where nobody says whether to."""
 

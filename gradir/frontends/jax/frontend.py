@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from gradir.protocols import Reached, Running, Verification
     from gradir.request import CaptureRequest
 
-__all__ = ["JaxFrontend"]
-
 _OLDEST = (0, 7)
 _LIBRARIES = frozenset({"equinox", "flax", "jax", "jaxlib"})
 

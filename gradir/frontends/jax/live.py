@@ -11,15 +11,14 @@ from jax import tree_util
 
 from gradir.errors import CaptureError
 from gradir.frontends.jax.arguments import Arguments, arranged, numbers_of, path_text, told
-from gradir.frontends.jax.modules import ModuleWatch, prepared
+from gradir.frontends.jax.modules import prepared
+from gradir.frontends.jax.modules.watch import ModuleWatch
 from gradir.frontends.jax.reading.assemble import Assembly, Output, Scopes
 from gradir.frontends.jax.reading.flatten import Context, Flattener, Value
 from gradir.frontends.jax.reading.flow import End, Ends, find_paths
 from gradir.frontends.jax.reading.jaxprs import is_inexact, place_text
 from gradir.ir import Graph, Producer
 from gradir.version import __version__
-
-__all__ = ["LiveGraph", "Trace", "trace"]
 
 
 @dataclass(frozen=True)

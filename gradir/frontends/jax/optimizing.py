@@ -19,8 +19,6 @@ from gradir.frontends.jax.reading.jaxprs import type_of
 from gradir.frontends.walks import reached
 from gradir.ir import Source
 
-__all__ = ["beside_optimizer"]
-
 _MOST_PASSES: Final = 8
 """A loop hands on what it knows from round to round; so often it is asked."""
 

@@ -22,8 +22,6 @@ from gradir.frontends.jax.reading.flow import takes
 from gradir.frontends.jax.reading.jaxprs import alone, filled, is_inexact, loop_counts, params_of
 from gradir.vocabulary.jax import VOCABULARY
 
-__all__ = ["Cell", "Origins", "Replay", "Step", "broken", "is_zero", "origins", "passed_by", "replayed", "rooted"]
-
 _MOST: Final = 4_000
 """So many operations are run once more; of larger programs it is not known where a gradient changes."""
 

@@ -33,8 +33,6 @@ from gradir.ir import Graph
 from gradir.protocols import Reached
 from gradir.request import CaptureRequest
 
-__all__ = ["Call", "Moment", "Running"]
-
 _LIBRARIES: Final = frozenset({"equinox", "flax"})
 _WRAPPERS: Final = {"JitWrapped.__call__": "self", "SimpleJitWrapped.__call__": "self", "_call": "jit_wrapper"}
 """By the name of a function that calls what `jax.jit` made, its variable that has the function of the user."""

@@ -29,8 +29,6 @@ from gradir.frontends.jax.reading.jaxprs import Sources, type_of
 from gradir.frontends.walks import chain
 from gradir.ir import Source
 
-__all__ = ["Asked", "Inner", "asked_around", "asked_of", "explained", "explained_inside", "inner_of"]
-
 
 def explained(found: Trace, *, values: bool | None = None) -> Explanation:
     """Explain a function, or of a step of training the function that it differentiates; see `gradir.explain`.

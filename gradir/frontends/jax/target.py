@@ -17,8 +17,6 @@ from gradir.frontends.jax.live import Trace, trace
 from gradir.frontends.jax.modules import called as call_of
 from gradir.spec import called
 
-__all__ = ["traced_target"]
-
 _OPTIONS = frozenset({"argnums", "has_aux"})
 
 

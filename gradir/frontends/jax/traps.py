@@ -15,8 +15,6 @@ from gradir.frontends.jax.reading.jaxprs import is_literal, params_of, place_tex
 from gradir.frontends.jax.replay import Cell, Replay, Step, broken, is_zero, rooted
 from gradir.frontends.walks import chain
 
-__all__ = ["called", "spoilt", "zeroed"]
-
 _SATURATING: Final = frozenset({"erf", "logistic", "sigmoid", "tanh"})
 _BOUNDED: Final = frozenset({"clamp", "hard_tanh", "max", "min", "relu", "relu6"})
 _PRODUCTS: Final = frozenset({"conv_general_dilated", "dot_general", "mul"})

@@ -18,8 +18,6 @@ from gradir.ir import Graph
 from gradir.ir.saved import Storages
 from gradir.protocols import Verification
 
-__all__ = ["verify"]
-
 _MOST: Final = 2**28
 """So many numbers are drawn for leaves that have none; beyond, the backward is traced and not run."""
 

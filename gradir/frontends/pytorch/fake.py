@@ -21,8 +21,6 @@ from gradir.errors import CaptureError, SpecError, warn
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.substitution import substituted
 
-__all__ = ["Absent", "absent", "is_standing_in", "standing_in", "without_data"]
-
 _CPU: Final = "cpu"
 _NUMBERED: Final = "cuda"
 _ON_DEVICES: Final = ("device_ids", "output_device")

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from gradir.protocols import LiveCapture, Reached, Told, Verification
     from gradir.request import CaptureRequest
 
-__all__ = ["TorchFrontend"]
-
 
 class TorchFrontend:
     """Captures PyTorch autograd graphs."""

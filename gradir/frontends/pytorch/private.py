@@ -19,8 +19,6 @@ from torch.utils import checkpoint
 
 from gradir.errors import CaptureError
 
-__all__ = ["NAMES", "PrivateName"]
-
 
 class PrivateName(NamedTuple):
     """A name of torch's, and the releases that have it: from ``since`` on, and none from ``until`` on.

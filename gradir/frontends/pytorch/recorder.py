@@ -53,8 +53,6 @@ from gradir.protocols import Names, Verification
 from gradir.request import CaptureRequest
 from gradir.version import __version__
 
-__all__ = ["Recorder"]
-
 _OWN_CALL_AND_THE_ONE_ABOVE: Final = 2
 
 _REGISTERING: Final = frozenset(

@@ -28,8 +28,6 @@ from gradir.protocols import StoppedError
 from gradir.request import CaptureRequest
 from gradir.spec import called, own_error
 
-__all__ = ["captured", "explained", "parse_input"]
-
 T = TypeVar("T")
 
 

@@ -14,18 +14,6 @@ from typing import Any, Final, NamedTuple, Protocol
 from gradir.frontends.jax.modules.watch import ModuleWatch
 from gradir.frontends.texts import plain_text
 
-__all__ = [
-    "Call",
-    "ModuleWatch",
-    "Prepared",
-    "argument_names",
-    "called",
-    "naming",
-    "prepared",
-    "returning_states",
-    "run",
-]
-
 _LIBRARIES: Final = {
     "flax.linen": "gradir.frontends.jax.modules.linen",
     "flax.nnx": "gradir.frontends.jax.modules.nnx",

@@ -11,8 +11,6 @@ from jax import tree_util
 from gradir.frontends.jax.modules import Call, naming, run
 from gradir.frontends.jax.modules.watch import ModuleWatch, WrappedCalls, below, text_of
 
-__all__ = ["call_of", "note_modules"]
-
 
 def call_of(equinox: Any, target: Any, inputs: tuple[Any, ...]) -> Call | None:
     """The call of a module, which is differentiated, on its inputs."""

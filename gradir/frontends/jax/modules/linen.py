@@ -11,8 +11,6 @@ from jax import tree_util
 from gradir.frontends.jax.modules import Call, naming
 from gradir.frontends.jax.modules.watch import ModuleWatch, below, text_of
 
-__all__ = ["call_of", "note_modules"]
-
 
 def call_of(linen: Any, target: Any, inputs: tuple[Any, ...]) -> Call | None:
     """The call of a module on its variables and inputs; what it has beside parameters is not differentiated."""

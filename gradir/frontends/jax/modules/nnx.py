@@ -12,8 +12,6 @@ from jax import tree_util
 from gradir.frontends.jax.modules import Call, naming, run
 from gradir.frontends.jax.modules.watch import ModuleWatch, WrappedCalls, below, text_of
 
-__all__ = ["call_of", "note_modules", "returning_states", "without_modules"]
-
 _STAMP: Final = "_gradir_path"
 """The attribute by which a copy of a module, as nnx.jit, nnx.remat and nnx.scan make, knows its path."""
 

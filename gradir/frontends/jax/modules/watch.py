@@ -15,8 +15,6 @@ from jax import tree_util
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import reached
 
-__all__ = ["ModuleWatch", "WrappedCalls", "below", "text_of", "traced_anew"]
-
 _MARK: Final = "gradir module "
 """What the scope of a module begins with. The number of its path follows: a path may hold what a scope may not."""
 

@@ -20,8 +20,6 @@ from gradir.ir.cuts import FLOW
 from gradir.ir.marks import CARRIED
 from gradir.ir.model import TensorMeta, bounded
 
-__all__ = ["Assembly", "Output", "Scopes"]
-
 
 class Scopes:
     """Gives equations their scope, and knows which there are and how often each runs."""

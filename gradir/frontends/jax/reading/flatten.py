@@ -18,20 +18,6 @@ if TYPE_CHECKING:
     from gradir.frontends.jax.reading.probe import Probe
     from gradir.ir import AttrValue, Source
 
-__all__ = [
-    "Branch",
-    "Context",
-    "Flattener",
-    "Kind",
-    "Loop",
-    "Record",
-    "Region",
-    "Step",
-    "Value",
-    "outermost",
-    "varying",
-]
-
 Kind = Literal["argument", "constant", "literal", "output", "carry", "slice"]
 
 

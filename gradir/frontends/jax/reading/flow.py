@@ -17,8 +17,6 @@ from gradir.frontends.jax.reading.jaxprs import CUSTOM, is_inexact
 from gradir.frontends.jax.reading.probe import Probe, probe
 from gradir.frontends.walks import grouped, reached
 
-__all__ = ["End", "Ends", "find_paths", "kind_of", "sources_of", "takes"]
-
 
 def find_paths(flat: Flattener, outputs: Sequence[Value]) -> None:
     """Mark every value that is active, tainted or live, and leave in each record on the way what JAX says of it."""

@@ -20,36 +20,6 @@ from gradir.frontends.texts import plain_float, plain_int, plain_text
 from gradir.ir import AttrValue, Source, TensorMeta
 from gradir.ir.model import AttrScalar
 
-__all__ = [
-    "CALLS",
-    "CUSTOM",
-    "OPAQUE",
-    "REMATS",
-    "Alone",
-    "Sources",
-    "abstract",
-    "alone",
-    "bytes_of",
-    "elements_of",
-    "filled",
-    "function_name",
-    "function_place",
-    "inner",
-    "is_inexact",
-    "is_literal",
-    "is_reference",
-    "literal_number",
-    "loop_counts",
-    "meta_of",
-    "name_of",
-    "opened",
-    "params_of",
-    "place_text",
-    "plain_params",
-    "stack_of",
-    "type_of",
-]
-
 CALLS: Final = frozenset({"jit", "pjit", "closed_call", "core_call", "remat_call", "custom_lin"})
 """Equations that only call a jaxpr: what is in it runs where they stand."""
 

@@ -19,8 +19,6 @@ from gradir.frontends.jax.reading import jaxprs
 from gradir.frontends.jax.reading.flatten import Record
 from gradir.frontends.walks import reached
 
-__all__ = ["Kept", "Probe", "Traced", "hands_out_copies", "probe", "traced_pullback"]
-
 _LONGEST = 200
 
 

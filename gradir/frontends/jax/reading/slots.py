@@ -21,8 +21,6 @@ from gradir.frontends.walks import chain, grouped
 from gradir.ir import Saved
 from gradir.ir.model import bounded
 
-__all__ = ["Slot", "Slots", "find_held"]
-
 _TAG: Final = "gradir "
 _MARKS: Final = frozenset({"device_put", "reduce_precision"})
 """What a policy puts around a value that is saved: the second marks it, the first takes it to another memory."""

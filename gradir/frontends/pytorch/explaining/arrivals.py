@@ -24,8 +24,6 @@ from gradir.frontends.pytorch.recording.places import Place, Written, returned_a
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step
 from gradir.frontends.walks import grouped
 
-__all__ = ["BROKEN", "Finding", "Judge"]
-
 BROKEN: Final = frozenset(
     {*("all_masked", "born", "exploding", "hook_nonfinite", "nonfinite", "nonfinite_input", "overflow"), "where_trap"}
 )

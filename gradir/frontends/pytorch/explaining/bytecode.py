@@ -19,8 +19,6 @@ from gradir.frontends.pytorch.recording.sources import is_internal
 from gradir.frontends.pytorch.recording.timelines import calls_from
 from gradir.frontends.walks import codes_in, reached
 
-__all__ = ["COMPARED", "HANDED", "SHOWN", "Literals", "made_at", "not_taken", "use_of"]
-
 COMPARED: Final = "compared"
 """The number is compared with another, or decides on a branch."""
 

@@ -10,8 +10,6 @@ from gradir.frontends.pytorch.private import SAVED
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.walk import GradFn
 
-__all__ = ["MAY_BE_CONSTANT", "Constant", "constants"]
-
 _SHAPING: Final = frozenset({"Expand", "Squeeze", "Unsqueeze", "UnsafeView", "View"})
 _CHOOSING: Final = frozenset({"Amax", "Amin", "Max", "Mean", "Min", "Sum", *_SHAPING})
 _MEASURING: Final = frozenset({"Abs", "Add", "ClampMin", "LinalgVectorNorm", "Norm", *_CHOOSING})

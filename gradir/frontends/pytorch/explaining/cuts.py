@@ -20,8 +20,6 @@ from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Read, S
 from gradir.frontends.pytorch.recording.timelines import calls_from
 from gradir.frontends.walks import grouped, reached
 
-__all__ = ["At", "Flowing", "Leaving", "Stop", "updated_leaves"]
-
 At: TypeAlias = "tuple[str, Place | None]"
 """What something is called, or its kind, and where it is."""
 

@@ -26,8 +26,6 @@ from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import Value
 from gradir.spec import own_error
 
-__all__ = ["Search"]
-
 _WITHOUT: Final = frozenset({"cut", "frozen", "unreached", "unused"})
 """The statuses of what no gradient comes to."""
 

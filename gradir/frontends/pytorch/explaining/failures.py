@@ -24,8 +24,6 @@ from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Step, V
 from gradir.frontends.walks import grouped, reached
 from gradir.ir import Saved
 
-__all__ = ["Write", "is_spent", "of_backward", "of_forward", "writes_over_saved"]
-
 Key: TypeAlias = "tuple[str, Place | None]"
 """What a step is called, and where."""
 

@@ -18,8 +18,6 @@ from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.saved import saved_tensor
 from gradir.frontends.pytorch.reading.walk import GradFn
 
-__all__ = ["Arrival", "Gradients", "gradients_of"]
-
 
 class Meetings:
     """Knows of each function the nearest other one through which all goes that comes to it."""

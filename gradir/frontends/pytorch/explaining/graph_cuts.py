@@ -22,8 +22,6 @@ from gradir.frontends.walks import grouped
 from gradir.ir import Cut
 from gradir.vocabulary.patterns import OTHER_MODEL
 
-__all__ = ["cuts_of", "kind_of_cut", "operation_of"]
-
 NamesOf: TypeAlias = "Callable[[Value], tuple[str, ...]]"
 """What gives the names of a leaf."""
 

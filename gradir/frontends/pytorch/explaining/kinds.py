@@ -13,8 +13,6 @@ from gradir.frontends.pytorch.recording.flow import COPYING, Flow
 from gradir.frontends.pytorch.recording.modes import CompiledPart
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value, plain_name
 
-__all__ = ["DERIVING", "EXPLICIT", "Kinds", "is_unseen", "kind_of", "unseen_ends"]
-
 EXPLICIT: Final = frozenset(
     {"copied", "data", "detach", "inference_mode", "new_leaf", "no_create_graph", "no_grad", "rebuilt", "sample"}
 )

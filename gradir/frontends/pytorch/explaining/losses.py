@@ -23,8 +23,6 @@ from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import Step, Value, plain_name
 from gradir.vocabulary.patterns import EXCUSING, LOST, OTHER_MODEL
 
-__all__ = ["Clearing", "Clearings", "Losses"]
-
 _BACKWARD: Final = "backward"
 _STEP: Final = "Optimizer.step#"
 """The start of the name by which every optimizer of torch tells a profiler of its step."""

@@ -15,8 +15,6 @@ from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.tensors import held_by, numbers_in, ones_for
 from gradir.frontends.pytorch.verifying.verify import left_alone, removing
 
-__all__ = ["Size", "brought", "held_gradients", "is_zero", "size_of"]
-
 _HALF: Final = 2
 """The bytes of numbers whose squares are beyond their type soon."""
 

@@ -25,8 +25,6 @@ from gradir.frontends.pytorch.private import SPECTRAL_NORM, fields_of
 from gradir.frontends.pytorch.reading.tensors import held_by, numbers_in
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Read, Step, Value, plain_name
 
-__all__ = ["Followers", "Meant", "is_own_of_torch"]
-
 _Print: TypeAlias = "tuple[object, ...]"
 NamesOf: TypeAlias = "Callable[[Value], Iterable[str]]"
 

@@ -21,19 +21,6 @@ from gradir.frontends.pytorch.recording.steps import Read, Step, Value, plain_na
 from gradir.frontends.pytorch.recording.timelines import Frame, calls_from
 from gradir.frontends.walks import chain
 
-__all__ = [
-    "Trap",
-    "Unnamed",
-    "first_after_forward",
-    "forgotten",
-    "has_seen_one_step",
-    "held_otherwise",
-    "left_waiting",
-    "taker",
-    "traps",
-    "waits_for",
-]
-
 _COMPARING: Final = frozenset({"huber_loss", "l1_loss", "mse_loss", "smooth_l1_loss"})
 _SIZING: Final = frozenset({"abs", "pow", "square"})
 """What makes a loss of a difference."""

@@ -28,8 +28,6 @@ from gradir.frontends.pytorch.recording.steps import ARRAYS, FROM_OUTSIDE, Held,
 from gradir.frontends.pytorch.verifying.untouched import in_process_group
 from gradir.frontends.walks import grouped, reached
 
-__all__ = ["Overwrite", "communicates", "overwrites"]
-
 _Brought: TypeAlias = "tuple[torch.Tensor, torch.Tensor | None]"
 
 _CLEAR: Final = 0.5

@@ -12,8 +12,6 @@ from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value, plain_name
 from gradir.frontends.walks import reached
 
-__all__ = ["FLAT", "SAME_NUMBERS", "STOP_GRADIENT", "STRAIGHT_THROUGH", "Roles", "Sums", "Use", "is_plain"]
-
 _COMPARING: Final = frozenset(
     {
         *("binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cosine_similarity"),

@@ -13,8 +13,6 @@ from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.steps import Step, Value, plain_name
 from gradir.frontends.walks import reached
 
-__all__ = ["is_of_input"]
-
 _MOST_STEPS: Final = 1000
 _MATRICES: Final[Mapping[str, int]] = {"addbmm": 1, "addmm": 1, "baddbmm": 1, "bmm": 0, "mm": 0}
 """Where the first of the two matrices stands that an operation multiplies."""

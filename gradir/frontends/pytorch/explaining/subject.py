@@ -22,18 +22,6 @@ from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Value
 from gradir.frontends.walks import grouped
 from gradir.protocols import Names
 
-__all__ = [
-    "Subject",
-    "broken_ties",
-    "foreign",
-    "hooked_modules",
-    "is_master",
-    "kept_aside",
-    "left_over",
-    "replaced",
-    "subject_of",
-]
-
 _OF_TORCH: Final = frozenset(vars(nn.Module()))
 
 

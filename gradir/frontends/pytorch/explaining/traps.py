@@ -20,8 +20,6 @@ from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.ir import Node, Ref
 from gradir.vocabulary.operations import OWN_NAMES
 
-__all__ = ["ITS_RESULT", "Births", "first_undefined", "grows", "overflows", "spoilt", "stem", "trap", "underflows"]
-
 ITS_RESULT: Final = "its result is NaN or infinite already"
 
 _SOFTMAXES: Final = frozenset({"LogSoftmaxBackward0", "SoftmaxBackward0"})

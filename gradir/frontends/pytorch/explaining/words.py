@@ -27,8 +27,6 @@ from gradir.vocabulary.operations import OWN_NAMES
 if TYPE_CHECKING:
     from gradir.frontends.pytorch.explaining.cuts import Flowing
 
-__all__ = ["Words", "called", "few", "lines_of", "located", "of_unused", "plainly", "terms_of", "told_terms"]
-
 _UNTOLD: Final = frozenset({"", "backward", "grad", "multi_head_attention_forward"})
 """What a program calls that runs many operations, so that its name tells none of them."""
 

@@ -15,8 +15,6 @@ from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value, 
 from gradir.ir import Node
 from gradir.ir.model import Shape
 
-__all__ = ["SLOPES", "STAYING", "Origin", "Zeros"]
-
 Origin: TypeAlias = "tuple[Node, Step | None]"
 """The node of a graph in which a gradient becomes zero, and the step that made it if it was recorded."""
 

@@ -17,8 +17,6 @@ from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.texts import plain_text
 from gradir.ir import AttrValue
 
-__all__ = ["Anatomies", "Anatomy", "Slot", "native_name"]
-
 _SUFFIX = re.compile(r"Backwards?\d*$")
 
 _GENERATED = re.compile(rf"{GENERATED}(.+)Backward\d*")

@@ -34,8 +34,6 @@ from gradir.ir.validate import vouch
 from gradir.protocols import Names, Verification
 from gradir.version import __version__
 
-__all__ = ["LiveGraph", "assemble", "capture"]
-
 _total_of: Final = attrgetter("total")
 
 

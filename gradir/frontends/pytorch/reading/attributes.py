@@ -20,18 +20,6 @@ from gradir.ir import AttrValue, TensorMeta
 from gradir.ir.frozen import NOTHING, FrozenDict, frozen
 from gradir.ir.model import AttrScalar
 
-__all__ = [
-    "AttributeReader",
-    "MetadataReader",
-    "PythonAttributeReader",
-    "Symbols",
-    "bare_name",
-    "device_name",
-    "plain_value",
-    "shape_of",
-    "signed",
-]
-
 _SMALL = range(-(2**31), 2**31)
 _INTEGERS = {int}
 _AS_IS = frozenset({bool, type(None)})

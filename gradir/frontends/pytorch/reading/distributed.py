@@ -16,16 +16,6 @@ from torch import distributed, nn
 
 from gradir.frontends.pytorch import private
 
-__all__ = [
-    "Groups",
-    "forms_of_sharded",
-    "group_called",
-    "mesh_of_tensor",
-    "placements_of",
-    "reduction",
-    "sharding_groups",
-]
-
 _AS_IS: Final = frozenset({NoneType, bool, int, float, str})
 _NAMES: Final = frozenset({"group_name", "pg_name"})
 _MESH: Final = "mesh_"

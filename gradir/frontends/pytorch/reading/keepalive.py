@@ -27,8 +27,6 @@ from torch.autograd.function import FunctionCtx
 if TYPE_CHECKING:
     from gradir.frontends.pytorch.reading.walk import Walk
 
-__all__ = ["SAFE_DEPTH", "held_nodes", "hold", "protect", "release_dead"]
-
 SAFE_DEPTH = 1_000
 """The longest path, in nodes, that every supported stack size frees by itself."""
 

@@ -17,19 +17,6 @@ from torch import nn
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch.private import fields_of, own_buffers, own_modules, own_parameters
 
-__all__ = [
-    "ModuleMap",
-    "Placed",
-    "details_of",
-    "has_parameters",
-    "is_training",
-    "modules_at",
-    "modules_in",
-    "named_parameters_in",
-    "named_tensors_at",
-    "tensors_in",
-]
-
 _DEEPEST: Final = 900
 """A module below so many others is taken for one of a cycle at first: the names of all paths would have no end."""
 

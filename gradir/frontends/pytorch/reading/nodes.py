@@ -25,8 +25,6 @@ from gradir.ir.frozen import NOTHING, frozen
 from gradir.ir.ids import IdAllocator
 from gradir.progress import stage
 
-__all__ = ["Assembly", "NotedSources"]
-
 _DERIVATIVE: Final = re.compile(r"BackwardBackward\d*$")
 """The grad_fns of derivatives, of which torch computes only those that are needed."""
 

@@ -32,8 +32,6 @@ from gradir.errors import CaptureError, warn
 from gradir.frontends.pytorch.private import base_of, fields_of, output_nr_of, sequence_number
 from gradir.frontends.texts import text_of
 
-__all__ = ["Captured", "Leaf", "attributes_of", "flatten", "flatten_quietly", "leaves_of", "tensors_of", "why_no_graph"]
-
 _DEEPEST: Final = 1_000
 _MOST_OBJECTS: Final = 100_000
 """So many objects are looked into, or one that has the whole program would cost more than its capture."""

@@ -24,18 +24,6 @@ from gradir.frontends.pytorch.reading.outputs import Captured
 from gradir.frontends.pytorch.reading.walk import GradFn, walk
 from gradir.frontends.walks import codes_in
 
-__all__ = [
-    "backward_code",
-    "class_of",
-    "hidden_among",
-    "hiding_functions",
-    "is_reentrant_checkpoint",
-    "is_torchs_own",
-    "leaves_reached_by",
-    "names_in",
-    "reached_by",
-]
-
 _MAX_STEPS: Final = 300_000
 """So many objects are looked at, or a function that holds the whole program would cost more than its capture."""
 

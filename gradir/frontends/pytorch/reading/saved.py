@@ -25,8 +25,6 @@ from gradir.ir import AttrValue, Ref, Saved
 from gradir.ir.ids import storage_key
 from gradir.ir.model import Shape
 
-__all__ = ["SavedReader", "Shown", "as_shown", "clears_what_is_read", "saved_tensor"]
-
 _DISPATCH: Final = "__torch_dispatch__"
 """What a subclass of tensors runs when it is unpacked, be there a hook or not."""
 

@@ -21,8 +21,6 @@ from gradir.frontends.walks import paths_above
 from gradir.ir import Cut, Scope
 from gradir.ir.memo import Memo
 
-__all__ = ["FlatParameters", "cuts", "scope_table"]
-
 
 class FlatParameters:
     """The flat parameters among some leaves.

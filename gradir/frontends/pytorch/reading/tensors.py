@@ -18,25 +18,6 @@ from gradir.frontends.pytorch.reading.outputs import attributes_of
 from gradir.frontends.texts import plain_text, plain_texts, text_of
 from gradir.protocols import Names
 
-__all__ = [
-    "PLAIN",
-    "Extent",
-    "Modules",
-    "NamedTensors",
-    "Owned",
-    "TensorNodes",
-    "extent_of",
-    "held_by",
-    "is_own",
-    "modules_below",
-    "modules_of",
-    "named_tensors",
-    "number_of",
-    "numbers_in",
-    "ones_for",
-    "storage_of",
-]
-
 _made: Final = tuple.__new__
 """Makes a named tuple in half the time that its own constructor takes."""
 

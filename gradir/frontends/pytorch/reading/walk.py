@@ -9,8 +9,6 @@ from gradir.frontends.pytorch.reading.keepalive import hold, protect
 from gradir.frontends.pytorch.reading.outputs import Captured
 from gradir.progress import stage
 
-__all__ = ["GradFn", "Walk", "walk"]
-
 GradFn: TypeAlias = Any
 """A grad_fn. torch's C++ nodes share no public type."""
 

@@ -32,8 +32,6 @@ from gradir.frontends.pytorch.recording.timelines import Frame, Timeline
 from gradir.frontends.texts import plain_text
 from gradir.ir import Collective, TensorMeta
 
-__all__ = ["Exchange", "ExchangeMode", "Pipeline"]
-
 _CALLED: Final[Mapping[str, str]] = {
     **dict.fromkeys(("all_gather_into_tensor", "all_gather_into_tensor_coalesced"), "all_gather"),
     **dict.fromkeys(("all_gather_into_tensor_out", private.GATHER_WHOLE, "allgather"), "all_gather"),

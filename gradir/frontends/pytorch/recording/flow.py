@@ -43,8 +43,6 @@ from gradir.frontends.pytorch.recording.timelines import Frame, Timeline
 from gradir.ir import TensorMeta
 from gradir.spec import own_error
 
-__all__ = ["COPYING", "MADE_OF_NUMBERS", "Flow", "is_number"]
-
 _GRAD: Final = "grad"
 _NO_GRAD: Final = "no_grad"
 

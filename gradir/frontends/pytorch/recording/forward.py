@@ -23,8 +23,6 @@ from gradir.ir import Node, Ref, TensorMeta
 from gradir.ir.ids import IdAllocator
 from gradir.ir.marks import FAILED
 
-__all__ = ["forward_nodes"]
-
 _ASKED_FOR: Final = frozenset({"data", "detach", "detach_"})
 """What a program calls for a detach of its own; torch makes others to save tensors."""
 

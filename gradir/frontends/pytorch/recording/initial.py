@@ -14,8 +14,6 @@ from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, INPLACE, Exit
 from gradir.frontends.pytorch.recording.timelines import Frame, calls_from
 from gradir.frontends.walks import grouped
 
-__all__ = ["Initial", "Made"]
-
 
 class Made(NamedTuple):
     """A parameter or buffer that was made inside the recording of a ``value``; the tensor may be gone since."""

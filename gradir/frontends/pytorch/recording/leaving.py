@@ -24,8 +24,6 @@ from torch.overrides import TorchFunctionMode
 from gradir.errors import GradirWarning
 from gradir.frontends.pytorch import private
 
-__all__ = ["DispatchMode", "FunctionMode", "leave_when_dropped", "release_dropped", "remove_left", "weak_hook"]
-
 
 class _Dropped(GeneratorExit):
     """Tells a mode on leaving that its recorder is gone, perhaps in the middle of a call that the mode handles."""

@@ -32,8 +32,6 @@ from gradir.frontends.pytorch.recording.sources import SourceMode
 from gradir.frontends.pytorch.recording.steps import DATA, INPLACE, VIEW, tensors_in
 from gradir.frontends.walks import reached
 
-__all__ = ["CompiledPart", "CompiledParts", "enter_modes", "set_modes"]
-
 _OWN: Final = f"{__name__.partition('.')[0]}."
 # A dropped recorder leaves at any time, in the middle of a change by the same thread too.
 _LOCK: Final = threading.RLock()

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from gradir.frontends.pytorch.reading.assemble import LiveGraph
     from gradir.frontends.pytorch.reading.walk import GradFn
 
-__all__ = ["Exchanged", "Ran", "calls_behind", "strays_among", "taking_part", "variable_of", "with_strays"]
-
 
 class Ran(NamedTuple):
     """What ran while a recorder was entered.

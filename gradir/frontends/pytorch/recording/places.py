@@ -18,8 +18,6 @@ import torch
 from gradir.frontends.paths import is_installed
 from gradir.frontends.pytorch.recording.sources import is_commands, is_internal, is_own_file
 
-__all__ = ["Place", "Places", "Switches", "Written", "returned_at", "warnings_at_callers", "written"]
-
 _INTERNAL: Final = 1
 _LIBRARY: Final = 2
 _USER: Final = 3

@@ -9,8 +9,6 @@ from itertools import pairwise
 from types import CodeType
 from typing import Final, NamedTuple
 
-__all__ = ["LOST", "MAYBE", "SURE", "UNKNOWN", "Fate", "fates", "names_of"]
-
 LOST: Final = 0
 """The function does not return the value, or the instruction is not what makes it."""
 

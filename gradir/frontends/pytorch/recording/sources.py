@@ -27,8 +27,6 @@ from gradir.frontends.texts import plain_text
 from gradir.ir import Source
 from gradir.ir.text import printable
 
-__all__ = ["ShownLines", "SourceLog", "SourceLookup", "SourceMode", "is_commands", "is_internal", "is_own_file"]
-
 
 def _folders(file: str | None) -> tuple[str, ...]:
     parent = Path(file or "").parent

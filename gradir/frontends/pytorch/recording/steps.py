@@ -17,29 +17,6 @@ from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.timelines import Frame
 from gradir.ir import TensorMeta
 
-__all__ = [
-    "ARRAYS",
-    "DATA",
-    "FROM_OUTSIDE",
-    "INPLACE",
-    "SCALES",
-    "SUMS",
-    "VIEW",
-    "Exit",
-    "Held",
-    "Outside",
-    "Overwritten",
-    "Read",
-    "Signature",
-    "Step",
-    "Value",
-    "Within",
-    "named",
-    "plain_name",
-    "signature_of",
-    "tensors_in",
-]
-
 FROM_OUTSIDE: Final = -1
 
 

@@ -16,8 +16,6 @@ from gradir.frontends.pytorch.private import AFTER_FORWARD, next_sequence_number
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.walks import chain
 
-__all__ = ["Coverage", "Frame", "ScopeLookup", "Timeline", "calls_from", "path_of"]
-
 
 class Frame(NamedTuple):
     """A running call of a module; ``caller`` is the frame that called it.

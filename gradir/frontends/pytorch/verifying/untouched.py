@@ -41,17 +41,6 @@ from gradir.frontends.walks import reached
 if TYPE_CHECKING:
     from gradir.frontends.pytorch.reading.assemble import LiveGraph
 
-__all__ = [
-    "buffers_and_random_numbers_kept",
-    "in_process_group",
-    "refuse_addition",
-    "refuse_lasting",
-    "refuse_what_runs_once",
-    "retained_gradients_kept",
-    "state_kept",
-    "undisturbed",
-]
-
 
 class _Replaced(private.TorchDispatchMode):  # type: ignore[misc]
     """Record the copies and sums that are made while no node runs, with what a sum is added to.

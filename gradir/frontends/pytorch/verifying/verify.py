@@ -29,8 +29,6 @@ from gradir.progress import stage
 from gradir.protocols import Verification
 from gradir.spec import own_error
 
-__all__ = ["left_alone", "removing", "verify"]
-
 _register_accumulated: Any = torch.Tensor.register_post_accumulate_grad_hook
 
 
