@@ -17,8 +17,8 @@ from samples import everything, hostile
 
 import gradir
 from gradir.cli import main
+from gradir.codecs.codec import check_known
 from gradir.codecs.compression import compression_of
-from gradir.codecs.unknown import check_known
 from gradir.diffs.diff_json import encode as encode_diff
 from gradir.errors import FormatError
 from gradir.ir import Graph, Node

@@ -107,7 +107,7 @@ def test_a_new_encoding_or_compression_is_in_the_help_and_taken(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "json, msgpack (default: json)" in help_of(command, capsys=capsys)
-    monkeypatch.setitem(codecs.ENCODINGS, "rows", "gradir.codecs.json")
+    monkeypatch.setitem(codecs.ENCODINGS, "rows", codecs.ENCODINGS["json"])
     monkeypatch.setattr(codecs, "COMPRESSIONS", (*codecs.COMPRESSIONS, "lz9"))
     said = help_of(command, capsys=capsys)
     assert "json, msgpack, rows (default: json)" in said

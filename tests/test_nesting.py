@@ -42,7 +42,7 @@ import sys
 sys.setrecursionlimit(10**6)
 from gradir import codecs
 from gradir.codecs.strict import check_canonical, check_keys
-from gradir.codecs.unknown import check_known
+from gradir.codecs.codec import check_known
 from gradir.diffs.diff_json import decode as decode_diff
 from gradir.errors import FormatError
 data = sys.stdin.buffer.read()

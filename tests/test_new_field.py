@@ -132,7 +132,7 @@ for exporter in registry.exporter_names():
 """,
     "a strict reader knows it": """
 from gradir.codecs.strict import check_canonical, check_keys
-from gradir.codecs.unknown import check_known
+from gradir.codecs.codec import check_known
 for form in ("json", "msgpack"):
     data = gradir.dumps(graph(**VALUES), format=form)
     check_canonical(data), check_keys(data), check_known(data)

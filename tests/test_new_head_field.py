@@ -18,7 +18,7 @@ from gradir import codecs
 from gradir.cli import main
 from gradir.codecs import versions
 from gradir.codecs.strict import check_canonical, check_keys
-from gradir.codecs.unknown import check_known
+from gradir.codecs.codec import check_known
 from gradir.diffs.merging.three_way import merged
 from gradir.ir import Graph, Node, Ref
 from gradir.ir.head import Mark

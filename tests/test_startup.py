@@ -30,7 +30,7 @@ SLOW = (
         "rich",
         "argcomplete",
     ),
-    *("gradir.frontends.pytorch", "gradir.codecs.msgpack", "gradir.replacing", "gradir.review.report", "gradir.spec"),
+    *("gradir.frontends.pytorch", "gradir.replacing", "gradir.review.report", "gradir.spec"),
 )
 LIBRARY = ("msgspec", "gradir.ir", "gradir.codecs", "gradir.passes", "gradir.registry", "gradir.protocols")
 UNASKED = ("gradir.codecs.strict", "gradir.codecs.surveyor", "gradir.diffs.changes", "gradir.git", "gradir.passes")
@@ -73,7 +73,6 @@ PRESENT = {
     "export --help": WIDTH,
     "export a.gir --to plain -o a.txt": ("gradir.replacing",),
     "export a.gir --to summary -O style=csv": ("csv",),
-    "convert a.gir - --format msgpack": ("gradir.codecs.msgpack",),
     "diff a.gir a.gir --fail-on nodes": ("gradir.review.conditions",),
 }
 

@@ -62,7 +62,7 @@ def load_to_rewrite(path: str, *, lossy: bool) -> Graph:
         NewerFormatError: it is of a newer version, of which a part would be lost.
     """
     from gradir import api, codecs, files
-    from gradir.codecs.unknown import check_known
+    from gradir.codecs.codec import check_known
 
     if lossy:
         return api.load(path)

@@ -47,8 +47,8 @@ def _is_valid(path: str, check: Callable[[bytes], int]) -> bool:
 
 def _check(data: bytes) -> int:
     from gradir import codecs
+    from gradir.codecs.codec import check_known
     from gradir.codecs.strict import check_keys
-    from gradir.codecs.unknown import check_known
 
     graph = codecs.decode(data)
     check_keys(data)

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
 from gradir.codecs.compression import compress, compression_of, opened, room
 from gradir.codecs.document import Document, check_head, encoding_of, to_graph
+from gradir.codecs.encoders import ENCODINGS
 from gradir.codecs.faults import broken, mismatched, placed
-from gradir.codecs.forms import JSON, UNREADABLE, Form, recognize
+from gradir.codecs.forms import JSON, UNREADABLE, Form, read, recognize
 from gradir.codecs.versions import NEWEST, Version, needs_steps, upgrade
 from gradir.errors import FormatError
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph
-from gradir.ir.unknown import converted, tolerant
+from gradir.ir.unknown import closed, converted, tolerant
 from gradir.progress import stage
 
 if TYPE_CHECKING:
     from gradir.codecs.surveyor import Survey
 
-__all__ = ["ENCODINGS", "decode", "encode", "encoding_of", "survey"]
-
-ENCODINGS: Final = {"json": "gradir.codecs.json", "msgpack": "gradir.codecs.msgpack"}
-"""The module with ``encode`` of each encoding."""
+__all__ = ["ENCODINGS", "check_known", "decode", "encode", "encoding_of", "survey", "version_in"]
 
 
 def encode(graph: Graph, encoding: str = "json", compression: str | None = None, *, lossy: bool = False) -> bytes:
@@ -54,7 +51,7 @@ def encode(graph: Graph, encoding: str = "json", compression: str | None = None,
             f"{graph.unknown}; correct the file, or ask for a lossy copy"
         )
     with stage("writing the graph"):
-        data: bytes = import_module(ENCODINGS[encoding]).encode(graph)
+        data = ENCODINGS[encoding](graph)
         if compression is None:
             return data
         packed = compress(data, compression)
@@ -92,6 +89,35 @@ def survey(data: bytes) -> Survey:
         document, version, _ = _document(form, content)
         found = survey_of(form.name, version, document)
     return replace(found, compression=compression_of(data))
+
+
+class _Versioned(msgspec.Struct):
+    version: str
+
+
+def version_in(document: bytes) -> Version | None:
+    """The version that a document states, whatever else is in it.
+
+    Raises:
+        FormatError: it is broken.
+    """
+    return Version.parse(read(*recognize(document), _Versioned).version)
+
+
+def check_known(data: bytes) -> None:
+    """Refuse a document that can be read, is of a known version and has keys or entries which are ignored.
+
+    Raises:
+        FormatError: it has; the place is the path of what holds the first one.
+    """
+    with opened(data) as document:
+        version = version_in(document) or NEWEST
+        if version > NEWEST or needs_steps(version):
+            return
+        try:
+            read(*recognize(document), closed(Document))
+        except FormatError as error:
+            raise FormatError(error.problem, place=error.place or "$", advice="correct it, or leave it out") from error
 
 
 def _document(form: Form, data: bytes) -> tuple[Document, Version, Exception | None]:

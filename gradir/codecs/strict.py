@@ -9,12 +9,11 @@ from itertools import zip_longest
 from typing import Any
 
 from gradir.codecs import msgpack_syntax
-from gradir.codecs.codec import decode, encode, encoding_of
+from gradir.codecs.codec import decode, encode, encoding_of, version_in
 from gradir.codecs.compression import opened
 from gradir.codecs.faults import byte, too_new
 from gradir.codecs.forms import JSON, recognize
 from gradir.codecs.json_syntax import fault_of
-from gradir.codecs.unknown import version_in
 from gradir.codecs.versions import lowest_for
 from gradir.errors import FormatError
 from gradir.ir import Graph

@@ -24,9 +24,6 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 
 with atheris.instrument_imports(include=["gradir"]):
-    # Each encoding is imported when first used, which would be too late to be instrumented.
-    import gradir.codecs.json
-    import gradir.codecs.msgpack  # noqa: F401
     from gradir import codecs
     from gradir.errors import FormatError
     from gradir.ir.validate import check
