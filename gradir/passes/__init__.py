@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from gradir.ir.module_tree import scope_depth
-from gradir.passes.drop import drop
-from gradir.passes.focus import ancestors, around, between, descendants, focus
+from gradir.passes.drop import drop, hide_shape_ops
+from gradir.passes.focus import ancestors, around, between, descendants, focus, matching
 from gradir.passes.fold import destinations, fold
-from gradir.passes.hide import hide_shape_ops
 from gradir.passes.ladder import MOST_BOXES, Readable, readable, smallest
-from gradir.passes.patterns import matching
 from gradir.passes.rollup import rollup
 from gradir.passes.rounds import once
 from gradir.passes.wiring import within, without

@@ -14,9 +14,8 @@ from gradir.ir.head import renamed_head
 from gradir.ir.ids import FreeIds, IdAllocator
 from gradir.ir.marks import failure
 from gradir.ir.order import postorder
-from gradir.passes.shared_shapes import count_of, parameter_shape
 from gradir.passes.terms import Slot
-from gradir.passes.translating import Translation, Word
+from gradir.passes.translating import Translation, Word, count_of, parameter_shape
 from gradir.vocabulary import vocabulary_of
 from gradir.vocabulary.shared import NAMES, UNORDERED
 

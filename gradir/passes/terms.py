@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-__all__ = ["Found", "Matcher", "Rule", "Slot", "Term", "Words", "condition_of", "parsed_rule", "parsed_term"]
+from gradir.vocabulary.shared import COMMUTATIVE
+
+if TYPE_CHECKING:
+    from gradir.passes.translating import Word
+
+__all__ = ["Found", "Matcher", "Rule", "Slot", "Term", "condition_of", "parsed_rule", "parsed_term"]
 
 _TOKEN: Final = re.compile(r"\s*([A-Za-z0-9_.]+|[-~%@?:,()\[\]=])")
 _MOST_BEHIND: Final = 8
@@ -56,19 +60,6 @@ class Found(NamedTuple):
 
     values: Mapping[str, Slot | None] = {}
     words: tuple[int, ...] = ()
-
-
-class Words(Protocol):
-    """What a pattern is looked for in."""
-
-    def op(self, word: int) -> str:
-        """The word; nothing for a tensor that nothing computes."""
-
-    def inputs(self, word: int) -> tuple[Slot | None, ...]:
-        """Its inputs by slot."""
-
-    def constant(self, word: int, slot: int) -> float | None:
-        """The constant that an empty slot is known to hold."""
 
 
 @lru_cache(maxsize=512)
@@ -178,11 +169,10 @@ class _Reader:
 
 
 class Matcher:
-    """Looks for patterns in words; ``commutative`` are those whose two inputs may change places."""
+    """Looks for patterns in a list of words, which may grow."""
 
-    def __init__(self, words: Words, commutative: AbstractSet[str]) -> None:
+    def __init__(self, words: Sequence[Word]) -> None:
         self._words = words
-        self._commutative = commutative
 
     def matches(self, pattern: Term, at: Slot) -> Iterator[Found]:
         """All that a pattern matches at a place, at most a few; the depth is that of the pattern."""
@@ -194,7 +184,7 @@ class Matcher:
         if term.behind:
             return self._behind(term, at, found)
         if term.kind == "word":
-            is_it = self._words.op(at.word) == term.name and not at.output_nr
+            is_it = self._words[at.word].op == term.name and not at.output_nr
             return self._word(term, at.word, found) if is_it else iter(())
         return self._value(term, at, found)
 
@@ -207,7 +197,7 @@ class Matcher:
             yield found
 
     def _value(self, term: Term, at: Slot, found: Found) -> Iterator[Found]:
-        if term.kind == "constant" or _is_number(term) or (term.is_parameter and self._words.op(at.word)):
+        if term.kind == "constant" or _is_number(term) or (term.is_parameter and self._words[at.word].op):
             return
         if term.name not in found.values:
             yield _with(found, term.name, at)
@@ -221,17 +211,17 @@ class Matcher:
             yield from self._matches(inner, place, None, found._replace(words=(*found.words, *through)))
 
     def _word(self, term: Term, word: int, found: Found) -> Iterator[Found]:
-        inputs = self._words.inputs(word)
+        inputs, constants = self._words[word].inputs, self._words[word].constants
         if len(inputs) != len(term.inputs):
             return
         found = found._replace(words=(*found.words, word))
         if term.called:
             found = _with(found, term.called, Slot(word))
         slots = range(len(inputs))
-        for order in (slots, slots[::-1]) if len(inputs) == 2 and term.name in self._commutative else (slots,):
+        for order in (slots, slots[::-1]) if len(inputs) == 2 and term.name in COMMUTATIVE else (slots,):
             partial = [found]
             for pattern, slot in zip(term.inputs, order, strict=True):
-                constant = self._words.constant(word, slot) if inputs[slot] is None else None
+                constant = constants[slot] if inputs[slot] is None and slot < len(constants) else None
                 partial = [more for each in partial for more in self._matches(pattern, inputs[slot], constant, each)]
                 if not partial:
                     break
@@ -243,8 +233,8 @@ class Matcher:
         yield at, through
         around = _FACTORS | _MASKS if masks else _FACTORS
         for _ in range(_MOST_BEHIND):
-            inputs = self._words.inputs(at.word)
-            if at.output_nr or self._words.op(at.word) not in around or len(inputs) != 2:
+            inputs = self._words[at.word].inputs
+            if at.output_nr or self._words[at.word].op not in around or len(inputs) != 2:
                 return
             source, other = inputs
             if source is None or other is not None:

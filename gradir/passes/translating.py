@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from functools import cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from math import prod
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gradir.ir import Node, NonFinite, TensorMeta
-from gradir.passes.shared_shapes import elements, operand_sizes
+from gradir.ir.model import bounded
 from gradir.passes.terms import Found, Matcher, Rule, Slot, Term, condition_of, parsed_rule, parsed_term
-from gradir.vocabulary.shared import COMMUTATIVE, RULES, TWO_SIDED
+from gradir.vocabulary.shared import COMMUTATIVE, KEEPS_DIMENSIONS, PRODUCT, RULES, TWO_SIDED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gradir.ir.model import AttrValue
+    from gradir.ir.model import AttrValue, Shape
     from gradir.vocabulary import Vocabulary
 
-__all__ = ["Translation", "Word"]
+__all__ = ["Translation", "Word", "count_of", "parameter_shape"]
 
 _MOST_TURNS: Final = 8
 """No word is replaced more often in a row; the rules end by themselves long before."""
@@ -64,7 +65,7 @@ class Translation:
 
     def __init__(self, words: Vocabulary) -> None:
         self.words: list[Word] = []
-        self._matcher = Matcher(self, COMMUTATIVE)
+        self._matcher = Matcher(self.words)
         self._literal = words.literal
         self._contraction = words.contraction
         self._shared: defaultdict[str, list[tuple[Mapping[str, str], str]]] = defaultdict(list)
@@ -78,19 +79,6 @@ class Translation:
         for key, name in words.settings.items():
             op, _, attribute = key.partition(".")
             self._settings[op].append((attribute, name))
-
-    def op(self, word: int) -> str:
-        """See `gradir.passes.terms.Words`."""
-        return self.words[word].op
-
-    def inputs(self, word: int) -> tuple[Slot | None, ...]:
-        """See `gradir.passes.terms.Words`."""
-        return self.words[word].inputs
-
-    def constant(self, word: int, slot: int) -> float | None:
-        """See `gradir.passes.terms.Words`."""
-        constants = self.words[word].constants
-        return constants[slot] if slot < len(constants) else None
 
     def kept(self, node: Node, inputs: tuple[Slot | None, ...], part: str = "") -> Slot:
         """A node as it is."""
@@ -106,7 +94,7 @@ class Translation:
             (node.op,),
             tuple((name, node.attrs[key]) for key, name in self._settings.get(node.op, ()) if key in node.attrs),
             _axes(node, nodes),
-            operand_sizes(node.attrs[self._contraction], _shapes(node, nodes))
+            _operand_sizes(node.attrs[self._contraction], _shapes(node, nodes))
             if self._contraction in node.attrs
             else (),
             tuple(self._constant(node, slot) for slot in range(len(inputs))) if None in inputs else (),
@@ -157,7 +145,7 @@ class Translation:
         if constant is None or source is None:
             return False
         tensors = (self.words[source.word].outputs[source.output_nr : source.output_nr + 1], self.words[sum_].outputs)
-        before, after = (elements(found[0].shape) if found else None for found in tensors)
+        before, after = (_elements(found[0].shape) if found else None for found in tensors)
         if not before or not after:
             return False
         wanted = before / after if self.words[here.word].op == "div" else after / before
@@ -197,7 +185,7 @@ def _rules() -> Mapping[str, tuple[Rule, ...]]:
     return {op: tuple(rules) for op, rules in found.items()}
 
 
-def _shapes(node: Node, nodes: Mapping[str, Node]) -> list[tuple[int | str, ...] | None]:
+def _shapes(node: Node, nodes: Mapping[str, Node]) -> list[Shape | None]:
     found = []
     for ref in node.inputs:
         outputs = nodes[ref.id].outputs[ref.output_nr : ref.output_nr + 1] if ref is not None else ()
@@ -221,3 +209,70 @@ def _text(value: AttrValue) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return value.float if isinstance(value, NonFinite) else str(value)
+
+
+def _elements(shape: Shape | None) -> int | None:
+    """How many elements there are; ``None`` where a size is not known.
+
+    >>> _elements((2, 3)), _elements(("batch", 3)), _elements(None)
+    (6, None, None)
+    """
+    if shape is None or not all(isinstance(size, int) for size in shape):
+        return None
+    return bounded(prod(size for size in shape if isinstance(size, int)))
+
+
+def count_of(shape: Shape | None) -> Shape | None:
+    """A shape of one dimension with as many elements."""
+    count = _elements(shape)
+    return None if count is None else (count,)
+
+
+def _operand_sizes(value: AttrValue, shapes: Sequence[Shape | None]) -> tuple[tuple[int, ...] | None, ...]:
+    """Of both operands of a product what is summed, what goes together and the rest, each as one size.
+
+    ``value`` is ``((summed of each), (together of each))``, as lists of dimensions.
+
+    >>> _operand_sizes((((2,), (0,)), ((), ())), [(5, 7, 8), (8, 2, 4)])
+    ((8, 1, 35), (8, 1, 8))
+    """
+    # What a file holds may be anything.
+    given: Any = value
+    try:
+        summed, together = given
+        return tuple([_sizes(*each) for each in zip(summed, together, shapes, strict=True)])
+    except (TypeError, ValueError, IndexError):
+        return (None, None)
+
+
+def _sizes(summed: Sequence[int], together: Sequence[int], shape: Shape | None) -> tuple[int, ...] | None:
+    if shape is None or _elements(shape) is None:
+        return None
+    rest = [at for at in range(len(shape)) if at not in summed and at not in together]
+    groups = ([shape[at] for at in summed], [shape[at] for at in together], [shape[at] for at in rest])
+    return tuple(_elements(tuple(group)) or 0 for group in groups)
+
+
+def parameter_shape(shape: Shape | None, users: Sequence[tuple[Word, int]]) -> Shape | None:
+    """The shape of a parameter up to what a framework arranges: its sizes in order, or how many elements it has.
+
+    ``users`` are what takes it, each with the slot. Of what a product takes, dimensions that are summed together are
+    one, as those of several heads are; of what only adds or multiplies it by element, all are.
+
+    >>> parameter_shape((8, 2, 4), ())
+    (2, 4, 8)
+    """
+    if shape is None:
+        return None
+    known = {word.operands[slot] for word, slot in users if word.op == PRODUCT and slot < len(word.operands)}
+    sizes = known.pop() if len(known) == 1 else None
+    if sizes is not None and all(word.op == PRODUCT for word, _ in users) and _elements(sizes) == _elements(shape):
+        return tuple(sorted(size for size in sizes if size != 1)) or (1,)
+    if users and not any(word.op in KEEPS_DIMENSIONS for word, _ in users):
+        return count_of(shape) or shape
+    return tuple(sorted((size for size in shape if size != 1), key=_place)) or (1,)
+
+
+def _place(size: int | str) -> tuple[bool, int, str]:
+    """Numbers in their order, then sizes that are not known."""
+    return (False, size, "") if isinstance(size, int) else (True, 0, size)

@@ -127,7 +127,7 @@ def operations(graph: Graph) -> Mapping[str, Operation]:
         "gradir.passes.focus.between": Operation(partial(between, one="x", other="layers.2/exp:1")),
         "gradir.passes.focus.focus": Operation(partial(focus, pattern=NODE)),
         "gradir.passes.fold.fold": Operation(partial(fold, depth=1)),
-        "gradir.passes.hide.hide_shape_ops": Operation(hide_shape_ops),
+        "gradir.passes.drop.hide_shape_ops": Operation(hide_shape_ops),
         "gradir.passes.ladder.readable": Operation(lambda graph: _graph_of(ladder.readable(graph))),
         "gradir.passes.ladder.smallest": Operation(lambda graph: ladder.smallest(graph).graph),
         "gradir.passes.focus.ancestors": Operation(partial(ancestors, pattern=NODE)),
