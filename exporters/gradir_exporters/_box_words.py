@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard
 
-from gradir.ir import TensorMeta
+from gradir.ir import Graph, Node, TensorMeta
 from gradir.ir.edges import sources
 from gradir.ir.excerpt import shortened
 from gradir.ir.frozen import NOTHING
@@ -18,9 +18,7 @@ from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-    from typing import TypeGuard
 
-    from gradir.ir import Graph, Node
     from gradir.ir.cuts import Stub
 
 __all__ = [

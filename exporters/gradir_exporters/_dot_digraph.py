@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import graphviz
 from graphviz.backend import dot_command
 
 from gradir.pictures import find_program
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["Digraph"]
 

@@ -6,19 +6,15 @@ What the functions here return stands between the quotes of a DOT string and sho
 from __future__ import annotations
 
 import html
+from collections.abc import Callable, Collection, Iterable, Iterator
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gradir.ir import AttrValue, Node, NonFinite, TensorMeta
 from gradir.ir.memo import Memo, exact_key
+from gradir.ir.model import Scope, Shape
 from gradir.ir.text import printable
-from gradir_exporters._box_words import frame_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
-
-    from gradir.ir.model import Scope, Shape
-    from gradir_exporters._box_words import Words
+from gradir_exporters._box_words import Words, frame_name
 
 __all__ = ["LINE_BREAK", "Labels", "Tooltips", "cell", "scope_caption", "shown", "shown_of_saved", "table", "tooltip"]
 

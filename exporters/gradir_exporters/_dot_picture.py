@@ -7,11 +7,13 @@ the same picture everywhere.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
+from gradir.ir import Graph, Node, Scope
 from gradir.ir.cuts import stubs
 from gradir.ir.edge_columns import EdgeColumns
 from gradir.ir.marks import SIGNS, left_out, lost_slots, overlay_mark, stands_for_several, status, times
@@ -21,18 +23,11 @@ from gradir.ir.module_tree import split_path
 from gradir.progress import steps
 from gradir.protocols import Options
 from gradir_exporters._box_lines import MORE, box_lines, boxes_left_out, lines_left_out, rows_below
-from gradir_exporters._box_words import CONTEXT, CUT, NO_VALUE, Words, border, cut_looks, inlined, legend
+from gradir_exporters._box_words import CONTEXT, CUT, NO_VALUE, Legend, Words, border, cut_looks, inlined, legend
 from gradir_exporters._dot_labels import LINE_BREAK, Labels, Tooltips, scope_caption, shown, shown_of_saved, tooltip
-from gradir_exporters._dot_lengths import entry_lengths, past_saved
+from gradir_exporters._dot_lengths import Lengths, entry_lengths, past_saved
 from gradir_exporters._frames import frames, module_of
 from gradir_exporters._overlay_looks import overlay_legend, overlay_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from gradir.ir import Graph, Node, Scope
-    from gradir_exporters._box_words import Legend
-    from gradir_exporters._dot_lengths import Lengths
 
 __all__ = ["BESIDE", "MANY", "Box", "DotOptions", "Group", "Line", "Picture"]
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator
+from typing import Final
 
+from gradir.ir import Graph, Node
 from gradir.ir.edges import sources
 from gradir.ir.memo import Memo
 from gradir.vocabulary import vocabulary_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from gradir.ir import Graph, Node
 
 __all__ = ["frames", "module_of"]
 

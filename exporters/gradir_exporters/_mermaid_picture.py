@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
+from gradir.ir import Edge, Graph, Node, Scope
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import sources
 from gradir.ir.marks import SIGNS, left_out, lost_slots, overlay_mark, stands_for_several, status, times
@@ -30,11 +32,6 @@ from gradir_exporters._box_words import (
 from gradir_exporters._frames import frames, module_of
 from gradir_exporters._mermaid_text import joined
 from gradir_exporters._overlay_looks import overlay_legend, overlay_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from gradir.ir import Edge, Graph, Node, Scope
 
 __all__ = ["Arrow", "Box", "Group", "Picture", "Style", "fewest_arrows"]
 

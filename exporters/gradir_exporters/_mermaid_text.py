@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from gradir.ir.text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 __all__ = ["escaped", "joined", "shown"]
 

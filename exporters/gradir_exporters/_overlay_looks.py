@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from gradir.ir.marks import LOOKS, Mark
 from gradir.ir.text import number_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 __all__ = ["FILLS", "overlay_legend", "overlay_text"]
 

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
+from gradir.ir import Graph, Node
 from gradir.ir.cuts import counts_text
 from gradir.ir.ids import is_root, whole_name
 from gradir.ir.marks import failure, times
-from gradir.ir.merged import bytes_gone, bytes_told, merged
+from gradir.ir.merged import Merged, bytes_gone, bytes_told, merged
 from gradir.ir.model import Shape
 from gradir.ir.module_tree import OUTSIDE, ModuleTree, class_text, scope_depth, without_steps
 from gradir.ir.saved import SavedBytes, is_unsized
 from gradir.ir.totals import bounded, parameter_elements
 from gradir_exporters._box_words import failure_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from gradir.ir import Graph, Node
-    from gradir.ir.merged import Merged
-    from gradir.ir.module_tree import ModuleTree
 
 __all__ = ["Layer", "Row", "State", "Totals", "layers"]
 

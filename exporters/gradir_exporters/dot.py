@@ -14,7 +14,7 @@ from gradir.protocols import Options
 from gradir_exporters._box_lines import MORE
 from gradir_exporters._box_words import CUT, FAILED, FOCUSED, UNREACHED
 from gradir_exporters._dot_labels import cell, shown
-from gradir_exporters._dot_picture import BESIDE, MANY, DotOptions, Picture
+from gradir_exporters._dot_picture import BESIDE, MANY, DotOptions, Line, Picture
 from gradir_exporters._overlay_looks import FILLS
 from gradir_exporters._readable import drawn_by_default
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import graphviz
     import pydot
 
-    from gradir_exporters._dot_picture import Line
 
 __all__ = ["DotExporter", "DotOptions", "to_graphviz", "to_pydot"]
 

@@ -8,23 +8,19 @@ them and loses nothing. All else that cannot be printed is a reference, which XM
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, partial
 from html import escape
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 
-from gradir.ir import Node
+from gradir.ir import Graph, Node, TensorMeta
 from gradir.ir.fields import other_fields
 from gradir.ir.jsontext import TOLD, further_facts, json_text, json_texts
 from gradir.ir.memo import Memo
 from gradir.ir.model import first_known
 from gradir.protocols import Options
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from gradir.ir import Graph, TensorMeta
 
 __all__ = ["GraphmlExporter", "GraphmlOptions"]
 

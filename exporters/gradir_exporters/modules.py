@@ -9,18 +9,15 @@ ran outside the captured model stands beside its children.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, ClassVar, Final
+from collections.abc import Iterator
+from typing import ClassVar, Final
 
+from gradir.ir import Graph, Scope
 from gradir.ir.cuts import counts_text
 from gradir.ir.ids import numbered
 from gradir.ir.module_tree import DEEPEST, ModuleTree, class_text, without_steps
 from gradir.ir.text import printable, quoted
 from gradir.protocols import NoOptions, Options
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gradir.ir import Graph, Scope
 
 __all__ = ["ModulesExporter"]
 

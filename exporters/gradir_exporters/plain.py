@@ -7,8 +7,9 @@ instead, with what a reader looks for first: a change of a node is two lines of 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta
 from msgspec.structs import replace
@@ -16,14 +17,10 @@ from msgspec.structs import replace
 from gradir.ir import AttrValue, Cut, Graph, Node, Saved, Scope, Source, TensorMeta
 from gradir.ir.jsontext import further_facts
 from gradir.ir.memo import MappingMemo, Memo
+from gradir.ir.model import Record, Shape
 from gradir.ir.text import quoted, ref_text, tensor_text, value_text, word
 from gradir.progress import steps
 from gradir.protocols import Options
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from gradir.ir.model import Record, Shape
 
 __all__ = ["PlainExporter", "PlainOptions"]
 

@@ -12,11 +12,13 @@ points to another line has its whole id.
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, NamedTuple, TypeAlias
+from typing import Annotated, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from gradir.ir import Graph, Node
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import DATA, edges_beside
 from gradir.ir.ids import relative_id, stem, tells_module
@@ -29,11 +31,6 @@ from gradir.ir.totals import bounded
 from gradir.protocols import Options
 from gradir_exporters._box_words import failure_lines
 from gradir_exporters._overlay_looks import overlay_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from gradir.ir import Graph, Node
 
 __all__ = ["TreeExporter", "TreeOptions"]
 

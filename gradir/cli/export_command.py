@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from gradir.cli.parser import Parser, add_output
 from gradir.cli.plugin_options import add_option, add_pass_options, chosen_passes, given_options
 from gradir.cli.report import is_terminal, one_line
-from gradir.cli.sources import add_graph_argument, load, refuse_program_options, source_of, status_of
+from gradir.cli.sources import Loaded, Source, add_graph_argument, load, refuse_program_options, source_of, status_of
 from gradir.cli.suffixes import check_suffix, format_of, is_picture, own_suffix
 from gradir.errors import ExportError
 from gradir.pictures import PICTURES
@@ -17,7 +17,6 @@ from gradir.pictures import PICTURES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gradir.cli.sources import Loaded, Source
     from gradir.files import Located
     from gradir.overlays import Overlay
     from gradir.protocols import Options

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from html import escape
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gradir import registry
 from gradir.distributed.model import Finding, Group, Ranks
 from gradir.distributed.words import headline, rest, span, title
 from gradir.errors import ExportError
+from gradir.ir import Graph
 from gradir.ir.text import counted, printable
 from gradir.protocols import Reports
-
-if TYPE_CHECKING:
-    from gradir.ir import Graph
 
 __all__ = ["page"]
 

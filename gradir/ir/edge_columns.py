@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from itertools import accumulate, chain, repeat
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gradir.errors import ExportError
+from gradir.ir import Node
 from gradir.ir.edges import DATA, edges_beside, have_edges_beside
 from gradir.ir.excerpt import excerpt
 from gradir.ir.memo import Table
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gradir.ir import Node
 
 __all__ = ["EdgeColumns"]
 

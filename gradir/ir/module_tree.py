@@ -7,13 +7,11 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import prod
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from gradir.ir.graph import Graph
 from gradir.ir.ids import numbered, whole_name
 from gradir.ir.model import Node, Scope, bounded
-
-if TYPE_CHECKING:
-    from gradir.ir.graph import Graph
 
 __all__ = [
     "DEEPEST",

@@ -7,21 +7,18 @@ nodes in columns of numbers, finds them in the same way.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from gradir.ir import Graph, Node
 from gradir.ir.edge_columns import EdgeColumns
 from gradir.ir.marks import FOCUS, LEFT_OUT, OVERLAY, OVERLAYS, VERDICT
 from gradir.ir.memo import Memo, Table
 from gradir.ir.merged import MERGED
 from gradir.ir.order import postorder
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from gradir.ir import Graph, Node
 
 __all__ = ["OUTSIDE", "Blocks", "NodeColumns", "node_columns"]
 

@@ -6,12 +6,12 @@ in an unrolled recurrent network. Such a set becomes several nodes, in the order
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from gradir.ir import Graph, Node, Ref, TensorMeta
-from gradir.ir.edges import DATA, edges_into, number_into, rewired, sources
+from gradir.ir import AttrValue, Graph, Node, Ref, Scope, TensorMeta
+from gradir.ir.edges import DATA, Edge, edges_into, number_into, rewired, sources
 from gradir.ir.head import renamed_head
 from gradir.ir.ids import claim, module_id, part_name
 from gradir.ir.marks import CARRIED, STATUS, TIMES, status, times, together
@@ -22,12 +22,6 @@ from gradir.ir.order import postorder
 from gradir.ir.saved import whole_number
 from gradir.ir.totals import bounded, parameter_elements
 from gradir.vocabulary import vocabulary_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from gradir.ir import AttrValue, Scope
-    from gradir.ir.edges import Edge
 
 __all__ = ["Containers", "contracted"]
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final
+from collections.abc import Iterable
+from typing import Annotated, ClassVar, Final
 
 import msgspec
 
 from gradir.errors import PassError
 from gradir.hints import did_you_mean
+from gradir.ir import Graph
 from gradir.ir.marks import failure
 from gradir.ir.merged import MERGED, modules_alone
 from gradir.ir.model import ROLES
 from gradir.options import Options
 from gradir.passes.wiring import has_one_input, without
 from gradir.vocabulary import vocabulary_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from gradir.ir import Graph
 
 __all__ = ["DropOptions", "DropPass", "HideShapeOpsOptions", "HideShapeOpsPass", "drop", "hide_shape_ops"]
 

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from fnmatch import translate
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, TypeAlias
+from typing import Annotated, ClassVar, Final, TypeAlias
 
 import msgspec
 
 from gradir.errors import PassError
 from gradir.hints import did_you_mean
+from gradir.ir import Graph
 from gradir.ir.edges import sources
 from gradir.options import Options
 from gradir.passes.wiring import pointed_out, within
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
-    from collections.abc import Set as AbstractSet
-
-    from gradir.ir import Graph
 
 __all__ = [
     "AncestorsPass",

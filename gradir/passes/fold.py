@@ -6,8 +6,9 @@ back, as in an unrolled recurrent network. Such a module becomes several nodes, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -17,9 +18,6 @@ from gradir.ir import Graph, Node
 from gradir.ir.memo import Memo
 from gradir.options import Options
 from gradir.passes.contraction import Containers, contracted
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["FoldOptions", "FoldPass", "destinations", "fold"]
 

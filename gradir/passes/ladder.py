@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
 
+from gradir.ir import Graph
 from gradir.ir.module_tree import scope_depth
 from gradir.passes.drop import drop
 from gradir.passes.fold import destinations, fold
 from gradir.passes.rollup import rollup
 from gradir.passes.rounds import once
 from gradir.pictures import LARGE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from gradir.ir import Graph
 
 __all__ = ["MOST_BOXES", "Readable", "readable", "smallest"]
 

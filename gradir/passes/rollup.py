@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, NamedTuple
+from typing import Annotated, ClassVar, Final, NamedTuple
 
 import msgspec
 
 from gradir.gcpause import paused_gc
-from gradir.ir import Graph, Node, Ref, Saved, Scope
+from gradir.ir import AttrValue, Graph, Node, Ref, Saved, Scope
 from gradir.ir.edges import rewired
 from gradir.ir.head import renamed_head
 from gradir.ir.ids import claim, encode_component, numbered, renamed
@@ -20,11 +21,6 @@ from gradir.ir.totals import bounded
 from gradir.options import Options
 from gradir.passes.blocks import OUTSIDE, Blocks, node_columns
 from gradir.passes.wiring import with_slots
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from gradir.ir import AttrValue
 
 __all__ = ["DEEPEST_LAYERS", "Rolled", "RollupOptions", "RollupPass", "Stack", "layers", "rollup"]
 

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, NamedTuple
+from typing import Annotated, ClassVar, Final, NamedTuple
 
 import msgspec
 
 from gradir.gcpause import paused_gc
-from gradir.ir import Graph, Scope
+from gradir.ir import Graph, Node, Scope
+from gradir.ir.edge_columns import EdgeColumns
 from gradir.ir.ids import renamed, without_numbers
 from gradir.ir.memo import Table
 from gradir.ir.module_tree import common_path, module_of, upwards
 from gradir.options import Options
-from gradir.passes.blocks import OUTSIDE, Blocks, node_columns
+from gradir.passes.blocks import OUTSIDE, Blocks, NodeColumns, node_columns
 from gradir.passes.rollup import Rolled, Stack
 from gradir.vocabulary import vocabulary_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from gradir.ir import Node
-    from gradir.ir.edge_columns import EdgeColumns
-    from gradir.passes.blocks import NodeColumns
 
 __all__ = ["ACCUMULATOR", "OnceOptions", "OncePass", "Repeat", "equal_steps", "once", "repeats"]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -18,9 +19,6 @@ from gradir.passes.terms import Slot
 from gradir.passes.translating import Translation, Word, count_of, parameter_shape
 from gradir.vocabulary import vocabulary_of
 from gradir.vocabulary.shared import NAMES, UNORDERED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = ["in_shared_words", "shared_name", "tells_modules"]
 

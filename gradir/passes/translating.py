@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from functools import cache
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from gradir.ir import Node, NonFinite, TensorMeta
-from gradir.ir.model import bounded
+from gradir.ir.model import AttrValue, Shape, bounded
 from gradir.passes.terms import Found, Matcher, Rule, Slot, Term, condition_of, parsed_rule, parsed_term
+from gradir.vocabulary import Vocabulary
 from gradir.vocabulary.shared import COMMUTATIVE, KEEPS_DIMENSIONS, PRODUCT, RULES, TWO_SIDED
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from gradir.ir.model import AttrValue, Shape
-    from gradir.vocabulary import Vocabulary
 
 __all__ = ["Translation", "Word", "count_of", "parameter_shape"]
 

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
 from gradir.gcpause import paused_gc
-from gradir.ir import Graph, Node, Ref, Saved
+from gradir.ir import AttrValue, Graph, Node, Ref, Saved
 from gradir.ir.edges import DATA, rewired, sources
 from gradir.ir.head import renamed_head
 from gradir.ir.marks import ELIDED, FOCUS, LEFT_OUT, VERDICT, left_out, overlay_verdict
 from gradir.ir.model import BESIDE
 from gradir.ir.module_tree import Above
 from gradir.ir.saved import owner
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-    from collections.abc import Set as AbstractSet
-
-    from gradir.ir import AttrValue
 
 __all__ = ["has_one_input", "pointed_out", "with_slots", "within", "without"]
 
