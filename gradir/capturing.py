@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cache, partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -43,6 +43,8 @@ __all__ = [
     "verified",
     "watching",
 ]
+
+T = TypeVar("T")
 
 _CAPTURE: Final = "e.g. gradir capture net.py:Net --input 'float32[1,3]' -o net.gir"
 _OTHER_FORMATS: Final[Mapping[str, str]] = {
@@ -216,7 +218,7 @@ def releasing() -> Iterator[Frontend]:
 
 def seeding(number: int) -> AbstractContextManager[None]:
     """Have every framework start from a seed: now where it is loaded, else when it is imported inside the context."""
-    return _calling_once_loaded("seed", lambda found: found.seed(number))
+    return _calling_once_loaded("seed", lambda _, found: found.seed(number))
 
 
 def standing_in(rank: int, world: int, chosen: str | None) -> AbstractContextManager[None]:
@@ -231,31 +233,26 @@ def standing_in(rank: int, world: int, chosen: str | None) -> AbstractContextMan
     return able(chosen, "standing_in").standing_in(rank, world)
 
 
-@contextmanager
-def running(request: CaptureRequest, reached: Reached) -> Iterator[Mapping[str, Running]]:
+def running(request: CaptureRequest, reached: Reached) -> AbstractContextManager[Mapping[str, Running]]:
     """Have every front-end that can look at the program that runs inside; gives what it sees by its name."""
-    seeing: dict[str, Running] = {}
-    with ExitStack() as entered:
+    return _seeing("running", lambda found: found.running(request, reached))
 
-        def see(found: Frontend) -> None:
-            name = next(name for name, kind in kinds().items() if type(found) is kind)
-            seeing[name] = entered.enter_context(found.running(request, reached))
 
-        with _calling_once_loaded("running", see):
-            yield seeing
+def watching(told: Told) -> AbstractContextManager[Mapping[str, Watching]]:
+    """Have every front-end that can watch the training that runs inside; gives what it sees by its name."""
+    return _seeing("watching", lambda found: found.watching(told))
 
 
 @contextmanager
-def watching(told: Told) -> Iterator[Mapping[str, Watching]]:
-    """Have every front-end that can watch the training that runs inside; gives what it sees by its name."""
-    seeing: dict[str, Watching] = {}
+def _seeing(feature: str, look: Callable[[Frontend], AbstractContextManager[T]]) -> Iterator[Mapping[str, T]]:
+    """Have every front-end with a feature look at what runs inside, once its framework is loaded."""
+    seeing: dict[str, T] = {}
     with ExitStack() as entered:
 
-        def see(found: Frontend) -> None:
-            name = next(name for name, kind in kinds().items() if type(found) is kind)
-            seeing[name] = entered.enter_context(found.watching(told))
+        def see(name: str, found: Frontend) -> None:
+            seeing[name] = entered.enter_context(look(found))
 
-        with _calling_once_loaded("watching", see):
+        with _calling_once_loaded(feature, see):
             yield seeing
 
 
@@ -322,18 +319,18 @@ def _failing(name: str, request: CaptureRequest) -> AbstractContextManager[None]
     return registry.frontend.failing(name) if request.is_program else nullcontext()
 
 
-def _calling_once_loaded(feature: str, call: Callable[[Frontend], None]) -> AbstractContextManager[None]:
-    """Call with every front-end that has a feature, once its framework is loaded."""
+def _calling_once_loaded(feature: str, call: Callable[[str, Frontend], None]) -> AbstractContextManager[None]:
+    """Call with the name of every front-end that has a feature, and with it, once its framework is loaded."""
+
+    def calling(name: str) -> None:
+        call(name, registry.frontend(name))
+
     able_ones = {name: kind for name, kind in kinds().items() if feature in kind.features}
-    calls = {kind.framework: partial(_calling, call, name) for name, kind in able_ones.items()}
+    calls = {kind.framework: partial(calling, name) for name, kind in able_ones.items()}
     for framework, loaded in calls.items():
         if sys.modules.get(framework) is not None:
             loaded()
     return calling_on_import(calls)
-
-
-def _calling(call: Callable[[Frontend], None], name: str) -> None:
-    call(registry.frontend(name))
 
 
 def _loaded() -> dict[str, type[Frontend]]:

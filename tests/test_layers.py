@@ -52,7 +52,7 @@ FORBIDDEN = {
         "def late() -> None:\n    import torch",
         "Only front-ends know a framework",
     ),
-    "a codec imports numpy": ("gradir/codecs/encoders.py", "import numpy", "Only front-ends know a framework"),
+    "a codec imports numpy": ("gradir/codecs/codec.py", "import numpy", "Only front-ends know a framework"),
     "a vocabulary imports torch": ("gradir/vocabulary/pytorch.py", "import torch", "Only front-ends know a framework"),
     "the api imports a front-end": (
         "gradir/api.py",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
 from msgspec import Meta
 from msgspec.structs import replace
@@ -125,24 +125,10 @@ def _scope_lines(scope: Scope) -> Iterator[str]:
 
 def _cut_lines(cut: Cut) -> Iterator[str]:
     yield " ".join(("cut", word(cut.kind), *map(word, cut.names)))
-    if cut.scope:
-        yield f"{_INDENT}scope {word(cut.scope)}"
-    if cut.tensor is not None:
-        yield f"{_INDENT}tensor {_tensor(cut.tensor)}"
-    if cut.op:
-        yield f"{_INDENT}op {word(cut.op)}"
-    if cut.source is not None:
-        yield f"{_INDENT}source {_place(cut.source, word)}"
-    if cut.via is not None:
-        yield f"{_INDENT}via {_place(cut.via, word)}"
-    if cut.meant:
-        yield f"{_INDENT}meant {word(cut.meant)}"
-    if cut.at:
-        yield f"{_INDENT}at {word(cut.at)}"
-    if cut.into:
-        yield f"{_INDENT}into {word(cut.into)}"
-    if cut.slot is not None:
-        yield f"{_INDENT}slot {cut.slot}"
+    for key, text in _OF_CUTS.items():
+        value = getattr(cut, key)
+        if value not in ("", None):
+            yield f"{_INDENT}{key} {text(value)}"
     yield from _further(cut)
 
 
@@ -217,3 +203,14 @@ def _tensor(tensor: TensorMeta) -> str:
     device = "" if tensor.device == "cpu" else f" device {'?' if tensor.device is None else word(tensor.device)}"
     layout = "" if tensor.layout == "strided" else f" layout {word(tensor.layout)}"
     return f"{tensor_text(tensor)}{device}{layout}{_behind(tensor)}"
+
+
+_OF_CUTS: Final[Mapping[str, Callable[[Any], str]]] = {
+    "scope": word,
+    "tensor": _tensor,
+    "op": word,
+    **dict.fromkeys(("source", "via"), partial(_place, word=word)),
+    **dict.fromkeys(("meant", "at", "into"), word),
+    "slot": str,
+}
+"""How each field of a cut is written that has a line of its own."""

@@ -7,13 +7,12 @@ import os
 import re
 import subprocess
 import sys
-import time
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from gradir.cli.apart import command_line
 from gradir.cli.rank_files import for_rank
@@ -27,9 +26,6 @@ __all__ = ["capture_ranks"]
 
 _RAISED: Final = 1
 _TROUBLE: Final = 2
-_EVERY: Final = 0.02
-"""Seconds between two looks at who has ended."""
-
 _WHICH: Final = "--ranks"
 
 _SHARDED: Final = re.compile(r"(?P<dimension>.+):(?:Strided)?Shard\((?P<axis>\d+)[,)]")
@@ -42,69 +38,55 @@ class _Ended(NamedTuple):
     told: str
 
 
-class _Running(NamedTuple):
-    process: subprocess.Popen[bytes]
-    told: IO[bytes]
-
-
 class _Ranks:
     """The processes that capture, so many at once, and what they have told."""
 
     def __init__(self, options: argparse.Namespace, folder: str) -> None:
         self._options = options
         self._folder = folder
+        self._processes: list[subprocess.Popen[bytes]] = []
         self.ended: dict[int, _Ended] = {}
 
     def file(self, rank: int) -> str:
         """Where a rank is written until all are."""
         return os.path.join(self._folder, f"{rank}-{os.path.basename(for_ranks(self._options, rank))}")  # noqa: PTH118, PTH119
 
-    def run(self, ranks: Iterable[int], *more: str) -> bool:
+    def run(self, ranks: Sequence[int], *more: str) -> bool:
         """Capture some ranks, in this order; whether all could be. Once one cannot, none is started any more."""
-        waiting, running = deque(ranks), dict[int, _Running]()
-        at_once = _processors()
-        failed = False
-        try:
-            with stage("capturing ranks", len(waiting) + len(self.ended), lambda: len(self.ended)):
-                while running or (waiting and not failed):
-                    while waiting and not failed and len(running) < at_once:
-                        rank = waiting.popleft()
-                        running[rank] = self._started(rank, more)
-                    failed |= self._collect(running)
-        finally:
-            for each in running.values():
-                each.process.kill()
-                each.process.wait()
-                each.told.close()
+        total, failed = len(ranks) + len(self.ended), False
+        with stage("capturing ranks", total, lambda: len(self.ended)), ThreadPoolExecutor(_processors()) as pool:
+            started = {pool.submit(self._capture, rank, more): rank for rank in ranks}
+            try:
+                for each in as_completed(started):
+                    if not each.cancelled():
+                        ended = self.ended[started[each]] = each.result()
+                        failed |= ended.status not in (0, _RAISED)
+                    if failed:
+                        pool.shutdown(wait=False, cancel_futures=True)
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                for process in self._processes:
+                    process.kill()
+                raise
         return not failed
 
-    def _collect(self, running: dict[int, _Running]) -> bool:
-        """Take what ended, or wait a little where nothing did; whether any of it failed."""
-        done = {rank: each for rank, each in running.items() if each.process.poll() is not None}
-        if not done:
-            time.sleep(_EVERY)
-        for rank, (process, told) in done.items():
-            del running[rank]
-            told.seek(0)
-            self.ended[rank] = _Ended(process.returncode, told.read().decode(errors="replace"))
-            told.close()
-        return any(self.ended[rank].status not in (0, _RAISED) for rank in done)
-
-    def _started(self, rank: int, more: Sequence[str]) -> _Running:
+    def _capture(self, rank: int, more: Sequence[str]) -> _Ended:
+        """Capture a rank in a process, and wait for its end."""
         options = self._options
         given, rest = list(options.arguments), list(options.program_arguments)
         end = len(given) - len(rest) - 1
         words = _of_one(given[:end] if given[end] == "--" else given)
         own = ["--rank", str(rank), "--world", str(options.world), "-o", self.file(rank)]
-        told = (Path(self._folder) / f"{rank}.told").open("w+b")
         process = subprocess.Popen(  # noqa: S603 (gradir itself)
             command_line([*words, *more, *own, "--", *rest]),
             stdin=subprocess.DEVNULL,
-            stdout=told,
+            stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env={"OMP_NUM_THREADS": "1", **os.environ},
         )
-        return _Running(process, told)
+        self._processes.append(process)
+        told, _ = process.communicate()
+        return _Ended(process.returncode, told.decode(errors="replace"))
 
 
 def _of_one(words: Sequence[str]) -> Iterator[str]:

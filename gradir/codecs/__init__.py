@@ -1,7 +1,7 @@
 """Bytes to Graph and back.
 
 One document, two encodings, compressed or not, told apart by content and never by a file's suffix. `document` is the
-head and the layout that they share, `versions` what changed in it; `encoders` writes it, and `codec` reads
+head and the layout that they share, `versions` what changed in it; `codec` writes and reads
 either. `strict` checks more than reading does and `surveyor` counts; both are imported by who needs them.
 """
 

@@ -1,4 +1,4 @@
-"""The file that git keeps its settings in, and the sections in it that are gradir's own.
+"""The files that git keeps its settings and attributes in, and the parts of them that are gradir's own.
 
 They also have a record of what an installation made that was not there before: without it nobody could tell an empty
 file of the user from one that is only left over.
@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from gradir.errors import GradirError
 from gradir.git.repository import answer, git_path, output, succeeds
 
 __all__ = [
@@ -20,10 +21,13 @@ __all__ = [
     "Where",
     "config_home",
     "config_path",
+    "has_block",
     "missing",
     "note",
     "recorded",
     "tidy",
+    "with_block",
+    "without_block",
     "without_sections",
 ]
 
@@ -43,6 +47,12 @@ _UNENDED: Final = "diff.gradir.unended"
 
 RECORDS: Final = (_MADE, _UNENDED)
 """The settings that hold a record."""
+
+
+_BEGIN: Final = "# gradir: begin"
+_BEGIN_UNENDED: Final = "# gradir: begin, after a line that had no end"
+_BEGINS: Final = (_BEGIN, _BEGIN_UNENDED)
+_END: Final = "# gradir: end"
 
 
 def config_path(where: Where) -> Path:
@@ -134,3 +144,48 @@ def tidy(record: Record) -> None:
                 place.rmdir()
             elif place.is_file() and not place.stat().st_size:
                 place.unlink()
+
+
+def with_block(text: str, lines: list[str]) -> str:
+    r"""The text with exactly one block of these lines, at its end.
+
+    >>> with_block("*.png binary\n", ["*.gir diff=gradir"])
+    '*.png binary\n# gradir: begin\n*.gir diff=gradir\n# gradir: end\n'
+    """
+    kept = without_block(text)
+    block = "".join(f"{line}\n" for line in (*lines, _END))
+    if kept and not kept.endswith("\n"):
+        return f"{kept}\n{_BEGIN_UNENDED}\n{block}"
+    return f"{kept}{_BEGIN}\n{block}"
+
+
+def without_block(text: str) -> str:
+    r"""The text as it was before `with_block`.
+
+    Raises:
+        GradirError: one of the two marks is missing.
+
+    >>> without_block(with_block("*.png binary", ["*.gir diff=gradir"]))
+    '*.png binary'
+    """
+    kept: list[str] = []
+    inside = unended = False
+    marks = [line.strip() for line in text.splitlines()]
+    if sum(map(marks.count, _BEGINS)) != marks.count(_END):
+        raise GradirError(f"the attributes have {_BEGIN!r} without {_END!r}, or the other way round: mend them by hand")
+    for line in text.splitlines(keepends=True):
+        mark = line.strip()
+        if mark in _BEGINS:
+            inside, unended = True, mark == _BEGIN_UNENDED
+        elif mark == _END and inside:
+            inside = False
+        elif not inside:
+            kept.append(line)
+            unended = False
+    rest = "".join(kept)
+    return rest.removesuffix("\n") if unended else rest
+
+
+def has_block(text: str) -> bool:
+    """Whether the text holds a block."""
+    return any(line.strip() in _BEGINS for line in text.splitlines())

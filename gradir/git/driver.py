@@ -18,8 +18,7 @@ from typing import Final, NamedTuple
 from gradir import files
 from gradir.errors import GradirError
 from gradir.git import configuration, textconv
-from gradir.git.attributes import has_block, with_block, without_block
-from gradir.git.configuration import Where, config_home, config_path
+from gradir.git.configuration import Where, config_home, config_path, has_block, with_block, without_block
 from gradir.git.repository import GitError, answer, git_path, output, succeeds
 
 __all__ = ["Status", "Where", "install", "status", "uninstall"]

@@ -1,18 +1,25 @@
-"""A diff as a picture, drawn by an exporter."""
+"""A diff as a picture or as a page to open in a browser, drawn by an exporter."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from msgspec import Meta
+from msgspec.structs import replace
 
 from gradir import registry
+from gradir.errors import ExportError
+from gradir.ir.marks import VERDICT
 from gradir.options import Options
+from gradir.protocols import ListsChanges
 
 if TYPE_CHECKING:
     from gradir.diffs.changes import Diff
+    from gradir.ir import Graph
 
-__all__ = ["DotOptions", "DotRenderer", "MermaidRenderer", "PictureOptions", "drawn"]
+__all__ = ["DotOptions", "DotRenderer", "HtmlRenderer", "MermaidRenderer", "PageOptions", "PictureOptions", "drawn"]
+
+_PAGE = "html"
 
 
 class PictureOptions(Options, frozen=True, kw_only=True):
@@ -70,3 +77,46 @@ class MermaidRenderer:
             ExportError: it is larger than Mermaid draws, or the graphs are not known.
         """
         return drawn(diff, "mermaid", options)
+
+
+class PageOptions(Options, frozen=True, kw_only=True):
+    """What the page is called."""
+
+    title: Annotated[str, Meta(description="the title of the page", min_length=1)] = "gradir diff"
+
+
+class HtmlRenderer:
+    """A page for a review: both graphs in one drawing, what changed marked in it and listed beside it."""
+
+    suffix: ClassVar[str] = ".html"
+    options: ClassVar[type[Options]] = PageOptions
+
+    def render(self, diff: Diff, options: PageOptions) -> str:
+        """The page, as the exporter of that name writes it.
+
+        Raises:
+            ExportError: the graphs are not known, or the exporter is another one that lists no changes.
+        """
+        from gradir.review.listed import held_before, listed
+        from gradir.review.united import United
+
+        united, sides = United(diff), diff.sides
+        assert sides is not None  # noqa: S101 (or there is no united graph)
+        exporter = registry.exporter(_PAGE)
+        if not isinstance(exporter, ListsChanges):
+            raise ExportError(f"the exporter {_PAGE!r} lists no changes: use the one of gradir")
+        values = registry.exporter_options(_PAGE, {"title": options.title})
+        graph = _with_sentence(united.graph, diff)
+        return exporter.export_changes(graph, values, listed(diff, sides, united), held_before(sides, united))
+
+
+def _with_sentence(graph: Graph, diff: Diff) -> Graph:
+    """The graph with the sentence on top of the text as its verdict, where the page shows that of an explanation."""
+    told = next((finding for finding in diff.findings if finding.kind == "summary"), None)
+    if told is None:
+        return graph
+    marked = {
+        node.id: replace(node, ext={**node.ext, VERDICT: ("alarm" if told.level == "error" else "quiet", told.text)})
+        for node in graph.outputs or [*graph.nodes.values()][-1:]
+    }
+    return replace(graph, nodes={**graph.nodes, **marked})
