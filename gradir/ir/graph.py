@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from operator import attrgetter
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from msgspec.structs import force_setattr
 
-from gradir.errors import GraphError
-from gradir.ir.edges import Edge, Edges
+from gradir.errors import GradirError, GraphError
+from gradir.hints import did_you_mean
+from gradir.ir.edges import Edge, Edges, sources
 from gradir.ir.excerpt import excerpt
 from gradir.ir.frozen import NOTHING, FrozenDict, frozen
 from gradir.ir.head import Head
-from gradir.ir.model import Cut, Node, Producer, Scope
+from gradir.ir.model import Cut, Node, Producer, Scope, bounded
+from gradir.ir.saved import SavedBytes
 
 if TYPE_CHECKING:
     import networkx as nx
 
-    from gradir.ir.queries import Account
-
 __all__ = ["Edge", "Edges", "Graph", "expect_graphs"]
+
+Account: TypeAlias = Literal["scope", "op", "node"]
+
+_ACCOUNTS: Final[tuple[Account, ...]] = ("scope", "op", "node")
 
 
 class Graph(Head, frozen=True, dict=True, eq=False):
@@ -110,9 +115,8 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         >>> [node.id for node in g.producers("mul:1")], [node.id for node in g.consumers("x")]
         (['x'], ['mul:1'])
         """
-        from gradir.ir.queries import producers
-
-        return producers(self.nodes, node_id)
+        found = dict.fromkeys(sources(self._known(node_id)))
+        return tuple(self.nodes[source] for source in found if source in self.nodes)
 
     def consumers(self, node_id: str) -> tuple[Node, ...]:
         """The nodes that take something from a node, each once, in the order of the graph.
@@ -122,15 +126,21 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         Raises:
             GraphError: there is no node of that id.
         """
-        from gradir.ir.queries import known
+        return tuple(map(self.nodes.__getitem__, self._takers.get(self._known(node_id).id, ())))
 
-        return tuple(map(self.nodes.__getitem__, self._takers.get(known(self.nodes, node_id).id, ())))
+    def _known(self, node_id: str) -> Node:
+        node = self.nodes.get(node_id)
+        if node is None:
+            raise GraphError(f"no node {node_id!r}{did_you_mean(str(node_id), self.nodes)}")
+        return node
 
     @cached_property
-    def _takers(self) -> Mapping[str, tuple[str, ...]]:
-        from gradir.ir.queries import consumers
-
-        return consumers(self.nodes)
+    def _takers(self) -> Mapping[str, Iterable[str]]:
+        found: defaultdict[str, list[str]] = defaultdict(list)
+        for node in self.nodes.values():
+            for source in dict.fromkeys(sources(node)):
+                found[source].append(node.id)
+        return found
 
     def in_scope(self, path: str) -> tuple[Node, ...]:
         """The nodes of a module and of the modules below it, in order; of the empty path all of them.
@@ -142,9 +152,12 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         >>> [node.id for node in g.in_scope("h.0")]
         ['h.0.fc/mm:1']
         """
-        from gradir.ir.queries import below
-
-        return below(self.nodes, self.scopes, path)
+        start = f"{path}." if path else ""
+        found = tuple(node for node in self.nodes.values() if node.scope == path or node.scope.startswith(start))
+        if found or not path or path in self.scopes or any(other.startswith(start) for other in self.scopes):
+            return found
+        paths = dict.fromkeys([*self.scopes, *(node.scope for node in self.nodes.values())])
+        raise GraphError(f"no module {path!r}{did_you_mean(str(path), paths)}")
 
     def select(self, wanted: str | Callable[[Node], object]) -> tuple[Node, ...]:
         """The nodes that a pattern names, or that a function of a node is true of, in order.
@@ -180,9 +193,20 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         >>> g.saved_bytes()
         {'fc': 8}
         """
-        from gradir.ir.queries import saved_bytes
+        from gradir.ir.merged import bytes_told
 
-        return saved_bytes(self.nodes, by)
+        if by not in _ACCOUNTS:
+            raise ValueError(f"saved bytes are counted by {', '.join(_ACCOUNTS)}, not by {by!r}")
+        kept: SavedBytes[str] = SavedBytes(self.nodes)
+        found: dict[str, int] = {}
+        for node in self.nodes.values():
+            account = {"scope": node.scope, "op": node.op, "node": node.id}[by]
+            if node.saved:
+                kept.add(node, account)
+            found[account] = found.get(account, 0) + bytes_told(node)
+        for account, size in kept.by_account().items():
+            found[account] += size
+        return {account: bounded(size) for account, size in found.items() if size}
 
     def to_networkx(self) -> nx.MultiDiGraph[str]:
         """The graph as networkx has it, to compute with: nodes by id, and edges by input slot.
@@ -204,9 +228,22 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         >>> g.to_networkx().nodes["mul:1"]["op"], str([*g.to_networkx()][1])
         ('mul', '"mul:1"')
         """
-        from gradir.ir.queries import networkx_of
+        import json
 
-        return networkx_of(self.to("nodelink"))
+        try:
+            import networkx as nx
+        except ModuleNotFoundError as error:
+            raise GradirError("networkx is not installed: pip install 'gradir[networkx]'") from error
+        found = json.loads(self.to("nodelink"))
+        for record in (found["graph"], *found["nodes"], *found["edges"]):
+            record.update((key, json.dumps(value)) for key, value in record.items() if isinstance(value, (dict, list)))
+        for key, records in (("id", found["nodes"]), ("source", found["edges"]), ("target", found["edges"])):
+            for record in records:
+                record[key] = _Id(record[key])
+        # What reads the form makes the kind of graph that its text says, which is always this one.
+        made: Any = nx.node_link_graph(found, edges="edges")
+        linked: nx.MultiDiGraph[str] = made
+        return linked
 
     def to(self, exporter: str, **options: object) -> str:
         """Export to text: ``g.to("mermaid")``. The same as `gradir.export`.
@@ -244,6 +281,19 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         edges = len(self.edges)
         outputs = len(self.outputs)
         return f"<gradir.Graph: {len(self.nodes)} nodes, {edges} edges, {outputs} output{'s'[: outputs != 1]}>"
+
+
+class _Id(str):
+    """The id of a node: the text of one with a colon has quotes, since pydot takes what follows a colon for a port."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        plain = str.__str__(self)
+        if ":" not in plain:
+            return plain
+        escaped = plain.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
 
 
 def expect_graphs(*values: object) -> None:
