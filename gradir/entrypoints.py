@@ -62,11 +62,10 @@ def entry_points(group: str) -> list[EntryPoint]:
 def _only_directories() -> bool:
     finders = [finder for finder in sys.meta_path if hasattr(finder, "find_distributions")]
     # Programs put paths there that are no text, too.
-    return finders == [PathFinder] and not any(map(_may_hold_more, sys.path))
-
-
-def _may_hold_more(entry: object) -> bool:
-    return not isinstance(entry, str) or entry.lower().endswith(".egg") or os.path.isfile(entry)
+    path: list[object] = [*sys.path]
+    return finders == [PathFinder] and not any(
+        not isinstance(entry, str) or entry.lower().endswith(".egg") or os.path.isfile(entry) for entry in path
+    )
 
 
 @lru_cache(1)

@@ -8,7 +8,7 @@ from gradir.ir import Graph, Node, TensorMeta
 from gradir.ir.edges import sources
 from gradir.ir.excerpt import shortened
 from gradir.ir.frozen import NOTHING
-from gradir.ir.marks import ELIDED, SIGNS, failure, is_focus, lost_slots, operation_before, times
+from gradir.ir.marks import ELIDED, SIGNS, failure, is_focus, lost_slots, marked_slots, operation_before, times
 from gradir.ir.memo import Memo
 from gradir.ir.model import Scope, first_known
 from gradir.ir.module_tree import class_text
@@ -330,8 +330,7 @@ def _slots_text(node: Node) -> str:
     """
     if node.role != "function":
         return ""
-    found = node.ext.get(ELIDED) if node.ext else None
-    elided, lost = set(found if isinstance(found, tuple) else ()), set(lost_slots(node))
+    elided, lost = marked_slots(node, ELIDED), lost_slots(node)
     inputs = [(slot, ref) for slot, ref in enumerate(node.inputs) if slot not in lost]
     slots = ["·" if ref is not None or slot in elided else "None" for slot, ref in inputs]
     empty = slots.count("None")

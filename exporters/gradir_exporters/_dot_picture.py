@@ -16,7 +16,7 @@ import msgspec
 from gradir.ir import Graph, Node, Scope
 from gradir.ir.cuts import stubs
 from gradir.ir.edge_columns import EdgeColumns
-from gradir.ir.marks import SIGNS, left_out, lost_slots, overlay_mark, stands_for_several, status, times
+from gradir.ir.marks import SIGNS, is_lost, left_out, overlay_mark, stands_for_several, status, times
 from gradir.ir.memo import Memo
 from gradir.ir.model import BESIDE as BESIDE_ROLES
 from gradir.ir.module_tree import split_path
@@ -271,7 +271,7 @@ class Picture:
         edges, nodes, names = self._edges, self._nodes, self._kind_names
         for edge in range(edges.first[head], edges.first[head + 1]):
             marked = self._marked and edges.slot[edge] >= 0
-            gone = marked and _is_gone(nodes[edges.source[edge]], nodes[head], edges.slot[edge])
+            gone = marked and is_lost(nodes[edges.source[edge]], nodes[head], edges.slot[edge])
             yield "removed" if gone else names[edges.kind[edge]]
 
     def _idle_buffers(self) -> frozenset[int]:
@@ -298,11 +298,6 @@ def _nearness(ends: tuple[str, str, bool]) -> int:
     one, other, is_of_many = ends
     shared = {one, split_path(one)[0]} & {other, split_path(other)[0]}
     return NEAR if shared - {""} else OF_MANY if is_of_many else FAR
-
-
-def _is_gone(tail: Node, head: Node, slot: int) -> bool:
-    """Whether nothing flows there any more."""
-    return "removed" in {status(tail), status(head)} or slot in lost_slots(head)
 
 
 class _Groups(dict[str, Group]):

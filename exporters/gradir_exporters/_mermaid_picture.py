@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from gradir.ir import Edge, Graph, Node, Scope
+from gradir.ir import Graph, Node, Scope
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import sources
-from gradir.ir.marks import SIGNS, left_out, lost_slots, overlay_mark, stands_for_several, status, times
+from gradir.ir.marks import SIGNS, is_lost, left_out, overlay_mark, stands_for_several, status, times
 from gradir.ir.model import BESIDE as BESIDE_ROLES
 from gradir.ir.text import counted
 from gradir.passes import destinations
@@ -205,14 +205,12 @@ class Picture:
         tree, apart = _Tree(self._graph.scopes), frames(self._graph)
         for node in self._nodes:
             tree.open(apart.get(node.id, node.scope)).extend(self._boxes(node))
-        tree.open("").extend(self._cut_boxes())
+        tree.open("").extend(
+            Box(f"c{number}", "cut", joined(box_lines(stub.reason))) for number, stub in enumerate(self._stubs)
+        )
         if self._legend:
             tree.open("").append(self._legend)
         return tree.closed()
-
-    def _cut_boxes(self) -> Iterator[Box]:
-        for number, stub in enumerate(self._stubs):
-            yield Box(f"c{number}", "cut", joined(box_lines(stub.reason)))
 
     def _legend_group(self) -> Group | None:
         """The frame of the legend, where there is to be one."""
@@ -269,16 +267,17 @@ class Picture:
         drawn: dict[tuple[Arrow, int], int] = {}
         for number, edge in enumerate(self._graph.edges):
             if edge.dst not in self._tensors:
-                kind = "removed" if self._marked and self._leads_nowhere(edge) else edge.kind
-                is_one = stands_for_several(nodes[edge.src]) or stands_for_several(nodes[edge.dst])
+                tail, head = nodes[edge.src], nodes[edge.dst]
+                kind = "removed" if self._marked and is_lost(tail, head, edge.input_nr) else edge.kind
+                is_one = stands_for_several(tail) or stands_for_several(head)
                 arrow = Arrow(keys[self._drawn(edge.src)], keys[edge.dst], kind), -1 if is_one else number
                 drawn[arrow] = drawn.get(arrow, 0) + 1
         yield from (arrow._replace(times=times) for (arrow, _), times in drawn.items())
         for node in self._nodes if self._style.saved else ():
             for number, slot in enumerate(node.saved):
-                yield Arrow(keys[node.id], _slot_key(keys[node.id], number), "saved")
+                yield Arrow(keys[node.id], f"{keys[node.id]}s{number}", "saved")
                 if slot.origin is not None and self._graph.nodes[slot.origin.id].role in BESIDE_ROLES:
-                    yield Arrow(keys[slot.origin.id], _slot_key(keys[node.id], number), "buffer")
+                    yield Arrow(keys[slot.origin.id], f"{keys[node.id]}s{number}", "buffer")
         yield from self._cut_arrows()
 
     def _cut_arrows(self) -> Iterator[Arrow]:
@@ -291,11 +290,6 @@ class Picture:
                 elsewhere.append(f"c{number}")
         outputs = [keys[node.id] for node in self._nodes if node.role == "output"][-1:]
         yield from (Arrow(*ends, BESIDE) for ends in rows_below(outputs, elsewhere))
-
-    def _leads_nowhere(self, edge: Edge) -> bool:
-        """Whether nothing flows there any more."""
-        tail, head = self._graph.nodes[edge.src], self._graph.nodes[edge.dst]
-        return "removed" in {status(tail), status(head)} or edge.input_nr in lost_slots(head)
 
     def _boxes(self, node: Node) -> Iterator[Box]:
         key = self._keys[node.id]
@@ -310,7 +304,7 @@ class Picture:
         for more, text in boxes_left_out(key, self._left_out.get(node.id, (0, 0))):
             yield Box(more, MORE, text)
         for number, slot in enumerate(node.saved if self._style.saved else ()):
-            yield Box(_slot_key(key, number), "saved", joined(self._words.saved(slot.slot, slot.tensor, slot.state)))
+            yield Box(f"{key}s{number}", "saved", joined(self._words.saved(slot.slot, slot.tensor, slot.state)))
 
 
 def fewest_arrows(graph: Graph, depth: int | None, style: Style, enough: int) -> int:
@@ -352,10 +346,6 @@ def _touched(graph: Graph, saved: bool) -> Iterator[str]:
     if saved:
         for node in graph.nodes.values():
             yield from (slot.origin.id for slot in node.saved if slot.origin is not None)
-
-
-def _slot_key(key: str, number: int) -> str:
-    return f"{key}s{number}"
 
 
 class _Tree:

@@ -126,14 +126,10 @@ def _pieces(graph: Graph, options: CytoscapeOptions) -> Iterator[str]:
 def _nodes(graph: Graph, options: CytoscapeOptions, scopes: Mapping[str, str]) -> Iterator[_Element]:
     # A selector looks at nothing within the outputs. Cytoscape.js has a word of its own for where an edge comes from.
     data = flat_node(options.attrs, options.saved, "dtype", "shape", source="location")
-    classes = Memo(_class_of)
+    # A role as one word, which a selector can name.
+    classes = Memo[str, str](lambda role: _NO_CLASS.sub("-", role))
     for node in graph.nodes.values():
         yield _Element(classes[node.role], data(node, scopes.get(node.scope, UNSET) if node.scope else UNSET))
-
-
-def _class_of(role: str) -> str:
-    """A role as one word, which a selector can name."""
-    return _NO_CLASS.sub("-", role)
 
 
 def _edges(graph: Graph) -> Iterator[_Element]:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar, Final
 
-from gradir.ir import Graph, Scope
+from gradir.ir import Graph
 from gradir.ir.cuts import counts_text
 from gradir.ir.ids import numbered
 from gradir.ir.module_tree import DEEPEST, ModuleTree, class_text, without_steps
@@ -67,7 +67,7 @@ def _lines(tree: ModuleTree) -> Iterator[str]:
             continue
         indent, label, place = item
         scope, children = tree.scopes[place], tree.children[place]
-        details = _details(scope)
+        details = [printable(line) for line in scope.detail.split("\n")] if scope.detail else []
         head = f"{indent}{label}{printable(class_text(scope))}("
         if not children and len(details) < 2:
             yield f"{head}{''.join(details)})"
@@ -80,10 +80,6 @@ def _lines(tree: ModuleTree) -> Iterator[str]:
         yield from (inner + detail for detail in details)
         stack.append(f"{indent})")
         stack.extend((inner, *labelled) for labelled in reversed(list(_labelled(tree, place, kinds))))
-
-
-def _details(scope: Scope) -> list[str]:
-    return [printable(line) for line in scope.detail.split("\n")] if scope.detail else []
 
 
 def _kinds(tree: ModuleTree) -> list[int]:

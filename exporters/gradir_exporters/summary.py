@@ -114,7 +114,10 @@ def _as_table(rows: Sequence[Row], totals: Totals, width: int | None) -> str:
     """
     lines: list[str] = []
     if rows:
-        table = [_HEADS, *((_INDENT * level + _name(name), *_cells(layer)) for name, level, layer in rows)]
+        table = [
+            _HEADS,
+            *((_INDENT * level + (printable(name) or _WHOLE), *_cells(layer)) for name, level, layer in rows),
+        ]
         columns = {
             column[0]: _fitted(column, is_text)
             for column, is_text in zip(zip(*table, strict=True), _IS_TEXT, strict=True)
@@ -242,10 +245,6 @@ def _cells(layer: Layer, shown: Shown = printable) -> tuple[str, ...]:
     )
 
 
-def _name(path: str) -> str:
-    return printable(path) or _WHOLE
-
-
 def _at_least(size: int, unsized: int, shown: Callable[[int], str] = amount) -> str:
     if not unsized:
         return shown(size)
@@ -253,11 +252,7 @@ def _at_least(size: int, unsized: int, shown: Callable[[int], str] = amount) -> 
 
 
 def _shapes_text(shapes: Iterable[Shape | None]) -> str:
-    return ", ".join(map(_shape_text, shapes))
-
-
-def _shape_text(shape: Shape | None) -> str:
-    return f"[{_UNKNOWN if shape is None else ', '.join(map(size_text, shape))}]"
+    return ", ".join(f"[{_UNKNOWN if shape is None else ', '.join(map(size_text, shape))}]" for shape in shapes)
 
 
 def _totals_lines(totals: Totals, shown: Shown = printable) -> Iterator[str]:

@@ -22,7 +22,7 @@ from gradir.ir import Graph, Node
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import DATA, edges_beside
 from gradir.ir.ids import relative_id, stem, tells_module
-from gradir.ir.marks import CARRIED, ELIDED, is_focus, left_out, overlay_mark, times
+from gradir.ir.marks import CARRIED, ELIDED, is_focus, left_out, marked_slots, overlay_mark, times
 from gradir.ir.memo import Memo
 from gradir.ir.model import BESIDE
 from gradir.ir.module_tree import module_of, rounds_around, step_around
@@ -217,8 +217,7 @@ def _inputs(reasons: Mapping[tuple[str, int], str], node: Node) -> list[_Child]:
 
     ``reasons`` says by id and slot why no gradient flows there, as far as that is known.
     """
-    elided = node.ext.get(ELIDED, ()) if node.ext else ()
-    gone = elided if isinstance(elided, tuple) else ()
+    gone = marked_slots(node, ELIDED)
     found: list[_Child] = [
         (None, 0, _ELSEWHERE if slot in gone else "") if ref is None else (ref.id, ref.output_nr, "")
         for slot, ref in enumerate(node.inputs)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from gradir.cli.parser import Parser, add_input
 from gradir.cli.report import one_line, report
 from gradir.errors import GradirError
+
+if TYPE_CHECKING:
+    from gradir.ir import Graph
 
 __all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
 
@@ -27,17 +30,16 @@ def add_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Check every file; report each that is not valid."""
-    check = _check_strictly if options.strict else _check
-    verdicts = [_is_valid(path, check) for path in options.files]
+    verdicts = [_is_valid(path, strict=options.strict) for path in options.files]
     return 0 if all(verdicts) else 2
 
 
-def _is_valid(path: str, check: Callable[[bytes], int]) -> bool:
+def _is_valid(path: str, *, strict: bool) -> bool:
     from gradir import files
 
     try:
         with files.naming(path):
-            count = check(files.read_bytes(path))
+            count = len(_checked(files.read_bytes(path), strict=strict).nodes)
     except GradirError as error:
         report(str(error))
         return False
@@ -45,18 +47,13 @@ def _is_valid(path: str, check: Callable[[bytes], int]) -> bool:
     return True
 
 
-def _check(data: bytes) -> int:
-    from gradir import codecs
-    from gradir.codecs.codec import check_known
-    from gradir.codecs.strict import check_keys
+def _checked(data: bytes, *, strict: bool) -> Graph:
+    from gradir.codecs.codec import check_known, decode
+    from gradir.codecs.strict import check_canonical, check_keys
 
-    graph = codecs.decode(data)
+    if strict:
+        return check_canonical(data)
+    graph = decode(data)
     check_keys(data)
     check_known(data)
-    return len(graph.nodes)
-
-
-def _check_strictly(data: bytes) -> int:
-    from gradir.codecs.strict import check_canonical
-
-    return len(check_canonical(data).nodes)
+    return graph

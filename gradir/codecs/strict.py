@@ -104,26 +104,24 @@ def check_canonical(data: bytes) -> Graph:
         FormatError: they are not; the message says where.
     """
     with opened(data) as document:
-        return _check_canonical(document)
-
-
-def _check_canonical(data: bytes) -> Graph:
-    graph = decode(data)
-    if graph.read_from:
-        raise too_new(f"GIR {graph.read_from} is newer than this gradir, which cannot tell its canonical form")
-    expected = encode(graph, encoding_of(data), lossy=True)
-    if expected == data:
+        graph = decode(document)
+        if graph.read_from:
+            raise too_new(f"GIR {graph.read_from} is newer than this gradir, which cannot tell its canonical form")
+        expected = encode(graph, encoding_of(document), lossy=True)
+        if expected != document:
+            place, shown = _first_difference(document, expected)
+            needed = lowest_for(graph)
+            versions = f", in which its version is {needed}" if version_in(document) != needed else ""
+            problem = f"valid, but not in canonical form{versions}{shown}"
+            raise FormatError(problem, place=place, advice="gradir convert makes it so")
         return graph
-    stated, needed = version_in(data), lowest_for(graph)
-    versions = f", in which its version is {needed}" if stated != needed else ""
+
+
+def _first_difference(data: bytes, expected: bytes) -> tuple[str, str]:
+    """Where a document differs from what it should be, and what is there."""
     if encoding_of(data) == "msgpack":
-        at = next((at for at, pair in enumerate(zip_longest(data, expected)) if pair[0] != pair[1]), 0)
-        raise _not_canonical(byte(at), versions)
-    lines = zip_longest(data.split(b"\n"), expected.split(b"\n"))
-    number, line = next((number, here or b"") for number, (here, there) in enumerate(lines, 1) if here != there)
-    shown = line[:_SHOWN].decode(errors="replace") + ("…" if len(line) > _SHOWN else "")
-    raise _not_canonical(f"line {number:,}", f"{versions}: {shown!r}")
-
-
-def _not_canonical(place: str, shown: str = "") -> FormatError:
-    return FormatError(f"valid, but not in canonical form{shown}", place=place, advice="gradir convert makes it so")
+        pairs = enumerate(zip_longest(data, expected))
+        return byte(next(at for at, (here, there) in pairs if here != there)), ""
+    lines = enumerate(zip_longest(data.split(b"\n"), expected.split(b"\n")), 1)
+    number, line = next((number, here or b"") for number, (here, there) in lines if here != there)
+    return f"line {number:,}", f": {line[:_SHOWN].decode(errors='replace') + ('…' if len(line) > _SHOWN else '')!r}"

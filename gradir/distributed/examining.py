@@ -58,7 +58,8 @@ def examined(sources: Iterable[object]) -> Ranks:
     for members in _alike(ranks):
         graph, stage = graph_in(members[0]), members[0].rank.stage
         group = _group(members, graph)
-        unreached[stage].update(dict.fromkeys(group.ranks, _unreached(graph)))
+        names = tuple(cut.names[0] for cut in graph.cuts if cut.names and not cut.is_place)
+        unreached[stage].update(dict.fromkeys(group.ranks, names))
         if stage not in usual:
             usual[stage] = len(groups), graph
             groups.append(group)
@@ -92,10 +93,6 @@ def _group(members: Sequence[RankFile], graph: Graph) -> Group:
         len(members[0].collectives),
         stage=members[0].rank.stage,
     )
-
-
-def _unreached(graph: Graph) -> tuple[str, ...]:
-    return tuple(cut.names[0] for cut in graph.cuts if cut.names and not cut.is_place)
 
 
 def _without_gradient(

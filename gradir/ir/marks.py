@@ -29,8 +29,10 @@ __all__ = [
     "Mark",
     "failure",
     "is_focus",
+    "is_lost",
     "left_out",
     "lost_slots",
+    "marked_slots",
     "operation_before",
     "overlay_mark",
     "overlay_marks",
@@ -103,10 +105,20 @@ def status(node: Node) -> str:
     return found if isinstance(found, str) and found in SIGNS else ""
 
 
+def marked_slots(node: Node, key: str) -> tuple[object, ...]:
+    """The input slots that a mark lists (`CARRIED`, `ELIDED` or `LOST`); nothing for most nodes."""
+    found = node.ext.get(key) if node.ext else None
+    return found if isinstance(found, tuple) else ()
+
+
 def lost_slots(node: Node) -> tuple[object, ...]:
     """The input slots that a node has no more; nothing for most nodes."""
-    found = node.ext.get(LOST)
-    return found if isinstance(found, tuple) else ()
+    return marked_slots(node, LOST)
+
+
+def is_lost(tail: Node, head: Node, slot: int) -> bool:
+    """Whether nothing flows any more where an edge was before."""
+    return "removed" in {status(tail), status(head)} or slot in lost_slots(head)
 
 
 def operation_before(node: Node) -> str:

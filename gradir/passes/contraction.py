@@ -14,7 +14,7 @@ from gradir.ir import AttrValue, Graph, Node, Ref, Scope, TensorMeta
 from gradir.ir.edges import DATA, Edge, edges_into, number_into, rewired, sources
 from gradir.ir.head import renamed_head
 from gradir.ir.ids import claim, module_id, part_name
-from gradir.ir.marks import CARRIED, STATUS, TIMES, status, times, together
+from gradir.ir.marks import CARRIED, STATUS, TIMES, marked_slots, status, times, together
 from gradir.ir.merged import bytes_gone, bytes_told, counted
 from gradir.ir.model import BESIDE
 from gradir.ir.module_tree import Above, rounds_of
@@ -184,7 +184,9 @@ class _Contraction:
         if number < 2 or any(times(node) % number for node in members):
             return {}
         not_carried = {
-            self._moved(edge.ref) for edge in edges if edge.input_nr not in _carried(self._graph.nodes[edge.dst])
+            self._moved(edge.ref)
+            for edge in edges
+            if edge.input_nr not in marked_slots(self._graph.nodes[edge.dst], CARRIED)
         }
         carried = tuple(slot for slot, ref in enumerate(inputs) if ref not in not_carried)
         return {TIMES: number, **({CARRIED: carried} if carried else {})}
@@ -210,12 +212,6 @@ class _Contraction:
 
     def _class_name(self, path: str) -> str:
         return self._graph.scopes[path].class_name if path in self._graph.scopes else ""
-
-
-def _carried(node: Node) -> tuple[AttrValue, ...]:
-    """The input slots that the round before feeds."""
-    found = node.ext.get(CARRIED)
-    return found if isinstance(found, tuple) else ()
 
 
 def _with_bytes(node: Node) -> Node:

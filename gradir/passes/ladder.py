@@ -63,14 +63,10 @@ def smallest(graph: Graph) -> Readable:
     if small is not None:
         return small
     rungs = ((made, [*how]) for made, how in _rungs(graph, len(graph.nodes) - 1))
-    least, done = min(rungs, default=(graph, []), key=_boxes)
+    least, done = min(rungs, default=(graph, []), key=lambda rung: len(rung[0].nodes))
     if len(least.nodes) >= len(graph.nodes):
         return Readable(graph, f"{len(graph.nodes):,} nodes, all drawn: no step makes them fewer")
     return Readable(least, f"{len(graph.nodes):,} nodes as {len(least.nodes):,} boxes: {', '.join(done)}")
-
-
-def _boxes(rung: tuple[Graph, list[str]]) -> int:
-    return len(rung[0].nodes)
 
 
 def _rungs(graph: Graph, most: int) -> Iterator[tuple[Graph, list[str]]]:
@@ -91,17 +87,13 @@ def _rungs(graph: Graph, most: int) -> Iterator[tuple[Graph, list[str]]]:
             yield _nearly_once(folded), [*how, _NEARLY]
 
 
-def _unaccumulated(graph: Graph) -> Graph:
-    return drop(graph, ["accumulate_grad"])
-
-
 def _nearly_once(graph: Graph) -> Graph:
     return once(graph, nearly=True)
 
 
 _NEARLY: Final = "nearly equal steps once"
 _STEPS: Final[Mapping[str, Callable[[Graph], Graph]]] = {
-    "without accumulators": _unaccumulated,
+    "without accumulators": lambda graph: drop(graph, ["accumulate_grad"]),
     "equal layers once": rollup,
     "repeated steps once": once,
 }

@@ -6,6 +6,7 @@ import tracemalloc
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -68,13 +69,13 @@ def _check_document(data: bytes, original: Graph, number: int) -> bool:
     if survey is not None:
         assert msgspec.json.encode(survey)
         assert all(map(str.isprintable, info_command.describe(survey).splitlines()))
-    strict, _ = _result(validate_command._check_strictly, data)
+    strict, _ = _result(partial(validate_command._checked, strict=True), data)
     if graph is None:
         assert strict is None, "valid and unreadable"
         return False
     assert survey is not None, "readable and not countable"
     assert survey.totals == totals(graph), "counted otherwise than read"
-    valid, _ = _result(validate_command._check, data)
+    valid, _ = _result(partial(validate_command._checked, strict=False), data)
     assert strict is None or valid is not None, "strictly valid and not valid"
     _check_graph(graph, original, number)
     return True
