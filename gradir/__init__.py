@@ -134,33 +134,20 @@ __all__ = [
 _HOMES = {
     "gradir.diffs.changes": ("Change", "Diff"),
     "gradir.explanations.model": ("Cause", "Explanation", "Term"),
-    "gradir.ir": (
-        "Builder",
-        "Collective",
-        "Cut",
-        "Edge",
-        "Graph",
-        "Node",
-        "Producer",
-        "Rank",
-        "Ref",
-        "Saved",
-        "Scope",
-        "Source",
-        "TensorMeta",
-    ),
     "gradir.overlays": ("Overlay",),
     "gradir.protocols": ("CaptureRequest", "Exporter", "Frontend", "Options", "Recorder", "Renderer", "Verification"),
     "gradir.distributed.model": ("Ranks",),
     "gradir.watches.model": ("Watch",),
 }
+"""Where classes are, those that are not in `gradir.ir`."""
+
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOME_OF:
+    if name not in __all__:
         raise AttributeError(f"module 'gradir' has no attribute {name!r}")
-    value: object = getattr(import_module(_HOME_OF[name]), name)
+    value: object = getattr(import_module(_HOME_OF.get(name, "gradir.ir")), name)
     globals()[name] = value
     return value
 

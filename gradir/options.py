@@ -177,10 +177,7 @@ def expect(type_: object, value: object) -> object:
     >>> expect(int | None, 7)
     7
     """
-    try:
-        return msgspec.convert(value, type_)
-    except msgspec.ValidationError as error:
-        raise OptionError(f"expected {_bounded(schema_of(type_))}, not {value!r}") from error
+    return _converted(type_, value, value, strict=True)
 
 
 def read(type_: object, text: str) -> object:
@@ -192,11 +189,14 @@ def read(type_: object, text: str) -> object:
     >>> read(int | None, "7")
     7
     """
-    schema = schema_of(type_)
+    return _converted(type_, _read(schema_of(type_), text), text, strict=False)
+
+
+def _converted(type_: object, value: object, given: object, *, strict: bool) -> object:
     try:
-        return msgspec.convert(_read(schema, text), type_, strict=False)
+        return msgspec.convert(value, type_, strict=strict)
     except msgspec.ValidationError as error:
-        raise OptionError(f"expected {_bounded(schema)}, not {text!r}") from error
+        raise OptionError(f"expected {_bounded(schema_of(type_))}, not {given!r}") from error
 
 
 def _read(schema: _Schema, value: object) -> object:

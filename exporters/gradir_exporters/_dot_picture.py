@@ -124,7 +124,6 @@ class Picture:
             ExportError: an edge comes from a node that the graph does not have.
         """
         graph, inline = inlined(graph) if options.parameters == "inline" else (graph, {})
-        self._graph = graph
         self._options = options
         self._nodes = list(graph.nodes.values())
         self._keys = [f"n{number}" for number in range(len(graph.nodes))]

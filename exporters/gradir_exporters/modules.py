@@ -25,8 +25,6 @@ _INDENT: Final = "  "
 _MERGES_EQUALS: Final = "ModuleList"
 """The class that prints a run of equal children once."""
 
-"""What no list's index exceeds; Python refuses to read numbers of thousands of digits."""
-
 _MISLEADING: Final = re.compile(r"\s|\)|\(.*\): |$")
 """What a line of a detail starts with that would read as a module below, or as the end of one."""
 

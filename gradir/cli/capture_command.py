@@ -12,6 +12,7 @@ from gradir.cli.parser import Parser, add_output
 from gradir.cli.programs import add_request_options, add_verify_option, captured, running_program, summary
 from gradir.cli.rank_files import for_rank, of_rank
 from gradir.cli.report import one_line, report
+from gradir.cli.scripts import number
 from gradir.cli.sources import RAISED, program_of
 from gradir.errors import SpecError
 
@@ -95,7 +96,7 @@ def _add_rank_options(parser: Parser) -> None:
         "--rank",
         metavar="R",
         dest="ranks",
-        type=_rank,
+        type=number("rank", 0, _MOST - 1),
         help="with --world, capture as rank R, in one process and without data",
     )
     which.add_argument(
@@ -134,12 +135,6 @@ def _standing_in(options: argparse.Namespace) -> AbstractContextManager[None]:
     from gradir import capturing
 
     return capturing.standing_in(options.ranks, options.world, options.frontend)
-
-
-def _rank(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()) or int(text) >= _MOST:
-        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a rank: 0 is the first")
-    return int(text)
 
 
 def _world(text: str) -> int:

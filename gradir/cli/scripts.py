@@ -113,12 +113,12 @@ def calls_of(seeing: Mapping[str, Running], step: int) -> str:
     return f"called backward {counted(calls, 'time')}, and --step is {step}"
 
 
-def number(what: str) -> Callable[[str], int]:
-    """What reads the number of something, from 1."""
+def number(what: str, first: int = 1, last: int = sys.maxsize) -> Callable[[str], int]:
+    """What reads the number of something, from the first to the last."""
 
     def read(text: str) -> int:
-        if not text.isdecimal() or not int(text):
-            raise argparse.ArgumentTypeError(f"{text!r} is not the number of a {what}: 1 is the first")
+        if not (text.isascii() and text.isdecimal()) or not first <= int(text) <= last:
+            raise argparse.ArgumentTypeError(f"{text!r} is not the number of a {what}: {first} is the first")
         return int(text)
 
     return read

@@ -7,8 +7,8 @@ from html import escape
 from typing import Final
 
 from gradir import registry
-from gradir.distributed.model import Finding, Group, Ranks
-from gradir.distributed.words import headline, rest, span, title
+from gradir.distributed.model import Finding, Ranks
+from gradir.distributed.words import headline, rest, row, title
 from gradir.errors import ExportError
 from gradir.ir import Graph
 from gradir.ir.text import counted, printable
@@ -61,7 +61,7 @@ def _shown(ranks: Ranks) -> tuple[list[tuple[str, Graph]], int]:
     """The graphs of the first groups, with what they are called, and how many are left out."""
     graphs = ranks.graphs
     named = [
-        (f"graph of {_name(group)}: {counted(group.nodes, 'node')}", graph)
+        (f"graph of {row(group)[0]}: {counted(group.nodes, 'node')}", graph)
         for group, graph in zip(ranks.groups, graphs, strict=False)
         if group.nodes <= _MOST_NODES
     ]
@@ -74,7 +74,8 @@ def _body(ranks: Ranks, left: int, *, has_graphs: bool) -> Iterator[str]:
     yield "".join(f'<th scope="col">{head}</th>' for head in _HEADS)
     yield "</tr></thead><tbody>"
     for group in ranks.groups:
-        yield f'<tr><th scope="row">{_text(_name(group))}</th>{"".join(_cells(group))}</tr>'
+        name, *counts = map(_text, row(group))
+        yield f'<tr><th scope="row">{name}</th>{"".join(f"<td>{count}</td>" for count in counts)}</tr>'
     yield "</tbody></table></div>"
     for finding in ranks.findings:
         yield from _section(finding)
@@ -89,16 +90,6 @@ def _body(ranks: Ranks, left: int, *, has_graphs: bool) -> Iterator[str]:
 def _section(finding: Finding) -> Iterable[str]:
     lines = "".join(f"<li><code>{_text(line)}</code></li>" for line in finding.lines)
     return (f"<section><h2>{_text(title(finding))}</h2><ul>{lines}</ul></section>",)
-
-
-def _name(group: Group) -> str:
-    stage = "" if group.stage is None else f", stage {group.stage}"
-    return f"{span(group.ranks)}{stage}{', up to sizes' if group.uneven else ''}"
-
-
-def _cells(group: Group) -> Iterator[str]:
-    for count in (group.nodes, group.edges, group.saved_bytes, group.elements, group.collectives):
-        yield f"<td>{count:,}</td>"
 
 
 def _text(text: str) -> str:

@@ -11,7 +11,7 @@ from gradir.ir.headed import Headed
 from gradir.ir.text import amount, counted, printable
 from gradir.markdown import code_span
 
-__all__ = ["FORMS", "headline", "rendered", "rest", "span", "title"]
+__all__ = ["FORMS", "headline", "rendered", "rest", "row", "span", "title"]
 
 _PAGE: Final = "html"
 
@@ -56,11 +56,7 @@ def _markdown(ranks: Ranks) -> str:
         "| ranks | nodes | edges | saved for backward | elements held | collectives |",
         "|---|---|---|---|---|---|",
     ]
-    for group in ranks.groups:
-        sizes = ", up to sizes" if group.uneven else ""
-        cells = (group.nodes, group.edges, group.saved_bytes, group.elements, group.collectives)
-        stage = "" if group.stage is None else f", stage {group.stage}"
-        lines.append(f"| {span(group.ranks)}{stage}{sizes} | {' | '.join(f'{cell:,}' for cell in cells)} |")
+    lines += [f"| {' | '.join(row(group))} |" for group in ranks.groups]
     for finding in ranks.findings:
         lines += ["", f"**{title(finding)}**", ""]
         lines += [f"- {code_span(printable(line), None)}" for line in finding.lines]
@@ -82,11 +78,21 @@ def headline(ranks: Ranks) -> str:
     return f"{text}; the others have no file, so this is a sample and no hang is claimed" if ranks.is_sample else text
 
 
+def row(group: Group) -> list[str]:
+    """A group as the cells of a table: the ranks, then the counts."""
+    name = f"{span(group.ranks)}{_stage(group)}{', up to sizes' if group.uneven else ''}"
+    counts = (group.nodes, group.edges, group.saved_bytes, group.elements, group.collectives)
+    return [name, *map("{:,}".format, counts)]
+
+
+def _stage(group: Group) -> str:
+    return "" if group.stage is None else f", stage {group.stage}"
+
+
 def _group(group: Group) -> str:
     sizes = " up to sizes" if group.uneven else ""
-    stage = "" if group.stage is None else f", stage {group.stage}"
     return (
-        f"{span(group.ranks)}{stage}{sizes}: {counted(group.nodes, 'node')}, {counted(group.edges, 'edge')}, "
+        f"{span(group.ranks)}{_stage(group)}{sizes}: {counted(group.nodes, 'node')}, {counted(group.edges, 'edge')}, "
         f"{amount(group.saved_bytes)} bytes saved for backward, {amount(group.elements)} elements held, "
         f"{counted(group.collectives, 'collective')}"
     )

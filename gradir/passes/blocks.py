@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import chain
-from operator import attrgetter
 from typing import Final, NamedTuple
 
 from gradir.ir import Graph, Node
@@ -56,9 +55,6 @@ def node_columns(graph: Graph, *, nearly: bool = False) -> NodeColumns:
             for node in nodes
         ],
     )
-
-
-_slot: Final = attrgetter("slot", "dtype", "shape", "bytes", "state")
 
 
 def _kind(node: Node, *, nearly: bool) -> tuple[object, ...]:
