@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, Union
 
 import msgspec
+from msgspec.structs import replace
 
 from gradir.errors import GraphError
 from gradir.ir.frozen import NOTHING, frozen
@@ -198,8 +199,7 @@ class Builder:
             return "" if value is None else ids.get(value.index, "")
 
         own_cuts = (
-            msgspec.structs.replace(cut, at=called(at) or cut.at, into=called(into) or cut.into)
-            for cut, at, into in self._cuts
+            replace(cut, at=called(at) or cut.at, into=called(into) or cut.into) for cut, at, into in self._cuts
         )
         keys = _StorageKeys()
         graph = Graph.of((self._finish(index, ids, keys) for index in order), scopes, (*own_cuts, *cuts), producer)
@@ -248,12 +248,10 @@ class Builder:
             )
 
         saved = tuple(
-            msgspec.structs.replace(
-                slot, origin=ref(origin), storage=keys.key_of(slot, storage, ids[index], owner(origin))
-            )
+            replace(slot, origin=ref(origin), storage=keys.key_of(slot, storage, ids[index], owner(origin)))
             for slot, origin, storage in zip(node.saved, origins, storages, strict=True)
         )
-        return msgspec.structs.replace(
+        return replace(
             node,
             id=ids[index],
             inputs=tuple(map(ref, inputs)),

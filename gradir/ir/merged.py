@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import add
 from typing import Any, Final, NamedTuple, TypeGuard
 
-import msgspec
+from msgspec.structs import replace
 
 from gradir.ir.model import AttrValue, Node, bounded
 from gradir.ir.saved import SavedBytes, is_unsized, whole_number
@@ -138,9 +138,7 @@ def counted(
     _add_slots(sums, before, places, 1)
     found = {key: entries.ext() for key, entries in sums.items()}
     return {
-        key: msgspec.structs.replace(node, ext=_with(node, found.get(key, {})))
-        if found.get(key) or MERGED in node.ext
-        else node
+        key: replace(node, ext=_with(node, found.get(key, {}))) if found.get(key) or MERGED in node.ext else node
         for key, node in after.items()
     }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import msgspec
+from msgspec.structs import replace
 
 from gradir.ir import AttrValue, Graph, Node, Ref, Scope, TensorMeta
 from gradir.ir.edges import DATA, Edge, edges_into, number_into, rewired, sources
@@ -52,7 +52,7 @@ def contracted(graph: Graph, places: Sequence[str | None]) -> tuple[Graph, Calla
     found = counted(graph.nodes, {node.id: node for node in nodes}, {}, inside, lambda node: node.scope)
     modules = {*inside.values()}
     found = {key: _with_bytes(node) if key in modules else node for key, node in found.items()}
-    return msgspec.structs.replace(graph, nodes=found, **renamed_head(graph, contraction.called)), contraction.called
+    return replace(graph, nodes=found, **renamed_head(graph, contraction.called)), contraction.called
 
 
 class _Contraction:
@@ -143,9 +143,9 @@ class _Contraction:
                 return ref
             return self._moved(ref) if (self._number[ref.id], ref.output_nr) in self._slots else None
 
-        return msgspec.structs.replace(
+        return replace(
             node,
-            saved=tuple(msgspec.structs.replace(slot, origin=origin(slot.origin)) for slot in node.saved),
+            saved=tuple(replace(slot, origin=origin(slot.origin)) for slot in node.saved),
             **rewired(node, lambda ref, kind: self._moved(ref) if kind == DATA else self._at(ref)),
         )
 
@@ -217,7 +217,7 @@ class _Contraction:
 def _with_bytes(node: Node) -> Node:
     """A module that says all the bytes in it, those that its marks tell too."""
     size = whole_number(node.attrs, "saved_bytes") + bytes_gone(node)
-    return msgspec.structs.replace(node, attrs={**node.attrs, "saved_bytes": bounded(size)})
+    return replace(node, attrs={**node.attrs, "saved_bytes": bounded(size)})
 
 
 def _marked(members: Sequence[Node]) -> dict[str, AttrValue]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Annotated, ClassVar, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from gradir.errors import PassError
 from gradir.hints import did_you_mean
@@ -100,22 +101,14 @@ def _known(graph: Graph, what: Iterable[str]) -> Iterable[str]:
 
 
 def _without_field(graph: Graph, field: str, empty: object) -> Graph:
-    found = {
-        key: msgspec.structs.replace(node, **{field: empty})
-        for key, node in graph.nodes.items()
-        if getattr(node, field) != empty
-    }
-    return msgspec.structs.replace(graph, nodes={**graph.nodes, **found}) if found else graph
+    found = {key: replace(node, **{field: empty}) for key, node in graph.nodes.items() if getattr(node, field) != empty}
+    return replace(graph, nodes={**graph.nodes, **found}) if found else graph
 
 
 def _without_marks(graph: Graph) -> Graph:
     """The graph without what marks say of saved tensors."""
-    found = {
-        key: msgspec.structs.replace(node, ext=modules_alone(node))
-        for key, node in graph.nodes.items()
-        if MERGED in node.ext
-    }
-    return msgspec.structs.replace(graph, nodes={**graph.nodes, **found}) if found else graph
+    found = {key: replace(node, ext=modules_alone(node)) for key, node in graph.nodes.items() if MERGED in node.ext}
+    return replace(graph, nodes={**graph.nodes, **found}) if found else graph
 
 
 class HideShapeOpsOptions(Options, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Annotated, ClassVar
 
 import msgspec
+from msgspec.structs import replace
 
 from gradir.errors import PassError
 from gradir.gcpause import paused_gc
@@ -124,4 +125,4 @@ def fold(graph: Graph, depth: int) -> Graph:
             graph, _ = contracted(graph, places)
         elif len(scopes) == len(graph.scopes):
             return graph
-        return msgspec.structs.replace(graph, scopes={scope.path: scope for scope in scopes})
+        return replace(graph, scopes={scope.path: scope for scope in scopes})

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Annotated, ClassVar, Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from gradir.gcpause import paused_gc
 from gradir.ir import AttrValue, Graph, Node, Ref, Saved, Scope
@@ -193,7 +194,7 @@ class Rolled:
         kept = [self._moved(node) for node in self._graph.nodes.values() if node.id not in self._gone]
         nodes = counted(self._graph.nodes, {node.id: node for node in kept}, self._gone, self._ids, self._module_of)
         head = renamed_head(self._graph, self._called)
-        return msgspec.structs.replace(self._graph, nodes=nodes, scopes=self._scopes(), **head)
+        return replace(self._graph, nodes=nodes, scopes=self._scopes(), **head)
 
     def _called(self, node_id: str) -> str:
         return self._ids.get(node_id, "" if node_id in self._gone else node_id)
@@ -212,7 +213,7 @@ class Rolled:
         return ids
 
     def _moved(self, node: Node) -> Node:
-        moved = msgspec.structs.replace(
+        moved = replace(
             node,
             saved=tuple(map(self._slot, node.saved)),
             **rewired(node, lambda ref, _: self._ref(ref)),
@@ -223,7 +224,7 @@ class Rolled:
         """A node of a first block, standing for all at its place."""
         old, new = stack.before, stack.path
         alike = [self._graph.nodes[block[place]] for block in stack.blocks]
-        return msgspec.structs.replace(
+        return replace(
             node,
             id=self._ids[node.id],
             scope=renamed(node.scope, old, new),
@@ -245,27 +246,23 @@ class Rolled:
         is_gone = slot.storage in self._gone and slot.storage not in self._ids
         if is_gone and owner(slot.storage, self._graph.nodes):
             size = None  # it would count as memory that lives for backward alone
-        return msgspec.structs.replace(
-            slot, origin=origin, bytes=size, storage=self._ids.get(slot.storage, slot.storage)
-        )
+        return replace(slot, origin=origin, bytes=size, storage=self._ids.get(slot.storage, slot.storage))
 
     def _scopes(self) -> dict[str, Scope]:
         scopes: dict[str, Scope] = {}
         for scope in self._graph.scopes.values():
             path = self._paths.get(scope.path, scope.path)
-            scopes[path] = (
-                _together(scopes[path], scope) if path in scopes else msgspec.structs.replace(scope, path=path)
-            )
+            scopes[path] = _together(scopes[path], scope) if path in scopes else replace(scope, path=path)
         for stack in self._found:
             scope = scopes.get(stack.path, Scope(stack.path))
             class_name = f"{scope.class_name} ×{len(stack.blocks)}".lstrip()
-            scopes[stack.path] = msgspec.structs.replace(scope, class_name=class_name)
+            scopes[stack.path] = replace(scope, class_name=class_name)
         return scopes
 
 
 def _together(one: Scope, other: Scope) -> Scope:
     sums = {name: bounded(getattr(one, name) + getattr(other, name)) for name in _COUNTS}
-    return msgspec.structs.replace(one, **sums)
+    return replace(one, **sums)
 
 
 def _added_up(modules: Sequence[Node]) -> dict[str, AttrValue]:

@@ -8,6 +8,7 @@ from itertools import accumulate
 from typing import Annotated, ClassVar, Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Scope
@@ -249,8 +250,8 @@ def _rolled(graph: Graph, found: Sequence[Stack]) -> Graph:
         if not stack.before:
             # A path does not start with that of the model, so what was below it has not moved.
             for key in stack.blocks[0]:
-                nodes[key] = msgspec.structs.replace(nodes[key], scope=_moved(graph.nodes[key].scope, stack))
-    return msgspec.structs.replace(rolled, nodes=nodes, scopes=scopes)
+                nodes[key] = replace(nodes[key], scope=_moved(graph.nodes[key].scope, stack))
+    return replace(rolled, nodes=nodes, scopes=scopes)
 
 
 def _moved(path: str, stack: Stack) -> str:

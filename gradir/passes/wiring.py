@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
-import msgspec
+from msgspec.structs import replace
 
 from gradir.gcpause import paused_gc
 from gradir.ir import AttrValue, Graph, Node, Ref, Saved
@@ -60,12 +60,12 @@ def without(graph: Graph, gone: Collection[str], joins: Callable[[Node], bool]) 
         verdict = overlay_verdict(graph.nodes.values())
         if verdict and left and not overlay_verdict(left.values()):
             last = next(reversed(left.values()))
-            left[last.id] = msgspec.structs.replace(last, ext={**last.ext, VERDICT: verdict})
+            left[last.id] = replace(last, ext={**last.ext, VERDICT: verdict})
 
         def called(node_id: str) -> str:
             return node_id if node_id in left else ""
 
-        return msgspec.structs.replace(graph, nodes=left, **renamed_head(graph, called))
+        return replace(graph, nodes=left, **renamed_head(graph, called))
 
 
 def within(graph: Graph, kept: set[str]) -> Graph:
@@ -85,7 +85,7 @@ def within(graph: Graph, kept: set[str]) -> Graph:
     if not gone:
         return graph
     part = without(graph, gone, lambda _: False)
-    return msgspec.structs.replace(part, scopes=_scopes_of(part))
+    return replace(part, scopes=_scopes_of(part))
 
 
 def pointed_out(whole: Graph, part: Graph, named: AbstractSet[str]) -> Graph:
@@ -112,10 +112,10 @@ def pointed_out(whole: Graph, part: Graph, named: AbstractSet[str]) -> Graph:
         ext = {key: value for key, value in node.ext.items() if key != FOCUS}
         if any(cut):
             ext[LEFT_OUT] = tuple(map(sum, zip(cut, left_out(node), strict=True)))
-        return msgspec.structs.replace(node, ext={**ext, FOCUS: True} if node.id in named else ext)
+        return replace(node, ext={**ext, FOCUS: True} if node.id in named else ext)
 
     with paused_gc():
-        return msgspec.structs.replace(part, nodes={key: marked(node) for key, node in part.nodes.items()})
+        return replace(part, nodes={key: marked(node) for key, node in part.nodes.items()})
 
 
 def _scopes_of(graph: Graph) -> dict[str, object]:
@@ -143,7 +143,7 @@ class _Removal:
             return node
         fields = rewired(node, self._source)
         elided = [slot for slot, ref in enumerate(fields["inputs"]) if ref is None and node.inputs[slot] is not None]
-        return msgspec.structs.replace(
+        return replace(
             node,
             saved=tuple(map(self._slot, node.saved)),
             ext=with_slots(node.ext, ELIDED, elided) if elided else node.ext,
@@ -164,7 +164,7 @@ class _Removal:
 
     def _slot(self, slot: Saved) -> Saved:
         if slot.origin is not None and slot.origin.id in self._gone:
-            slot = msgspec.structs.replace(slot, origin=None)
+            slot = replace(slot, origin=None)
         if slot.storage in self._gone and owner(slot.storage, self._nodes):
-            slot = msgspec.structs.replace(slot, bytes=None)
+            slot = replace(slot, bytes=None)
         return slot
