@@ -24,26 +24,6 @@ if TYPE_CHECKING:
     from gradir.explanations.model import Explanation
     from gradir.ir import Graph
 
-__all__ = [
-    "able",
-    "advice",
-    "captured",
-    "claiming",
-    "expect_possible",
-    "explained",
-    "frontend_of",
-    "kinds",
-    "other_format",
-    "recording",
-    "releasing",
-    "running",
-    "seeding",
-    "standing_in",
-    "unable",
-    "verified",
-    "watching",
-]
-
 T = TypeVar("T")
 
 _CAPTURE: Final = "e.g. gradir capture net.py:Net --input 'float32[1,3]' -o net.gir"

@@ -10,8 +10,6 @@ from gradir.ir import Graph
 from gradir.passes import readable
 from gradir.pictures import render
 
-__all__ = ["mimebundle"]
-
 _SECONDS: Final = 10.0
 _PAGE: Final = "html"
 _LARGEST_PAGE: Final = 2_000_000

@@ -17,8 +17,6 @@ from importlib import import_module
 from importlib.machinery import PathFinder
 from typing import Any, Final, NamedTuple
 
-__all__ = ["EntryPoint", "entry_points"]
-
 _INFO: Final = (".dist-info", ".egg-info")
 _FILE: Final = "entry_points.txt"
 

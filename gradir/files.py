@@ -12,21 +12,6 @@ from typing import Final, TypeVar
 
 from gradir.errors import FileError, FormatError, GradirError
 
-__all__ = [
-    "Located",
-    "check_apart",
-    "check_place",
-    "flush_stdout",
-    "folder_to_make",
-    "is_stdout",
-    "name_of",
-    "naming",
-    "read_bytes",
-    "silence_stdout",
-    "working_folder",
-    "write_bytes",
-]
-
 T = TypeVar("T")
 
 _INPUT: Final = "standard input"

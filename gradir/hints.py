@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
-__all__ = ["did_you_mean"]
-
 _MOST_COMPARED: Final = 20_000
 """To compare a wrong pattern with every name of a graph of a million nodes would take a minute."""
 

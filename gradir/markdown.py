@@ -7,8 +7,6 @@ from typing import Final, NamedTuple
 
 from gradir.errors import ExportError
 
-__all__ = ["code_span", "embedded", "fenced"]
-
 _LONGEST_NAME: Final = 120
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 _MARGIN: Final = re.compile(r"[ \t>]*")

@@ -13,8 +13,6 @@ from gradir.progress import stage
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["LARGE", "PICTURES", "find_program", "render"]
-
 PICTURES: Final = ("svg", "png", "pdf")
 """The formats of pictures, each also the suffix of its files."""
 

@@ -13,8 +13,6 @@ from gradir.ir import Graph
 from gradir.ir.graph import expect_graphs
 from gradir.options import OptionError, Options, filled, option_schemas
 
-__all__ = ["Step", "applied", "exported", "option_names", "planned"]
-
 _ABSENT: Final = (None, False)
 """The values of an option that is as if it were not given."""
 

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 
 from gradir.errors import GradirError
 
-__all__ = ["FrontendError", "failing"]
-
 
 class FrontendError(GradirError):
     """A front-end that there is not, that cannot be loaded, or that fails."""

@@ -11,8 +11,6 @@ from contextvars import ContextVar
 from operator import length_hint
 from typing import Final, NamedTuple, TypeVar
 
-__all__ = ["Stage", "stage", "steps", "watched"]
-
 T = TypeVar("T")
 
 

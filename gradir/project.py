@@ -11,8 +11,6 @@ from gradir.errors import FileError, GradirError
 from gradir.files import working_folder
 from gradir.hints import did_you_mean
 
-__all__ = ["Project", "project"]
-
 _FILE: Final = "pyproject.toml"
 _KEYS: Final = ("allow",)
 _MOST_BYTES: Final = 2**20

@@ -19,26 +19,6 @@ from gradir.plugin_errors import FrontendError, failing
 from gradir.progress import stage
 from gradir.protocols import Exporter, Frontend, LiveCapture, Pass, Renderer
 
-__all__ = [
-    "DRAWN",
-    "expect_live",
-    "expect_nodes",
-    "export",
-    "exporter",
-    "exporter_names",
-    "exporter_options",
-    "frontend",
-    "pass_",
-    "passes",
-    "rendered",
-    "renderer",
-    "renderer_names",
-    "renderer_options",
-    "run_pass",
-    "suffix",
-]
-
-
 DRAWN: Final = "svg"
 """The picture that a diff can be drawn as, from the text of its renderer ``dot``."""
 

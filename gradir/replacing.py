@@ -17,8 +17,6 @@ import time
 import zlib
 from typing import BinaryIO, Final
 
-__all__ = ["replace"]
-
 _LONGEST: Final = 200
 """File systems take names of 255 bytes."""
 

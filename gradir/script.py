@@ -17,8 +17,6 @@ from typing import Any, Final
 from gradir.errors import SpecError
 from gradir.files import working_folder
 
-__all__ = ["NoScriptError", "program_arguments", "run_script"]
-
 _MAIN: Final = "__main__"
 
 

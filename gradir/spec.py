@@ -17,8 +17,6 @@ from typing import TypeVar
 from gradir.errors import GradirError, SpecError
 from gradir.files import working_folder
 
-__all__ = ["called", "calling_on_import", "load_target", "own_error"]
-
 T = TypeVar("T")
 
 

@@ -14,8 +14,6 @@ from gradir import api, codecs, files
 from gradir.errors import FileError, FormatError, GradirError, NewerFormatError
 from gradir.ir import Graph
 
-__all__ = ["Found", "read", "read_to_update", "write"]
-
 
 class Found(NamedTuple):
     """What a file holds: its graph or what is wrong with it, neither where there is no file; and how it is encoded."""

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-__all__ = ["MORE", "box_lines", "boxes_left_out", "lines_left_out", "rows_below"]
-
 _WIDTH: Final = 36
 _COLUMNS: Final = 3
 _PARTS: Final = re.compile(r"[^./_,:]*[./_,:]*")

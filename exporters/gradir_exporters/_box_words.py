@@ -21,27 +21,6 @@ if TYPE_CHECKING:
 
     from gradir.ir.cuts import Stub
 
-__all__ = [
-    "CONTEXT",
-    "CUT",
-    "FAILED",
-    "FOCUSED",
-    "NO_VALUE",
-    "OTHER",
-    "UNREACHED",
-    "Legend",
-    "Words",
-    "border",
-    "cut_looks",
-    "failure_lines",
-    "frame_name",
-    "inlined",
-    "keeps_frame",
-    "legend",
-    "module_name",
-    "stands_for_steps",
-]
-
 CONTEXT: Final = "context"
 """What stands for the role of a node that is as it was, where others are marked."""
 

@@ -13,8 +13,6 @@ from graphviz.backend import dot_command
 
 from gradir.pictures import find_program
 
-__all__ = ["Digraph"]
-
 _DOT: Final = "dot"
 _LOCK: Final = RLock()
 """The program is a global of the graphviz package."""

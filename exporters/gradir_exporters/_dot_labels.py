@@ -16,8 +16,6 @@ from gradir.ir.model import Scope, Shape
 from gradir.ir.text import printable
 from gradir_exporters._box_words import Words, frame_name
 
-__all__ = ["LINE_BREAK", "Labels", "Tooltips", "cell", "scope_caption", "shown", "shown_of_saved", "table", "tooltip"]
-
 shown_of_saved: Final = attrgetter("slot", "dtype", "shape", "state")
 """What the box of a saved slot says; labels are remembered by it."""
 

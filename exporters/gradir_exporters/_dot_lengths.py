@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from gradir.ir import Node
 
-__all__ = ["Lengths", "entry_lengths", "past_saved"]
-
 Lengths: TypeAlias = "dict[int, dict[int, int]]"
 """The ranks that edges span, by their head and then their tail; an edge that is not listed spans one."""
 

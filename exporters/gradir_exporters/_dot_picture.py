@@ -29,8 +29,6 @@ from gradir_exporters._dot_lengths import Lengths, entry_lengths, past_saved
 from gradir_exporters._frames import frames, module_of
 from gradir_exporters._overlay_looks import overlay_legend, overlay_text
 
-__all__ = ["BESIDE", "MANY", "Box", "DotOptions", "Group", "Line", "Picture"]
-
 NEAR: Final = 8
 FAR: Final = 1
 OF_MANY: Final = 0

@@ -14,8 +14,6 @@ from gradir.ir import Graph, Node
 from gradir.ir.fields import fields_of
 from gradir.ir.jsontext import json_lines, json_text
 
-__all__ = ["flat_node", "graph_facts"]
-
 _ALWAYS: Final = 5
 """The first fields of a node, to its scope, are its words: what a reader of such files looks for in every node."""
 

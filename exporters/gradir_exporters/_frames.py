@@ -11,8 +11,6 @@ from gradir.ir.edges import sources
 from gradir.ir.memo import Memo
 from gradir.vocabulary import vocabulary_of
 
-__all__ = ["frames", "module_of"]
-
 _PART: Final = "\0\0part"
 """What stands behind the last part of a module's path, before the number, in the path of each frame but its first."""
 

@@ -33,8 +33,6 @@ from gradir_exporters._frames import frames, module_of
 from gradir_exporters._mermaid_text import joined
 from gradir_exporters._overlay_looks import overlay_legend, overlay_text
 
-__all__ = ["Arrow", "Box", "Group", "Picture", "Style", "fewest_arrows"]
-
 # Mermaid lays out 60 levels; a deeper module shows the rest of its path in one frame.
 _MAX_NESTING = 32
 

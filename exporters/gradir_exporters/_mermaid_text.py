@@ -7,8 +7,6 @@ from collections.abc import Iterable
 
 from gradir.ir.text import printable
 
-__all__ = ["escaped", "joined", "shown"]
-
 # One huge name would use up all the text that a picture may have.
 _MAX_LINE_CHARS = 120
 _MAX_LINES = 20

@@ -8,8 +8,6 @@ from typing import Final
 from gradir.ir.marks import LOOKS, Mark
 from gradir.ir.text import number_text
 
-__all__ = ["FILLS", "overlay_legend", "overlay_text"]
-
 FILLS: Final[Mapping[str, tuple[str, str]]] = {
     "quiet": ("#e8e8e8", "#343a41"),
     "good": ("#a9d3ee", "#1f4b70"),

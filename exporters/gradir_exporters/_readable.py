@@ -10,8 +10,6 @@ from gradir.pictures import LARGE
 if TYPE_CHECKING:
     from gradir.ir import Graph
 
-__all__ = ["drawn_by_default", "is_folded"]
-
 
 def drawn_by_default(graph: Graph, caption: str) -> tuple[Graph, str]:
     """Return the graph to draw and its caption; a graph that somebody has folded already is drawn as it is.

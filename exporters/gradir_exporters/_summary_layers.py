@@ -21,8 +21,6 @@ from gradir.ir.saved import SavedBytes, is_unsized
 from gradir.ir.totals import bounded, parameter_elements
 from gradir_exporters._box_words import failure_lines
 
-__all__ = ["Layer", "Row", "State", "Totals", "layers"]
-
 _OPERATIONS: Final = frozenset({"function", "module"})
 _NUMBER: Final = re.compile(r"_\d+\Z")
 

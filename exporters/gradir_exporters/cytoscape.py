@@ -21,8 +21,6 @@ from gradir.ir.memo import Memo
 from gradir.protocols import Options
 from gradir_exporters._flat_json import flat_node, graph_facts
 
-__all__ = ["CytoscapeExporter", "CytoscapeOptions"]
-
 _MAX_NESTING: Final = 64
 
 _NO_CLASS: Final = re.compile(r"[^A-Za-z0-9_]+")

@@ -22,8 +22,6 @@ from gradir.ir.memo import Memo
 from gradir.ir.model import first_known
 from gradir.protocols import Options
 
-__all__ = ["GraphmlExporter", "GraphmlOptions"]
-
 
 @cache
 def _keys() -> Mapping[str, Mapping[str, str]]:

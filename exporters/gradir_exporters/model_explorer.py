@@ -24,8 +24,6 @@ from gradir.ir.model import Record, Shape
 from gradir.ir.text import printable, ref_text, tensor_text, value_text, word
 from gradir.protocols import Options
 
-__all__ = ["ModelExplorerExporter", "ModelExplorerOptions"]
-
 _MAX_LABEL: Final = 120
 _UNKNOWN: Final = TensorMeta()
 

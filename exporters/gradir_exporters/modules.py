@@ -19,8 +19,6 @@ from gradir.ir.module_tree import DEEPEST, ModuleTree, class_text, without_steps
 from gradir.ir.text import printable, quoted
 from gradir.protocols import NoOptions, Options
 
-__all__ = ["ModulesExporter"]
-
 _INDENT: Final = "  "
 _MERGES_EQUALS: Final = "ModuleList"
 """The class that prints a run of equal children once."""

@@ -16,8 +16,6 @@ from gradir.ir.jsontext import json_lines
 from gradir.protocols import Options
 from gradir_exporters._flat_json import flat_node, graph_facts
 
-__all__ = ["NodelinkExporter", "NodelinkOptions"]
-
 
 class NodelinkOptions(Options, frozen=True, kw_only=True):
     """What is written of each node, and how the list of edges is called."""

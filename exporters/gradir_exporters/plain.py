@@ -22,8 +22,6 @@ from gradir.ir.text import quoted, ref_text, tensor_text, value_text, word
 from gradir.progress import steps
 from gradir.protocols import Options
 
-__all__ = ["PlainExporter", "PlainOptions"]
-
 _BLOCK_WORDS: Final = frozenset({"scope", "cut"})
 """What starts a block that is no node; a role of the same name is quoted."""
 

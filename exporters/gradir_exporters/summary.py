@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     Shown = Callable[[str], str]
 
-__all__ = ["SummaryExporter", "SummaryOptions"]
-
 _SUFFIXES: Final = {"table": ".txt", "markdown": ".md", "csv": ".csv", "json": ".json"}
 _HEADS: Final = (
     "layer",

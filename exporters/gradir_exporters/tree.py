@@ -32,8 +32,6 @@ from gradir.protocols import Options
 from gradir_exporters._box_words import failure_lines
 from gradir_exporters._overlay_looks import overlay_text
 
-__all__ = ["TreeExporter", "TreeOptions"]
-
 _NULL: Final = "None"
 _ELSEWHERE: Final = "…"
 """Stands for an input that a pass left out."""

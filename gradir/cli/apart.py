@@ -17,8 +17,6 @@ from gradir.progress import stage
 if TYPE_CHECKING:
     from gradir.ir import Graph
 
-__all__ = ["capturing_apart", "command_line"]
-
 _RAISED: Final = 1
 _INTERRUPTED: Final = 130
 _OWN: Final = "gradir: "

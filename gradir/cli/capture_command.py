@@ -16,8 +16,6 @@ from gradir.cli.scripts import number
 from gradir.cli.sources import RAISED, program_of
 from gradir.errors import SpecError
 
-__all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
-
 DESCRIPTION = "Run a program and write the autograd graph of what it computes to a .gir file."
 
 EXAMPLES = (

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from gradir.ir import Graph
     from gradir.stored import Found
 
-__all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
-
 DESCRIPTION = "Compare a graph with the one in a .gir file, and fail when it is another."
 
 EXAMPLES = (

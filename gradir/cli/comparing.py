@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from gradir.ir import Graph
     from gradir.protocols import Options
 
-__all__ = ["TEXT", "add_options", "check_options", "compared", "show", "status_of"]
-
 _NTH: Final = ("first", "second")
 TEXT: Final = "text"
 

@@ -9,8 +9,6 @@ from typing import Final, TypeAlias
 
 from gradir.cli.parser import Parser
 
-__all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "complete", "run"]
-
 DESCRIPTION = "Print the script with which a shell completes commands, options, formats and files."
 
 EXAMPLES = (

@@ -7,8 +7,6 @@ import argparse
 from gradir.cli.encoding import add_encoding_options, add_lossy_option, load_to_rewrite
 from gradir.cli.parser import Parser, add_input
 
-__all__ = ["DESCRIPTION", "EXAMPLES", "add_options", "run"]
-
 DESCRIPTION = "Write a .gir file again, in JSON or MessagePack, compressed or not, in canonical form."
 
 EXAMPLES = (

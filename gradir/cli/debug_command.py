@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from gradir.cli.parser import Parser
     from gradir.registry import Finder
 
-__all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
-
 DESCRIPTION = "Print the versions of gradir, Python, packages, plug-ins and programs."
 EXAMPLES = ("gradir debug", "gradir debug --json > debug.json")
 DETAILS = """\

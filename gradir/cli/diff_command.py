@@ -8,8 +8,6 @@ from gradir.cli import comparing
 from gradir.cli.parser import Parser, add_output
 from gradir.cli.sources import add_program_options, load_two, sources_of, status_of
 
-__all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
-
 DESCRIPTION = "Compare two graphs node by node, and group the differences by module."
 
 EXAMPLES = (

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from gradir.cli.parser import Parser
     from gradir.ir import Graph
 
-__all__ = ["add_encoding_options", "add_lossy_option", "load_to_rewrite"]
-
 
 class _Choices:
     """Names that are asked for once an option is given, or the help: the codecs take their time to load."""

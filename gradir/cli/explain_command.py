@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from gradir.overlays import Overlay
     from gradir.protocols import ReachedBackward
 
-__all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
-
 DESCRIPTION = "Find parameters that get no gradient, the line that loses it, and what to change."
 
 EXAMPLES = (

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from gradir.overlays import Overlay
     from gradir.protocols import Options
 
-__all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_drawing_options", "add_options", "run", "written"]
-
 DESCRIPTION = "Write a graph in another format: that of --to, or the one that the name of -o ends in."
 
 EXAMPLES = (

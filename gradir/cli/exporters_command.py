@@ -8,8 +8,6 @@ from gradir.cli.plugin_options import option_lines
 from gradir.cli.report import report
 from gradir.errors import ExportError
 
-__all__ = ["DESCRIPTION", "EXAMPLES", "add_options", "run"]
-
 DESCRIPTION = "List every installed exporter with the options that 'gradir export -O KEY=VALUE' takes."
 EXAMPLES = ("gradir exporters", "gradir exporters mermaid")
 

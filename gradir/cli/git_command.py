@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from gradir.git.driver import Where
     from gradir.ir import Graph
 
-__all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options"]
-
 DESCRIPTION = "Show .gir files as text in git diff and git log, and merge them in git merge."
 
 EXAMPLES = (

@@ -10,8 +10,6 @@ from gradir.cli.parser import Parser, filled
 from gradir.errors import GradirError
 from gradir.hints import did_you_mean
 
-__all__ = ["DESCRIPTION", "EXAMPLES", "add_options", "run"]
-
 DESCRIPTION = "Explain a command with all of its examples, or a topic."
 EXAMPLES = ("gradir help program", "gradir help capture")
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from gradir.codecs.surveyor import Survey
     from gradir.ir import Cut, Producer
 
-__all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
-
 DESCRIPTION = "Print the format and producer of a graph, its counts, and the parameters that get no gradient."
 EXAMPLES = ("gradir info model.gir", "gradir info train.py:loss --json")
 DETAILS = """\

@@ -22,9 +22,6 @@ from gradir.version import __version__
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
 
-__all__ = ["COMMANDS", "command_parser", "main", "overview"]
-
-
 COMMANDS: Final[Mapping[str, str]] = {
     "capture": "capture the autograd graph of a program",
     "run": "run a script, capture one backward",

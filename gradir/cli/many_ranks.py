@@ -22,8 +22,6 @@ from gradir.errors import SpecError
 from gradir.ir import Rank
 from gradir.progress import stage
 
-__all__ = ["capture_ranks"]
-
 _RAISED: Final = 1
 _TROUBLE: Final = 2
 _WHICH: Final = "--ranks"

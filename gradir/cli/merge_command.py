@@ -12,8 +12,6 @@ from gradir.cli.report import one_line, report
 if TYPE_CHECKING:
     from gradir.ir import Graph
 
-__all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
-
 DESCRIPTION = "Merge what two sides made of one graph, node by node and field by field."
 
 EXAMPLES = (

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from gradir.protocols import Options
 
-__all__ = ["Parser", "add_input", "add_output", "add_traceback", "filled"]
-
 _OptionsOf: TypeAlias = "Callable[[argparse.Namespace], tuple[str, type[Options]] | None]"
 """Finds the plug-in that was named, and its options."""
 

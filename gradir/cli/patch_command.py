@@ -8,8 +8,6 @@ from gradir.cli.encoding import add_encoding_options, add_lossy_option, load_to_
 from gradir.cli.parser import Parser, add_input, add_output
 from gradir.errors import GraphError, PatchError
 
-__all__ = ["DESCRIPTION", "EXAMPLES", "add_options", "run"]
-
 DESCRIPTION = "Apply a diff to the graph that it starts from, or undo it with --reverse."
 
 EXAMPLES = (

@@ -17,17 +17,6 @@ if TYPE_CHECKING:
     from gradir.protocols import Options
     from gradir.request import Declared
 
-__all__ = [
-    "add_declared",
-    "add_option",
-    "add_pass_options",
-    "chosen_passes",
-    "given_options",
-    "help_of",
-    "option_lines",
-    "spelled",
-]
-
 _ABOUT: Final = "in this order; a PATTERN is a node id or name, a module path, or a glob over these"
 
 _NUMBERS: Final = {"integer": int, "number": float}

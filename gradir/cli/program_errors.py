@@ -15,8 +15,6 @@ from gradir.cli.report import one_line
 from gradir.errors import CaptureError, ExportError, GradirError, PassError, SpecError
 from gradir.plugin_errors import FrontendError
 
-__all__ = ["show_cause", "trimmed"]
-
 _OWN: Final = (f"{Path(__file__).parents[1]}{os.sep}", "<frozen ")
 """How the names of gradir's files begin, and of what imports a module."""
 _STANDARD: Final = tuple(filter(None, map(sysconfig.get_paths().get, ("stdlib", "platstdlib"))))

@@ -19,17 +19,6 @@ if TYPE_CHECKING:
     from gradir.ir import Graph
     from gradir.protocols import CaptureRequest, Verification
 
-__all__ = [
-    "OwnOutput",
-    "add_request_options",
-    "add_verify_option",
-    "captured",
-    "program_output",
-    "request_of",
-    "running_program",
-    "summary",
-]
-
 _STDOUT: Final = 1
 _STDERR: Final = 2
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from gradir.progress import Stage
 
-__all__ = ["is_wanted", "progress_shown"]
-
 _AFTER: Final = 1.0
 _EVERY: Final = 0.5
 """Seconds; to draw takes some milliseconds."""

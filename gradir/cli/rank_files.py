@@ -9,8 +9,6 @@ from typing import Final
 
 from gradir.errors import SpecError
 
-__all__ = ["for_rank", "of_rank"]
-
 _RANK: Final = "{rank}"
 _WORLD: Final = "{world}"
 _SET_BY: Final[Mapping[str, str]] = {_RANK: "RANK", _WORLD: "WORLD_SIZE"}

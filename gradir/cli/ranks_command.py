@@ -7,8 +7,6 @@ from typing import Final
 
 from gradir.cli.parser import Parser, add_output
 
-__all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
-
 DESCRIPTION = "Compare the ranks of a distributed run, and prove that their collectives fit together."
 
 EXAMPLES = (

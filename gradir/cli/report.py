@@ -7,8 +7,6 @@ import os
 import sys
 from typing import Any, Final
 
-__all__ = ["COMPLETING", "TROUBLE", "add_colour", "columns", "is_terminal", "one_line", "report", "wants_colour"]
-
 TROUBLE: Final = 2
 """The exit status where something is wrong."""
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from gradir.protocols import ReachedBackward, Running
 
-__all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
-
 DESCRIPTION = "Run a training script and write the autograd graph of its first backward, where the script then ends."
 
 EXAMPLES = (

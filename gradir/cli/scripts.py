@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from gradir.cli.parser import Parser
     from gradir.protocols import Running
 
-__all__ = ["FAILED", "Script", "add_script", "calls_of", "divided", "number"]
-
 FAILED: Final = 1
 """The exit status of Python where a program raises."""
 

@@ -17,26 +17,6 @@ if TYPE_CHECKING:
     from gradir.git.sides import Side
     from gradir.ir import Graph
 
-__all__ = [
-    "GRAPH_HELP",
-    "RAISED",
-    "Loaded",
-    "Source",
-    "add_graph_argument",
-    "add_program_options",
-    "capture_as",
-    "check_script",
-    "example_in",
-    "is_script",
-    "load",
-    "load_two",
-    "program_of",
-    "refuse_program_options",
-    "source_of",
-    "sources_of",
-    "status_of",
-]
-
 GRAPH_HELP: Final = "a .gir file, '-' (standard input), REVISION:FILE, or a program such as train.py:loss"
 
 RAISED: Final = 1

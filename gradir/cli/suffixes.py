@@ -13,16 +13,6 @@ from gradir.pictures import PICTURES
 if TYPE_CHECKING:
     from gradir.registry import Writers
 
-__all__ = [
-    "check_graph_name",
-    "check_no_source",
-    "check_suffix",
-    "format_of",
-    "format_of_diff",
-    "is_picture",
-    "own_suffix",
-]
-
 _ALSO: Final[Mapping[str, str]] = {".gv": ".dot", ".htm": ".html", ".mermaid": ".mmd"}
 """Further names of formats."""
 _TEXT: Final = ".txt"

@@ -10,8 +10,6 @@ from gradir.cli.report import is_terminal
 from gradir.cli.sources import add_graph_argument, load, refuse_program_options, source_of, status_of
 from gradir.cli.suffixes import check_no_source
 
-__all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
-
 DESCRIPTION = "Print a row for each module: class, calls, output shape, parameters and saved bytes."
 
 _EXPORTER = "summary"

@@ -12,8 +12,6 @@ from gradir.errors import GradirError
 if TYPE_CHECKING:
     from gradir.ir import Graph
 
-__all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
-
 DESCRIPTION = "Check that each file is a valid GIR document, and exit with 2 if one is not."
 EXAMPLES = ("gradir validate model.gir", "gradir validate --strict *.gir")
 DETAILS = """\

@@ -12,8 +12,6 @@ from gradir.cli.suffixes import check_suffix, format_of, own_suffix
 from gradir.errors import ExportError
 from gradir.pictures import PICTURES
 
-__all__ = ["DESCRIPTION", "DETAILS", "EXAMPLES", "add_options", "run"]
-
 DESCRIPTION = "Open a graph in a browser, as a page to click through and search or as a picture."
 
 EXAMPLES = (

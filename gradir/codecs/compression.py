@@ -13,8 +13,6 @@ from gradir.codecs.document import encoding_of
 from gradir.codecs.faults import byte, damaged
 from gradir.errors import FormatError, GradirError
 
-__all__ = ["COMPRESSIONS", "compress", "compression_for", "compression_of", "decompress", "opened", "room"]
-
 COMPRESSIONS: Final = ("gzip", "zstd")
 _SUFFIXES: Final[Mapping[str, str]] = {".gz": "gzip", ".zst": "zstd"}
 """What a file's name asks for when it is written. When it is read, only its content counts."""

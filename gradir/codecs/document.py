@@ -17,19 +17,6 @@ from gradir.ir.fields import fields_of, is_list
 from gradir.ir.head import Head
 from gradir.ir.validate import by_id, check, check_all, vouch
 
-__all__ = [
-    "BOM",
-    "FEATURES",
-    "FORMAT",
-    "WHITESPACE",
-    "Document",
-    "check_head",
-    "encoding_of",
-    "layout",
-    "sections_of",
-    "to_graph",
-]
-
 FORMAT: Final = "gir"
 
 BOM: Final = b"\xef\xbb\xbf"

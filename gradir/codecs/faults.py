@@ -9,8 +9,6 @@ from gradir.errors import FormatError, NewerFormatError
 from gradir.ir.excerpt import shortened
 from gradir.ir.text import printable
 
-__all__ = ["broken", "byte", "conflict", "damaged", "foreign", "lowered", "mismatched", "placed", "too_new"]
-
 _DAMAGED: Final = "fetch the file again, or write it again"
 _BROKEN: Final = "undo the last edit of the file, or capture the graph again"
 _CONFLICT: Final = "choose a side (git checkout --ours FILE, or --theirs), or capture the graph again"

@@ -12,8 +12,6 @@ from gradir.codecs.document import BOM, encoding_of
 from gradir.codecs.faults import broken, mismatched
 from gradir.errors import FormatError
 
-__all__ = ["JSON", "MSGPACK", "UNREADABLE", "Form", "read", "recognize"]
-
 T = TypeVar("T")
 
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

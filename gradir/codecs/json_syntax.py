@@ -13,8 +13,6 @@ from gradir.ir.excerpt import shortened
 from gradir.ir.nesting import TOO_DEEP, is_too_deep
 from gradir.ir.text import printable
 
-__all__ = ["fault_of", "guard", "inspect"]
-
 # msgspec takes the end of the data for the missing half of a surrogate pair when no 6 bytes follow the first half.
 _TAIL: Final = 64
 _HALF_PAIR: Final = re.compile(rb"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})[^\\]")

@@ -13,8 +13,6 @@ from gradir.codecs.faults import byte, damaged
 from gradir.errors import FormatError
 from gradir.ir.excerpt import said
 
-__all__ = ["fault_of", "guard", "inspect", "unpack"]
-
 Pairs = list[tuple[Any, Any]]
 
 _PAST_THE_END: Final = "a length leads past the end of the file: it is damaged, or the file was truncated"

@@ -19,8 +19,6 @@ from gradir.codecs.forms import JSON, MSGPACK, Form, read, recognize
 from gradir.errors import FormatError
 from gradir.ir import Collective, Rank
 
-__all__ = ["Parted", "Parter", "collectives_in"]
-
 _MARK: Final = os.urandom(16).hex().encode()
 """Text that no file can foresee, to stand for nodes."""
 

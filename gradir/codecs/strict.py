@@ -19,8 +19,6 @@ from gradir.errors import FormatError
 from gradir.ir import Graph
 from gradir.ir.excerpt import excerpt, shortened
 
-__all__ = ["check_canonical", "check_keys"]
-
 _SHOWN = 60
 
 _Hook = Callable[[list[tuple[str, Any]]], object]

@@ -15,8 +15,6 @@ from gradir.ir.fields import fields_of, is_list
 from gradir.ir.head import Head
 from gradir.ir.totals import Totals, totals_of
 
-__all__ = ["Output", "Survey", "survey_of"]
-
 
 class Output(msgspec.Struct, frozen=True):
     """An output of the graph: its id and what it is."""

@@ -18,8 +18,6 @@ from gradir.ir.fields import fields_of, records_in
 from gradir.ir.head import Head
 from gradir.ir.model import Record
 
-__all__ = ["NEWEST", "RELEASED", "STEPS", "Version", "lowest_for", "needs_steps", "upgrade"]
-
 _PATTERN: Final = re.compile(r"(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})")
 
 

@@ -22,8 +22,6 @@ from gradir.ir.module_tree import upwards
 from gradir.ir.text import counted, tensor_text
 from gradir.ir.totals import totals
 
-__all__ = ["examined"]
-
 _SIZES: Final = (
     *(
         "out[*].shape",

@@ -20,8 +20,6 @@ from gradir.ir.model import bounded
 from gradir.ir.text import counted
 from gradir.ir.validate import check
 
-__all__ = ["Linked", "linked"]
-
 _WITHOUT_GRADIENT: Final = ("int", "uint", "bool")
 _MOST: Final = 3
 

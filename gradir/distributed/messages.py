@@ -11,8 +11,6 @@ from gradir.distributed.simulation import Key
 from gradir.ir import Collective, TensorMeta
 from gradir.ir.text import counted
 
-__all__ = ["Channel", "Messages", "exchanged"]
-
 _FORWARD: Final = "forward"
 
 

@@ -14,8 +14,6 @@ from gradir.ir import Graph
 from gradir.ir.text import counted, printable
 from gradir.protocols import Reports
 
-__all__ = ["page"]
-
 _EXPORTER: Final = "html"
 _TITLE: Final = "gradir ranks"
 _MOST_GRAPHS: Final = 8

@@ -13,8 +13,6 @@ from gradir.errors import GradirError
 from gradir.ir import Collective, Graph, Rank
 from gradir.ir.excerpt import excerpt
 
-__all__ = ["RankFile", "graph_in", "read"]
-
 _Source = str | PathLike[str] | Graph
 
 

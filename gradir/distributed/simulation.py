@@ -9,8 +9,6 @@ from typing import Final, NamedTuple
 
 from gradir.ir import Collective
 
-__all__ = ["Mismatch", "Outcome", "Stuck", "simulated"]
-
 _ROOTED: Final = frozenset({"broadcast", "gather", "reduce", "scatter"})
 _UNEVEN: Final = frozenset({"gather", "scatter", "all_to_all"})
 """Of these the ranks may give tensors of different sizes."""

@@ -11,8 +11,6 @@ from gradir.ir.headed import Headed
 from gradir.ir.text import amount, counted, printable
 from gradir.markdown import code_span
 
-__all__ = ["FORMS", "headline", "rendered", "rest", "row", "span", "title"]
-
 _PAGE: Final = "html"
 
 _TITLES: Final[Mapping[str, str]] = {

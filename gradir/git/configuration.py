@@ -15,22 +15,6 @@ from typing import Final, Literal, NamedTuple
 from gradir.errors import GradirError
 from gradir.git.repository import answer, git_path, output, succeeds
 
-__all__ = [
-    "RECORDS",
-    "Record",
-    "Where",
-    "config_home",
-    "config_path",
-    "has_block",
-    "missing",
-    "note",
-    "recorded",
-    "tidy",
-    "with_block",
-    "without_block",
-    "without_sections",
-]
-
 Where = Literal["local", "global"]
 """For one repository with all its worktrees, or for all repositories of the user."""
 

@@ -13,20 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = [
-    "GitError",
-    "NoRepositoryError",
-    "answer",
-    "git_path",
-    "has_git",
-    "is_revision",
-    "output",
-    "read_blob",
-    "renamed",
-    "succeeds",
-]
-
-
 _MISSING: Final = "this needs git, which is not on the PATH"
 
 

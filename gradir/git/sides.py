@@ -10,8 +10,6 @@ from typing import Final, NamedTuple
 from gradir.errors import GradirError, warn
 from gradir.git.repository import GitError, answer, has_git, is_revision, read_blob, renamed
 
-__all__ = ["Side", "side", "sides"]
-
 _IN_INDEX: Final = re.compile(r"(?::(?P<stage>[0-3]))?:(?P<path>[^/].*)", re.DOTALL)
 """git takes what starts with ``:/`` for a commit with that message."""
 

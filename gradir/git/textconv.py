@@ -21,8 +21,6 @@ from typing import Final
 from gradir.git.repository import output, succeeds
 from gradir.version import __version__
 
-__all__ = ["commands", "forget", "is_script", "is_stopped", "script"]
-
 _CACHE: Final = "refs/notes/textconv/gradir"
 _STOP: Final = f"{_CACHE}/stop"
 

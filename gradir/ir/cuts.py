@@ -13,8 +13,6 @@ from gradir.ir.model import BESIDE, Cut
 from gradir.ir.module_tree import common_path, module_of, upwards
 from gradir.ir.text import counted, printable
 
-__all__ = ["FLOW", "Stub", "counts_text", "cut_text", "lacking_flow", "stubs"]
-
 FLOW: Final = "flow"
 """The option of the producer of a graph whose forward was noted."""
 

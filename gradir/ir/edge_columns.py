@@ -13,8 +13,6 @@ from gradir.ir.edges import DATA, edges_beside, have_edges_beside
 from gradir.ir.excerpt import excerpt
 from gradir.ir.memo import Table
 
-__all__ = ["EdgeColumns"]
-
 _NO_SLOT: Final = -1
 
 

@@ -9,20 +9,6 @@ from typing import Any, Final, NamedTuple
 
 from gradir.ir.model import Node, Ref
 
-__all__ = [
-    "DATA",
-    "KINDS",
-    "Edge",
-    "Edges",
-    "edges_beside",
-    "edges_into",
-    "have_edges_beside",
-    "number_into",
-    "references",
-    "rewired",
-    "sources",
-]
-
 DATA: Final = "data"
 
 KINDS: Final = {

@@ -7,8 +7,6 @@ from typing import Final
 
 from gradir.ir.text import printable
 
-__all__ = ["excerpt", "said", "shortened"]
-
 _QUOTED: Final = 60
 _LINE: Final = 300
 

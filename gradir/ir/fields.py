@@ -9,8 +9,6 @@ import msgspec
 
 from gradir.ir.model import About, Record
 
-__all__ = ["Field", "fields_of", "is_list", "noun", "other_fields", "records_in"]
-
 _NOTHING_SAID: Final = About()
 
 

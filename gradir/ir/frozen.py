@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn, TypeVar
 
-__all__ = ["NOTHING", "FrozenDict", "frozen"]
-
 K = TypeVar("K")
 V = TypeVar("V")
 

@@ -14,8 +14,6 @@ from gradir.ir.jsontext import printable_json
 from gradir.ir.nesting import TOO_DEEP, is_too_deep
 from gradir.ir.unknown import converted
 
-__all__ = ["READABLE", "Headed"]
-
 T = TypeVar("T")
 
 READABLE: Final = re.compile(r"1\.(0|[1-9][0-9]{0,5})")

@@ -29,38 +29,6 @@ from collections.abc import Collection
 from functools import lru_cache
 from itertools import count
 
-__all__ = [
-    "BEHIND_A_PATH",
-    "FreeIds",
-    "IdAllocator",
-    "accumulated",
-    "behind",
-    "below",
-    "claim",
-    "encode_component",
-    "function_prefix",
-    "is_named",
-    "is_root",
-    "module_id",
-    "numbered",
-    "output_path",
-    "part_name",
-    "relative_id",
-    "removed",
-    "renamed",
-    "split_id",
-    "split_last",
-    "split_ordinal",
-    "stem",
-    "storage_key",
-    "tells_module",
-    "whole_name",
-    "within",
-    "without_indices",
-    "without_numbers",
-    "without_ordinal",
-]
-
 BEHIND_A_PATH = "./"
 """What can stand behind the path of a module in a name or an id: a component, or an operation."""
 

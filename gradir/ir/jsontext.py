@@ -12,8 +12,6 @@ from gradir.ir.fields import other_fields
 from gradir.ir.model import Cut, Node, Record, Saved, Scope, Source, TensorMeta
 from gradir.ir.text import is_unicode, quoted
 
-__all__ = ["TOLD", "further_facts", "json_lines", "json_text", "json_texts", "printable_json"]
-
 TOLD: Final[Mapping[type[Record], frozenset[str]]] = {
     Scope: frozenset({"path", "class_name", "detail", "training"}),
     Cut: frozenset(

@@ -9,8 +9,6 @@ import msgspec
 
 from gradir.ir.model import AttrValue
 
-__all__ = ["MappingMemo", "Memo", "Table", "exact_key"]
-
 K = TypeVar("K")
 V = TypeVar("V")
 

@@ -15,8 +15,6 @@ from msgspec.structs import replace
 from gradir.ir.model import AttrValue, Node, bounded
 from gradir.ir.saved import SavedBytes, is_unsized, whole_number
 
-__all__ = ["MERGED", "Merged", "bytes_gone", "bytes_told", "counted", "merged", "merged_ext", "modules_alone"]
-
 MERGED: Final = "merged"
 """The key of ``ext`` for what the nodes saved that a node stands for and that are gone, a `Merged` each."""
 

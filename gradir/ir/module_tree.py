@@ -13,24 +13,6 @@ from gradir.ir.graph import Graph
 from gradir.ir.ids import numbered, whole_name
 from gradir.ir.model import Node, Scope, bounded
 
-__all__ = [
-    "DEEPEST",
-    "OUTSIDE",
-    "Above",
-    "ModuleTree",
-    "class_text",
-    "common_path",
-    "module_of",
-    "rounds_around",
-    "rounds_of",
-    "scope_depth",
-    "split_path",
-    "step_around",
-    "upwards",
-    "whole_tree",
-    "without_steps",
-]
-
 OUTSIDE: Final = -1
 """The number of no module: the parent of a topmost one, the place of what runs in none."""
 

@@ -10,8 +10,6 @@ from typing import Final, NamedTuple
 from gradir.ir.ids import numbered
 from gradir.ir.text import quoted
 
-__all__ = ["ranges"]
-
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_/%~+*@-]*")
 _LEAST_RUN: Final = 3
 _FEWEST: Final = 2

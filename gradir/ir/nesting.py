@@ -10,8 +10,6 @@ import re
 from itertools import accumulate
 from typing import Final
 
-__all__ = ["DEEPEST", "TOO_DEEP", "is_too_deep"]
-
 DEEPEST: Final = 1000
 """How many levels a reader may be given."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar, cast
 
-__all__ = ["postorder"]
-
 K = TypeVar("K", bound=Hashable)
 
 

@@ -10,8 +10,6 @@ from msgspec.structs import force_setattr
 from gradir.ir.frozen import NOTHING, frozen
 from gradir.ir.model import HAS_MANY_EMPTY_TUPLES, About, Count, Record, Shape, Source, TensorMeta, share_empty_tuples
 
-__all__ = ["Collective", "Rank"]
-
 # The very object that is the default, so that msgspec leaves the field out.
 _CPU: Final = "cpu"
 

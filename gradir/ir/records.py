@@ -21,8 +21,6 @@ from gradir.ir.frozen import FrozenDict
 from gradir.ir.model import MOST, Record
 from gradir.ir.text import is_unicode
 
-__all__ = ["Fault", "fault_in", "first_fault", "has_sound", "rule_of", "sound"]
-
 _NONE: Final = "None"
 
 

@@ -9,8 +9,6 @@ from typing import Final, Generic, TypeVar
 from gradir.ir.ids import storage_key
 from gradir.ir.model import Node, Saved
 
-__all__ = ["OWNERS", "SavedBytes", "Storages", "is_unsized", "owner", "unknown_slots", "whole_number"]
-
 K = TypeVar("K")
 
 _RECOMPUTED: Final = "recomputed"

@@ -7,21 +7,6 @@ from typing import Final
 
 from gradir.ir.model import MOST, AttrValue, NonFinite, Ref, TensorMeta, bounded
 
-__all__ = [
-    "amount",
-    "counted",
-    "is_unicode",
-    "number_text",
-    "printable",
-    "quoted",
-    "ref_text",
-    "short_bytes",
-    "size_text",
-    "tensor_text",
-    "value_text",
-    "word",
-]
-
 _WORD: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/%~+*@-]*")
 _UNITS: Final = ("kB", "MB", "GB", "TB", "PB", "EB")
 _SHORT_ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}

@@ -14,8 +14,6 @@ from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin, 
 import msgspec
 from msgspec.structs import fields
 
-__all__ = ["closed", "converted", "known", "tolerant"]
-
 T = TypeVar("T")
 
 _UNIONS: Final = (Union, UnionType)

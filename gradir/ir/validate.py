@@ -16,8 +16,6 @@ from gradir.ir.head import Head
 from gradir.ir.model import Node, Scope
 from gradir.ir.records import fault_in, first_fault, has_sound, rule_of, sound
 
-__all__ = ["by_id", "check", "check_all", "problems", "vouch"]
-
 _CHUNK: Final = 512
 """So few nodes are checked at a time that the processor still has them at hand."""
 

@@ -19,8 +19,6 @@ from gradir.ir.memo import Memo, Table
 from gradir.ir.merged import MERGED
 from gradir.ir.order import postorder
 
-__all__ = ["OUTSIDE", "Blocks", "NodeColumns", "node_columns"]
-
 OUTSIDE: Final = -1
 """The block of what is in none."""
 

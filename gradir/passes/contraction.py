@@ -23,8 +23,6 @@ from gradir.ir.saved import whole_number
 from gradir.ir.totals import bounded, parameter_elements
 from gradir.vocabulary import vocabulary_of
 
-__all__ = ["Containers", "contracted"]
-
 
 class Containers:
     """The modules that were never called while one in them was, such as a ``ModuleList``."""

@@ -18,8 +18,6 @@ from gradir.options import Options
 from gradir.passes.wiring import has_one_input, without
 from gradir.vocabulary import vocabulary_of
 
-__all__ = ["DropOptions", "DropPass", "HideShapeOpsOptions", "HideShapeOpsPass", "drop", "hide_shape_ops"]
-
 _ACCUMULATORS: Final = "accumulate_grad"
 _SAVED: Final = "saved"
 _VIEWS: Final = "views"

@@ -18,22 +18,6 @@ from gradir.ir.edges import sources
 from gradir.options import Options
 from gradir.passes.wiring import pointed_out, within
 
-__all__ = [
-    "AncestorsPass",
-    "BetweenOptions",
-    "BetweenPass",
-    "DescendantsPass",
-    "FocusOptions",
-    "FocusPass",
-    "ancestors",
-    "around",
-    "between",
-    "descendants",
-    "focus",
-    "matching",
-    "near",
-]
-
 Pattern: TypeAlias = Annotated[str, msgspec.Meta(title="PATTERN")]
 """What names nodes in the options of a pass."""
 

@@ -20,8 +20,6 @@ from gradir.ir.memo import Memo
 from gradir.options import Options
 from gradir.passes.contraction import Containers, contracted
 
-__all__ = ["FoldOptions", "FoldPass", "destinations", "fold"]
-
 _KEPT_ROLES = frozenset({"output", "view_base"})
 
 

@@ -13,8 +13,6 @@ from gradir.passes.rollup import rollup
 from gradir.passes.rounds import once
 from gradir.pictures import LARGE
 
-__all__ = ["MOST_BOXES", "Readable", "readable", "smallest"]
-
 MOST_BOXES: Final = 60
 """As many boxes are left of a large one, where some depth makes them so few."""
 

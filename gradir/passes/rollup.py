@@ -23,8 +23,6 @@ from gradir.options import Options
 from gradir.passes.blocks import OUTSIDE, Blocks, node_columns
 from gradir.passes.wiring import with_slots
 
-__all__ = ["DEEPEST_LAYERS", "Rolled", "RollupOptions", "RollupPass", "Stack", "layers", "rollup"]
-
 _COUNTS: Final = ("calls", "own", "total", "trainable")
 
 DEEPEST_LAYERS: Final = 16

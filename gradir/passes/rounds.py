@@ -21,8 +21,6 @@ from gradir.passes.blocks import OUTSIDE, Blocks, NodeColumns, node_columns
 from gradir.passes.rollup import Rolled, Stack
 from gradir.vocabulary import vocabulary_of
 
-__all__ = ["ACCUMULATOR", "OnceOptions", "OncePass", "Repeat", "equal_steps", "once", "repeats"]
-
 _RUN: Final = frozenset({"function", "module"})
 
 ACCUMULATOR: Final = "accumulator"

@@ -20,8 +20,6 @@ from gradir.passes.translating import Translation, Word, count_of, parameter_sha
 from gradir.vocabulary import vocabulary_of
 from gradir.vocabulary.shared import NAMES, UNORDERED
 
-__all__ = ["in_shared_words", "shared_name", "tells_modules"]
-
 _TENSORS: Final = frozenset({"leaf", "parameter", "view_base"})
 _BESIDE: Final = frozenset({"buffer", "input", "saved"})
 _NUMBERED: Final = re.compile(r"(.+)_(\d+)", re.DOTALL)

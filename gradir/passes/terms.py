@@ -12,8 +12,6 @@ from gradir.vocabulary.shared import COMMUTATIVE
 if TYPE_CHECKING:
     from gradir.passes.translating import Word
 
-__all__ = ["Found", "Matcher", "Rule", "Slot", "Term", "condition_of", "parsed_rule", "parsed_term"]
-
 _TOKEN: Final = re.compile(r"\s*([A-Za-z0-9_.]+|[-~%@?:,()\[\]=])")
 _MOST_BEHIND: Final = 8
 """No more factors and masks are looked behind, so that a long chain of them costs no more than its length."""

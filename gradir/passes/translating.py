@@ -14,8 +14,6 @@ from gradir.passes.terms import Found, Matcher, Rule, Slot, Term, condition_of, 
 from gradir.vocabulary import Vocabulary
 from gradir.vocabulary.shared import COMMUTATIVE, KEEPS_DIMENSIONS, PRODUCT, RULES, TWO_SIDED
 
-__all__ = ["Translation", "Word", "count_of", "parameter_shape"]
-
 _MOST_TURNS: Final = 8
 """No word is replaced more often in a row; the rules end by themselves long before."""
 

@@ -17,8 +17,6 @@ from gradir.ir.model import BESIDE
 from gradir.ir.module_tree import Above
 from gradir.ir.saved import owner
 
-__all__ = ["has_one_input", "pointed_out", "with_slots", "within", "without"]
-
 
 def has_one_input(node: Node) -> bool:
     """Whether there is one input slot, and a node behind it."""

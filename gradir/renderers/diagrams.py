@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from gradir.diffs.changes import Diff
     from gradir.ir import Graph
 
-__all__ = ["DotOptions", "DotRenderer", "HtmlRenderer", "MermaidRenderer", "PageOptions", "PictureOptions", "drawn"]
-
 _PAGE = "html"
 
 

@@ -15,8 +15,6 @@ from gradir.review.wording import ANSI, NO_COLOUR
 if TYPE_CHECKING:
     from gradir.diffs.changes import Diff
 
-__all__ = ["JsonRenderer", "MarkdownOptions", "MarkdownRenderer", "TextOptions", "TextRenderer"]
-
 
 class TextOptions(Options, frozen=True, kw_only=True):
     """How much is told, and for which terminal."""
