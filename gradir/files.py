@@ -58,6 +58,20 @@ def naming(path: str | bytes | os.PathLike[str], advice: str | None = None) -> I
         raise error.moved(file=name_of(path), advice=advice) from error
 
 
+@contextlib.contextmanager
+def _failing(path: str | bytes | os.PathLike[str], task: str) -> Iterator[None]:
+    """Raise as a `FileError` whatever makes a task fail, and call the file as the user wrote it."""
+    called = path.written if isinstance(path, Located) else os.fsdecode(path)
+    try:
+        yield
+    except FileError:
+        raise
+    except OSError as error:
+        raise FileError(called, task, error.strerror, error.errno) from error
+    except ValueError as error:
+        raise FileError(repr(called), task, _NO_NAME) from error
+
+
 def read_bytes(path: str | bytes | os.PathLike[str]) -> bytes:
     """The content of a file; of standard input when ``path`` is ``-``.
 
@@ -65,18 +79,13 @@ def read_bytes(path: str | bytes | os.PathLike[str]) -> bytes:
         FileError: the file cannot be read.
     """
     name = os.fsdecode(path)
-    called = path.written if isinstance(path, Located) else name
     if name == "-":
         return _read_stdin()
-    try:
+    with _failing(path, "read"):
         if not name:
             raise ValueError
         with open(name, "rb") as file:
             return file.read()
-    except OSError as error:
-        raise FileError(called, "read", error.strerror, error.errno) from error
-    except ValueError as error:
-        raise FileError(repr(called), "read", _NO_NAME) from error
 
 
 def check_apart(source: str, target: str) -> None:
@@ -102,7 +111,7 @@ def check_place(path: str) -> None:
     if is_stdout(path):
         return
     number = 0
-    try:
+    with _failing(path, "written"):
         if not path:
             raise ValueError
         if os.path.isdir(path) or os.path.basename(path) in {"", ".", ".."}:
@@ -116,10 +125,6 @@ def check_place(path: str) -> None:
             number = errno.EACCES
         if number:
             raise OSError(number, os.strerror(number))
-    except OSError as error:
-        raise FileError(path, "written", error.strerror, error.errno) from error
-    except ValueError as error:
-        raise FileError(repr(path), "written", _NO_NAME) from error
 
 
 def folder_to_make(path: str) -> str:
@@ -155,11 +160,10 @@ def write_bytes(path: str | bytes | os.PathLike[str], data: bytes) -> None:
         FileError: the file cannot be written; a file that was there is untouched, unless it had to be written in place.
     """
     name = os.fsdecode(path)
-    called = path.written if isinstance(path, Located) else name
     if name == "-":
         _write_stdout(data)
         return
-    try:
+    with _failing(path, "written"):
         if not name:
             raise ValueError
         handle = _opened(name)
@@ -174,12 +178,6 @@ def write_bytes(path: str | bytes | os.PathLike[str], data: bytes) -> None:
         flush_stdout()
         with os.fdopen(handle, "wb") as file:
             file.write(data)
-    except FileError:
-        raise
-    except OSError as error:
-        raise FileError(called, "written", error.strerror, error.errno) from error
-    except ValueError as error:
-        raise FileError(repr(called), "written", _NO_NAME) from error
 
 
 def is_stdout(path: str) -> bool:
