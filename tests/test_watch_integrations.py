@@ -229,12 +229,12 @@ def test_a_fault_of_several_steps_is_found_at_its_line(name: str) -> None:
     assert [(each["kind"], each["source"]["line"]) for each in found] == [(kind, line_of(text, code))]
 
 
-def trained(name: str, *, cut: bool = False, callback: Callable[[Any], object] | None = None) -> dict[str, Any]:
+def trained(name: str, *faults: tuple[str, str], callback: Callable[[Any], object] | None = None) -> dict[str, Any]:
     """The variables of a script after it has trained, in this process, with a callback if one is made."""
     training = TRAININGS[name]
     text = training.check()
-    if cut:
-        text = text.replace(*training.cut)
+    for fault in faults:
+        text = text.replace(*fault)
     variables: dict[str, Any] = {"__name__": "__main__"}
     if callback is not None:
         module, old, new = CALLBACKS[name]
@@ -261,15 +261,31 @@ def test_a_callback_finds_nothing_in_a_healthy_training_and_changes_no_bit(name:
 
 @pytest.mark.parametrize("name", CALLBACKS)
 def test_a_callback_reports_a_fault_and_ends_the_training_if_asked(name: str) -> None:
-    with pytest.warns(gradir.GradirWarning, match=r"detach\(\) cuts"):
-        reports = [
-            trained(name, cut=True, callback=lambda library: library.WatchCallback(stop=False))["callback"].report,
-            trained(name, cut=True, callback=lambda library: library.WatchCallback(stop=True))["callback"].report,
-        ]
+    with pytest.warns(gradir.GradirWarning, match=r"detach\(\) cuts"):  # noqa: PT031
+        going_on = trained(name, TRAININGS[name].cut, callback=lambda library: library.WatchCallback(stop=False))
+        ended = trained(name, TRAININGS[name].cut, callback=lambda library: library.WatchCallback(stop=True))
+    reports = [each["callback"].report for each in (going_on, ended)]
     for report in reports:
         assert [finding.cause.kind for finding in report.findings] == ["detach"]
         assert report.findings[0].cause.source.line == line_of(Path("train.py").read_text(), ".detach()")
     assert [report.count for report in reports] == [12, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "step"),
+    [
+        ("transformers", "inner.lm_head(hidden)", "self.state.global_step"),
+        ("lightning", "self.encoder(batch)", "index"),
+    ],
+)
+def test_a_callback_names_the_operation_of_a_gradient_that_is_infinite(name: str, call: str, step: str) -> None:
+    fault = (call, f"({call} * float({step} != 3)).abs().sqrt()")
+    with pytest.warns(gradir.GradirWarning, match="sqrt"):
+        seen = trained(name, fault, callback=lambda library: library.WatchCallback(stop=True))
+    (finding,) = (each for each in seen["callback"].report.findings if each.cause.level == "error")
+    assert (finding.cause.op, finding.how) == ("sqrt", "found by computing the loss of this step once more")
+    assert finding.cause.source.line == line_of(Path("train.py").read_text(), ".sqrt()")
+    assert finding.step == 4
 
 
 def test_the_callback_of_lightning_explains_a_training_that_raises(capsys: Read) -> None:

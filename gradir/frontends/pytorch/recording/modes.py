@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import lru_cache
 from types import CodeType, FrameType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import torch
 from torch import nn
@@ -54,10 +54,16 @@ class CompiledPart:
         return self._shown
 
 
+class Noting(Protocol):
+    """What is told before and after compiled code runs, of which it notes nothing itself."""
+
+    is_paused: bool
+
+
 class CompiledParts:
     """While entered, has compiled code that this thread calls noted as a whole, without keeping who notes it alive."""
 
-    def __init__(self, noting: Flow | SourceMode) -> None:
+    def __init__(self, noting: Noting) -> None:
         self.noting = weakref.ref(noting)
         self.thread = threading.get_ident()
 
@@ -83,7 +89,7 @@ _RECORDING: Final[list[CompiledParts]] = []
 class _Call:
     """A running call of compiled code, made by a frame of torch's, and what notes it."""
 
-    def __init__(self, frame: FrameType, noting: Sequence[Flow | SourceMode]) -> None:
+    def __init__(self, frame: FrameType, noting: Sequence[Noting]) -> None:
         self.has_begun = False
         self._frame, self._noting = frame, noting
         self._flows = [each for each in noting if isinstance(each, Flow)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import wraps
 from types import FrameType
 from typing import Any, Final, Protocol
@@ -70,8 +70,14 @@ class _AllMade:
 class Optimizers:
     """Knows the optimizers of a program, as long as it is entered."""
 
-    def __init__(self, told: Stepping | None = None) -> None:
+    def __init__(
+        self,
+        told: Stepping | None = None,
+        aside: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        """``aside`` is entered while an optimizer works that calls nothing of the program's."""
         self._told: Stepping = _Nobody() if told is None else told
+        self._aside, self._working = aside, ExitStack()
         self._patches = ExitStack()
         self._places = Places()
         self._made, self._schedulers = _AllMade(), _AllMade()
@@ -110,6 +116,11 @@ class Optimizers:
         return [*self._made.of]
 
     @property
+    def stepping(self) -> Optimizer | None:
+        """The optimizer whose step runs now."""
+        return self._inside[-1] if self._inside else None
+
+    @property
     def made(self) -> Iterable[Made]:
         """What the program made at each line, which may be gone."""
         return self._made.lines.values()
@@ -145,11 +156,14 @@ class Optimizers:
         cleared = [each for each in (ref() for ref in self._cleared) if each is not None]
         return cleared or alive
 
-    def _before_step(self, optimizer: Optimizer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:  # noqa: ARG002
+    def _before_step(self, optimizer: Optimizer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         if all(each is not optimizer for each in self.alive):
             self.add(optimizer)
         self._inside.append(optimizer)
         self._told.before_step(optimizer)
+        self._working.close()
+        if not any(map(callable, (*args, *kwargs.values()))):
+            self._working.enter_context(self._aside())
 
     def _after_step(self, optimizer: Optimizer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:  # noqa: ARG002
         if self._inside:
@@ -158,6 +172,7 @@ class Optimizers:
         if (made := self._made.of.get(optimizer)) is not None:
             made.steps += 1
         self._told.after_step(optimizer)
+        self._working.close()
 
     def _patch(self, kind: object, name: str, change: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
         before = getattr(kind, name)
@@ -196,7 +211,8 @@ class Optimizers:
                     self._cleared.append(weakref.ref(whole))
             else:
                 self._cleared_at[_BY_A_MODULE] = place
-            return zero_grad(whole, *args, **kwargs)
+            with self._aside():
+                return zero_grad(whole, *args, **kwargs)
 
         # As torch's own is, which a compiled step must not look into.
         disabled: Callable[..., Any] = torch.compiler.disable(cleared)  # type: ignore[no-untyped-call]

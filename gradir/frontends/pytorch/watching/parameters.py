@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from gradir.frontends.pytorch.private import norms_of
 from gradir.frontends.pytorch.reading.tensors import Owned, held_by, numbers_in
 
-__all__ = ["Movement", "Parameters", "checksum", "parameters_of"]
+__all__ = ["Movement", "Parameters", "Sample", "checksum", "parameters_of"]
 
 _SAMPLE: Final = 64
 """The numbers of a parameter that are looked at in each step."""
@@ -31,6 +31,18 @@ class Movement(NamedTuple):
     update: float
     length: float
     moved: bool
+
+
+class Sample(NamedTuple):
+    """Some numbers of each parameter of an optimizer, a row each, and the norms of their gradients."""
+
+    numbers: torch.Tensor
+    norms: torch.Tensor
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all gradients are."""
+        return bool(self.norms.isfinite().all())
 
 
 class _Sampled(NamedTuple):
@@ -74,25 +86,34 @@ class Parameters:
         place = next(place for place, each in enumerate(parameters_of(optimizer)) if each is tensor)
         return f"{type(optimizer).__name__}.params[{place}]"
 
-    def sample(self, optimizer: Optimizer) -> torch.Tensor | None:
-        """Some numbers of each parameter as they are now, a row each; nothing where there are none to look at."""
+    def sample(self, optimizer: Optimizer) -> Sample | None:
+        """What is looked at of each parameter, as it is now; nothing where there are none to look at."""
         sampled = self._sampled_of(optimizer)
         if sampled is None:
             return None
         with torch.no_grad():
-            kind = _wide_enough(sampled.views)
-            return torch.cat([view.to(kind) for view in sampled.views])[sampled.places]
+            numbers = _numbers(sampled)
+            return Sample(numbers, self._norms(sampled.tensors, numbers))
 
-    def moved(self, optimizer: Optimizer, before: torch.Tensor | None) -> Sequence[tuple[torch.Tensor, Movement]]:
+    def numbers(self, optimizer: Optimizer) -> torch.Tensor | None:
+        """The numbers of a sample."""
+        sampled = self._sampled_of(optimizer)
+        with torch.no_grad():
+            return None if sampled is None else _numbers(sampled)
+
+    def moved(self, optimizer: Optimizer, before: Sample | None) -> Sequence[tuple[torch.Tensor, Movement]]:
         """What a step did with each parameter of an optimizer, of which a sample was taken before."""
-        sampled, after = self._sampled.get(optimizer), self.sample(optimizer)
-        if sampled is None or before is None or after is None or before.shape != after.shape:
+        sampled = self._sampled_of(optimizer)
+        if sampled is None or before is None:
             return []
         with torch.no_grad():
-            change = after - before
-            is_moved = (after != before).any(1)
+            after = _numbers(sampled)
+            if before.numbers.shape != after.shape:
+                return []
+            change = after - before.numbers
+            is_moved = (after != before.numbers).any(1)
             facts = [torch.linalg.vector_norm(change, dim=1), torch.linalg.vector_norm(after, dim=1), is_moved.float()]
-            rows = torch.stack([*facts, self._norms(sampled.tensors, after)]).tolist()
+            rows = torch.stack([*facts, before.norms.to(after.dtype)]).tolist()
         return [
             (tensor, Movement(None if tensor.grad is None else norm, update, length, bool(moved)))
             for tensor, update, length, moved, norm in zip(sampled.tensors, *rows, strict=True)
@@ -129,6 +150,11 @@ class Parameters:
         found = _Sampled(kept, pointers, views, torch.tensor(places, device=device))
         self._sampled[optimizer] = found
         return found
+
+
+def _numbers(sampled: _Sampled) -> torch.Tensor:
+    kind = _wide_enough(sampled.views)
+    return torch.cat([view.to(kind) for view in sampled.views])[sampled.places]
 
 
 def parameters_of(optimizer: Optimizer) -> list[torch.Tensor]:

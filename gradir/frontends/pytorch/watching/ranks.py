@@ -11,7 +11,7 @@ from torch import distributed
 from gradir.explanations.model import Cause
 from gradir.frontends.pytorch.private import STORE
 
-__all__ = ["Replicas"]
+__all__ = ["Replicas", "world_size"]
 
 _KEY: Final = "gradir-watch"
 
@@ -88,9 +88,14 @@ class Replicas:
         return Cause("parted", "error", "the parameters", detail=detail)
 
 
+def world_size() -> int:
+    """How many ranks there are."""
+    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+
+
 def _store() -> Any:
     """The store of the ranks; nothing where there is one process."""
-    if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() == 1:
+    if world_size() == 1:
         return None
     try:
         return getattr(distributed.distributed_c10d, STORE)()

@@ -71,6 +71,11 @@ class Recording:
         """Note that a backward has run: what was called before it is older than the next one."""
         self._recorder.called_anew()
 
+    @property
+    def called(self) -> Sequence[nn.Module]:
+        """The modules that were called from outside any other."""
+        return self._recorder.called
+
     def captured(self, tensors: object, frame: FrameType) -> Graph:
         """Capture the graph of a call, with what was exchanged if that is asked for."""
         parts = [part for part in self._recorder.forget_others(tensors) if has_parameters(part)]

@@ -15,9 +15,11 @@ from torch.optim import Optimizer
 
 from gradir.errors import CaptureError, warn
 from gradir.explanations.model import Cause, Explanation
+from gradir.frontends.pytorch.explaining.arrivals import BROKEN
 from gradir.frontends.pytorch.explaining.words import located
 from gradir.frontends.pytorch.reading.tensors import modules_below, modules_of, number_of
 from gradir.frontends.pytorch.recording.places import Place, Places
+from gradir.frontends.pytorch.watching.again import computed_again
 from gradir.frontends.pytorch.watching.backwards import Backwards
 from gradir.frontends.pytorch.watching.kept import Kept, Variables
 from gradir.frontends.pytorch.watching.loops import counters
@@ -25,10 +27,11 @@ from gradir.frontends.pytorch.watching.memory import memory_of
 from gradir.frontends.pytorch.watching.movements import Movements
 from gradir.frontends.pytorch.watching.norms import Norms
 from gradir.frontends.pytorch.watching.optimizers import Optimizers
-from gradir.frontends.pytorch.watching.parameters import Movement, Parameters
-from gradir.frontends.pytorch.watching.ranks import Replicas
+from gradir.frontends.pytorch.watching.parameters import Movement, Parameters, Sample, parameters_of
+from gradir.frontends.pytorch.watching.ranks import Replicas, world_size
 from gradir.frontends.pytorch.watching.recordings import Recording
 from gradir.frontends.pytorch.watching.scaling import Scaling, may_be_scale
+from gradir.frontends.pytorch.watching.tape import Tape
 from gradir.request import CaptureRequest
 from gradir.watches.model import Finding, Modules, Step, number
 
@@ -51,6 +54,9 @@ _WAITED_UNTIL: Final = 1024
 """The step at which it is told of graphs too that no backward has gone through by then."""
 
 
+_BROKEN: Final = BROKEN | {"loss_undefined"}
+
+
 def _guarded(look: Callable[..., None]) -> Callable[..., None]:
     """Have a fault of gradir's leave the training alone: it is told once, and nothing is looked at any more."""
 
@@ -59,7 +65,8 @@ def _guarded(look: Callable[..., None]) -> Callable[..., None]:
         if self.failed:
             return
         try:
-            look(self, *args)
+            with self.tape.aside():
+                look(self, *args)
         except Exception as error:
             if os.environ.get(_DEBUG):
                 raise
@@ -86,7 +93,8 @@ class Watching:
         self.failed = False
         self.steps = 0
         self._told = told
-        self._optimizers = Optimizers(self)
+        self.tape = Tape()
+        self._optimizers = Optimizers(self, self.tape.aside)
         self._calls = Backwards(self)
         self._parameters = Parameters()
         self._movements = Movements(self._parameters, self._optimizers)
@@ -95,7 +103,7 @@ class Watching:
         self._place: Place | None = None
         self._recording: Recording | None = None
         self._explained: set[int] = set()
-        self._samples: dict[int, torch.Tensor | None] = {}
+        self._samples: dict[int, Sample | None] = {}
         self._paths: tuple[str, ...] = ()
         self._loss: Any = None
         self._is_after_step = self._has_ended = False
@@ -106,15 +114,21 @@ class Watching:
         self._growing: list[Finding] = []
         self._variables = Variables()
         self._seen: set[tuple[str, tuple[str, ...], str]] = set()
+        self._is_lost = False
         for optimizer in optimizers:
             self._optimizers.add(optimizer)
-        if model is not None:
-            self._parameters.name(modules_below(modules_of(model)).owned)
+        below = modules_below(modules_of(model))
+        self._roots = [*below.roots.values()]
+        self._parameters.name(below.owned)
 
     def __enter__(self) -> Watching:
         self._optimizers.__enter__()
         self._calls.__enter__()
         self._scaling.__enter__()
+        # A script can be run once more, and the other ranks would wait for one that computes by itself.
+        if (self._roots or self._optimizers.alive) and world_size() == 1:
+            self.tape.__enter__()
+            self.tape.note_calls(self._roots)
         self._recording = Recording(CaptureRequest(flow=True), self._optimizers)
         return self
 
@@ -122,6 +136,7 @@ class Watching:
         self._calls.close()
         self._optimizers.close()
         self._scaling.close()
+        self.tape.close()
         self._stop_recording()
 
     # What a program does, in the order of one step.
@@ -132,6 +147,10 @@ class Watching:
         self.backwards += 1
         self._place = self._places(frame)
         self._loss = self._scaling.unscaled(tensors)
+        if self._optimizers.stepping is not None:
+            # What it computed before is of other parameters, as in each iteration of LBFGS.
+            self.tape.forget()
+        self.tape.keep(tensors)
         self._movements.before_backward(self._place)
         if self._recording is not None:
             self._explain(tensors, frame)
@@ -150,15 +169,18 @@ class Watching:
         value = number_of(self._loss)
         if value is not None and not math.isfinite(value):
             self._tell_lost(value)
+        if (optimizer := self._optimizers.stepping) is not None:
+            self._look_at_gradients(optimizer)
         # A program may never come to a step.
         if not self.steps and self._kept.note(self.backwards) is not None:
             self._look_at_memory(sys._getframe(1))
 
     @_guarded
     def before_step(self, optimizer: Optimizer) -> None:
-        """Take a sample of what the step is going to move."""
-        self._samples[id(optimizer)] = self._parameters.sample(optimizer)
-        self._replicas.before_first(id(optimizer), self._samples[id(optimizer)])
+        """Take a sample of what the step is going to move, which is not yet spoilt by gradients that are not finite."""
+        self._look_at_gradients(optimizer)
+        sample = self._samples[id(optimizer)]
+        self._replicas.before_first(id(optimizer), None if sample is None else sample.numbers)
 
     @_guarded
     def after_step(self, optimizer: Optimizer) -> None:
@@ -168,11 +190,12 @@ class Watching:
         self.steps += 1
         self._is_after_step = True
         self._scaling.stepped()
+        self.tape.forget()
         moved = self._parameters.moved(optimizer, self._samples.pop(id(optimizer), None))
         names = [self._parameters.name_of(optimizer, tensor) for tensor, _ in moved]
         step = self._noted([movement for _, movement in moved], names, [tensor for tensor, _ in moved])
         self._told(step)
-        parted = self._replicas.after_step(id(optimizer), self.steps, lambda: self._parameters.sample(optimizer))
+        parted = self._replicas.after_step(id(optimizer), self.steps, lambda: self._parameters.numbers(optimizer))
         if parted is not None:
             self._find(located(parted, self._place))
         self._look_at_numbers(optimizer, step, dict(zip(names, (movement for _, movement in moved), strict=True)))
@@ -212,6 +235,7 @@ class Watching:
             return
         self._parameters.name(recording.owned(frame))
         self._movements.layers = self._movements.layers or recording.places(frame)
+        self.tape.note_calls(recording.called)
         try:
             found = recording.explained(tensors, frame)
         except CaptureError:
@@ -261,8 +285,7 @@ class Watching:
             if is_constant and any(each.moved and each.norm for each in moved.values()):
                 cause = Cause("constant_loss", "error", detail=f"it is {step.loss:.6g} in all {_CONSTANT} steps")
                 self._find(located(cause, self._place))
-        # A scaler that its optimizer asks by itself has such a step left out.
-        if float(getattr(optimizer, "found_inf", 0) or 0):
+        if _is_left_out(optimizer) or self._is_lost:
             return
         broken = [name for name, each in moved.items() if each.norm is not None and not math.isfinite(each.norm)]
         if broken:
@@ -271,6 +294,33 @@ class Watching:
         if lost and not broken:
             cause = Cause("parameter_not_finite", "error", names=tuple(lost))
             self._find(located(cause, self._optimizers.place_of(optimizer)))
+
+    def _look_at_gradients(self, optimizer: Optimizer) -> None:
+        """Look at the gradients that a step takes, which may call backward by itself, before they spoil parameters."""
+        sample, before = self._parameters.sample(optimizer), self._samples.get(id(optimizer))
+        self._samples[id(optimizer)] = before._replace(norms=sample.norms) if before and sample else sample
+        if self.tape.losses and sample is not None and not _is_left_out(optimizer) and not sample.is_finite:
+            self._find_again()
+
+    def _name_of(self, tensor: torch.Tensor) -> str:
+        having = (each for each in self._optimizers.alive if any(other is tensor for other in parameters_of(each)))
+        optimizer = next(having, None)
+        known = self._parameters.names.get(id(tensor), "")
+        return known if optimizer is None else self._parameters.name_of(optimizer, tensor)
+
+    def _find_again(self) -> bool:
+        """Find the operation that makes a loss or a gradient not finite, from the losses since the last step."""
+        for computed in () if self._is_lost else computed_again(self.tape, self._name_of):
+            causes = [each for each in computed.found.causes if each.level == "error" and each.kind in _BROKEN]
+            how = "found by computing the loss of this step once more"
+            if computed.value != computed.before and computed.before is not None and math.isfinite(computed.before):
+                how += f", which was {computed.value} and not {computed.before}"
+            for cause in causes:
+                self._find(cause, how)
+            if causes:
+                self._is_lost = True
+                break
+        return self._is_lost
 
     def _look_for_left_out(self) -> None:
         """Tell of parameters that get a gradient and are in no optimizer."""
@@ -311,6 +361,8 @@ class Watching:
 
     def _tell_lost(self, value: float) -> None:
         """Tell of a loss that is not finite, and of one that grew until it was."""
+        if self._is_lost:
+            return
         losses = self._losses[-_GROWING:]
         grew = [*losses, math.inf] == sorted({*losses, math.inf}) and len(losses) > 1
         if grew and self._losses[0] and abs(losses[-1]) > _GROWTH * abs(self._losses[0]):
@@ -319,25 +371,31 @@ class Watching:
             place = self._optimizers.place_of(optimizers[0]) if optimizers else None
             self._find(located(Cause("loss_explodes", "error", detail=detail), place or self._place))
             return
-        self._find(located(Cause("loss_not_finite", "error", detail=f"it is {number(value)}"), self._place))
+        if not self._find_again():
+            self._find(located(Cause("loss_not_finite", "error", detail=f"it is {number(value)}"), self._place))
 
-    def _find(self, cause: Cause) -> None:
+    def _find(self, cause: Cause, how: str = "") -> None:
         """Tell a finding, of each kind and names once."""
         key = (cause.kind, cause.names, cause.op)
         if key not in self._seen:
             self._seen.add(key)
-            self._told(self._finding(cause))
+            self._told(self._finding(cause, how))
 
-    def _finding(self, cause: Cause) -> Finding:
+    def _finding(self, cause: Cause, how: str = "") -> Finding:
         loops = counters(self._variables.note(sys._getframe(1)))
         # A step that has not ended yet is the next one.
         step = self.steps if self._is_after_step or self._has_ended else self.steps + 1
-        return Finding(max(step, 1), cause, loops=loops)
+        return Finding(max(step, 1), cause, how, loops)
 
     def _stop_recording(self) -> None:
         recording, self._recording = self._recording, None
         if recording is not None:
             recording.leave()
+
+
+def _is_left_out(optimizer: Optimizer) -> bool:
+    """Whether a scaler that its optimizer asks by itself has this step left out."""
+    return bool(float(getattr(optimizer, "found_inf", 0) or 0))
 
 
 def _in_order(paths: Sequence[str], found: Mapping[str, float]) -> tuple[Any, ...]:
