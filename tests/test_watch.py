@@ -204,6 +204,39 @@ def test_parameters_that_take_longer_to_be_proved_are_no_second_finding() -> Non
     assert errors(lines)[0]["names"][:2] == ["inp.weight", "inp.bias"]
 
 
+VANISHING = {
+    "exactly 0": ("h = inp(x)\nfor _ in range(300):\n    h = cell(torch.zeros(8, 1), h)", "becomes 0", "h = cell"),
+    "squares are 0": ("h = inp(x)\nfor _ in range(18):\n    h = h * 0.05", "to 0 at", "h = inp(x)"),
+    "in one call": ("_, h = rnn(torch.zeros(8, 300, 1), inp(x)[None])\nh = h[0]", "becomes 0", "rnn("),
+    "small factors": ("h = inp(x)\nfor _ in range(40):\n    h = h * 0.05", "becomes 0", "h = h * 0.05"),
+    "flat sigmoids": (
+        "h = inp(x)\nfor _ in range(90):\n    h = torch.sigmoid(mix(h))",
+        "becomes 0",
+        "h = torch.sigmoid",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VANISHING)
+def test_a_gradient_that_falls_to_nothing_has_vanished(name: str) -> None:
+    forward, words, code = VANISHING[name]
+    body = "".join(f"    {line}\n" for line in forward.splitlines())
+    Path("train.py").write_text(
+        "import torch\nfrom torch import nn\ntorch.manual_seed(0)\n"
+        "inp, cell, mix = nn.Linear(1, 8), nn.RNNCell(1, 8), nn.Linear(8, 8)\n"
+        "rnn, head = nn.RNN(1, 8, batch_first=True), nn.Linear(8, 1)\n"
+        "used = [*inp.parameters(), *head.parameters()]\nopt = torch.optim.SGD(used, lr=0.01)\n"
+        f"for step in range(12):\n    x = torch.randn(8, 1)\n{body}"
+        "    loss = (head(h) - 1).pow(2).mean()\n    opt.zero_grad()\n    loss.backward()\n    opt.step()\n"
+    )
+    status, lines = watched("train.py")
+    (found,) = errors(lines)
+    assert (status, found["kind"], found["names"][:2]) == (1, "vanished", ["inp.weight", "inp.bias"])
+    assert words in found["text"]
+    lines_of_code = Path("train.py").read_text().splitlines()
+    assert code in lines_of_code[found["source"]["line"] - 1], found
+
+
 def test_who_keeps_graphs_is_looked_for_only_where_they_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
     causes = kept.Kept.causes

@@ -114,9 +114,9 @@ class Judge:
             fn: "hooked" if hook else "lost" if self._is_lost else "zero" if fn is None else self._kind(fn)
             for fn, hook in hooks.items()
         }
-        lasts = self._is_lost or all(kind in {*STAYING, "hooked", "underflow"} for kind in kinds.values())
+        lasts = self._is_lost or all(kind in {*STAYING, "hooked", "underflow", "vanished"} for kind in kinds.values())
         for fn, hook in hooks.items():
-            found = self._found(kinds[fn], fn, lasts=lasts, detail=self._paths(fn) if kinds[fn] == "cancel" else "")
+            found = self._found(kinds[fn], fn, lasts=lasts, detail=self._words_of_zero(kinds[fn], fn))
             found = self._returned(fn, found) if kinds[fn] in {"given_zero", "zero"} else found
             yield found if hook is None else found._replace(op=hook.name, place=hook.place)
 
@@ -127,6 +127,12 @@ class Judge:
         step = None if later is None else self._step(later)
         found = self._found("rounding", fn)
         return found if step is None else found._replace(place=step.place, detail=f"by {called(step)}")
+
+    def _words_of_zero(self, kind: str, fn: GradFn | None) -> str:
+        if kind == "vanished" and fn is not None:
+            node = self._origin(fn)[0]
+            return f"in {node.op} it falls below the smallest number of {node.outputs[0].dtype}, and becomes 0"
+        return self._paths(fn) if kind == "cancel" else ""
 
     def _paths(self, fn: GradFn | None) -> str:
         """Through which operations the paths go that cancel."""
@@ -215,6 +221,8 @@ class Judge:
             return self._gradients.constant[fn]
         if traps.underflows(fn, self._origin(fn)[0], self._gradients):
             return "underflow"
+        if traps.vanishes(fn, self._origin(fn)[0], self._gradients):
+            return "vanished"
         if hasattr(fn, FORWARD_CLASS) and not _keeps_tensors(fn):
             return "given_zero"
         index = self._flow.maker_of(fn)

@@ -177,6 +177,7 @@ _SMALL: Final = 2.0**-9
 """Of a smaller gradient the product with what is usual in a network may be too small for float16."""
 
 _LARGE: Final = 1e15
+_NEAR: Final = 2**7
 
 
 def underflows(fn: GradFn, node: Node, gradients: Gradients) -> bool:
@@ -189,6 +190,15 @@ def underflows(fn: GradFn, node: Node, gradients: Gradients) -> bool:
         return True
     is_half = bool(node.outputs) and node.outputs[0].dtype == "float16"
     return is_half and node.op in _MULTIPLYING and came < _SMALL and not any(map(is_zero, _factors(fn)))
+
+
+def vanishes(fn: GradFn, node: Node, gradients: Gradients) -> bool:
+    """Whether a gradient comes to a function so small that next to no factor leaves anything of it."""
+    came = max((size.largest for size in gradients.passed(fn).came if size is not None), default=0.0)
+    dtype = getattr(torch, node.outputs[0].dtype, None) if node.outputs else None
+    # In float16 that is a usual size; see `underflows`.
+    is_wide = isinstance(dtype, torch.dtype) and dtype.is_floating_point and dtype is not torch.float16
+    return is_wide and 0 < came < _NEAR * torch.finfo(dtype).tiny
 
 
 def overflows(fn: GradFn, node: Node) -> bool:

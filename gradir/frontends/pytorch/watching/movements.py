@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from gradir.explanations.model import Cause
 from gradir.frontends.pytorch.explaining.words import located
 from gradir.frontends.pytorch.private import version_of
+from gradir.frontends.pytorch.reading.tensors import held_by
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.watching.optimizers import Optimizers
 from gradir.frontends.pytorch.watching.parameters import Movement, Parameters, checksum, parameters_of
@@ -151,7 +152,7 @@ class Movements:
         for name, (tensor, movement) in moved.items():
             known.tensors[name] = tensor
             known.norms[name] = movement.norm or 0.0
-            has_gradient = bool(movement.norm) and math.isfinite(movement.norm or 0.0)
+            has_gradient = movement.norm is not None and math.isfinite(movement.norm)
             if movement.moved:
                 known.moved.add(name)
             if name in known.moved or not has_gradient:
@@ -186,6 +187,9 @@ class Movements:
     def _why(self, optimizer: Optimizer, known: _OfOptimizer, name: str) -> str:
         tensor, norm = known.tensors[name], known.norms[name]
         group = next(group for group in optimizer.param_groups if any(each is tensor for each in group["params"]))
+        if not norm:
+            # The squares of small numbers are nothing; of what is not used for a while, the numbers are 0 themselves.
+            return "vanished" if tensor.grad is not None and bool(held_by(tensor.grad).any()) else ""
         if not float(group.get("lr", 1)):
             return "lr_zero"
         if norm < _VANISHED * max(known.norms.values(), default=0.0):

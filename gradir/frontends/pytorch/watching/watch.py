@@ -200,10 +200,13 @@ class Watching:
             self._find(located(parted, self._place))
         self._look_at_numbers(optimizer, step, dict(zip(names, (movement for _, movement in moved), strict=True)))
         for cause in self._movements.after_step(optimizer, dict(zip(names, moved, strict=True))):
-            self._find(cause)
+            # The first step may have told it of what gets 0, with the operation.
+            if cause.kind != "vanished" or not self._has_told("vanished"):
+                self._find(cause)
         norms = {path: float(norm) for path, norm in zip(self._paths, step.norms, strict=False) if norm is not None}
-        is_told = any(kind == "vanished" for kind, *_ in self._seen)
-        for cause in () if is_told else self._norms.setdefault(id(optimizer), Norms()).after_step(norms):
+        for cause in (
+            () if self._has_told("vanished") else self._norms.setdefault(id(optimizer), Norms()).after_step(norms)
+        ):
             self._find(cause)
         self._look_for_left_out()
         frame: FrameType | None = sys._getframe(1)
@@ -380,6 +383,9 @@ class Watching:
         if key not in self._seen:
             self._seen.add(key)
             self._told(self._finding(cause, how))
+
+    def _has_told(self, kind: str) -> bool:
+        return any(each == kind for each, *_ in self._seen)
 
     def _finding(self, cause: Cause, how: str = "") -> Finding:
         loops = counters(self._variables.note(sys._getframe(1)))
