@@ -204,6 +204,32 @@ def test_parameters_that_take_longer_to_be_proved_are_no_second_finding() -> Non
     assert errors(lines)[0]["names"][:2] == ["inp.weight", "inp.bias"]
 
 
+SUMMED = {
+    "summed_graphs": ("total, best = 0.0, None", "total = total + val", "total if best is None or total < best"),
+    "kept_graphs": ("seen, best = [], None", "seen.append(val)", "val if best is None or val < best"),
+    "carried_graph": ("mean, best = 0.0, None", "mean = smooth(mean, val)", "mean if best is None or mean < best"),
+}
+
+
+@pytest.mark.parametrize("kind", SUMMED)
+def test_validation_losses_that_no_backward_can_go_through_are_told_while_a_function_keeps_them(kind: str) -> None:
+    start, line, best = SUMMED[kind]
+    Path("train.py").write_text(
+        "import torch\nfrom torch import nn\ntorch.manual_seed(0)\n"
+        "def smooth(mean, val):\n    return 0.9 * mean + 0.1 * val\n"
+        f"def fit(net, opt):\n    {start}\n    for step in range(70):\n"
+        "        loss = net(torch.randn(8, 4)).pow(2).mean()\n        opt.zero_grad()\n"
+        "        loss.backward()\n        opt.step()\n        val = net(torch.randn(8, 4)).pow(2).mean()\n"
+        f"        {line}\n        best = {best} else best\n    return best.item()\n"
+        "net = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))\n"
+        "fit(net, torch.optim.SGD(net.parameters(), 0.01))\n"
+    )
+    status, lines = watched("train.py")
+    (found,) = errors(lines)
+    assert (status, found["kind"], found["step"]) == (1, kind, 64)
+    assert line in Path("train.py").read_text().splitlines()[found["source"]["line"] - 1]
+
+
 VANISHING = {
     "exactly 0": ("h = inp(x)\nfor _ in range(300):\n    h = cell(torch.zeros(8, 1), h)", "becomes 0", "h = cell"),
     "squares are 0": ("h = inp(x)\nfor _ in range(18):\n    h = h * 0.05", "to 0 at", "h = inp(x)"),

@@ -195,10 +195,11 @@ def underflows(fn: GradFn, node: Node, gradients: Gradients) -> bool:
 def vanishes(fn: GradFn, node: Node, gradients: Gradients) -> bool:
     """Whether a gradient comes to a function so small that next to no factor leaves anything of it."""
     came = max((size.largest for size in gradients.passed(fn).came if size is not None), default=0.0)
-    dtype = getattr(torch, node.outputs[0].dtype, None) if node.outputs else None
+    dtype = getattr(torch, node.outputs[0].dtype or "", None) if node.outputs else None
     # In float16 that is a usual size; see `underflows`.
-    is_wide = isinstance(dtype, torch.dtype) and dtype.is_floating_point and dtype is not torch.float16
-    return is_wide and 0 < came < _NEAR * torch.finfo(dtype).tiny
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point or dtype is torch.float16:
+        return False
+    return 0 < came < _NEAR * torch.finfo(dtype).tiny
 
 
 def overflows(fn: GradFn, node: Node) -> bool:

@@ -128,9 +128,25 @@ _SYMBOLIC: Final = 7777777
 
 def saved_tensor(fn: GradFn, name: str) -> torch.Tensor | None:
     """A tensor that a function saved, as it is, without running what a program unpacks it by."""
-    raw = getattr(fn, f"{private.PACKED}{name}", None)
-    held = getattr(raw if private.SHOWS_SAVED else as_shown(fn, f"{private.SAVED}{name}", raw), "data", None)
+    held = getattr(_shown(fn, name), "data", None)
     return held.detach() if isinstance(held, torch.Tensor) else None
+
+
+def is_stale(fn: GradFn, name: str) -> bool:
+    """Whether the program has written to a tensor that a function saved, so that no backward goes through it."""
+    shown = _shown(fn, name)
+    if not hasattr(shown, "unpack") or shown.unpack_hook is not None:
+        return False
+    try:
+        shown.unpack()
+    except RuntimeError as error:
+        return private.STALE in str(error)
+    return False
+
+
+def _shown(fn: GradFn, name: str) -> Any:
+    raw = getattr(fn, f"{private.PACKED}{name}", None)
+    return raw if private.SHOWS_SAVED else as_shown(fn, f"{private.SAVED}{name}", raw)
 
 
 class _Kind(NamedTuple):

@@ -26,7 +26,7 @@ from gradir.frontends.pytorch.private import (
     own_modules,
     sequence_number,
 )
-from gradir.frontends.pytorch.reading.saved import saved_tensor
+from gradir.frontends.pytorch.reading.saved import is_stale, saved_tensor
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.sources import is_commands, is_internal
 from gradir.frontends.pytorch.watching.loops import parsed, variables_of
@@ -167,10 +167,12 @@ def _told(holder: _Holder) -> Cause:
 
 
 def _is_waiting(tensors: Iterable[torch.Tensor]) -> bool:
-    """Whether the functions behind tensors still have all that they saved."""
+    """Whether a backward may still come: the functions behind tensors have all that they saved, as it was."""
     saved = set()
     for fn in islice(_functions_behind(tensors), _MOST_FUNCTIONS):
         slots = [slot.removeprefix(PACKED) for slot in dir(fn) if slot.startswith(PACKED)]
+        if any(is_stale(fn, slot) for slot in slots):
+            return False
         if slots:
             saved.add(any(saved_tensor(fn, slot) is not None for slot in slots))
     return saved == {True}
@@ -412,7 +414,13 @@ def _adds(node: ast.stmt, name: str) -> bool:
     """Whether a statement adds to what is there, and does not only begin it."""
     if not isinstance(node, (ast.Assign, ast.AnnAssign)):
         return True
-    return node.value is not None and any(_is_named(each, name) for each in ast.walk(node.value))
+    value = node.value
+    if isinstance(value, ast.IfExp):
+        # What one of two is, as the best of all steps, is made of neither.
+        made = [each for each in (value.body, value.orelse) if not _is_named(each, name)]
+    else:
+        made = [] if value is None else [value]
+    return any(_is_named(each, name) for part in made for each in ast.walk(part))
 
 
 def _is_named(node: ast.AST, name: str) -> bool:
