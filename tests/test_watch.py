@@ -204,6 +204,58 @@ def test_parameters_that_take_longer_to_be_proved_are_no_second_finding() -> Non
     assert errors(lines)[0]["names"][:2] == ["inp.weight", "inp.bias"]
 
 
+BY_HAND = {
+    "data": ("net = torch.nn.Linear(4, 1)", "net(x)", "for p in net.parameters():\n    p.data -= 0.01 * p.grad", 10),
+    "no_grad": (
+        "w = torch.randn(4, 1, requires_grad=True)",
+        "x @ w",
+        "with torch.no_grad():\n    w -= 0.01 * w.grad",
+        10,
+    ),
+    "others": (
+        "w = torch.randn(4, 1, requires_grad=True)",
+        "x @ w",
+        "w = (w - 0.01 * w.grad).detach().requires_grad_()",
+        # Nobody knows of the last one.
+        9,
+    ),
+    "every other": (
+        "net = torch.nn.Linear(4, 1)",
+        "net(x)",
+        "if step % 2:\n    for p in net.parameters():\n        p.data.add_(p.grad, alpha=-0.01)",
+        5,
+    ),
+    "not at all": ("net = torch.nn.Linear(4, 1)", "net(x)", "", 0),
+}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_a_training_without_an_optimizer_is_watched_by_what_moves(name: str, capfd: Read) -> None:
+    made, output, update, count = BY_HAND[name]
+    leaves = "net.parameters()" if "net" in made else "[w]"
+
+    def train(last: str) -> tuple[int, list[dict[str, Any]]]:
+        Path("train.py").write_text(
+            f"import torch\ntorch.manual_seed(0)\n{made}\nfor step in range(10):\n    x = torch.randn(8, 4)\n"
+            f"    loss = ({output} - x.sum(1, keepdim=True)).square(){last}.mean()\n    loss.backward()\n"
+            + "".join(f"    {line}\n" for line in update.splitlines())
+            + f"    for p in {leaves}:\n        p.grad = None\n"
+        )
+        return watched("train.py")
+
+    status, lines = train("")
+    assert len([line for line in lines if line["type"] == "step"]) == count
+    if not count:
+        assert status == 2
+        assert "never stepped an optimizer" in capfd.readouterr().err
+        return
+    found = [line for line in lines if line["type"] == "finding"]
+    assert (status, [each["kind"] for each in found], found[0]["level"]) == (0, ["by_hand"], "info")
+    assert all(line["norm"] > 0 and line["ratios"][0] > 0 for line in lines if line["type"] == "step")
+    status, lines = train(".mul(step != 7).sqrt()")
+    assert (status, errors(lines)[0]["kind"], errors(lines)[0]["loops"]) == (1, "nonfinite", {"step": 7})
+
+
 SUMMED = {
     "summed_graphs": ("total, best = 0.0, None", "total = total + val", "total if best is None or total < best"),
     "kept_graphs": ("seen, best = [], None", "seen.append(val)", "val if best is None or val < best"),

@@ -56,6 +56,10 @@ TRAINING: Final[Mapping[str, tuple[str, str]]] = {
         "the gradient grows on the way back to {names}",
         "use a normalisation or smaller initial weights, or clip the norm of the gradient",
     ),
+    "by_hand": (
+        "the program has no optimizer, so each backward counts as a step after which parameters have other numbers",
+        "",
+    ),
     "never_stepped": (
         "{op} never steps, so nothing that it has is trained",
         "call optimizer.step() after the backward",

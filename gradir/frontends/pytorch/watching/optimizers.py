@@ -55,6 +55,9 @@ class Made:
         self.steps = self.cleared = 0
 
 
+_ASSUMED: Final = Made("", None)
+
+
 class _AllMade:
     """The optimizers or the schedulers of a program, in the order in which it made them."""
 
@@ -109,6 +112,13 @@ class Optimizers:
     def add(self, optimizer: Optimizer) -> None:
         """Know an optimizer that was made before."""
         self._made.add(optimizer, None)
+
+    def assume(self, optimizer: Optimizer | None) -> None:
+        """Take this for the optimizer of a program that makes none."""
+        for each in [each for each, made in self._made.of.items() if made is _ASSUMED]:
+            del self._made.of[each]
+        if optimizer is not None:
+            self._made.of[optimizer] = _ASSUMED
 
     @property
     def alive(self) -> list[Optimizer]:

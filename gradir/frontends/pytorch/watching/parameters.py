@@ -34,10 +34,11 @@ class Movement(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Some numbers of each parameter of an optimizer, a row each, and the norms of their gradients."""
+    """Some numbers of each parameter of an optimizer, a row each, and which have a gradient, of which norm."""
 
     numbers: torch.Tensor
     norms: torch.Tensor
+    graded: Sequence[bool]
 
     @property
     def is_finite(self) -> bool:
@@ -93,7 +94,8 @@ class Parameters:
             return None
         with torch.no_grad():
             numbers = _numbers(sampled)
-            return Sample(numbers, self._norms(sampled.tensors, numbers))
+            graded = [tensor.grad is not None for tensor in sampled.tensors]
+            return Sample(numbers, self._norms(sampled.tensors, numbers), graded)
 
     def numbers(self, optimizer: Optimizer) -> torch.Tensor | None:
         """The numbers of a sample."""
@@ -115,8 +117,10 @@ class Parameters:
             facts = [torch.linalg.vector_norm(change, dim=1), torch.linalg.vector_norm(after, dim=1), is_moved.float()]
             rows = torch.stack([*facts, before.norms.to(after.dtype)]).tolist()
         return [
-            (tensor, Movement(None if tensor.grad is None else norm, update, length, bool(moved)))
-            for tensor, update, length, moved, norm in zip(sampled.tensors, *rows, strict=True)
+            (tensor, Movement(norm if is_graded else None, update, length, bool(moved)))
+            for tensor, is_graded, update, length, moved, norm in zip(
+                sampled.tensors, before.graded, *rows, strict=True
+            )
         ]
 
     def _norms(self, tensors: Sequence[torch.Tensor], like: torch.Tensor) -> torch.Tensor:

@@ -30,7 +30,7 @@ from gradir.frontends.pytorch.watching.parameters import parameters_of
 from gradir.ir import Graph
 from gradir.request import CaptureRequest
 
-__all__ = ["Layers", "Recording"]
+__all__ = ["Layers", "Recording", "leaves_around"]
 
 _OF_OPTIMIZERS: Final = frozenset({"moves_nothing", "not_in_optimizer", "not_registered", "replaced"})
 """The causes that are at the line where the optimizer was made."""
@@ -118,7 +118,7 @@ class Recording:
         found = recorder.explain(
             outputs,
             model=owner,
-            params=None if owner is not None or parts else _leaves_around(frame),
+            params=None if owner is not None or parts else leaves_around(frame),
             optimizer=optimizers or None,
             values=self._request.values,
         )
@@ -165,7 +165,7 @@ def _modules_around(frame: FrameType | None) -> Iterator[nn.Module]:
         frame = frame.f_back
 
 
-def _leaves_around(frame: FrameType | None) -> dict[str, torch.Tensor]:
+def leaves_around(frame: FrameType | None) -> dict[str, torch.Tensor]:
     """The leaves that require grad in the variables of a call and those around it, the inner ones first."""
     found: dict[str, torch.Tensor] = {}
     while frame is not None:

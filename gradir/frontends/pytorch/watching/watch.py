@@ -21,6 +21,7 @@ from gradir.frontends.pytorch.reading.tensors import modules_below, modules_of, 
 from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.pytorch.watching.again import computed_again
 from gradir.frontends.pytorch.watching.backwards import Backwards
+from gradir.frontends.pytorch.watching.by_hand import ByHand
 from gradir.frontends.pytorch.watching.kept import Kept, Variables
 from gradir.frontends.pytorch.watching.loops import counters
 from gradir.frontends.pytorch.watching.memory import memory_of
@@ -29,7 +30,7 @@ from gradir.frontends.pytorch.watching.norms import Norms
 from gradir.frontends.pytorch.watching.optimizers import Optimizers
 from gradir.frontends.pytorch.watching.parameters import Movement, Parameters, Sample, parameters_of
 from gradir.frontends.pytorch.watching.ranks import Replicas, world_size
-from gradir.frontends.pytorch.watching.recordings import Recording
+from gradir.frontends.pytorch.watching.recordings import Recording, leaves_around
 from gradir.frontends.pytorch.watching.scaling import Scaling, may_be_scale
 from gradir.frontends.pytorch.watching.tape import Tape
 from gradir.request import CaptureRequest
@@ -115,6 +116,8 @@ class Watching:
         self._variables = Variables()
         self._seen: set[tuple[str, tuple[str, ...], str]] = set()
         self._is_lost = False
+        self._by_hand: ByHand | None = None
+        self._loops: Mapping[str, int] = {}
         for optimizer in optimizers:
             self._optimizers.add(optimizer)
         below = modules_below(modules_of(model))
@@ -144,14 +147,16 @@ class Watching:
     @_guarded
     def before_backward(self, tensors: object, frame: FrameType) -> None:
         """Note where a step of a training starts from."""
+        place = self._places(frame)
+        self._movements.before_backward(place)
+        self._step_by_hand(tensors, frame)
         self.backwards += 1
-        self._place = self._places(frame)
+        self._place = place
         self._loss = self._scaling.unscaled(tensors)
         if self._optimizers.stepping is not None:
             # What it computed before is of other parameters, as in each iteration of LBFGS.
             self.tape.forget()
         self.tape.keep(tensors)
-        self._movements.before_backward(self._place)
         if self._recording is not None:
             self._explain(tensors, frame)
 
@@ -169,8 +174,11 @@ class Watching:
         value = number_of(self._loss)
         if value is not None and not math.isfinite(value):
             self._tell_lost(value)
-        if (optimizer := self._optimizers.stepping) is not None:
+        if (optimizer := self._optimizers.stepping or self._by_hand) is not None:
             self._look_at_gradients(optimizer)
+        if self._by_hand is not None:
+            # The step is seen at the next backward, when the loops have gone on.
+            self._loops = counters(self._variables.note(sys._getframe(1)))
         # A program may never come to a step.
         if not self.steps and self._kept.note(self.backwards) is not None:
             self._look_at_memory(sys._getframe(1))
@@ -192,6 +200,9 @@ class Watching:
         self._scaling.stepped()
         self.tape.forget()
         moved = self._parameters.moved(optimizer, self._samples.pop(id(optimizer), None))
+        if optimizer is self._by_hand:
+            # It may be meant that others stay as they are.
+            moved = [each for each in moved if each[1].moved]
         names = [self._parameters.name_of(optimizer, tensor) for tensor, _ in moved]
         step = self._noted([movement for _, movement in moved], names, [tensor for tensor, _ in moved])
         self._told(step)
@@ -218,6 +229,7 @@ class Watching:
     @_guarded
     def ended(self) -> None:
         """Judge what only the end of a training shows."""
+        self._step_by_hand(None, None)
         self._has_ended = True
         left_out = list(self._scaling.at_end())
         backwards = 0 if left_out or self._scaling.leaves_out else self.backwards
@@ -231,6 +243,30 @@ class Watching:
     def explained_failure(self, error: BaseException) -> Explanation | None:
         """Explain an error that the program raised in its first step; nothing where no operation raised it."""
         return None if self._recording is None else self._recording.explained_failure(error)
+
+    def _step_by_hand(self, tensors: object, frame: FrameType | None) -> None:
+        """Take what became of parameters since the last backward for a step, in a program without an optimizer."""
+        if self._is_after_step:
+            # Its last step has ended the program.
+            return
+        if any(self._optimizers.made):
+            self._optimizers.assume(None)
+            self._by_hand = None
+            return
+        if self._by_hand is None:
+            self._by_hand = ByHand()
+            self._optimizers.assume(self._by_hand)
+        for name, leaf in reversed(leaves_around(frame).items()):
+            if not isinstance(leaf, torch.nn.Parameter):
+                self._parameters.names[id(leaf)] = name
+        sample = self._samples.get(id(self._by_hand))
+        may_be_moved = tensors is None or self._by_hand.take(tensors)
+        if may_be_moved and any(movement.moved for _, movement in self._parameters.moved(self._by_hand, sample)):
+            self.after_step(self._by_hand)
+            if self.steps == 1:
+                self._find(located(Cause("by_hand", "info"), self._place))
+        elif not may_be_moved:
+            self._samples.pop(id(self._by_hand), None)
 
     def _explain(self, tensors: object, frame: FrameType) -> None:
         recording, optimizers = self._recording, self._optimizers.of_backward()
@@ -301,7 +337,7 @@ class Watching:
     def _look_at_gradients(self, optimizer: Optimizer) -> None:
         """Look at the gradients that a step takes, which may call backward by itself, before they spoil parameters."""
         sample, before = self._parameters.sample(optimizer), self._samples.get(id(optimizer))
-        self._samples[id(optimizer)] = before._replace(norms=sample.norms) if before and sample else sample
+        self._samples[id(optimizer)] = sample._replace(numbers=before.numbers) if before and sample else sample
         if self.tape.losses and sample is not None and not _is_left_out(optimizer) and not sample.is_finite:
             self._find_again()
 
@@ -388,7 +424,8 @@ class Watching:
         return any(each == kind for each, *_ in self._seen)
 
     def _finding(self, cause: Cause, how: str = "") -> Finding:
-        loops = counters(self._variables.note(sys._getframe(1)))
+        is_past = self._is_after_step and self._by_hand is not None
+        loops = self._loops if is_past else counters(self._variables.note(sys._getframe(1)))
         # A step that has not ended yet is the next one.
         step = self.steps if self._is_after_step or self._has_ended else self.steps + 1
         return Finding(max(step, 1), cause, how, loops)
