@@ -191,3 +191,21 @@ def test_the_operation_that_makes_a_step_not_finite_is_found_and_nothing_changed
     assert len([each for each in report.findings if each.cause.level == "error"]) == 1
     assert capfd.readouterr().out == output
     assert bits_of(program) == alone
+
+
+OVERFLOWS = {
+    "half": "loss = (model(x) + (step == 5) * 1e5).half().sum()  # <- half",
+    "sum": "y = model(x).half() + (step == 5) * 5e4\nloss = y.sum()  # <- sum",
+    "add": "y = model(x).half() + (step == 5) * 6e4\nloss = (y + 6e4 * (step == 5)).mean()  # <- add",
+    "sum of float32": "y = model(x) + (step == 5) * 3e38\nloss = y.sum()  # <- sum",
+}
+
+
+@pytest.mark.parametrize("name", OVERFLOWS)
+def test_a_loss_that_is_too_large_for_its_type_has_its_line(name: str) -> None:
+    program = run(training(LINEAR, OVERFLOWS[name]), watched=True)
+    lines = program["text"].splitlines()
+    line, op = next((number, part.split(MARK)[1]) for number, part in enumerate(lines, 1) if MARK in part)
+    first = program["w"].report().findings[0]
+    assert (first.cause.kind, first.cause.op, first.cause.source.line) == ("loss_undefined", op, line)
+    assert ("too large for float16" in first.text) == ("half" in program["text"])

@@ -99,6 +99,7 @@ class Recorder:
         self._notes_sources = request.sources
         self._recording: dict[Timeline, SourceLog] = {}
         self._notes_flow = request.flow
+        self._looks_at_results = bool(request.values)
         self._flows: dict[Timeline, Flow] = {}
         self._exchanged = Exchanged() if request.collectives else None
 
@@ -120,7 +121,9 @@ class Recorder:
             if self._exchanged is not None:
                 hooks.enter_context(self._exchanged.noting(timeline))
             if self._notes_flow:
-                enter_modes(hooks, self._flows.setdefault(timeline, Flow(timeline)))
+                flow = self._flows.setdefault(timeline, Flow(timeline))
+                flow.looks_at_results = self._looks_at_results
+                enter_modes(hooks, flow)
             self._hooks, self._entered_by = hooks.pop_all(), threading.get_ident()
         self._when_dropped = leave_when_dropped(self, self._hooks, sys._getframe(1))
         return self

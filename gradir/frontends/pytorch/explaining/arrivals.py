@@ -77,7 +77,8 @@ class Judge:
             recorded.values[name] for name, leaf in leaves.items() if not leaf.requires_grad and is_zero(leaf)
         )
         self._zeros = Zeros(recorded.flowing, recorded.words.names, starting, waiting, frozen)
-        outputs = (found.tensor for found in live.captured if found.role == "output")
+        outputs = [found.tensor for found in live.captured if found.role == "output"]
+        self._outputs = outputs
         # Where the loss is no number, nothing moves.
         self._is_lost = not all(bool(torch.isfinite(numbers_in(tensor)).all()) for tensor in outputs)
         self._undefined = traps.first_undefined(live.grad_fns) if self._is_lost else None
@@ -87,7 +88,23 @@ class Judge:
         if not self._is_lost:
             return None
         fn = self._undefined or self._births.before(next(iter(reversed(self._live.grad_fns))))
-        return Finding("loss_undefined") if fn is None else self._found("loss_undefined", fn, detail=traps.trap(fn))
+        if fn is not None:
+            return self._found("loss_undefined", fn, detail=traps.trap(fn))
+        step = self._first_broken()
+        if step is None:
+            return Finding("loss_undefined")
+        is_half = any(meta.dtype == "float16" for meta in step.outputs)
+        detail = "its result is too large for float16" if is_half else ""
+        return Finding("loss_undefined", called(step), step.place, detail=detail)
+
+    def _first_broken(self) -> Step | None:
+        """The step that gave NaN or infinity first of those behind the loss, as far as results were looked at."""
+        broken, step = self._flow.broken, None
+        values = [value for value in map(self._flow.noted, self._outputs) if value in broken]
+        while values:
+            step = self._flow.step_of(max(values))
+            values = [] if step is None else [read.value for read in step.inputs if read.value in broken]
+        return step
 
     def verdict(self, arrival: Arrival, leaf: torch.Tensor) -> tuple[str, Sequence[Finding]]:
         """What is said of a leaf: that ``none``, ``zero``, ``nonfinite`` or ``some`` comes to it, and why."""

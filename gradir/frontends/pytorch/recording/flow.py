@@ -79,6 +79,9 @@ class Flow:
         """What operations that make several tensors gave to the program."""
         self.numbers: dict[Value, torch.Tensor] = {}
         """Copies of the newest lone numbers of which sums were made, so that the terms of a loss have values."""
+        self.looks_at_results = False
+        self.broken = set[Value]()
+        """Results that are not finite: those in float16, which has few large numbers, or all that are looked at."""
         # While compiled code runs, which is noted as a whole.
         self.is_paused = False
         self._timeline = timeline
@@ -254,6 +257,12 @@ class Flow:
                 )
             )
         self._note_outputs(outputs, written)
+        with private.without_overrides():
+            self.broken.update(
+                Value(len(self.steps) - 1, number)
+                for number, tensor in enumerate(outputs)
+                if (self.looks_at_results or tensor.dtype is torch.float16) and _is_broken(tensor)
+            )
         if signature.kinds:
             self.overwritten.note_views(called, inputs, kinds, outputs)
         return result
@@ -413,6 +422,11 @@ def _operands(
         else:
             constants.append((name, tuple(value) if type(value) is list else value))
     return inputs, kinds, constants
+
+
+def _is_broken(tensor: torch.Tensor) -> bool:
+    is_known = type(tensor) in _PLAIN and tensor.layout is torch.strided and not tensor.is_meta
+    return is_known and tensor.is_floating_point() and not bool(tensor.isfinite().all())
 
 
 def _mode() -> str:

@@ -66,7 +66,7 @@ def _computed(result: Result, before: torch.Tensor, name_of: Callable[[torch.Ten
     again = _Again(name_of)
     try:
         with _left_as_it_is(_behind(result)), private.modes_set_aside(), torch.enable_grad():
-            with Recorder(CaptureRequest(flow=True)) as recorder:
+            with Recorder(CaptureRequest(flow=True, values=True)) as recorder:
                 loss = again.result(result)
             found = recorder.explain(loss, params=again.names, values=True)
     except Exception:  # noqa: BLE001 (whatever an operation raises)
