@@ -204,6 +204,29 @@ def test_parameters_that_take_longer_to_be_proved_are_no_second_finding() -> Non
     assert errors(lines)[0]["names"][:2] == ["inp.weight", "inp.bias"]
 
 
+CLIPS = {
+    "norm": "nn.utils.clip_grad_norm_(net.parameters(), 1.0)",
+    "value": "nn.utils.clip_grad_value_(net.parameters(), 0.1)",
+    "known norm": "nn.utils.clip_grads_with_norm_(net.parameters(), 1.0, torch.tensor(9.0))",
+    "module": "nn.utils.clip_grad.clip_grad_norm_(net.parameters(), 1.0, foreach=False)",
+}
+
+
+@pytest.mark.parametrize("name", CLIPS)
+def test_gradients_that_are_clipped_and_never_cleared_are_told(name: str) -> None:
+    if name == "known norm" and not hasattr(nn.utils, "clip_grads_with_norm_"):
+        pytest.skip("this torch has no such function")
+    for clears in ("", "        if not part: opt.zero_grad(set_to_none=False)\n"):
+        Path("train.py").write_text(
+            "import torch\nfrom torch import nn\ntorch.manual_seed(0)\nnet = nn.Linear(4, 1)\n"
+            "opt = torch.optim.SGD(net.parameters(), lr=0.01)\nfor step in range(8):\n    for part in range(2):\n"
+            f"{clears}        net(torch.randn(8, 4)).square().mean().backward()\n"
+            f"        {CLIPS[name]}\n    opt.step()\n"
+        )
+        status, lines = watched("train.py")
+        assert (status, [each["kind"] for each in errors(lines)]) == ((0, []) if clears else (1, ["not_zeroed"]))
+
+
 BY_HAND = {
     "data": ("net = torch.nn.Linear(4, 1)", "net(x)", "for p in net.parameters():\n    p.data -= 0.01 * p.grad", 10),
     "no_grad": (

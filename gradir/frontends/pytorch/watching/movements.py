@@ -77,7 +77,10 @@ class Movements:
         self._backward = place
         for optimizer in self._optimizers.alive:
             known = self._of(optimizer)
-            if known.stamp is not None and (_stamp(optimizer) != known.stamp or _is_zero(optimizer)):
+            now, before = _stamp(optimizer), known.stamp
+            # To clip a gradient writes to it, and leaves it what it was.
+            length = 1 if self._optimizers.has_clipped else 2
+            if before is not None and (now is None or now[:length] != before[:length] or _is_zero(optimizer)):
                 known.is_cleared = True
             known.stamp = None
 

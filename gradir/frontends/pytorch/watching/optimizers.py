@@ -22,7 +22,7 @@ from gradir.frontends.pytorch.recording.places import Place, Places
 
 __all__ = ["Made", "Optimizers", "Stepping"]
 
-_CLIPPING: Final = ("clip_grad_norm_", "clip_grad_value_")
+_CLIPPING: Final = ("clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_")
 _BY_A_MODULE: Final = 0
 """In place of the id() of an optimizer."""
 
@@ -96,7 +96,7 @@ class Optimizers:
         self._patch(Optimizer, "zero_grad", self._clearing)
         self._patch(nn.Module, "zero_grad", self._clearing)
         for home in (utils, clip_grad):
-            for name in _CLIPPING:
+            for name in filter(vars(home).__contains__, _CLIPPING):
                 self._patch(home, name, self._clipping)
         self._patches.callback(register_optimizer_step_pre_hook(self._before_step).remove)
         self._patches.callback(register_optimizer_step_post_hook(self._after_step).remove)
@@ -152,6 +152,11 @@ class Optimizers:
     def cleared_at(self, optimizer: Optimizer) -> Place | None:
         """Where the gradients of an optimizer were cleared since the last backward, by itself or by a module."""
         return self._cleared_at.get(id(optimizer)) or self._cleared_at.get(_BY_A_MODULE)
+
+    @property
+    def has_clipped(self) -> bool:
+        """Whether gradients were clipped since the last backward."""
+        return self._clipped != (None, None)
 
     def clipped_at(self) -> Place | None:
         """Where gradients that were not zero were clipped since the last backward."""
