@@ -180,3 +180,43 @@ def test_options_of_a_program_are_refused_before_a_script(capfd: Read) -> None:
     with pytest.raises(SystemExit):
         main(["explain", "--step", "0", "train.py"])
     assert "1 is the first" in capfd.readouterr().err
+
+
+PARALLEL = """
+import os, torch.distributed as dist
+os.environ.update(MASTER_ADDR="localhost", MASTER_PORT="0", RANK="0", WORLD_SIZE="1")
+dist.init_process_group("gloo", init_method="file://" + os.path.abspath("store"), rank=0, world_size=1)
+from torch.nn.parallel import DistributedDataParallel
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.device_mesh import init_device_mesh
+{wrapped}
+torch.optim.SGD(net.parameters(), lr=0.1)
+net(torch.randn(8, 3)).square().mean().backward()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch has no processes here")
+@pytest.mark.parametrize(
+    ("wrapped", "kinds"),
+    [
+        ("net = DistributedDataParallel(net)", []),
+        ("net.norm = nn.BatchNorm1d(3); net = DistributedDataParallel(net, find_unused_parameters=True)", []),
+        ('fully_shard(net.a, mesh=init_device_mesh("cpu", (1,)))', []),
+        ('fully_shard(net, mesh=init_device_mesh("cpu", (1,)))', []),
+        (
+            "shadow = nn.Parameter(torch.ones(3)); mean = shadow.detach() * 2; net = DistributedDataParallel(net)",
+            ["detach"],
+        ),
+    ],
+)
+def test_what_parameters_were_before_a_wrapper_set_them_is_not_told(
+    wrapped: str, kinds: list[str], capfd: Read
+) -> None:
+    text = NET + PARALLEL.format(wrapped=wrapped)
+    if kinds:
+        text = text.replace("net(torch.randn(8, 3))", "(net(torch.randn(8, 3)) * mean.sum())")
+    found = explained(text, "--all", capfd=capfd)
+    assert [
+        each["kind"] for each in found["causes"] if each["kind"] not in {"unused", "rounding", "ddp_unused"}
+    ] == kinds

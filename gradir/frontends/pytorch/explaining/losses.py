@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import torch
@@ -220,6 +221,9 @@ class Losses:
         if self.subject.live is None and behind and not is_own:
             # No backward starts from what was captured, whether the tensor that is lost has a name or not.
             level, pattern = "error", "" if pattern in EXCUSING else pattern
+        if level == "info" and not names and self._held.isdisjoint(behind):
+            # What was there before, as of parameters that DistributedDataParallel or fully_shard sets, learns nothing.
+            return
         if level == "error" or kind in EXPLICIT:
             self._tell_cut(kind, level, place, stops, behind, pattern=pattern, is_own=is_own)
 
@@ -245,6 +249,12 @@ class Losses:
         if detail and level == "error" and self.given is not None:
             detail += ", and this optimizer has"
         self.tell(kind, told, operation_of(stops), dict.fromkeys(shown), place, detail=detail, pattern=pattern)
+
+    @cached_property
+    def _held(self) -> set[Value]:
+        """What the tensors hold now that live and were met, and what that is shown of."""
+        held = self.flow.held()
+        return held | {self.flowing.root(value) for value in held}
 
     def _has_only(self, leaves: Collection[Value]) -> bool:
         """Whether the optimizer has some leaves alone and none that get a gradient, which no other optimizer has."""

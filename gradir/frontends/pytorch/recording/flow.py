@@ -181,6 +181,11 @@ class Flow:
             return self.outside[value.number].meta
         return self.steps[value.maker].outputs[value.number]
 
+    def held(self) -> set[Value]:
+        """What the living tensors hold now that were met."""
+        living = [known() for known, _ in [*self._values.values()]]
+        return {self.value_of(tensor) for tensor in living if tensor is not None}
+
     def made_parameters(self) -> dict[Value, torch.Tensor]:
         """By what they hold now, the living parameters that are the very objects which a step gave."""
         others = {id(outside.tensor()) for outside in self.outside}
