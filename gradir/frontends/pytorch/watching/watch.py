@@ -22,7 +22,8 @@ from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.pytorch.watching.again import computed_again
 from gradir.frontends.pytorch.watching.backwards import Backwards
 from gradir.frontends.pytorch.watching.by_hand import ByHand
-from gradir.frontends.pytorch.watching.kept import Kept, Variables
+from gradir.frontends.pytorch.watching.holders import Variables
+from gradir.frontends.pytorch.watching.kept import Kept
 from gradir.frontends.pytorch.watching.loops import counters
 from gradir.frontends.pytorch.watching.memory import memory_of
 from gradir.frontends.pytorch.watching.movements import Movements
