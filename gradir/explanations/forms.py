@@ -29,8 +29,10 @@ __all__ = [
     "NO_COLOUR",
     "Document",
     "Layout",
+    "ToldCause",
     "cause_item",
     "cause_lines",
+    "fields_of",
     "json",
     "markdown",
     "text",
@@ -61,11 +63,8 @@ NO_COLOUR: Final = Palette()
 ANSI: Final = Palette("\x1b[1;31m", "\x1b[1;34m", "\x1b[0m")
 
 
-class Told(Record, frozen=True, omit_defaults=False):
-    """A cause with its sentences: ``text`` says what happened, ``advice`` what to do.
-
-    ``pattern`` is what it belongs to, such as ``straight-through``, and empty where none was recognised.
-    """
+class ToldCause(Record, frozen=True, omit_defaults=False):
+    """A cause with its sentences: ``text`` says what happened, ``advice`` what to do."""
 
     kind: str
     level: Level
@@ -76,7 +75,20 @@ class Told(Record, frozen=True, omit_defaults=False):
     source: Source | None
     via: Source | None
     excerpt: Excerpt | None = None
+
+
+class Told(ToldCause, frozen=True, omit_defaults=False):
+    """A cause of an explanation.
+
+    ``pattern`` is what it belongs to, such as ``straight-through``, and empty where none was recognised.
+    """
+
     pattern: str = ""
+
+
+def fields_of(cause: Cause) -> dict[str, Any]:
+    """Return the fields of a `ToldCause`."""
+    return {name: getattr(cause, name) for name in ToldCause.__struct_fields__}
 
 
 class Document(Record, frozen=True, omit_defaults=False):

@@ -11,9 +11,8 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from gradir.errors import ExportError
-from gradir.explanations.forms import ANSI, NO_COLOUR, Layout, cause_item, cause_lines, wrapped
-from gradir.explanations.model import Excerpt, Level, Record
-from gradir.ir import Source
+from gradir.explanations.forms import ANSI, NO_COLOUR, Layout, ToldCause, cause_item, cause_lines, fields_of, wrapped
+from gradir.explanations.model import Level, Record
 from gradir.ir.jsontext import printable_json
 from gradir.ir.text import counted, printable
 from gradir.markdown import code_span
@@ -32,19 +31,10 @@ class Head(Record, frozen=True, tag="head", omit_defaults=False):
     version: Annotated[str, msgspec.Meta(pattern=r"^1\.(0|[1-9][0-9]*)$")] = "1.0"
 
 
-class Told(Record, frozen=True, tag="finding", omit_defaults=False):
-    """A finding with its sentences: ``text`` says what happened, ``advice`` what to do, ``how`` how it was found."""
+class Told(ToldCause, frozen=True, tag="finding", omit_defaults=False, kw_only=True):
+    """A finding: a cause with its sentences, its step, and ``how`` it was found."""
 
     step: int
-    kind: str
-    level: Level
-    text: str
-    advice: str
-    op: str
-    names: tuple[str, ...]
-    source: Source | None
-    via: Source | None
-    excerpt: Excerpt | None
     how: str
     loops: Mapping[str, int]
 
@@ -63,22 +53,7 @@ Line = Head | Modules | Step | Told | End
 
 def told(finding: Finding) -> Told:
     """A finding as a line of JSON has it."""
-    cause = finding.cause
-    words = cause.words()
-    return Told(
-        finding.step,
-        cause.kind,
-        cause.level,
-        cause.text,
-        words.advice,
-        cause.op,
-        cause.names,
-        cause.source,
-        cause.via,
-        cause.excerpt,
-        finding.how,
-        finding.loops,
-    )
+    return Told(**fields_of(finding.cause), step=finding.step, how=finding.how, loops=finding.loops)
 
 
 def json_line(record: Line | Finding) -> str:
