@@ -9,7 +9,6 @@ from __future__ import annotations
 import zlib
 from base64 import b64encode
 from functools import cache
-from hashlib import sha256
 from html import escape
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
@@ -19,6 +18,7 @@ from gradir.ir.jsontext import json_text
 from gradir.ir.text import counted, printable
 from gradir.progress import stage
 from gradir.protocols import Options
+from gradir.webpage import hashed, head
 from gradir_exporters._page.columns import Columns
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ _GZIP: Final = 31
 _NO_SYSTEM: Final = 9
 """The byte of the head of gzip that tells the system that wrote it."""
 
+_IMAGES: Final = "data: blob:"
 _FRAME: Final = """\
 <details class="graph"><summary>{title}</summary>
 <iframe srcdoc="{page}" title="{title}" loading="lazy" sandbox="allow-scripts allow-downloads"></iframe>
@@ -91,10 +92,10 @@ class HtmlExporter:
             for label, graph in graphs
         ]
         # A page inside a frame is within the policy of the outer one.
-        scripts = _hash(_asset("page.js")) if frames else "'none'"
-        styles = " ".join(map(_hash, [style, *([_asset("style.css")] if frames else [])]))
+        scripts = hashed(_asset("page.js")) if frames else "'none'"
+        styles = " ".join(map(hashed, [style, *([_asset("style.css")] if frames else [])]))
         return f"""\
-{_head(title, f"script-src {scripts}; style-src {styles}", style)}
+{head(printable(title), style, scripts=scripts, styles=styles, images=_IMAGES)}
 <body>
 <main>
 {body}{"".join(frames)}</main>
@@ -117,14 +118,10 @@ def _asset(name: str) -> str:
     return (files("gradir_exporters") / _HOME / name).read_text(encoding="utf-8")
 
 
-def _hash(text: str) -> str:
-    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
-
-
 def _page(title: str, contents: str, first: str, second: str) -> str:
     script, style = _asset("page.js"), _asset("style.css")
     return f"""\
-{_head(title, f"script-src {_hash(script)}; style-src {_hash(style)}", style)}
+{head(printable(title), style, scripts=hashed(script), images=_IMAGES)}
 <body>
 <noscript><p>This page draws a graph of {contents}, for which it needs JavaScript.</p></noscript>
 <script type="application/octet-stream" id="gradir-columns">{first}</script>
@@ -133,19 +130,3 @@ def _page(title: str, contents: str, first: str, second: str) -> str:
 </body>
 </html>
 """
-
-
-def _head(title: str, allowed: str, style: str) -> str:
-    policy = f"default-src 'none'; {allowed}; img-src data: blob:; base-uri 'none'; form-action 'none'"
-    return f"""\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta name="referrer" content="no-referrer">
-<title>{escape(printable(title))}</title>
-<style>{style}</style>
-</head>"""

@@ -11,7 +11,6 @@ import zlib
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from hashlib import sha256
 from importlib.resources import files
 from typing import Final
 from urllib.parse import quote
@@ -26,6 +25,7 @@ from gradir.watches.charts import Mark, Series, count_words, line_chart, memory_
 from gradir.watches.columns import Columns, markup, number_words, worst
 from gradir.watches.heat import Heat, heat_map, row_height
 from gradir.watches.model import Finding, Number, Watch
+from gradir.webpage import hashed, head
 
 __all__ = ["page"]
 
@@ -48,22 +48,8 @@ def page(watch: Watch, graphs: Mapping[int, str] = NOTHING) -> str:
     style = f"{_asset('page.css')}:root{{--rows:{len(drawn.modules)};--row:{row_height(len(drawn.modules))}px}}\n"
     script = _asset("page.js")
     data = b64encode(zlib.compress(json_text(drawn.data()).encode())).decode()
-    policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; base-uri 'none'; "
-        "form-action 'none'"
-    )
     return f"""\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta name="referrer" content="no-referrer">
-<title>gradir watch</title>
-<style>{style}</style>
-</head>
+{head("gradir watch", style, scripts=hashed(script))}
 <body>
 <main>
 {body}</main>
@@ -78,10 +64,6 @@ def page(watch: Watch, graphs: Mapping[int, str] = NOTHING) -> str:
 @cache
 def _asset(name: str) -> str:
     return (files("gradir.watches") / name).read_text(encoding="utf-8")
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
 
 
 class _Drawn:

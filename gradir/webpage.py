@@ -1,0 +1,44 @@
+"""The head of every HTML page that gradir writes: it opens from disk and asks no host for anything."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from hashlib import sha256
+from html import escape
+
+__all__ = ["hashed", "head"]
+
+
+def hashed(text: str) -> str:
+    """Return how a policy names a script or a style that a page has inside.
+
+    >>> hashed("")
+    "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
+    """
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+def head(title: str, style: str, *, scripts: str, styles: str = "", images: str = "data:") -> str:
+    """Return a page as far as its body; ``scripts``, ``styles`` and ``images`` are what its policy allows.
+
+    Where ``styles`` is empty, that is the style itself.
+
+    >>> print(head("a < b", "", scripts="'none'").splitlines()[-3])
+    <title>a &lt; b</title>
+    """
+    policy = (
+        f"default-src 'none'; script-src {scripts}; style-src {styles or hashed(style)}; img-src {images}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return f"""\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta name="referrer" content="no-referrer">
+<title>{escape(title)}</title>
+<style>{style}</style>
+</head>"""
