@@ -58,7 +58,7 @@ TRAINING: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "by_hand": (
         "the program has no optimizer, so each backward counts as a step after which parameters have other numbers",
-        "",
+        "step by an optimizer of torch.optim to hear of parameters that do not move, too",
     ),
     "never_stepped": (
         "{op} never steps, so nothing that it has is trained",
