@@ -190,6 +190,13 @@ def is_stdout(path: str) -> bool:
     return False
 
 
+def is_regular_stdout() -> bool:
+    """Whether standard output is a file, which nobody reads as it is written."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        return stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
+    return False
+
+
 def flush_stdout() -> None:
     """Write what was printed and is still in the buffer.
 

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any, Final
 
 from gradir.cli.plugin_options import add_option, given_options
-from gradir.cli.report import add_colour, columns, report, wants_colour
+from gradir.cli.report import add_colour, columns, report, wants_colour, write_shown
 from gradir.errors import GradirError
 
 if TYPE_CHECKING:
@@ -80,9 +80,7 @@ def compared(a: Graph, b: Graph, options: argparse.Namespace) -> Diff:
 
 def show(diff: Diff, options: argparse.Namespace) -> None:
     """Write a diff where the options say."""
-    from gradir import files
-
-    files.write_bytes(options.output, _shown(diff, options))
+    write_shown(options.output, _shown(diff, options), options.format)
 
 
 def status_of(diff: Diff, options: argparse.Namespace) -> int:

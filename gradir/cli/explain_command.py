@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from gradir.cli.parser import Parser, add_output
 from gradir.cli.programs import add_request_options, program_output, request_of, running_program
 from gradir.cli.rank_files import for_rank
-from gradir.cli.report import add_colour, columns, wants_colour
+from gradir.cli.report import add_colour, columns, wants_colour, write_shown
 from gradir.cli.scripts import Script, add_script, calls_of, divided, number
 from gradir.cli.sources import GRAPH_HELP, Source, example_in, is_script, load, refuse_program_options, source_of
 from gradir.cli.suffixes import check_no_source
@@ -114,7 +114,7 @@ def run(options: argparse.Namespace) -> int:
         files.write_bytes(overlay, _overlay(found, graph, options.spec).to_json().encode())
     layout = {"all": options.all, "width": columns(options), "color": wants_colour(options), "norms": options.norms}
     shown = written(found, options.format, **layout)
-    files.write_bytes(path, shown.encode("utf-8", "backslashreplace"))
+    write_shown(path, shown.encode("utf-8", "backslashreplace"), options.format)
     return int(found.level == "error")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from gradir.cli.parser import Parser, add_output
 from gradir.cli.plugin_options import add_option, add_pass_options, chosen_passes, given_options
-from gradir.cli.report import is_terminal, one_line
+from gradir.cli.report import is_terminal, one_line, write_shown
 from gradir.cli.sources import Loaded, Source, add_graph_argument, load, refuse_program_options, source_of, status_of
 from gradir.cli.suffixes import check_suffix, format_of, is_picture, own_suffix
 from gradir.errors import ExportError
@@ -203,7 +203,7 @@ def run(options: argparse.Namespace) -> int:
         data = fenced(data.decode(), _LANGUAGES.get(own, own.lstrip("."))).encode()
     if into is not None:
         return _embed(options, into, data.decode()) or status_of(loaded)
-    files.write_bytes(path, data)
+    write_shown(path, data, own)
     return status_of(loaded)
 
 

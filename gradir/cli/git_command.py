@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from gradir.cli import comparing
-from gradir.cli.report import one_line, report
+from gradir.cli.report import one_line, report, write_shown
 from gradir.errors import FormatError, GradirError, NewerFormatError
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _show_change(options: argparse.Namespace) -> int:
     change = "" if before and after else " (added)" if after else " (deleted)"
     found = comparing.compared(a, b, options)
     try:
-        files.write_bytes("-", f"{printable(options.name)}{change}\n\n".encode())
+        write_shown("-", f"{printable(options.name)}{change}\n\n".encode())
         comparing.show(found, options)
         files.write_bytes("-", b"\n")
     except BrokenPipeError:
@@ -149,12 +149,11 @@ def _show_change(options: argparse.Namespace) -> int:
 
 def _show_external(options: argparse.Namespace) -> int:
     """The same for git's external diff, of which a failure would end the whole log."""
-    from gradir import files
     from gradir.ir.text import printable
 
     if len(options.sides) < 6:
         name = printable(options.name)
-        files.write_bytes("-", f"{name} (in conflict): see gradir merge :1:{name} :2:{name} :3:{name}\n".encode())
+        write_shown("-", f"{name} (in conflict): see gradir merge :1:{name} :2:{name} :3:{name}\n".encode())
         return 0
     options.local, options.remote = options.sides[0], options.sides[3]
     try:

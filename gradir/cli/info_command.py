@@ -6,6 +6,7 @@ import argparse
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from gradir.cli.report import write_shown
 from gradir.cli.sources import add_graph_argument, load, refuse_program_options, source_of, status_of
 
 if TYPE_CHECKING:
@@ -44,7 +45,10 @@ def run(options: argparse.Namespace) -> int:
         data = source.read()
     with files.naming(source.name):
         found = codecs.survey(data)
-    files.write_bytes("-", _as_json(found) if options.json else describe(found).encode())
+    if options.json:
+        files.write_bytes("-", _as_json(found))
+    else:
+        write_shown("-", describe(found).encode())
     return status
 
 

@@ -6,6 +6,7 @@ import argparse
 from typing import Final
 
 from gradir.cli.parser import Parser, add_output
+from gradir.cli.report import write_shown
 
 DESCRIPTION = "Compare the ranks of a distributed run, and prove that their collectives fit together."
 
@@ -67,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
     if options.link is not None:
         link(options.files).save(options.link)
     form = options.format or _BY_SUFFIX.get(PurePath(options.output).suffix, "text")
-    files.write_bytes(options.output, found.to(form).encode())
+    write_shown(options.output, found.to(form).encode(), form)
     return int(any(finding.kind in options.fail_on for finding in found.findings))
 
 

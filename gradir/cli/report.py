@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from typing import Any, Final
 
@@ -12,6 +13,11 @@ TROUBLE: Final = 2
 
 COMPLETING: Final = "_ARGCOMPLETE"
 """The variable by which a shell asks for what may come next: the name is argcomplete's."""
+
+_CI: Final = "GITHUB_ACTIONS"
+_READ: Final = frozenset(("text", "markdown", ".txt", ".md"))
+_COMMANDS: Final = re.compile(r"(^|[\r\n])((?:\x1b\[[0-9;]*[A-Za-z]|[^!-~\r\n])*):(?=:)|#(?=#\w*\[)")
+"""Where a log of GitHub Actions, or one like it, reads a command: ``::`` first in a line, or ``##[`` anywhere."""
 
 
 def is_terminal() -> bool:
@@ -51,5 +57,29 @@ def report(message: str) -> None:
 
 
 def one_line(message: str) -> str:
-    """A message on one line, whatever names and texts of a user it holds, and without what acts on a terminal."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in message)
+    """A message on one line, whatever names it holds, without what acts on a terminal or on the log of a CI."""
+    line = "".join(char if char.isprintable() else repr(char)[1:-1] for char in message)
+    return guarded(line)
+
+
+def write_shown(path: str | os.PathLike[str], data: bytes, form: str = "text") -> None:
+    """Write what a command shows where an option says, and no command for the CI whose log standard output may be.
+
+    Only a text for people is guarded, by its ``form`` or suffix: data stays what it is.
+
+    Raises:
+        FileError: it cannot be written.
+    """
+    from gradir import files
+
+    is_log = form in _READ and files.is_stdout(os.fspath(path)) and not files.is_regular_stdout()
+    files.write_bytes(path, guarded(data.decode()).encode() if is_log else data)
+
+
+def guarded(text: str) -> str:
+    """Return a text in which a CI log that it may be written to finds no command."""
+    return _COMMANDS.sub(_escaped, text) if os.environ.get(_CI) else text
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"{found[0][:-1]}\\x{ord(found[0][-1]):x}"

@@ -6,7 +6,7 @@ import argparse
 
 from gradir.cli.parser import Parser, add_output
 from gradir.cli.plugin_options import add_option, given_options, help_of, spelled
-from gradir.cli.report import is_terminal
+from gradir.cli.report import is_terminal, write_shown
 from gradir.cli.sources import add_graph_argument, load, refuse_program_options, source_of, status_of
 from gradir.cli.suffixes import check_no_source
 
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     if not source.is_program:
         refuse_program_options(options, source.word)
     loaded = load(options, source)
-    files.write_bytes(path, registry.export(_EXPORTER, loaded.graph, values).encode())
+    write_shown(path, registry.export(_EXPORTER, loaded.graph, values).encode())
     return status_of(loaded)
 
 

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Final
 
 from gradir.cli.parser import Parser, add_traceback
 from gradir.cli.rank_files import for_rank
-from gradir.cli.report import add_colour, report
+from gradir.cli.report import add_colour, guarded, report
 from gradir.cli.scripts import Script, add_script, divided, number
 from gradir.cli.sources import is_script
 from gradir.errors import SpecError
@@ -207,7 +207,8 @@ class _Run:
             self._options.color == "auto" and self._is_live and not is_plain
         )
         width = shutil.get_terminal_size().columns if self._is_live else None
-        sys.stderr.write(written(watch, "text", all=self._options.all, width=width, color=is_coloured))
+        text = written(watch, "text", all=self._options.all, width=width, color=is_coloured)
+        sys.stderr.write(guarded(text))
 
     def _told(self, record: Modules | Step | Finding) -> None:
         """Take a record while the script runs; ends the script where that has shown enough."""
