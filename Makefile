@@ -87,9 +87,9 @@ lint: $(VENV)/.ready-test
 	$(BIN)/ruff format --check
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms $(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml))
-	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-actions action.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-actions action.yml action/comment/action.yml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.citation-file-format CITATION.cff
-	$(BIN)/zizmor --offline --quiet .github action.yml
+	$(BIN)/zizmor --offline --quiet .github action.yml action
 	$(BIN)/lint-imports --no-logo
 
 written: $(VENV)/.ready-test

@@ -63,7 +63,11 @@ def run_action(project: Path, environment: dict[str, str], **inputs: str) -> tup
     summary.unlink(missing_ok=True)
     (project / "outputs.txt").unlink(missing_ok=True)
     done = subprocess.run(line, cwd=project, env=environ, capture_output=True, text=True, check=False)
-    (project / "log.txt").write_text(done.stderr)
+    opened, *lines, closed = done.stderr.splitlines()
+    # What the program prints between these two is no command of the workflow; nobody can know the word before.
+    assert re.fullmatch(r"::stop-commands::[0-9a-f]{32}", opened)
+    assert closed == opened.replace("stop-commands::", "") + "::"
+    (project / "log.txt").write_text("\n".join(lines))
     return done.returncode, summary.read_text() if summary.exists() else ""
 
 
@@ -108,6 +112,27 @@ def test_options_are_words_and_no_patterns(project: Path, clean_environment: dic
     status, _ = run_action(project, clean_environment, spec="train.py:loss", against="loss.gir", options=options)
     assert (project / "log.txt").read_text() == ""
     assert status == 0
+
+
+def test_lines_of_the_program_are_no_commands_of_the_workflow(project: Path, clean_environment: dict[str, str]) -> None:
+    hostile = "::error::from the program\\n##[error]too"
+    (project / "train.py").write_text(f"import sys\nprint('{hostile}', file=sys.stderr, end='')\n{PROGRAM}")
+    assert run_action(project, clean_environment, spec="train.py:loss", against="loss.gir")[0] == 0
+    assert (project / "log.txt").read_text() == "::error::from the program\n##[error]too"
+
+
+def test_the_check_sees_no_token_and_posts_nothing() -> None:
+    """Its program can change all that later steps of its job run, so no step of the action may have a token."""
+    assert len(ACTION["runs"]["steps"]) == 1
+    assert "token" not in json.dumps(ACTION)
+    assert "uses" not in ACTION["runs"]["steps"][0]
+
+
+def test_the_report_is_an_output(project: Path, clean_environment: dict[str, str]) -> None:
+    run_action(project, clean_environment, spec="train.py:loss", against="loss.gir")
+    name, _, path = (project / "outputs.txt").read_text().strip().partition("=")
+    assert (name, Path(path).name) == ("report", "report.md")
+    assert Path(path).read_text() == (project / "summary.md").read_text()
 
 
 def test_the_hook_for_files_has_what_each_of_them_takes() -> None:

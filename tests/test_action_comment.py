@@ -1,4 +1,4 @@
-"""The comment of the GitHub action, kept in a pull request of an API that stands in for GitHub's."""
+"""The action of the comment, kept in a pull request of an API that stands in for GitHub's."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from tools import require
 yaml = pytest.importorskip("yaml")
 
 ROOT = Path(__file__).parents[1]
-ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
-CHECK, KEEP = ACTION["runs"]["steps"]
+FOLDER = ROOT / "action" / "comment"
+ACTION: dict[str, Any] = yaml.safe_load((FOLDER / "action.yml").read_text(encoding="utf-8"))
+(KEEP,) = ACTION["runs"]["steps"]
 BOT, SOMEBODY = "github-actions[bot]", "somebody"
-MARK = "<!-- gradir check train.py:loss against loss.gir -->\n"
+MARK = "<!-- gradir check -->\n"
 REPORT = "### Autograd graph\n\n**Nodes:** 1 changed\n"
 NONE = "### Autograd graph: no difference\n"
 
@@ -36,6 +37,7 @@ class Pull:
         self.tokens: set[str] = set()
         self.status = 200
         self.url = ""
+        self.open: list[dict[str, Any]] = []
 
     def add(self, body: str, author: str = BOT) -> dict[str, Any]:
         number = len(self.comments) + 1
@@ -43,6 +45,9 @@ class Pull:
         return self.comments[-1]
 
     def answer(self, method: str, path: str, content: Any) -> Any:
+        if path.startswith("/repos/a/b/pulls?"):
+            assert path == "/repos/a/b/pulls?state=open&head=fork%3Aa%26state%3Dall&per_page=100"
+            return self.open
         if method == "GET":
             page = int(re.fullmatch(r"/repos/a/b/issues/7/comments\?per_page=100&page=(\d+)", path)[1])  # type: ignore[index]
             return self.comments[100 * (page - 1) : 100 * page]
@@ -91,13 +96,15 @@ def keep(pull: Pull, tmp_path: Path, report: str, **more: str) -> str:
     file = tmp_path / "report.md"
     file.write_text(report, encoding="utf-8")
     given = {
-        "${{ inputs.spec }}": "train.py:loss",
-        "${{ inputs.against }}": "loss.gir",
-        "${{ steps.check.outputs.report }}": str(file),
-        "${{ github.action_path }}/action/comment.py": str(ROOT / "action" / "comment.py"),
+        "${{ inputs.name }}": "gradir check",
+        "${{ inputs.report }}": str(file),
+        "${{ github.action_path }}/comment.py": str(FOLDER / "comment.py"),
         "${{ github.api_url }}": pull.url,
         "${{ github.repository }}": "a/b",
         "${{ github.event.pull_request.number }}": "7",
+        "${{ github.event.workflow_run.head_repository.owner.login }}": "",
+        "${{ github.event.workflow_run.head_branch }}": "",
+        "${{ github.event.workflow_run.head_sha }}": "",
         "${{ github.token }}": "secret",
     }
     environment = {
@@ -142,9 +149,9 @@ def test_a_comment_of_somebody_else_with_the_mark_stays(pull: Pull, tmp_path: Pa
 
 def test_each_check_has_a_comment_of_its_own(pull: Pull, tmp_path: Path) -> None:
     keep(pull, tmp_path, REPORT)
-    keep(pull, tmp_path, REPORT, SPEC="--> <b>other\n")
+    keep(pull, tmp_path, REPORT, NAME="--> <b>other\n")
     assert len(pull.comments) == 2
-    assert pull.comments[1]["body"].startswith("<!-- gradir check %2D%2D%3E%20%3Cb%3Eother%0A against loss.gir -->\n")
+    assert pull.comments[1]["body"].startswith("<!-- %2D%2D%3E %3Cb%3Eother%0A -->\n")
 
 
 def test_a_comment_behind_many_is_found(pull: Pull, tmp_path: Path) -> None:
@@ -178,13 +185,36 @@ def test_an_api_that_is_not_there_is_a_warning(pull: Pull, tmp_path: Path) -> No
 
 def test_without_a_pull_request_or_a_report_nothing_is_asked(pull: Pull, tmp_path: Path) -> None:
     assert "no pull request" in keep(pull, tmp_path, REPORT, PULL="")
-    assert "did not come to its end" in keep(pull, tmp_path, REPORT, REPORT="")
+    assert "did not come to its end" in keep(pull, tmp_path, REPORT, REPORT="missing.md")
     assert pull.asked == []
 
 
-def test_nothing_is_posted_unasked_and_the_program_never_sees_the_token() -> None:
-    assert ACTION["inputs"]["comment"]["default"] == "false"
-    assert KEEP["if"] == "${{ !cancelled() && inputs.comment == 'true' }}"
-    assert "token" not in json.dumps(CHECK)
-    # Nothing of other people runs.
-    assert all("uses" not in step for step in ACTION["runs"]["steps"])
+def test_the_event_says_which_pull_request_a_run_was_for(pull: Pull, tmp_path: Path) -> None:
+    run = {"PULL": "", "HEAD_OWNER": "fork", "HEAD_BRANCH": "a&state=all", "HEAD_COMMIT": "abc"}
+    pull.open = [{"number": 3, "head": {"sha": "abd"}}]
+    assert "no pull request" in keep(pull, tmp_path, REPORT, **run)
+    pull.open.append({"number": 7, "head": {"sha": "abc"}})
+    assert keep(pull, tmp_path, REPORT, **run) == "gradir: /comment/1\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with a name")
+def test_a_hostile_artifact_gives_away_no_file_and_no_token(pull: Pull, tmp_path: Path) -> None:
+    link, pipe = tmp_path / "link.md", tmp_path / "pipe.md"
+    link.symlink_to("/proc/self/environ")
+    os.mkfifo(pipe)
+    for report in (link, pipe, tmp_path):
+        said = keep(pull, tmp_path, REPORT, REPORT=str(report))
+        assert said.startswith("::warning title=gradir::no comment: ")
+    assert pull.comments == []
+
+
+def test_bytes_that_are_no_text_are_a_comment_all_the_same(pull: Pull, tmp_path: Path) -> None:
+    report = tmp_path / "bytes.md"
+    report.write_bytes(b"\xff\0::error::x")
+    keep(pull, tmp_path, REPORT, REPORT=str(report))
+    assert pull.comments[0]["body"] == f"{MARK}\ufffd\0::error::x"
+
+
+def test_the_action_runs_nothing_but_its_script() -> None:
+    assert KEEP["run"] == 'python3 -I "$SCRIPT"'
+    assert "uses" not in KEEP

@@ -1,60 +1,82 @@
-"""Keeps one comment of a pull request at what 'gradir check' reported; the last step of action.yml runs it.
+"""Keep one comment of a pull request at the report of 'gradir check'; action.yml beside it runs this.
 
-It needs nothing but Python. The comment is known by a mark at its start and by who wrote it, so it is updated and not
-repeated. A graph that is as it should be gets no comment, but one that is there is updated. Trouble is a warning of the
-job: whether the check passes was said before.
+It needs nothing but Python, and runs in a job that runs nothing of the change. The change may have written the report,
+so only its text is used: the event says which pull request it is for. A mark at the start of the comment, and its
+author, tell it from others, so that it is updated and not repeated. A graph without a difference gets no comment, but
+one that is there is updated. Trouble is a warning of the job: the check itself has passed or failed before.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import stat
 import sys
 import urllib.error
 import urllib.parse
 import urllib.request
-from pathlib import Path
 from typing import Any, Final
 
 __all__ = ["main"]
 
 _AUTHOR: Final = "github-actions[bot]"
-"""Whose comments are written with the token of a job. Anybody may write the mark into theirs."""
+"""The author of comments that are written with the token of a job. Anybody may write the mark into theirs."""
 
 _NOTHING: Final = ": no difference\n"
 _LONGEST: Final = 65_536
+_MOST_BYTES: Final = 4 * _LONGEST
 _PAGE: Final = 100
 _MOST_PAGES: Final = 100
 _SECONDS: Final = 30
+_TROUBLE: Final = "::warning title=gradir::no comment"
 
 
 def main() -> int:
     """Write the comment, or say why there is none."""
-    if not os.environ["PULL"]:
-        print("gradir: no comment, since this is no pull request")
-        return 0
-    if not os.environ["REPORT"]:
-        print("gradir: no comment, since the check did not come to its end")
-        return 0
     try:
-        _keep(Path(os.environ["REPORT"]).read_text(encoding="utf-8"))
+        pull = os.environ["PULL"] or _pull_of_run()
+        if not pull:
+            print("gradir: no comment, since this is no pull request")
+            return 0
+        _keep(pull, _report(os.environ["REPORT"]))
+    except FileNotFoundError:
+        print("gradir: no comment, since the check did not come to its end")
     except urllib.error.HTTPError as error:
         hint = ""
         if error.code in {401, 403, 404}:
             hint = "; the job needs 'permissions: pull-requests: write', which a pull request of a fork does not get"
-        print(f"::warning title=gradir::no comment: the API answers {error.code} to {error.geturl()}{hint}")
+        print(f"{_TROUBLE}: the API answers {error.code} to {error.geturl()}{hint}")
     except (OSError, ValueError) as error:
-        print(f"::warning title=gradir::no comment: {' '.join(str(error).split())}")
+        print(f"{_TROUBLE}: {' '.join(str(error).split())}")
     return 0
 
 
-def _keep(report: str) -> None:
-    mark = f"<!-- gradir check {_word(os.environ['SPEC'])} against {_word(os.environ['AGAINST'])} -->\n"
+def _report(path: str) -> str:
+    """The text of the report: of a regular file, since a link could lead to one that holds the token."""
+    # O_NONBLOCK: to open a pipe would wait for who writes into it.
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise ValueError("the report is no regular file")
+        return file.read(_MOST_BYTES).decode(errors="replace")
+
+
+def _pull_of_run() -> str:
+    """The number of the open pull request whose head the run that this job follows was started for."""
+    owner, branch, commit = (os.environ[f"HEAD_{name}"] for name in ("OWNER", "BRANCH", "COMMIT"))
+    if not commit:
+        return ""
+    head = urllib.parse.quote(f"{owner}:{branch}", safe="")
+    found = _asked("GET", f"/pulls?state=open&head={head}&per_page={_PAGE}")
+    return next((str(int(each["number"])) for each in found if each["head"]["sha"] == commit), "")
+
+
+def _keep(pull: str, report: str) -> None:
+    mark = f"<!-- {_word(os.environ['NAME'])} -->\n"
     body = mark + report
     if len(body) > _LONGEST:
         body = f"{mark}### gradir check\n\nThe report is too long for a comment, and is in the job's summary.\n"
-    number = urllib.parse.quote(os.environ["PULL"], safe="")
-    comments = f"/issues/{number}/comments"
+    comments = f"/issues/{urllib.parse.quote(pull, safe='')}/comments"
     found = _found(comments, mark.strip())
     if found is None:
         if report.endswith(_NOTHING):
@@ -102,7 +124,7 @@ def _asked(method: str, path: str, content: object = None) -> Any:
 
 def _word(text: str) -> str:
     """Text that ends no comment of HTML."""
-    return urllib.parse.quote(text, safe="/:").replace("-", "%2D")
+    return urllib.parse.quote(text, safe="/: ").replace("-", "%2D")
 
 
 if __name__ == "__main__":
