@@ -16,7 +16,7 @@ TORCH = 2.5.1 2.8.0 2.11.0 2.13.0 newest
 # The releases of JAX to test on, such as JAX="0.8.1 0.10.2 newest"; newest is what pip finds for $(PYTHON).
 JAX = 0.10.2
 JAX_SUITE = $(wildcard tests/test_jax_*.py) --doctest-modules gradir/frontends/jax
-ANY_TORCH = $(addprefix tests/test_,private_names.py capture.py verify.py run_once.py recorder.py recorder_threads.py \
+ANY_TORCH = $(addprefix tests/test_,private_names.py torch_releases.py capture.py verify.py run_once.py recorder.py recorder_threads.py \
 	sources.py files.py cli.py cli_check.py pytest_plugin.py cli_explain.py cli_forward.py cuts.py diff_cuts.py \
 	flow_cuts.py flow_diffs.py flow_places.py forward_built_inside.py forward_exports.py forward_graph.py forward_writes.py gradient_flow_fixture.py \
 	explain.py explain_cleared.py explain_forms.py explain_functions.py explain_hooks.py explain_loops.py \

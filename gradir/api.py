@@ -486,7 +486,8 @@ def diff(a: Graph, b: Graph, *, ignore: Sequence[str] = (), normalize: bool = Fa
         a: the graph before.
         b: the graph after.
         ignore: fields that do not count: ``source``, ``attrs.eps``, ``saved``; or ``scopes``, ``cuts``, ``order``.
-        normalize: leave out too what another release of the framework changes by itself.
+        normalize: leave out too what another release of the framework changes by itself. Where one of the graphs has
+            an operation that only returns its input, the diff is one of the graphs without it.
         vocabulary: tell both graphs in words that all frameworks share, so that a model and its port to another
             framework can be compared. The diff is then one of these graphs, and is no patch of ``a``.
 

@@ -66,14 +66,14 @@ def normalized(diff: Diff, words: Vocabulary | None = None) -> Diff:
 
     Left out are the framework's own names, source lines, ``ext``, sizes kept as attributes, the order, what another
     release writes into the description of a module, and an operation that became one which does the same
-    (``unsafe_view`` and ``view``). A saved slot that a release does not let be read matches any. What a program sets
-    counts, as the ``eps`` of a norm, of which nothing but the description of its module tells. ``words`` is what is
-    known of the framework of both graphs.
+    (``unsafe_view`` and ``view``). What one release does not let be read, as a saved slot or an attribute, matches
+    any. What a program sets counts, as the ``eps`` of a norm, of which nothing but the description of its module
+    tells. ``words`` is what is known of the framework of both graphs. `without_identities` is to be done before.
     """
     words = vocabulary_of() if words is None else words
     diff = ignoring(diff, (*_CHURN, *words.incidental))
     unread = {storage_key(name, slot) for change in diff.changes for name, slot in _unread_slots(change)}
-    return _with_fields(diff, lambda change: tuple(_said(change.fields, words, unread)))
+    return _with_fields(diff, lambda change: tuple(_said(change, words, unread)))
 
 
 def across(diff: Diff, before: Mapping[str, Node], after: Mapping[str, Node]) -> Diff:
@@ -152,12 +152,19 @@ def names_field(pattern: str, path: str) -> bool:
     return re.match(rf"{_expression(pattern)}(?=[.\[]|\Z)", path, re.DOTALL) is not None
 
 
-def _said(fields: Sequence[FieldChange], words: Vocabulary, unread: AbstractSet[str]) -> Iterator[FieldChange]:
+def _said(change: Change, words: Vocabulary, unread: AbstractSet[str]) -> Iterator[FieldChange]:
     """The fields that say more than a release does by itself; ``unread`` are slots that may share a storage."""
+    fields = change.fields
     slots = {field.path[:-1] for field in fields if field.path[-1] == "state" and _is_unread(field)}
+    is_other_word = any(field.path == ("op",) and _says_the_same(field, words) for field in fields)
+    unsettled, unexposed = words.unsettled.get(change.what, ()), words.unexposed.get(change.what, ())
     for field in fields:
         known = field.before is not UNSET and field.after is not UNSET and field.path[-1] != "state"
         if (field.path[:-1] in slots and not known) or _is_unread(field) or _says_the_same(field, words):
+            continue
+        if (is_other_word and field.path[0] == "kinds") or any(names_field(each, field.name) for each in unsettled):
+            continue
+        if UNSET in (field.before, field.after) and any(names_field(each, field.name) for each in unexposed):
             continue
         if field.path[-1] != "storage" or unread.isdisjoint((field.before, field.after)):
             yield field

@@ -12,6 +12,8 @@ from msgspec.structs import replace
 from gradir.diffs import compare, matching
 from gradir.diffs.changes import Sides
 from gradir.diffs.correspondence import Correspondence
+from gradir.diffs.hunks import script
+from gradir.diffs.identities import without_identities
 from gradir.diffs.ignoring import across, check_names, ignoring, normalized
 from gradir.gcpause import paused_gc
 from gradir.progress import stage
@@ -47,6 +49,9 @@ def reviewed(
     check_names(ignore)
     if vocabulary:
         before, after = _in_shared_words(before, after)
+    whole = before, after
+    if normalize:
+        before, after = map(without_identities, whole)
     names = _names_between(before, after)
     with stage("comparing the nodes"):
         diff = compare.compare(before, after, names)
@@ -55,6 +60,9 @@ def reviewed(
     if ignore or normalize:
         diff = ignoring(diff, ignore)
         diff = normalized(diff, vocabulary_of(before, after)) if normalize else diff
+    if before is not whole[0] or after is not whole[1]:
+        # A patch is made for the graphs as they are.
+        diff = replace(diff, script=script(*whole))
     return with_findings(diff, Sides(before, after, names, vocabulary))
 
 

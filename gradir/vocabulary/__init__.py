@@ -46,6 +46,15 @@ class Vocabulary(NamedTuple):
     incidental: tuple[str, ...] = ()
     """What another release changes by itself, as patterns of fields that `gradir.diff` ignores."""
 
+    unsettled: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    """By operation, patterns of fields whose value the release chooses, and no program."""
+
+    unexposed: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    """By operation, patterns of fields that only some releases let be read: where one side has none, it may be any."""
+
+    identities: frozenset[str] = frozenset()
+    """Operations that choose elements, in order: one that gives as many as it gets gives what it gets."""
+
     descriptions: Mapping[str, str] = MappingProxyType({})
     """Parts of the description of a module by what a release writes, or wrote, for the same."""
 

@@ -24,11 +24,28 @@ VOCABULARY: Final = Vocabulary(
     ),
     accumulators=frozenset({"accumulate_grad"}),
     synonyms={
-        **dict.fromkeys(("alias", "reshape_alias", "unsafe_view"), "view"),
+        **dict.fromkeys(("alias", "reshape_alias", "_reshape_alias", "unsafe_view", "_unsafe_view"), "view"),
         **dict.fromkeys(_ATTENTIONS, "scaled_dot_product_attention"),
         **dict.fromkeys(("cudnn_batch_norm", "miopen_batch_norm"), "native_batch_norm"),
     },
     incidental=("attrs.*_sym_*",),
+    unsettled={
+        # By default that of the accelerator which the release was built for, or of the tensors.
+        "checkpoint_function": ("attrs.device_type",),
+        # A workspace of oneDNN.
+        "mkldnn_rnn_layer": ("saved.result3", "out[3]"),
+    },
+    unexposed={
+        "native_group_norm": ("attrs.eps",),
+        **dict.fromkeys(
+            ("flash_attention", "scaled_dot_product_flash_attention"),
+            ("saved.philox_*", "saved.rng_state", "saved.unused"),
+        ),
+        "linalg_lstsq": ("saved.solution",),
+        **dict.fromkeys(("cdist_backward", "nextafter", "pdist_backward"), ("attrs", "saved")),
+    },
+    # Before 2.6 x[:, -1] was x[:][:, -1].
+    identities=frozenset({"slice"}),
     # Newer releases say of norms whether they have a bias.
     descriptions={"affine=True, bias=True": "affine=True", "affine=False, bias=False": "affine=False"},
     casts=frozenset({"to_copy"}),

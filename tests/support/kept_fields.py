@@ -17,6 +17,7 @@ import gradir
 from gradir import codecs
 from gradir.diffs import hunks
 from gradir.diffs.correspondence import Correspondence
+from gradir.diffs.identities import without_identities
 from gradir.diffs.marked_union import marked_union
 from gradir.diffs.matching import match
 from gradir.diffs.merging.three_way import merged
@@ -116,6 +117,11 @@ def operations(graph: Graph) -> Mapping[str, Operation]:
         "gradir.api.patch": Operation(lambda graph: gradir.patch(graph, diff)),
         "gradir.api.unpatch": Operation(lambda graph: gradir.unpatch(graph, gradir.diff(changed, graph))),
         "gradir.diffs.hunks.apply": Operation(partial(hunks.apply, diff.script)),
+        "gradir.diffs.identities.without_identities": Operation(
+            lambda graph: without_identities(
+                replace(graph, nodes={**graph.nodes, NODE: replace(graph.nodes[NODE], op="slice")})
+            )
+        ),
         "gradir.diffs.marked_union.marked_union": Operation(
             lambda graph: marked_union(graph, graph, diff, Correspondence(graph, graph, match(graph, graph)))
         ),
