@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -373,3 +375,20 @@ def test_an_operation_that_takes_functions_may_cut() -> None:
     assert [(cause.kind, cause.level, cause.op, cause.names) for cause in causes] == [
         ("no_grad", "info", "cond", ("x",))
     ]
+
+
+def test_the_compiler_is_loaded_by_programs_that_compile_alone() -> None:
+    """To load it takes longer than most programs. What compiles while it is recorded is noted all the same."""
+    program = """
+import sys, torch, gradir
+with gradir.record(flow=True) as rec:
+    x = torch.ones(3, requires_grad=True).exp()
+    print("torch._dynamo" in sys.modules)
+    y = torch.compile(lambda x: x.sin().cos(), backend="eager")(x)
+print([node.op for node in rec.forward().nodes.values() if node.role == "function"])
+with gradir.record(flow=True) as rec:
+    x.exp()
+print([node.op for node in rec.forward().nodes.values() if node.role == "function"])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["False", "['ones', 'exp', 'compiled_function']", "['exp']"]

@@ -250,6 +250,8 @@ DYNAMO: Final = "torch._dynamo.eval_frame"
 COMPILED_CALLS: Final = _word(f"{DYNAMO}:_TorchDynamoContext", _WHOLE, _IN_PARTS)
 COMPILED_BEGINS: Final = _word(f"{DYNAMO}:_callback_from_stance", _WHOLE, _IN_PARTS, since="2.6")
 _word("torch._dynamo.external_utils:wrap_inline", _WHOLE, _IN_PARTS)
+KEPT_APART: Final = "__dynamo_disable"
+"""What torch calls for a function that the compiler must not look into; it imports the compiler to make that."""
 WRAPPERS: Final = "torch._dynamo."
 """Where the functions are in which torch wraps what the user has it compile."""
 COMPILED_ENDS: Final = _word(f"{DYNAMO}:_maybe_set_eval_frame", _WHOLE, _IN_PARTS, since="2.5")

@@ -89,6 +89,13 @@ class FunctionMode(_Mode, TorchFunctionMode):
 class DispatchMode(_Mode, private.TorchDispatchMode):  # type: ignore[misc]
     """A dispatch mode that can be left out of turn."""
 
+    methods: ClassVar[list[Any]] = []
+    """What its subclasses handle operations with, as they are written."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        cls.methods.append(cls.__dict__["__torch_dispatch__"])
+        super().__init_subclass__(**options)
+
     stack = _Stack(private.dispatch_modes, private.pop_dispatch_mode, private.push_dispatch_mode)
 
     @classmethod

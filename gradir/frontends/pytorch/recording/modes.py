@@ -31,7 +31,10 @@ from gradir.frontends.pytorch.recording.leaving import DispatchMode, FunctionMod
 from gradir.frontends.pytorch.recording.sources import SourceMode
 from gradir.frontends.pytorch.recording.steps import DATA, INPLACE, VIEW, tensors_in
 from gradir.frontends.walks import reached
+from gradir.spec import calling_on_import
 
+_COMPILER: Final = private.DYNAMO.rpartition(".")[0]
+_WAITING: Final = ExitStack()
 _OWN: Final = f"{__name__.partition('.')[0]}."
 # A dropped recorder leaves at any time, in the middle of a change by the same thread too.
 _LOCK: Final = threading.RLock()
@@ -71,16 +74,23 @@ class CompiledParts:
         self.thread = threading.get_ident()
         with _LOCK:
             _RECORDING.append(self)
-            if not _WATCHED:
-                _watch()
+            if _COMPILER in sys.modules:
+                _begin()
+            elif len(_RECORDING) == 1:
+                # To import the compiler takes longer than most programs, which never use it.
+                for method in DispatchMode.methods:
+                    setattr(method, private.KEPT_APART, method)
+                _WAITING.enter_context(calling_on_import({_COMPILER: _begin}))
         return self
 
     def __exit__(self, *_: object) -> None:
         with _LOCK:
             _RECORDING.remove(self)
             if not _RECORDING:
-                vars(pkgutil.resolve_name(private.DYNAMO)).update(_WATCHED)
-                _WATCHED.clear()
+                _WAITING.close()
+                if _WATCHED:
+                    vars(pkgutil.resolve_name(private.DYNAMO)).update(_WATCHED)
+                    _WATCHED.clear()
 
 
 _RECORDING: Final[list[CompiledParts]] = []
@@ -142,6 +152,16 @@ class _Call:
 
 
 _CALLS: Final[dict[FrameType, _Call]] = {}
+
+
+def _begin() -> None:
+    """Do what the compiler needs, now that it is loaded: keep what notes operations apart from it, and watch it."""
+    for method in DispatchMode.methods:
+        if vars(method).get(private.KEPT_APART) is method:
+            # torch itself does so at the next call.
+            delattr(method, private.KEPT_APART)
+    if not _WATCHED:
+        _watch()
 
 
 def _watch() -> None:
