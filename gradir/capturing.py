@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cache, partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -37,6 +37,15 @@ _OTHER_FORMATS: Final[Mapping[str, str]] = {
 """Files that people have beside their models, by suffix; a front-end knows those of its framework."""
 
 
+class Both(NamedTuple):
+    """Both graphs of one run; without that of the forward, ``missing`` says why there is none."""
+
+    graph: Graph
+    forward: Graph | None = None
+    missing: str = ""
+    checked: Verification | None = None
+
+
 def captured(request: CaptureRequest) -> Graph:
     """The graph that a request asks for.
 
@@ -45,7 +54,30 @@ def captured(request: CaptureRequest) -> Graph:
         CaptureError: there is none, no front-end takes the target, or it cannot do what is asked.
         GradirError: there is no such front-end as was chosen.
     """
+    if request.graph == "both":
+        told = _spelled(request, "graph")
+        raise CaptureError(f"{told} captures two graphs, and one is wanted here: choose autograd or forward")
     return _captured(request)[1].graph
+
+
+def captured_both(request: CaptureRequest, *, verify: bool = False) -> Both:
+    """The autograd graph and, of the same run, that of the forward, where the front-end can note it.
+
+    Raises:
+        CaptureError: there is no autograd graph, or it cannot be verified where that is asked for.
+    """
+    expect_possible(request, verify=verify)
+    name = frontend_of(request)
+    if verify:
+        able(name, "verify", "--verify")
+    can = "flow" in registry.frontend(name).features
+    live = _captured(replace(request, graph="both" if can else None))[1]
+    forward: Graph | str = getattr(live, "forward", "") or f"front-end {name!r} cannot {FEATURES['flow']}"
+    with _failing(name, request):
+        checked = registry.frontend(name).verify(live, keep_graph=False) if verify else None
+    return (
+        Both(live.graph, None, forward, checked) if isinstance(forward, str) else Both(live.graph, forward, "", checked)
+    )
 
 
 def verified(request: CaptureRequest, *, keep_graph: bool) -> tuple[Graph, Verification]:
@@ -81,6 +113,8 @@ def expect_possible(request: CaptureRequest, *, verify: bool = False) -> None:
         CaptureError: there are some.
     """
     told = partial(_spelled, request)
+    if request.graph == "both" and request.collectives:
+        raise CaptureError(f"{told('collectives')} runs a backward, and {told('graph')} none: choose one of them")
     if request.graph == "forward" and (verify or request.collectives):
         why = "verifying" if verify else told("collectives")
         raise CaptureError(f"{why} needs an autograd graph, and {told('graph')} captures none: choose one of them")

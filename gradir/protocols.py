@@ -167,7 +167,11 @@ class Verification(NamedTuple):
 
 
 class LiveCapture(Protocol):
-    """A graph together with the live objects it was made of."""
+    """A graph together with the live objects it was made of.
+
+    A front-end with the feature ``flow`` that is asked for ``both`` graphs also has a ``forward``: the graph of the
+    forward that ran, or why there is none.
+    """
 
     @property
     def graph(self) -> Graph:

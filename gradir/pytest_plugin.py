@@ -34,20 +34,21 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import pytest
 
 from gradir.errors import GradirError
 
 if TYPE_CHECKING:
+    from gradir import stored
+    from gradir.capturing import Both
     from gradir.diffs.changes import Diff
     from gradir.explanations.model import Explanation
     from gradir.ir import Graph
     from gradir.protocols import Names, Recorder
     from gradir.watcher import Watcher
-
-    Comparison: TypeAlias = Callable[[Graph, Graph], Diff]
 
 __all__ = ["FOLDER", "GradientFlow", "GraphSnapshot"]
 
@@ -55,7 +56,10 @@ FOLDER: Final = "__graphs__"
 """The folder beside the test modules that the files lie in, in a folder for each module."""
 
 _UPDATE: Final = "--gradir-update"
+_ADVICE: Final = f"pytest {_UPDATE}"
 _LONGEST_NAME: Final = 100
+_NOTED: Final = ("used", "mended", "uncompared", "collected", "seen")
+"""What a worker of pytest-xdist tells the main process."""
 
 
 class GraphSnapshot:
@@ -78,15 +82,18 @@ class GraphSnapshot:
         model: object = None,
         params: Mapping[str, Any] | None = None,
         frontend: str | None = None,
+        forward: Graph | None = None,
         name: str = "",
         ignore: Sequence[str] = (),
         normalize: bool = False,
     ) -> None:
         """Compare a graph with its file; the test fails with the difference, or where the file cannot be read.
 
-        ``target`` is a `gradir.Graph`, or what `gradir.capture` takes with the other arguments. Files are numbered
-        within a test, unless they are given names. ``ignore`` and ``normalize`` are those of `gradir.diff`: a file
-        that differs in nothing that counts is left as it is by an update too.
+        ``target`` is a `gradir.Graph`, or what `gradir.capture` takes with the other arguments. Of a module that runs
+        on inputs, the graph of the forward is compared too, with a file beside the other; ``forward`` is that of a
+        recorded graph, as in ``check(rec.capture(loss), forward=rec.forward())``. Files are numbered within a
+        test, unless they are given names. ``ignore`` and ``normalize`` are those of `gradir.diff`: a file that differs
+        in nothing that counts is left as it is by an update too.
 
         Raises:
             CaptureError: there is no graph.
@@ -96,38 +103,78 @@ class GraphSnapshot:
         import gradir
         from gradir import stored
         from gradir.diffs.ignoring import check_names
+        from gradir.forwards import has_forward
 
         # Also where nothing is compared.
         check_names(ignore)
-        compare = partial(gradir.diff, ignore=ignore, normalize=normalize)
-        if not isinstance(target, gradir.Graph):
-            target = gradir.capture(target, *inputs, kwargs=kwargs, model=model, params=params, frontend=frontend)
         path = self._next_path(name)
-        self._run.used.add(str(path))
-        if self._update:
-            self._write(target, path, compare)
-            return
-        if not path.exists():
-            pytest.fail(f"there is no {path.name} beside the test: run pytest {_UPDATE} and review what it writes")
+        beside = _beside(path)
+        self._run.used.update((str(path), str(beside)))
         with _plain_failures():
-            expected = stored.read(path, f"pytest {_UPDATE}")
-        found = compare(expected, target)
-        if not found:
-            return
-        shown = f"{FOLDER}/{path.parent.name}/{path.name}"
-        pytest.fail(f"the graph is not that of {shown}; if it should be, run pytest {_UPDATE}\n{found.to('text')}")
+            before = stored.Found(str(path))
+            if self._update:
+                before = stored.read_to_update(path)
+            elif path.exists():
+                before = stored.Found(str(path), stored.read(path, _ADVICE))
+        is_pair = before.graph is None or has_forward(before.graph)
+        options = {"kwargs": kwargs, "model": model, "params": params, "frontend": frontend}
+        capture = partial(_captured, target, inputs, options, forward, is_pair=is_pair)
+        now = capture()
+        if before.graph is None and not self._update:
+            pytest.fail(f"there is no {path.name} beside the test: run pytest {_UPDATE} and review what it writes")
+        changed = None
+        if before.graph is not None:
+            compare = partial(gradir.diff, normalize=normalize)
+            changed = self._changed(before.graph, beside, capture=capture, now=now, compare=compare, ignore=ignore)
+        if self._update and (changed is not None or before.graph is None):
+            self._write(now, path, before)
+        elif changed is not None:
+            pytest.fail(f"{changed[0]}; if it should be, run pytest {_UPDATE}\n{changed[1].to('text')}")
 
-    def _write(self, graph: Graph, path: Path, compare: Comparison) -> None:
+    def _changed(
+        self,
+        expected: Graph,
+        beside: Path,
+        *,
+        now: Both,
+        capture: Callable[[], Both],
+        compare: Callable[..., Diff],
+        ignore: Sequence[str],
+    ) -> tuple[str, Diff] | None:
+        """What differs, in words and as a diff; a forward that is another in every run does not."""
+        __tracebackhide__ = True
+        from gradir import stored
+        from gradir.forwards import IGNORED, has_forward
+
+        place = f"{FOLDER}/{beside.parent.name}"
+        if found := compare(expected, now.graph, ignore=ignore):
+            return f"the graph is not that of {place}/{beside.name.replace('.forward.gir', '.gir')}", found
+        if not has_forward(expected) or not beside.exists():
+            return None
+        with _plain_failures():
+            forward = stored.read(beside, _ADVICE)
+        ignored = (*ignore, *IGNORED)
+        if now.forward is None:
+            self._run.uncompared.add((str(beside), now.missing))
+            return None
+        found = compare(forward, now.forward, ignore=ignored)
+        if not found:
+            return None
+        again = capture().forward
+        if again is None or compare(now.forward, again, ignore=ignored):
+            self._run.uncompared.add((str(beside), "it is another in every run"))
+            return None
+        return f"the graph of the forward is not that of {place}/{beside.name}", found
+
+    def _write(self, now: Both, path: Path, before: stored.Found) -> None:
         __tracebackhide__ = True
         from gradir import stored
 
-        with _plain_failures():
-            before = stored.read_to_update(path)
-        if before.graph is not None and not compare(before.graph, graph):
-            return
         path.parent.mkdir(parents=True, exist_ok=True)
         with _plain_failures():
-            stored.write(graph, path, before)
+            stored.write(now.graph, path, before)
+            if now.forward is not None:
+                stored.write(now.forward, _beside(path), before)
         if before.fault:
             self._run.mended.add((str(path), before.fault))
 
@@ -236,6 +283,31 @@ def _file_name(text: str) -> str:
     return f"{safe[:_LONGEST_NAME]}~{digest}"
 
 
+def _beside(path: Path) -> Path:
+    """The file of the graph of the forward."""
+    from gradir.forwards import forward_name
+
+    return Path(forward_name(str(path)))
+
+
+def _captured(
+    target: object, inputs: Sequence[object], options: Mapping[str, Any], forward: Graph | None, *, is_pair: bool
+) -> Both:
+    """What there is to compare: a graph that is given, or what is captured, with its forward where that is wanted."""
+    import gradir
+    from gradir.capturing import Both, captured_both
+    from gradir.request import asked
+
+    if isinstance(target, gradir.Graph):
+        if forward is None:
+            return Both(target, None, "the test gives none")
+        producer = msgspec.structs.replace(target.producer, options={**target.producer.options, "graph": "both"})
+        return Both(msgspec.structs.replace(target, producer=producer), forward)
+    if not is_pair:
+        return Both(gradir.capture(target, *inputs, **options))
+    return captured_both(asked("capture", target, inputs, {**options, "graph": "both"}))
+
+
 @pytest.fixture
 def graph_snapshot(request: pytest.FixtureRequest) -> GraphSnapshot:
     """Compares captured graphs with the .gir files beside the test; see `GraphSnapshot.check`."""
@@ -293,6 +365,8 @@ class _Run:
         """The files that a test asked for."""
         self.mended: set[tuple[str, str]] = set()
         """The files that nothing could read, each with what was wrong with it, and that were rewritten."""
+        self.uncompared: set[tuple[str, str]] = set()
+        """The graphs of forwards that were not compared, each with the reason."""
         self.collected: dict[str, list[str]] = {}
         """The tests of each module that was run as a whole, by the folder of its graphs."""
         self.seen: set[str] = set()
@@ -323,7 +397,7 @@ class _Run:
             self.collected.setdefault(str(item.path.parent / FOLDER / item.path.stem), []).append(item.nodeid)
         output = getattr(self._config, "workeroutput", None)
         if output is not None:
-            output["gradir"] = {name: getattr(self, name) for name in ("used", "mended", "collected", "seen")}
+            output["gradir"] = {name: getattr(self, name) for name in _NOTED}
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Name the files that were broken and rewritten, and those that no test asked for."""
@@ -332,7 +406,9 @@ class _Run:
         found = {str(path) for folder in complete for path in Path(folder).glob("*.gir")}
         mended = [f"{self._relative(path)}: {fault}; rewritten" for path, fault in sorted(self.mended)]
         unused = [self._relative(path) for path in sorted((found - self.used) | self._orphans())]
-        for what, lines in (("were broken", mended), ("no test asked for", unused)):
+        uncompared = [f"{self._relative(path)}: {why}" for path, why in sorted(self.uncompared)]
+        sections = ("were broken", mended), ("were not compared", uncompared), ("no test asked for", unused)
+        for what, lines in sections:
             if lines:
                 from gradir.ir.text import printable
 

@@ -147,9 +147,9 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
         False
     )
     graph: Annotated[
-        Literal["autograd", "forward"] | None,
+        Literal["autograd", "forward", "both"] | None,
         Option(
-            "autograd graph (default), or every operation of the forward, even one that raises",
+            "autograd graph (default), every operation of the forward, even one that raises, or both",
             needs="flow",
             uses=_GRAPHS,
         ),

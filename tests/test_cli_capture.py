@@ -220,4 +220,4 @@ def test_the_seed_reaches_what_is_made_at_import(noisy: Run) -> None:
 def test_a_file_with_source_lines_is_checked_with_source_lines(noisy: Run) -> None:
     assert noisy("capture", "noisy.py:moves", "--sources", "-o", "s.gir").returncode == 0
     done = noisy("check", "noisy.py:moves", "--against", "s.gir")
-    assert (done.returncode, done.stdout) == (0, "no difference\n")
+    assert (done.returncode, done.stdout[:37]) == (0, "no difference in the autograd graph; ")

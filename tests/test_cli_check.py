@@ -41,7 +41,7 @@ def check(*more: str) -> int:
 def test_the_same_graph(capfd: pytest.CaptureFixture[str]) -> None:
     capfd.readouterr()
     assert check() == 0
-    assert capfd.readouterr().out == "no difference\n"
+    assert capfd.readouterr().out == "no difference in the autograd graph and the forward graph\n"
     assert check("--verify") == 0
 
 
@@ -141,7 +141,10 @@ def test_a_broken_file_is_written_anew_on_request(
     shown, errors = capfd.readouterr()
     assert shown == ""
     assert errors.splitlines()[0] == f"{fault}; rewritten"
-    assert errors.splitlines()[1:] == ["wrote loss.gir: 15 nodes, 14 edges, 21 parameter elements"]
+    assert errors.splitlines()[1:] == [
+        "wrote loss.gir: 15 nodes, 14 edges, 21 parameter elements",
+        "wrote loss.forward.gir: 12 nodes, 11 edges, 21 parameter elements",
+    ]
     assert gradir.load("loss.gir") == before
 
 
@@ -236,7 +239,7 @@ def test_the_flow_is_noted_where_the_file_has_it(project: Path, capfd: pytest.Ca
     assert check("--flow", "--update") == 0
     capfd.readouterr()
     assert check() == 0
-    assert capfd.readouterr().out == "no difference\n"
+    assert capfd.readouterr().out == "no difference in the autograd graph and the forward graph\n"
     (project / "train.py").write_text(
         cutting.replace("return model, ", "return model, model[2].weight.detach().sum() + ")
     )
@@ -248,7 +251,7 @@ def test_the_graph_of_a_forward_is_checked_against_one(project: Path, capfd: pyt
     assert main(["capture", "train.py:loss", "--graph", "forward", "-o", "loss.gir"]) == 0
     capfd.readouterr()
     assert check() == 0
-    assert capfd.readouterr().out == "no difference\n"
+    assert capfd.readouterr().out == "no difference in the forward graph\n"
     edit(project)
     assert check("--update") == 0
     assert gradir.load("loss.gir").producer.options["graph"] == "forward"

@@ -171,7 +171,7 @@ def test_a_diff_is_written_to_a_file(capfd: Read) -> None:
         assert main(["diff", "a.gir", "other.gir", "--format", form, "-o", "found"]) == 1
         assert Path("found").read_text() == difference.to(form)
     assert main(["diff", "a.gir", "a.gir", "-o", "found"]) == 0
-    assert Path("found").read_text() == "no difference\n"
+    assert Path("found").read_text().startswith("no difference in the autograd graph; ")
     assert capfd.readouterr() == ("", "")
 
 

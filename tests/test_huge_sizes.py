@@ -150,7 +150,9 @@ def test_what_is_beyond_counting_on_both_sides_may_have_grown(folder: Path, caps
     files = [str(folder / "a.gir"), str(folder / "b.gir")]
     for condition in ("params", "params>5%", "saved-bytes", "saved-bytes>1GB"):
         assert f"{condition}: {BEYOND} -> {BEYOND}" in said(["diff", *files, "--fail-on", condition], capsys, 1)
-        assert said(["diff", files[0], files[0], "--fail-on", condition], capsys) == "no difference\n"
+        assert said(["diff", files[0], files[0], "--fail-on", condition], capsys).startswith(
+            "no difference in the autograd graph; "
+        )
 
 
 @pytest.mark.parametrize("command", ["validate", "convert"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -219,8 +220,12 @@ def test_the_option_is_documented(pytester: pytest.Pytester) -> None:
     run(pytester, "--fixtures").stdout.fnmatch_lines(["graph_snapshot*"])
 
 
+# To import torch here would load it once for every test, which it does not stand.
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="could not import 'torch'")
+
+
+@needs_torch
 def test_models_are_captured(pytester: pytest.Pytester) -> None:
-    pytest.importorskip("torch")
     pytester.makepyfile(
         test_model="""
         import torch
@@ -233,7 +238,7 @@ def test_models_are_captured(pytester: pytest.Pytester) -> None:
     )
     run(pytester, "--gradir-update").assert_outcomes(passed=1)
     run(pytester).assert_outcomes(passed=1)
-    assert files(pytester) == ["test_loss-called.gir", "test_loss.gir"]
+    assert files(pytester) == ["test_loss-called.forward.gir", "test_loss-called.gir", "test_loss.gir"]
     path = Path(pytester.path / "__graphs__" / "test_model" / "test_loss.gir")
     assert "weight" in gradir.load(path).nodes
 
@@ -290,3 +295,70 @@ def test_two_graphs_of_one_name_are_refused(pytester: pytest.Pytester) -> None:
     done.assert_outcomes(passed=1, failed=2)
     done.stdout.fnmatch_lines(["*two graphs of this test would be kept as 'x'*", "*would be kept as '2'*"])
     assert all(name.isascii() for name in files(pytester))
+
+
+FORWARDS = """
+import random
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 3)
+
+    def forward(self, x):
+        x = self.fc(x)
+        return x.masked_fill(torch.ones(2, 3, dtype=torch.bool).triu(1), FILL).sum()
+
+def test_module(graph_snapshot):
+    graph_snapshot.check(Model(), torch.ones(2, 3))
+
+def test_recorded(graph_snapshot):
+    import gradir
+    model = Model()
+    with gradir.record(model, flow=True) as rec:
+        loss = model(torch.ones(2, 3))
+    graph_snapshot.check(rec.capture(loss), forward=rec.forward())
+
+def test_graph(graph_snapshot):
+    import gradir
+    graph_snapshot.check(gradir.capture(Model(), torch.ones(2, 3)))
+"""
+
+
+@needs_torch
+def test_the_forward_of_a_module_is_compared_too(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_model=FORWARDS.replace("FILL", "-1e9"))
+    run(pytester, "--gradir-update").assert_outcomes(passed=3)
+    names = ["test_graph.gir", "test_module.forward.gir", "test_module.gir"]
+    assert files(pytester) == [*names, "test_recorded.forward.gir", "test_recorded.gir"]
+    same = run(pytester)
+    same.assert_outcomes(passed=3)
+    same.stdout.no_fnmatch_line(SUMMARY)
+    pytester.makepyfile(test_model=FORWARDS.replace("FILL", "-1e4"))
+    failed = run(pytester)
+    failed.assert_outcomes(passed=1, failed=2)
+    failed.stdout.fnmatch_lines(
+        [
+            "*the graph of the forward is not that of __graphs__/test_model/test_module.forward.gir; if it should be*",
+            "*attrs.value: -1000000000.0 -> -10000.0",
+        ]
+    )
+    run(pytester, "--gradir-update").assert_outcomes(passed=3)
+    run(pytester).assert_outcomes(passed=3)
+    # A snapshot of one graph stays one, however its module is edited.
+    pytester.makepyfile(test_model=FORWARDS.replace("FILL", "-1e4").replace("x = self.fc(x)", "x = self.fc(x).exp()"))
+    run(pytester, "--gradir-update", "-k", "graph").assert_outcomes(passed=1, deselected=2)
+    assert files(pytester)[0:2] == names[:2]
+
+
+@needs_torch
+def test_a_forward_that_is_another_in_every_run_fails_no_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_model=FORWARDS.replace("FILL", "random.random()"))
+    run(pytester, "--gradir-update").assert_outcomes(passed=3)
+    found = run(pytester, "-k", "module")
+    found.assert_outcomes(passed=1, deselected=2)
+    found.stdout.fnmatch_lines(
+        ["*graph snapshots that were not compared*", "*test_module.forward.gir: it is another in every run"]
+    )

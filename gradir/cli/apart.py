@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from tempfile import TemporaryDirectory
+from typing import Final
 
+from gradir.cli.programs import Loaded
+from gradir.cli.rank_files import for_rank
 from gradir.cli.report import one_line
 from gradir.errors import SpecError
 from gradir.progress import stage
-
-if TYPE_CHECKING:
-    from gradir.ir import Graph
 
 _RAISED: Final = 1
 _INTERRUPTED: Final = 130
@@ -31,39 +32,53 @@ def command_line(words: Sequence[str], module: str = "gradir.cli.main") -> list[
 
 
 @contextmanager
-def capturing_apart(options: argparse.Namespace, spec: str) -> Iterator[Callable[[], tuple[Graph, str]]]:
-    """Capture a program in another process while the body of the context runs.
+def capturing_apart(
+    options: argparse.Namespace, spec: str, folder: str | None = None
+) -> Iterator[Callable[[], Loaded]]:
+    """Capture a program in another process while the body of the context runs, which starts in a ``folder``.
 
-    Gives a function that waits, and returns the graph and the error that ended its forward before its time. It raises
-    a `SpecError` where the program cannot be captured.
+    Gives a function that waits, and returns what `gradir.cli.programs.captured` does. It raises a `SpecError` where the
+    program cannot be captured.
     """
-    words = ["capture", spec, "-o", "-", "--format", "msgpack", *_program_words(options)]
-    process = subprocess.Popen(  # noqa: S603 (gradir itself)
-        command_line(words), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    with process:
-        try:
-            yield lambda: _captured(process, spec)
-        finally:
-            process.kill()
+    with TemporaryDirectory() as place:
+        # A process that a launcher started writes no file without its rank in the name.
+        path = os.path.join(place, "graph.{rank}.gir")  # noqa: PTH118
+        words = ["capture", spec, "-o", path, "--format", "msgpack", *_program_words(options)]
+        process = subprocess.Popen(  # noqa: S603 (gradir itself)
+            command_line(words),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            cwd=folder or None,
+        )
+        with process:
+            try:
+                yield lambda: _captured(process, spec, for_rank(path))
+            finally:
+                process.kill()
 
 
-def _captured(process: subprocess.Popen[bytes], spec: str) -> tuple[Graph, str]:
-    from gradir import api
+def _captured(process: subprocess.Popen[bytes], spec: str, path: str) -> Loaded:
+    from gradir import api, forwards
 
     with stage(f"capturing {spec}"):
-        data, said = process.communicate()
+        said = process.communicate()[1]
     if process.returncode == _INTERRUPTED:
         raise KeyboardInterrupt
     lines = said.decode(errors="replace").splitlines()
     # The program may print behind it, as from an exit handler.
     own = [number for number, line in enumerate(lines) if line.startswith(_OWN)] if process.returncode else []
     last = lines.pop(own[-1]).removeprefix(_OWN) if own else ""
+    beside = forwards.forward_name(path)
+    wrote, wrote_not = f"wrote {one_line(os.path.dirname(path))}", f"{_OWN}{one_line(beside)} is not written: "  # noqa: PTH120
+    missing = next((line.removeprefix(wrote_not) for line in lines if line.startswith(wrote_not)), f"{spec} gives none")
     for line in lines:
-        print(one_line(line), file=sys.stderr)
-    if process.returncode not in (0, _RAISED) or not data:
+        if not line.startswith((wrote, wrote_not)):
+            print(one_line(line), file=sys.stderr)
+    if process.returncode not in (0, _RAISED) or not os.path.exists(path):  # noqa: PTH110
         raise SpecError(last or f"{spec}: its process ended with status {process.returncode}, and gave no graph")
-    return api.loads(data), last.rpartition("; wrote ")[0]
+    forward = api.load(beside) if os.path.exists(beside) else None  # noqa: PTH110
+    return Loaded(api.load(path), last.rpartition("; wrote ")[0], forward, "" if forward else missing)
 
 
 def _program_words(options: argparse.Namespace) -> list[str]:

@@ -23,6 +23,7 @@ EXAMPLES = (
     "gradir capture net.py:Net --input 'float32[2,3,32,32]' -o net.gir",
     "gradir capture examples/llama.py:loss --fake -o llama.gir",
     "gradir capture examples/gpt.py:loss --graph forward -o forward.gir",
+    "gradir capture train.py:loss --graph both -o loss.gir  # and loss.forward.gir, for gradir diff and check",
     "gradir capture train.py:loss -o loss.gir -- --width 64",
     "gradir capture my_package.train:step | gradir export - --to tree",
     "gradir capture train.py:loss --rank 17 --world 1024 --collectives -o rank17.gir",
@@ -48,11 +49,12 @@ def add_options(parser: Parser) -> None:
     _add_rank_options(parser)
     add_output(parser, "; {rank} and {world} are filled in")
     add_encoding_options(parser)
+    parser.set_defaults(takes_both=True)
 
 
 def run(options: argparse.Namespace) -> int:
     """Capture and write."""
-    from gradir import api, files
+    from gradir import api, files, forwards
     from gradir.cli.suffixes import check_graph_name
 
     program_of(options.spec)
@@ -70,19 +72,28 @@ def run(options: argparse.Namespace) -> int:
     # The program may change the working directory, and its standard output is not that of this command.
     path = files.Located(output)
     is_stdout = files.is_stdout(output)
+    beside = files.Located(forwards.forward_name(output))
+    if options.graph == "both":
+        _check_pair(output)
     with running_program(options, options.spec, for_good=options.is_process) as own:
         with _standing_in(options):
-            graph, raised = captured(options, "capture", "program")
+            graph, raised, forward, missing = captured(options, "capture", "program")
         if is_stdout:
             own.write(api.dumps(graph, format=options.format, compress=options.compress))
         else:
             api.save(graph, path, format=options.format, compress=options.compress)
+        if forward is not None:
+            api.save(forward, beside, format=options.format, compress=options.compress)
     if raised:
         wrote = "the graph up to there" if is_stdout else f"{output} up to there: {summary(graph)}"
         report(f"{raised}; wrote {wrote}")
         return RAISED
     if not is_stdout:
         print(one_line(f"wrote {output}: {summary(graph)}"), file=sys.stderr)
+    if forward is not None:
+        print(one_line(f"wrote {beside.written}: {summary(forward)}"), file=sys.stderr)
+    elif missing:
+        report(f"{beside.written} is not written: {missing}")
     return 0
 
 
@@ -121,9 +132,24 @@ def _check_ranks(options: argparse.Namespace) -> None:
         )
     if world is None:
         return
+    if isinstance(ranks, str) and options.graph == "both":
+        raise SpecError(f"--graph both is for one process: leave out --ranks {ranks}")
     if isinstance(ranks, int) and ranks >= world:
         raise SpecError(f"--rank {ranks}: of --world {world} the last rank is {world - 1}")
     options.fake = True
+
+
+def _check_pair(output: str) -> None:
+    """Refuse a place that two files cannot be written to.
+
+    Raises:
+        GradirError: it is standard output, or the second cannot be written.
+    """
+    from gradir import files, forwards
+
+    if files.is_stdout(output):
+        raise SpecError("--graph both writes two files, and standard output is one: give -o FILE")
+    files.check_place(forwards.forward_name(output))
 
 
 def _standing_in(options: argparse.Namespace) -> AbstractContextManager[None]:

@@ -7,14 +7,26 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from gradir.cli import comparing
+from gradir.cli import comparing, two_graphs
 from gradir.cli.parser import Parser, add_output
-from gradir.cli.programs import add_verify_option, captured, running_program, summary
+from gradir.cli.programs import Loaded, add_verify_option, captured, running_program, summary
 from gradir.cli.report import one_line, report
-from gradir.cli.sources import Source, add_graph_argument, capture_as, load, load_two, refuse_program_options, source_of
+from gradir.cli.sources import (
+    Source,
+    add_graph_argument,
+    capture_as,
+    load,
+    load_two,
+    refuse_program_options,
+    source_of,
+    with_forward,
+)
 from gradir.errors import GradirError, SpecError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradir.files import Located
     from gradir.ir import Graph
     from gradir.stored import Found
 
@@ -30,7 +42,7 @@ EXAMPLES = (
 
 DETAILS = """\
 gradir captures the program as the file was captured: with source lines, with the flow of the forward, or the graph of
-the forward.
+the forward. It compares that too where 'gradir capture --graph both' or --update wrote it beside the file.
 
 Exit status: 0 the graphs are equal, or no condition of --fail-on holds, 1 they differ, 2 trouble.
 """
@@ -46,19 +58,16 @@ def add_options(parser: Parser) -> None:
     comparing.add_options(parser)
     add_output(parser)
     # The suffix of the output may say it.
-    parser.set_defaults(format=None)
+    parser.set_defaults(format=None, takes_both=True)
 
 
 def run(options: argparse.Namespace) -> int:
     """Capture, compare, print."""
-    from gradir import files, stored
+    from gradir import files, forwards
 
     comparing.check_options(options)
     source, against = source_of(options.file), _against(options.against)
-    if options.update and (options.against == "-" or not against.path):
-        raise GradirError(f"--update writes a file, and {options.against} is none: name a .gir file")
-    if options.file == options.against == "-":
-        raise GradirError("standard input is one graph: give the other as a file")
+    _expect_two(options, against)
     # The program may change the working directory.
     path = files.Located(against.path) if against.path else None
     if options.output != "-":
@@ -66,41 +75,67 @@ def run(options: argparse.Namespace) -> int:
             files.check_apart(against.path, options.output)
         files.check_place(options.output)
         options.output = files.Located(options.output)
+    programs, folder = [each.word if each.is_program else "" for each in (against, source)], files.working_folder()
     if against.is_program:
-        expected, graph = (each.graph for each in load_two(options, against, source))
-        return _compared(options, expected, graph)
+        return _compared(options, *load_two(options, against, source), programs, folder)
     # The file is read first: a capture may take long.
     before = _before(options, against)
-    graph = _captured(options, source, before.graph)
-    if before.graph is not None:
-        status = _compared(options, before.graph, graph)
-        if not options.update or not status:
+    beside = files.Located(forwards.forward_name(against.path or options.against))
+    expected = None if before.graph is None else with_forward(Loaded(before.graph), against)
+    if options.graph is None and before.graph is None and (not before.fault or os.path.exists(beside)):  # noqa: PTH110
+        options.graph = "both"
+    now = _captured(options, source, before.graph)
+    if expected is not None:
+        status = _compared(options, expected, now, programs, folder)
+        is_new = options.graph == "both" and expected.forward is None and now.forward is not None
+        if not options.update or not (status or is_new):
             return status
     assert path is not None  # noqa: S101 (what is updated is a file)
-    stored.write(graph, path, before)
-    if before.fault:
-        report(f"{options.against}: {before.fault}; rewritten")
-    print(one_line(f"wrote {options.against}: {summary(graph)}"), file=sys.stderr)
+    for graph, place in ((now.graph, path), (now.forward, beside)):
+        if graph is not None:
+            _write(graph, place, before)
     return 0
 
 
-def _compared(options: argparse.Namespace, expected: Graph, graph: Graph) -> int:
+def _expect_two(options: argparse.Namespace, against: Source) -> None:
+    """Refuse an update of what is no file, and one standard input for two graphs.
+
+    Raises:
+        GradirError: it is asked for.
+    """
+    if options.update and (options.against == "-" or not against.path):
+        raise GradirError(f"--update writes a file, and {options.against} is none: name a .gir file")
+    if options.file == options.against == "-":
+        raise GradirError("standard input is one graph: give the other as a file")
+
+
+def _write(graph: Graph, place: Located, before: Found) -> None:
+    """Write one of the graphs that there are now."""
+    from gradir import stored
+
+    stored.write(graph, place, before)
+    if before.fault and place.written == before.name:
+        report(f"{before.name}: {before.fault}; rewritten")
+    print(one_line(f"wrote {place.written}: {summary(graph)}"), file=sys.stderr)
+
+
+def _compared(options: argparse.Namespace, expected: Loaded, now: Loaded, programs: Sequence[str], folder: str) -> int:
     """Show what changed, and how to accept it; gives the exit status."""
-    found = comparing.compared(expected, graph, options)
-    comparing.show(found, options)
+    found = two_graphs.compare(expected, now, options, programs, folder)
+    found.show(options)
     if options.update:
         return int(bool(found))
-    status = comparing.status_of(found, options)
+    status = found.status(options)
     if status and _against(options.against).path not in {"", "-"}:
         report(f"the graph differs from {options.against}; if that is meant, run this with --update")
     return status
 
 
-def _captured(options: argparse.Namespace, source: Source, expected: Graph | None) -> Graph:
-    """The graph of a file, or of a program, captured with what the expected graph records."""
+def _captured(options: argparse.Namespace, source: Source, expected: Graph | None) -> Loaded:
+    """The graphs of a file, or of a program, captured with what the expected graph records."""
     if not source.is_program:
         refuse_program_options(options, source.word)
-        return load(options, source).graph
+        return with_forward(load(options, source), source)
     if expected is not None:
         capture_as(options, expected)
     if options.graph == "forward" and options.verify:
@@ -109,10 +144,10 @@ def _captured(options: argparse.Namespace, source: Source, expected: Graph | Non
         )
     options.spec = source.word
     with running_program(options, source.word):
-        graph, raised = captured(options, "graph")
-    if raised:
-        raise SpecError(raised)
-    return graph
+        found = captured(options, "graph")
+    if found.raised:
+        raise SpecError(found.raised)
+    return found
 
 
 def _against(word: str) -> Source:

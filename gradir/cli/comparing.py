@@ -10,6 +10,8 @@ from gradir.cli.report import add_colour, columns, report, wants_colour, write_s
 from gradir.errors import GradirError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gradir.cli.parser import Parser
     from gradir.diffs.changes import Diff
     from gradir.ir import Graph
@@ -58,11 +60,17 @@ def check_options(options: argparse.Namespace) -> None:
         registry.renderer_options(_renderer(options.format), _values(options))
 
 
-def compared(a: Graph, b: Graph, options: argparse.Namespace) -> Diff:
-    """The diff that the options ask for; says where another release, or other options, made one of the two."""
+def diff_of(a: Graph, b: Graph, options: argparse.Namespace, also_ignored: Sequence[str] = ()) -> Diff:
+    """The diff that the options ask for."""
     from gradir.review.reviewing import reviewed
 
-    found = reviewed(a, b, ignore=_ignored(options), normalize=options.normalize, vocabulary=options.vocabulary)
+    ignored = [*_ignored(options), *also_ignored]
+    return reviewed(a, b, ignore=ignored, normalize=options.normalize, vocabulary=options.vocabulary)
+
+
+def compared(a: Graph, b: Graph, options: argparse.Namespace) -> Diff:
+    """The same; says where another release, or other options, made one of the two."""
+    found = diff_of(a, b, options)
     made = [(graph.producer.framework, graph.producer.framework_version) for graph in (a, b)]
     if all(name for name, _ in made) and made[0] != made[1]:
         hint = _hint(options, is_other_framework=made[0][0] != made[1][0])
@@ -80,7 +88,7 @@ def compared(a: Graph, b: Graph, options: argparse.Namespace) -> Diff:
 
 def show(diff: Diff, options: argparse.Namespace) -> None:
     """Write a diff where the options say."""
-    write_shown(options.output, _shown(diff, options), options.format)
+    write_shown(options.output, shown(diff, options), options.format)
 
 
 def status_of(diff: Diff, options: argparse.Namespace) -> int:
@@ -116,7 +124,8 @@ def _ignored(options: argparse.Namespace) -> list[str]:
     return [name for words in options.ignore for name in words.split(",")]
 
 
-def _shown(diff: Diff, options: argparse.Namespace) -> bytes:
+def shown(diff: Diff, options: argparse.Namespace) -> bytes:
+    """The diff in the form that the options ask for."""
     values = _values(options)
     if options.format == TEXT and not options.option:
         # Not by the registry: to find what else there is takes longer than to write a small diff.

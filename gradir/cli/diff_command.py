@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gradir.cli import comparing
+from gradir.cli import comparing, two_graphs
 from gradir.cli.parser import Parser, add_output
 from gradir.cli.sources import add_program_options, load_two, sources_of, status_of
 
@@ -25,6 +25,9 @@ DETAILS = """\
 'gradir diff REVISION FILE' compares the file with the one in a git revision, and 'gradir diff REVISION REVISION FILE'
 the file in two. Put '--' before FILE where a file has the name of the revision.
 
+Of programs, gradir compares the autograd graph and the graph of the forward. Of a file it compares the second too where
+'gradir capture --graph both' wrote it beside the file, as loss.forward.gir beside loss.gir.
+
 Exit status: 0 no difference, or no condition of --fail-on holds, 1 a difference, 2 trouble.
 """
 
@@ -42,7 +45,7 @@ def add_options(parser: Parser) -> None:
     comparing.add_options(parser)
     add_output(parser)
     # The suffix of the output may say it.
-    parser.set_defaults(format=None)
+    parser.set_defaults(format=None, takes_both=True)
     parser.group("comparison").add_argument("--exit-zero", action="store_true", help="exit with 0 even on a difference")
 
 
@@ -56,10 +59,12 @@ def run(options: argparse.Namespace) -> int:
         files.check_apart(source.path or "-", options.output)
     # A program may change the working directory.
     options.output = options.output if options.output == "-" else files.Located(options.output)
+    folder = files.working_folder()
     a, b = load_two(options, before, after)
     for loaded in (a, b):
         status_of(loaded)
-    found = comparing.compared(a.graph, b.graph, options)
-    comparing.show(found, options)
-    status = comparing.status_of(found, options)
+    programs = [source.word if source.is_program else "" for source in (before, after)]
+    found = two_graphs.compare(a, b, options, programs, folder)
+    found.show(options)
+    status = found.status(options)
     return 0 if options.exit_zero else status

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from gradir.cli.parser import Parser, add_output
 from gradir.cli.plugin_options import add_option, add_pass_options, chosen_passes, given_options
+from gradir.cli.programs import Loaded
 from gradir.cli.report import is_terminal, one_line, write_shown
-from gradir.cli.sources import Loaded, Source, add_graph_argument, load, refuse_program_options, source_of, status_of
+from gradir.cli.sources import Source, add_graph_argument, load, refuse_program_options, source_of, status_of
 from gradir.cli.suffixes import check_suffix, format_of, is_picture, own_suffix
 from gradir.errors import ExportError
 from gradir.pictures import PICTURES

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gradir.cli.parser import Parser, add_traceback
 from gradir.cli.report import one_line
@@ -21,6 +21,18 @@ if TYPE_CHECKING:
 
 _STDOUT: Final = 1
 _STDERR: Final = 2
+
+
+class Loaded(NamedTuple):
+    """A graph, the error that ended the program's forward before its time, and of the same run the forward's graph.
+
+    Without the graph of the forward, ``missing`` says why there is none.
+    """
+
+    graph: Graph
+    raised: str = ""
+    forward: Graph | None = None
+    missing: str = ""
 
 
 def add_request_options(parser: Parser, *uses: str) -> None:
@@ -135,10 +147,8 @@ def request_of(options: argparse.Namespace, *uses: str) -> CaptureRequest:
     return replace(request, target=_target_of(options))
 
 
-def captured(options: argparse.Namespace, *uses: str) -> tuple[Graph, str]:
+def captured(options: argparse.Namespace, *uses: str) -> Loaded:
     """Run what the options name, capture, and verify when asked to; to be called inside `running_program`.
-
-    Beside the graph is what was raised where a forward ends before its time.
 
     Raises:
         CaptureError: the program cannot be run or has no graph, or the engine disagrees with what was captured.
@@ -148,16 +158,22 @@ def captured(options: argparse.Namespace, *uses: str) -> tuple[Graph, str]:
 
     request = request_of(options, *uses)
     try:
-        if not options.verify:
-            return capturing.captured(request), ""
-        # Nothing runs after this, so that the graph may be used up.
-        graph, checked = capturing.verified(request, keep_graph=False)
+        if request.graph == "both" and getattr(options, "takes_both", False):
+            both = capturing.captured_both(request, verify=options.verify)
+        elif not options.verify:
+            return Loaded(capturing.captured(request))
+        else:
+            # Nothing runs after this, so that the graph may be used up.
+            graph, checked = capturing.verified(request, keep_graph=False)
+            both = capturing.Both(graph, checked=checked)
     except StoppedError as error:
-        return error.graph, f"{options.spec}: {error}"
+        return Loaded(error.graph, f"{options.spec}: {error}")
     except CaptureError as error:
         raise CaptureError(f"{options.spec}: {error}{_forward_advice(error, request)}") from error
-    _report(options.spec, checked)
-    return graph, ""
+    if both.checked is not None:
+        _report(options.spec, both.checked)
+    missing = f"{options.spec} gives none ({both.missing})" if both.missing else ""
+    return Loaded(both.graph, "", both.forward, missing)
 
 
 def _forward_advice(error: CaptureError, request: CaptureRequest) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.cli.programs import add_request_options, captured, running_program
+from gradir.cli.programs import Loaded, add_request_options, captured, running_program
 from gradir.cli.report import report
 from gradir.errors import FileError, GradirError, SpecError
 
@@ -64,13 +64,6 @@ class Source(NamedTuple):
         if self.is_program or (self.side is not None and self.side.revision):
             return ""
         return self.word if self.side is None else self.side.path
-
-
-class Loaded(NamedTuple):
-    """A graph, and the error that ended the program's forward before its time."""
-
-    graph: Graph
-    raised: str = ""
 
 
 def add_graph_argument(parser: Parser) -> None:
@@ -221,7 +214,7 @@ def load(options: argparse.Namespace, source: Source, other: Source | None = Non
     if source.is_program:
         options.spec = source.word
         with running_program(options, source.word):
-            return Loaded(*captured(options, "graph"))
+            return captured(options, "graph")
     if source.path:
         return Loaded(api.load(source.path))
     with files.naming(source.name):
@@ -241,18 +234,47 @@ def load_two(options: argparse.Namespace, a: Source, b: Source) -> tuple[Loaded,
     if a.is_program and b.is_program:
         from gradir.cli.apart import capturing_apart
 
+        options.graph = options.graph or "both"
         with capturing_apart(options, a.word) as captured:
             second = load(options, b)
-            return Loaded(*captured()), second
+            return captured(), second
     # A file is read first, since a program may take long, and may change the working directory.
     if a.is_program:
-        second = load(options, b, a)
+        second = with_forward(load(options, b, a), b)
         capture_as(options, second.graph)
         return load(options, a, b), second
-    first = load(options, a, b)
+    first = with_forward(load(options, a, b), a)
     if b.is_program:
         capture_as(options, first.graph)
-    return first, first if _are_equal_files(a.path, b.path) else load(options, b, a)
+        return first, load(options, b, a)
+    return first, with_forward(first if _are_equal_files(a.path, b.path) else load(options, b, a), b)
+
+
+def with_forward(loaded: Loaded, source: Source) -> Loaded:
+    """Load the graph of the forward that lies beside a file and was captured with it, if there is one.
+
+    Raises:
+        GradirError: there is one, and it cannot be read.
+    """
+    from gradir import api, files, forwards
+
+    if not forwards.has_forward(loaded.graph):
+        return loaded._replace(forward=None, missing=f"{source.name} has none")
+    side = source.side
+    name = forwards.forward_name(source.word if side is None else side.path)
+    if side is None or not side.revision:
+        if source.word == "-" or not os.path.exists(name):  # noqa: PTH110
+            return loaded._replace(forward=None, missing=f"there is no {name}")
+        return loaded._replace(forward=api.load(name))
+    from gradir.git.repository import GitError
+
+    beside = side._replace(path=name)
+    try:
+        data = beside.blob()
+    except GitError:
+        return loaded._replace(forward=None, missing=f"there is no {beside.name}")
+    with files.naming(beside.name):
+        return loaded._replace(forward=api.loads(data))
 
 
 def _are_equal_files(a: str, b: str) -> bool:
@@ -265,15 +287,15 @@ def _are_equal_files(a: str, b: str) -> bool:
 
 
 def capture_as(options: argparse.Namespace, expected: Graph) -> None:
-    """Have a program captured with what a graph records: source lines, the flow, or the graph of the forward."""
+    """Have a program captured with what a graph records: source lines, the flow, the graph of the forward, or both."""
     from gradir.ir.cuts import FLOW
 
     recorded = expected.producer.options
     for name in ("sources", FLOW):
         if recorded.get(name) is True:
             setattr(options, name, True)
-    if options.graph is None and recorded.get("graph") == "forward":
-        options.graph = "forward"
+    if options.graph is None and recorded.get("graph") in ("forward", "both"):
+        options.graph = recorded["graph"]
 
 
 def status_of(loaded: Loaded) -> int:

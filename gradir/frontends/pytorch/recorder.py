@@ -98,7 +98,8 @@ class Recorder:
         self._entered_by = 0
         self._notes_sources = request.sources
         self._recording: dict[Timeline, SourceLog] = {}
-        self._notes_flow = request.flow
+        self._notes_flow = request.flow or request.graph == "both"
+        self._tells_flow = request.flow
         self._looks_at_results = bool(request.values)
         self._flows: dict[Timeline, Flow] = {}
         self._exchanged = Exchanged() if request.collectives else None
@@ -336,7 +337,7 @@ class Recorder:
             )
             if exchanged is not None:
                 live = exchanged.located(live, modules)
-            if not self._notes_flow:
+            if not self._tells_flow and known is None:
                 return live
             return self._with_cuts(
                 live, [*modules.owned, *named], params, modules.paths, {} if known is None else known

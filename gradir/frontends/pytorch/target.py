@@ -66,7 +66,21 @@ def captured(request: CaptureRequest) -> LiveGraph | _Forward:
         if request.is_program:
             _expect_some(ran.outputs)
         live = ran.recorder.assemble(flatten(ran.outputs), model=ran.model, params=request.params)
+        if request.graph == "both":
+            live = _with_forward(live, ran.recorder.forward(model=ran.model, returned=ran.outputs))
         return _with_exchange(ran.recorder, live) if request.collectives else live
+
+
+def _with_forward(live: LiveGraph, forward: Graph) -> LiveGraph:
+    """A capture with the graph of its forward, and the note that both are there.
+
+    torch runs some operations as others while a forward is noted: a reshape is a view, and else an alias.
+    """
+    if not forward.nodes:
+        return live._replace(forward="no operation ran while it was recorded")
+    producer = live.graph.producer
+    noted = replace(producer, options={**producer.options, "graph": "both"})
+    return live._replace(graph=replace(live.graph, producer=noted), forward=forward)
 
 
 def _of_tensors(request: CaptureRequest) -> LiveGraph:
@@ -81,7 +95,8 @@ def _of_tensors(request: CaptureRequest) -> LiveGraph:
             "these tensors were computed before: give the module and its inputs, or record what computes them, as in "
             f"`with gradir.record(model, {asked}) as rec: loss = ...`, then `{then}`"
         )
-    return capture(target, model=request.model, params=request.params)
+    live = capture(target, model=request.model, params=request.params)
+    return live._replace(forward="its tensors were computed before") if request.graph == "both" else live
 
 
 def _with_exchange(recorder: Recorder, live: LiveGraph) -> LiveGraph:

@@ -48,7 +48,8 @@ class LiveGraph(NamedTuple):
 
     ``grad_fns`` maps each grad_fn to its node's id, ``leaves`` the id of each leaf's node to its tensor. ``unreached``
     are the parameters that the graph's cuts name, in their order; an empty one stands for what is not initialised.
-    ``roots`` are the modules by their paths' first names.
+    ``roots`` are the modules by their paths' first names. ``forward`` is the graph of the forward that made it, where
+    both were asked for, or why there is none.
     """
 
     graph: Graph
@@ -57,6 +58,7 @@ class LiveGraph(NamedTuple):
     leaves: dict[str, torch.Tensor]
     unreached: list[torch.Tensor]
     roots: Mapping[str, nn.Module]
+    forward: Graph | str = ""
 
     def verify(self, *, keep_graph: bool = True) -> Verification:
         """Run a real backward and compare it with the graph; see `gradir.verify`."""

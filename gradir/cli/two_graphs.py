@@ -1,0 +1,143 @@
+"""Compare programs and files by both of their graphs: the autograd graph and the graph of the forward."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gradir.cli import comparing
+from gradir.cli.report import one_line, report, write_shown
+from gradir.errors import SpecError
+from gradir.forwards import IGNORED, has_forward
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradir.cli.programs import Loaded
+    from gradir.diffs.changes import Diff
+    from gradir.ir import Graph
+
+__all__ = ["TwoGraphs", "compare"]
+
+_TOLD: Final = (comparing.TEXT, "markdown")
+"""The forms that show both graphs; any other shows one."""
+
+
+class TwoGraphs(NamedTuple):
+    """The diff of the autograd graphs and, unless it is said why not, that of the forwards."""
+
+    autograd: Diff
+    forward: Diff | None
+    missing: str = ""
+
+    def __bool__(self) -> bool:
+        """Whether there is a difference."""
+        return bool(self.autograd) or self.has_other_forward
+
+    @property
+    def has_other_forward(self) -> bool:
+        """Whether the graphs of the forwards differ."""
+        return self.forward is not None and bool(self.forward)
+
+    def show(self, options: argparse.Namespace) -> None:
+        """Write what changed where the options say."""
+        if options.format in _TOLD:
+            write_shown(options.output, self._text(options).encode(), options.format)
+            return
+        if not self.has_other_forward:
+            comparing.show(self.autograd, options)
+        elif self.autograd:
+            report("the forward graph differs too; --format text or markdown shows both")
+            comparing.show(self.autograd, options)
+        else:
+            report("the autograd graph has no difference; shown is the change of the forward graph")
+            comparing.show(_expect(self.forward), options)
+
+    def status(self, options: argparse.Namespace) -> int:
+        """Return the exit status: that of the autograd graphs or, without a condition, 1 where the forwards differ."""
+        if options.fail_on and self.has_other_forward:
+            report("the forward graph differs; --fail-on looks at the autograd graph alone")
+        status = comparing.status_of(self.autograd, options)
+        return status if options.fail_on else status or int(self.has_other_forward)
+
+    def _text(self, options: argparse.Namespace) -> str:
+        """Both comparisons as text or as Markdown."""
+        told = comparing.shown(self.autograd, options).decode()
+        is_text = options.format == comparing.TEXT
+        if not self:
+            nothing = self._nothing() if is_text else self.forward and "### Autograd and forward graph: no difference\n"
+            return nothing or told
+        if self.forward is None or not self.forward:
+            return told
+        changed = comparing.shown(self.forward, options).decode()
+        if not is_text:
+            return f"{told}\n{changed.replace('### Autograd graph', '### Forward graph', 1)}"
+        if not self.autograd:
+            return f"no difference in the autograd graph; in the forward graph:\n\n{changed}"
+        if not options.full:
+            first = changed.partition("\n")[0]
+            return f"{told}\nin the forward graph: {first}; --full lists it\n"
+        return f"{told}\nin the forward graph:\n\n{changed}"
+
+    def _nothing(self) -> str:
+        """The sentence that finds no difference, with what was compared; empty where the comparison has its own."""
+        sides = self.autograd.sides
+        if sides is None or sides.in_shared_words:
+            return ""
+        if sides.before.producer.options.get("graph") == "forward":
+            return "no difference in the forward graph\n"
+        if self.forward is None:
+            return (
+                f"no difference in the autograd graph; the forward graph was not compared: {one_line(self.missing)}\n"
+            )
+        nodes = self.forward.sides.after.nodes.values() if self.forward.sides else ()
+        opaque = sum(node.opaque for node in nodes)
+        inside = f"; what runs inside {opaque} opaque operation{'s' * (opaque > 1)} was not compared" if opaque else ""
+        return f"no difference in the autograd graph and the forward graph{inside}\n"
+
+
+def compare(
+    a: Loaded, b: Loaded, options: argparse.Namespace, programs: Sequence[str] = (), folder: str = ""
+) -> TwoGraphs:
+    """Compare both graphs of both sides, as far as there are two; ``programs`` are the sides that can be run again.
+
+    Where nothing but a forward differs, each program runs once more, in a process that starts in ``folder``: what is
+    another in every run is not compared.
+    """
+    found = comparing.compared(a.graph, b.graph, options)
+    if found and has_forward(a.graph) != has_forward(b.graph):
+        report("only one graph was captured with its forward, where other operations may run; see --normalize")
+    if a.forward is None or b.forward is None or options.vocabulary:
+        is_left_out = options.graph == "autograd"
+        return TwoGraphs(found, None, "--graph autograd leaves it out" if is_left_out else a.missing or b.missing)
+    forward = comparing.diff_of(a.forward, b.forward, options, IGNORED)
+    if forward and not found and (other := _changing(options, programs, (a.forward, b.forward), folder)):
+        return TwoGraphs(found, None, f"{other} gives another in every run")
+    return TwoGraphs(found, forward)
+
+
+def _changing(options: argparse.Namespace, programs: Sequence[str], forwards: Sequence[Graph], folder: str) -> str:
+    """The program whose forward is another when it runs once more; empty where there is none."""
+    from gradir.cli.apart import capturing_apart
+
+    with ExitStack() as running:
+        runs = [
+            (spec, graph, running.enter_context(capturing_apart(options, spec, folder)))
+            for spec, graph in zip(programs, forwards, strict=True)
+            if spec
+        ]
+        for spec, graph, again in runs:
+            try:
+                forward = again().forward
+            except SpecError:
+                # It ran a moment ago: whatever this is, the difference is told.
+                continue
+            if forward is not None and comparing.diff_of(graph, forward, options, IGNORED):
+                return spec
+    return ""
+
+
+def _expect(forward: Diff | None) -> Diff:
+    assert forward is not None  # noqa: S101 (its difference was asked for before)
+    return forward
