@@ -56,7 +56,7 @@ class TwoGraphs(NamedTuple):
 
     def status(self, options: argparse.Namespace) -> int:
         """Return the exit status: that of the autograd graphs or, without a condition, 1 where the forwards differ."""
-        if options.fail_on and self.has_other_forward and not self.autograd.diff:
+        if options.fail_on and self.has_other_forward and not self.autograd:
             report("the forward graph differs; --fail-on looks at the autograd graph alone")
         status = comparing.status_of(self.autograd, options)
         return status if options.fail_on else status or int(self.has_other_forward)

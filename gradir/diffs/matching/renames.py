@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from os.path import commonprefix
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.ir.ids import encode_component, split_id, without_indices, without_ordinal
@@ -67,11 +68,17 @@ class Naming(NamedTuple):
 def rename(before: str, after: str) -> Rename:
     """The prefixes in which two patterns differ.
 
+    What both start with is no part of what both end with: a module that was wrapped below its own name is renamed, and
+    not everything.
+
     >>> rename("layers.*.attn.weight", "blocks.*.attn.weight")
     Rename(before='layers', after='blocks')
+    >>> rename("model.up", "model.model.up"), rename("up", "model.up")
+    (Rename(before='model', after='model.model'), Rename(before='', after='model'))
     """
     parts, other_parts = before.split(".") if before else [], after.split(".") if after else []
-    while parts and other_parts and parts[-1] == other_parts[-1]:
+    kept = commonprefix([parts, other_parts])
+    while len(kept) < min(len(parts), len(other_parts)) and parts[-1] == other_parts[-1]:
         del parts[-1], other_parts[-1]
     return Rename(".".join(parts), ".".join(other_parts))
 
