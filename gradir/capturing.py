@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from gradir import registry
 from gradir.errors import CaptureError, GradirError, warn
-from gradir.protocols import Frontend, LiveCapture, Reached, Recorder, Running, Told, Verification, Watching
+from gradir.protocols import Alike, Frontend, LiveCapture, Reached, Recorder, Running, Told, Verification, Watching
 from gradir.request import FEATURES, CaptureRequest, declared
 from gradir.spec import called, calling_on_import
 
@@ -91,6 +91,18 @@ def verified(request: CaptureRequest, *, keep_graph: bool) -> tuple[Graph, Verif
     name, live = _captured(request)
     with _failing(name, request):
         return live.graph, registry.frontend(name).verify(live, keep_graph=keep_graph)
+
+
+def run_alike(request: CaptureRequest, path: str, pairs: Mapping[str, str] | None = None) -> Alike | None:
+    """Run a program beside another one with equal weights and inputs; see `gradir.protocols.Frontend.run_alike`.
+
+    Raises:
+        CaptureError: it cannot be run, or its front-end cannot do that.
+    """
+    name, own = _prepared(request)
+    found = able(name, "run_alike", "--run")
+    with _failing(name, request):
+        return found.run_alike(own, path, pairs)
 
 
 def explained(request: CaptureRequest) -> Explanation:

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from gradir.watches.model import Finding, Modules, Step
 
 __all__ = [
+    "Alike",
     "CaptureRequest",
+    "Distance",
     "Exporter",
     "Frontend",
     "ListsChanges",
@@ -164,6 +166,31 @@ class Verification(NamedTuple):
 
     def __bool__(self) -> bool:
         return not self.mismatches
+
+
+class Distance(NamedTuple):
+    """The largest difference of two tensors, and its share of the largest number of the first."""
+
+    absolute: float
+    relative: float
+
+
+class Alike(NamedTuple):
+    """What a program computes beside another one with equal weights and inputs.
+
+    Attributes:
+        paired: how many parameters had the values of the other program's.
+        left: the parameters of the other program that have no counterpart.
+        own: those of this program, which kept their own values.
+        outputs: of each output; none where the sizes differ.
+        gradients: by parameter, where both programs have a gradient of the same sizes.
+    """
+
+    paired: int
+    left: tuple[str, ...]
+    own: tuple[str, ...]
+    outputs: tuple[Distance | None, ...]
+    gradients: Mapping[str, Distance]
 
 
 class LiveCapture(Protocol):
@@ -408,6 +435,16 @@ class Frontend(Protocol):
 
         Raises:
             CaptureError: the model is no module; raised when the context is entered.
+        """
+        ...
+
+    def run_alike(self, request: CaptureRequest, path: str, pairs: Mapping[str, str] | None = None) -> Alike | None:
+        """Run a program, and write its weights, inputs, outputs and gradients to a file for another one.
+
+        With ``pairs``, from its parameters to those of the program that wrote the file, run it with what that has.
+
+        Raises:
+            CaptureError: the program cannot be run, or returns nothing with a gradient.
         """
         ...
 

@@ -29,6 +29,7 @@ FEATURES: Final[Mapping[str, str]] = {
     "record": "record",
     "release": "let go of what a capture holds",
     "standing_in": "make a rank without the others",
+    "run_alike": "run with the weights of another program (gradir diff --run)",
     "watching": "watch a training from step to step (gradir watch)",
     "running": "capture or explain a script at its backward (gradir run, gradir explain)",
 }

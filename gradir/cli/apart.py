@@ -43,7 +43,7 @@ def capturing_apart(
     with TemporaryDirectory() as place:
         # A process that a launcher started writes no file without its rank in the name.
         path = os.path.join(place, "graph.{rank}.gir")  # noqa: PTH118
-        words = ["capture", spec, "-o", path, "--format", "msgpack", *_program_words(options)]
+        words = ["capture", spec, "-o", path, "--format", "msgpack", *program_words(options)]
         process = subprocess.Popen(  # noqa: S603 (gradir itself)
             command_line(words),
             stdin=subprocess.DEVNULL,
@@ -81,7 +81,7 @@ def _captured(process: subprocess.Popen[bytes], spec: str, path: str) -> Loaded:
     return Loaded(api.load(path), last.rpartition("; wrote ")[0], forward, "" if forward else missing)
 
 
-def _program_words(options: argparse.Namespace) -> list[str]:
+def program_words(options: argparse.Namespace) -> list[str]:
     """The options of a program as they stand on a command line."""
     from gradir.request import declared
 

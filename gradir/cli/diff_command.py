@@ -6,7 +6,9 @@ import argparse
 
 from gradir.cli import comparing, two_graphs
 from gradir.cli.parser import Parser, add_output
+from gradir.cli.report import write_shown
 from gradir.cli.sources import add_program_options, load_two, sources_of, status_of
+from gradir.errors import GradirError
 
 DESCRIPTION = "Compare two graphs node by node, and group the differences by module."
 
@@ -14,6 +16,7 @@ EXAMPLES = (
     "gradir diff main.gir branch.gir",
     "gradir diff main:model.gir train.py:loss  # main and now",
     "gradir diff old.py:loss new.py:loss",
+    "gradir diff --run old.py:loss new.py:loss  # with equal weights: how far are loss and gradients apart",
     "gradir diff HEAD model.gir  # as committed, and now",
     "gradir diff HEAD~1 HEAD -- model.gir  # the file in two revisions",
     "gradir diff :model.gir model.gir  # the file in the index; :2: and :3: are the sides of a conflict",
@@ -46,6 +49,8 @@ def add_options(parser: Parser) -> None:
     add_output(parser)
     # The suffix of the output may say it.
     parser.set_defaults(format=None, takes_both=True)
+    about = "run both programs with equal weights and inputs, compare loss and gradients"
+    parser.group("comparison").add_argument("--run", dest="run_both", action="store_true", help=about)
     parser.group("comparison").add_argument("--exit-zero", action="store_true", help="exit with 0 even on a difference")
 
 
@@ -55,6 +60,8 @@ def run(options: argparse.Namespace) -> int:
 
     comparing.check_options(options)
     before, after = sources_of(options)
+    if options.run_both and not (before.is_program and after.is_program and options.output == "-"):
+        raise GradirError("--run runs two programs and prints: name both without -o, e.g. old.py:loss new.py:loss")
     for source in (before, after):
         files.check_apart(source.path or "-", options.output)
     # A program may change the working directory.
@@ -66,5 +73,9 @@ def run(options: argparse.Namespace) -> int:
     programs = [source.word if source.is_program else "" for source in (before, after)]
     found = two_graphs.compare(a, b, options, programs, folder)
     found.show(options)
+    if options.run_both:
+        from gradir.cli.alike import run_both
+
+        write_shown("-", f"\n{run_both(options, programs, (a.graph, b.graph), folder)}".encode())
     status = found.status(options)
     return 0 if options.exit_zero else status

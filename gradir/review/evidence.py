@@ -49,7 +49,8 @@ class Evidence:
         assert sides is not None  # noqa: S101 (the caller has looked)
         graphs = sides.before, sides.after
         trees = module_tree(sides.before), module_tree(sides.after)
-        matched, words = sides.names().matched if diff else {}, vocabulary_of(*graphs)
+        matched = sides.names().matched if diff or sides.in_shared_words else {}
+        words = vocabulary_of(*graphs)
         return cls(
             diff,
             graphs,

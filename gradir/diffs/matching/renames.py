@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from os.path import commonprefix
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.ir.ids import encode_component, split_id, without_indices, without_ordinal
@@ -77,8 +77,8 @@ def rename(before: str, after: str) -> Rename:
     (Rename(before='model', after='model.model'), Rename(before='', after='model'))
     """
     parts, other_parts = before.split(".") if before else [], after.split(".") if after else []
-    kept = commonprefix([parts, other_parts])
-    while len(kept) < min(len(parts), len(other_parts)) and parts[-1] == other_parts[-1]:
+    kept = sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(parts, other_parts, strict=False)))
+    while kept < min(len(parts), len(other_parts)) and parts[-1] == other_parts[-1]:
         del parts[-1], other_parts[-1]
     return Rename(".".join(parts), ".".join(other_parts))
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gradir.frontends.pytorch.recorder import Recorder
     from gradir.frontends.pytorch.watching.running import Running
     from gradir.frontends.pytorch.watching.watch import Watching
-    from gradir.protocols import LiveCapture, Reached, Told, Verification
+    from gradir.protocols import Alike, LiveCapture, Reached, Told, Verification
     from gradir.request import CaptureRequest
 
 
@@ -28,7 +28,7 @@ class TorchFrontend:
     install: ClassVar[str] = "pip install 'gradir[torch]'"
     features: ClassVar[Set[str]] = frozenset(
         {"collectives", "explain", "fake", "flow", "inputs", "names", "program", "record", "release", "seed"}
-        | {"sources", "running", "standing_in", "verify", "watching"}
+        | {"run_alike", "sources", "running", "standing_in", "verify", "watching"}
     )
     files: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(
@@ -82,6 +82,12 @@ class TorchFrontend:
         from gradir.frontends.pytorch.recorder import Recorder
 
         return Recorder(request)
+
+    def run_alike(self, request: CaptureRequest, path: str, pairs: Mapping[str, str] | None = None) -> Alike | None:
+        """Run a program beside another one with equal weights and inputs; see `run_alike`."""
+        from gradir.frontends.pytorch.alike import run_alike
+
+        return run_alike(request, path, pairs)
 
     def seed(self, number: int) -> None:
         """Set the seed of torch's random numbers."""

@@ -62,7 +62,7 @@ def captured(request: CaptureRequest) -> LiveGraph | _Forward:
     if request.graph == "forward":
         return _Forward(_forward(request))
     with _without_data(request):
-        ran = _ran(request)
+        ran = run_recorded(request)
         if request.is_program:
             _expect_some(ran.outputs)
         live = ran.recorder.assemble(flatten(ran.outputs), model=ran.model, params=request.params)
@@ -136,7 +136,7 @@ def _forward(request: CaptureRequest) -> Graph:
     recorders: list[Recorder] = []
     try:
         with _without_data(request):
-            ran = _ran(replace(request, flow=True, sources=False), recorders)
+            ran = run_recorded(replace(request, flow=True, sources=False), recorders)
             graph = ran.recorder.forward(model=ran.model, returned=ran.outputs)
         if not graph.nodes:
             raise CaptureError("no operation ran, so there is no forward to capture")
@@ -154,7 +154,7 @@ def _forward(request: CaptureRequest) -> Graph:
         raise StoppedError(text if place in text else text + place, graph) from cause
 
 
-def _ran(request: CaptureRequest, recorders: list[Recorder] | None = None) -> _Ran:
+def run_recorded(request: CaptureRequest, recorders: list[Recorder] | None = None) -> _Ran:
     """Run a target, recorded: a module, or what runs first. The recorders that note it are put among ``recorders``.
 
     With what is exchanged it is the call number ``step`` of the target, or of the module that it makes; those before

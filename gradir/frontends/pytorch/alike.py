@@ -1,0 +1,177 @@
+"""Run a program with the weights and inputs of another one, and compare what both compute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import zip_longest
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import nn
+from torch.nn.modules import module as module_hooks
+
+from gradir.errors import CaptureError
+from gradir.frontends.pytorch.reading.outputs import flatten
+from gradir.frontends.pytorch.reading.tensors import ones_for
+from gradir.frontends.pytorch.target import run_recorded
+from gradir.protocols import Alike, Distance
+from gradir.request import CaptureRequest
+
+__all__ = ["run_alike"]
+
+_NONE: Final = Distance(0.0, 0.0)
+
+
+class _Given(NamedTuple):
+    """What another program ran with: its weights by name, and the inputs of each call from outside.
+
+    ``pairs`` has for the name of a parameter that of the other program's, ``names`` those of the parameters of a call.
+    """
+
+    weights: Mapping[str, torch.Tensor]
+    inputs: Sequence[Sequence[torch.Tensor]]
+    pairs: Mapping[str, str]
+    names: Mapping[tuple[int, str], str]
+
+
+class _Calls:
+    """The modules that are called from outside any other, each with its parameters before its first call."""
+
+    def __init__(self, seed: int, given: _Given | None) -> None:
+        self._seed, self._given = seed, given
+        self._depth = 0
+        self._seen: list[nn.Module] = []
+        self.parameters: dict[tuple[int, str], torch.Tensor] = {}
+        self.weights: dict[tuple[int, str], torch.Tensor] = {}
+        self.inputs: list[list[torch.Tensor]] = []
+        self.set: set[tuple[int, str]] = set()
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Note the calls inside, and set what is given."""
+        handles = (
+            module_hooks.register_module_forward_pre_hook(self._enter),
+            module_hooks.register_module_forward_hook(self._leave, always_call=True),
+        )
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _enter(self, module: nn.Module, inputs: Any) -> Any:
+        self._depth += 1
+        if self._depth > 1 or any(each is module for each in self._seen):
+            return None
+        number = len(self._seen)
+        self._seen.append(module)
+        # How many numbers the initialization drew is no difference.
+        torch.manual_seed(self._seed)
+        for name, parameter in module.named_parameters():
+            key = number, name
+            self._set(key, parameter)
+            self.parameters[key], self.weights[key] = parameter, parameter.detach().clone()
+        known = iter(self._given.inputs[number] if self._given and number < len(self._given.inputs) else ())
+        given = tuple(_given_for(value, known) for value in inputs)
+        self.inputs.append([value.detach().clone() for value in given if isinstance(value, torch.Tensor)])
+        return given
+
+    def _set(self, key: tuple[int, str], parameter: torch.Tensor) -> None:
+        if self._given is None or key not in self._given.names:
+            return
+        own = self._given.names[key]
+        weight = self._given.weights.get(self._given.pairs.get(own, own))
+        if weight is not None and weight.shape == parameter.shape:
+            parameter.detach().copy_(weight)
+            self.set.add(key)
+
+    def _leave(self, module: nn.Module, inputs: object, result: object) -> None:  # noqa: ARG002 (torch's signature)
+        self._depth -= 1
+
+
+class _Run(NamedTuple):
+    """What a run gave, by the names that the graph has for parameters."""
+
+    weights: dict[str, torch.Tensor]
+    inputs: list[list[torch.Tensor]]
+    outputs: list[torch.Tensor]
+    gradients: dict[str, torch.Tensor]
+    names: dict[tuple[int, str], str]
+    set: set[str]
+
+
+def run_alike(request: CaptureRequest, path: str, pairs: Mapping[str, str] | None = None) -> Alike | None:
+    """Run a program and write to a file what it ran with and gave or, with ``pairs``, run it with what the file has.
+
+    Raises:
+        SpecError: the program cannot be run.
+        CaptureError: nothing that it returns has a gradient.
+    """
+    first = _run(request, None)
+    if pairs is None:
+        torch.save({key: getattr(first, key) for key in ("weights", "inputs", "outputs", "gradients")}, path)
+        return None
+    other = torch.load(path, weights_only=True)
+    # The first run has told what the parameters are called, of which a module knows nothing while it runs.
+    run = _run(request, _Given(other["weights"], other["inputs"], pairs, first.names))
+    taken = {pairs.get(name, name) for name in run.set}
+    gradients = {}
+    for name, gradient in run.gradients.items():
+        before = other["gradients"].get(pairs.get(name, name)) if name in run.set else None
+        if before is not None and before.shape == gradient.shape:
+            gradients[name] = _distance(before, gradient)
+    outputs = tuple(
+        None if before is None or after is None or before.shape != after.shape else _distance(before, after)
+        for before, after in zip_longest(other["outputs"], run.outputs)
+    )
+    return Alike(
+        len(run.set),
+        tuple(sorted(other["weights"].keys() - taken)),
+        tuple(sorted(run.weights.keys() - run.set)),
+        outputs,
+        gradients,
+    )
+
+
+def _run(request: CaptureRequest, given: _Given | None) -> _Run:
+    calls = _Calls(request.seed or 0, given)
+    with calls.noted():
+        found = run_recorded(request)
+    tensors = [entry.tensor for entry in flatten(found.outputs) if entry.role == "output"]
+    owned = {id(each.tensor): each.names[0] for each in found.recorder.modules(found.model).owned if each.names}
+    names = {key: owned[id(tensor)] for key, tensor in calls.parameters.items() if id(tensor) in owned}
+    learning = {names[key]: tensor for key, tensor in calls.parameters.items() if key in names and tensor.requires_grad}
+    if not tensors:
+        raise CaptureError("nothing that it returns has a gradient")
+    gradients: Any = torch.autograd.grad(tensors, [*learning.values()], list(map(ones_for, tensors)), allow_unused=True)
+    return _Run(
+        {names[key]: weight for key, weight in calls.weights.items() if key in names},
+        calls.inputs,
+        [tensor.detach() for tensor in tensors],
+        {name: gradient for name, gradient in zip(learning, gradients, strict=True) if gradient is not None},
+        names,
+        {names[key] for key in calls.set},
+    )
+
+
+def _given_for(value: Any, known: Iterator[torch.Tensor]) -> Any:
+    """The input of the other program in the place of one of the same sizes and kind."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    other = next(known, None)
+    if other is None or other.shape != value.shape or other.dtype != value.dtype:
+        return value
+    return other.to(value.device).requires_grad_(value.requires_grad)
+
+
+def _distance(a: torch.Tensor, b: torch.Tensor) -> Distance:
+    """The largest difference, and its share of the largest number of the first; what is NaN in both is equal."""
+    if not a.numel():
+        return _NONE
+    a, b = (each.to_dense().to(torch.complex128 if each.is_complex() else torch.float64) for each in (a, b))
+    apart = (a - b).abs()
+    apart[(a == b) | (a.isnan() & b.isnan())] = 0
+    largest = float(apart.max())
+    scale = float(a.abs().nan_to_num(posinf=0.0).max())
+    return Distance(largest, largest / scale if scale and largest else largest)
