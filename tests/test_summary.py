@@ -363,7 +363,7 @@ def test_the_command_fits_the_terminal_and_nothing_else(
     arguments = ["summary", str(tmp_path / "g.gir")]
     main(arguments)
     assert capsys.readouterr().out == summary(layered())
-    monkeypatch.setattr("gradir.cli.summary_command.is_terminal", lambda: True)
+    monkeypatch.setattr("gradir.cli.report.is_terminal", lambda: True)
     monkeypatch.setattr("os.get_terminal_size", lambda *_: os.terminal_size((0, 0)))
     monkeypatch.delenv("COLUMNS", raising=False)
     main(arguments)

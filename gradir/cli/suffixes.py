@@ -102,17 +102,14 @@ def check_graph_name(output: str) -> None:
     end = _suffix(next((path.removesuffix(each) for each in _COMPRESSED if path.endswith(each)), path))
     if end in _ALSO_GRAPHS:
         return
-    if others := _named(end):
-        raise ExportError(
-            f"{output} is the name of {_either(others)}, and this writes a graph: give it a name that ends in .gir, "
-            f"then gradir export FILE.gir -o {output}"
-        )
-    from gradir import registry
+    others, then = _named(end), f", then gradir export FILE.gir -o {output}"
+    if not others:
+        from gradir import registry
 
-    if forms := [name for name, own in _suffixes(registry.renderer).items() if own == end]:
-        raise ExportError(
-            f"{output} is the name of {_either(forms)}, and this writes a graph: give it a name that ends in .gir"
-        )
+        others, then = [name for name, own in _suffixes(registry.renderer).items() if own == end], ""
+    if others:
+        advice = f"give it a name that ends in .gir{then}"
+        raise ExportError(f"{output} is the name of {_either(others)}, and this writes a graph: {advice}")
 
 
 def format_of_diff(output: str, chosen: str | None, default: str) -> str:

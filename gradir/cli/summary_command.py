@@ -6,13 +6,14 @@ import argparse
 
 from gradir.cli.parser import Parser, add_output
 from gradir.cli.plugin_options import add_option, given_options, help_of, spelled
-from gradir.cli.report import is_terminal, write_shown
+from gradir.cli.report import columns, write_shown
 from gradir.cli.sources import add_graph_argument, load, refuse_program_options, source_of, status_of
 from gradir.cli.suffixes import check_no_source
 
 DESCRIPTION = "Print a row for each module: class, calls, output shape, parameters and saved bytes."
 
 _EXPORTER = "summary"
+_NARROWEST = 40
 
 EXAMPLES = (
     "gradir summary train.py:loss",
@@ -55,7 +56,9 @@ def run(options: argparse.Namespace) -> int:
     files.check_apart(source.path or "-", options.output)
     declared = registry.exporter(_EXPORTER).options.__struct_fields__
     words = {name: getattr(options, name) for name in declared if hasattr(options, name)}
-    values = {**_as_wide_as_the_terminal(options), **given_options(options), **words}
+    width = columns(options)
+    shown = {} if width is None else {"width": str(max(_NARROWEST, width))}
+    values = {**shown, **given_options(options), **words}
     # The values are checked first: loading a large file only to learn of a typing error takes a while.
     registry.exporter_options(_EXPORTER, values)
     if not source.is_program:
@@ -63,12 +66,3 @@ def run(options: argparse.Namespace) -> int:
     loaded = load(options, source)
     write_shown(path, registry.export(_EXPORTER, loaded.graph, values).encode())
     return status_of(loaded)
-
-
-def _as_wide_as_the_terminal(options: argparse.Namespace) -> dict[str, str]:
-    """The width of the table where it is shown and not written; of a terminal that tells none, 80 places."""
-    if options.output != "-" or not is_terminal():
-        return {}
-    import shutil
-
-    return {"width": str(max(40, shutil.get_terminal_size().columns))}
