@@ -200,10 +200,10 @@ def _document(form: Form, data: bytes) -> tuple[Document, Version, Exception | N
         # The records are only as deep as declared, and msgspec refuses a length that the data does not have.
         document: Document = _decoder(form).decode(data)
     except UNREADABLE as error:
-        form.guard(data)
+        form.syntax.guard(data)
         if not isinstance(error, msgspec.ValidationError):
             return _old_document(form, data, error)
-        form.inspect(data)
+        form.syntax.inspect(data)
         surplus = error
         try:
             # As bytes, the twins of the records need not be in memory beside the records.
@@ -212,7 +212,7 @@ def _document(form: Form, data: bytes) -> tuple[Document, Version, Exception | N
         except UNREADABLE as mismatch:
             return _old_document(form, data, mismatch)
     if needs_steps(Version.parse(document.version) or _version_of(document)):
-        form.guard(data)
+        form.syntax.guard(data)
         return _old_document(form, data)
     return document, _version_of(document), surplus
 
@@ -227,7 +227,7 @@ def _old_document(
         # A number of any size is JSON, and one that does not fit is read by nobody; who knows the keys names its place.
         raise broken(*mismatched(error if isinstance(error, msgspec.ValidationError) else strange)) from error
     except UNREADABLE as syntax:
-        raise form.fault(data, syntax) from error
+        raise form.syntax.fault_of(data, syntax) from error
     version = check_head(plain)
     if error is not None and not needs_steps(version):
         raise broken(*mismatched(error)) from error

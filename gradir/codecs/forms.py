@@ -10,7 +10,6 @@ import msgspec
 
 from gradir.codecs.document import BOM, encoding_of
 from gradir.codecs.faults import broken, mismatched
-from gradir.errors import FormatError
 
 T = TypeVar("T")
 
@@ -19,36 +18,20 @@ UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Form(NamedTuple):
-    """One encoding."""
+    """One encoding, and the name of the module that knows its syntax."""
 
     name: str
     decode: Callable[..., Any]
-    syntax: str
+    module: str
 
-    def guard(self, data: bytes) -> None:
-        """Refuse a document that would exhaust the stack or the memory of ``decode``.
+    @property
+    def syntax(self) -> Any:
+        """The module: ``guard`` refuses what would exhaust the stack or the memory of ``decode``.
 
-        Raises:
-            FormatError: it would.
+        ``inspect`` refuses broken values of unknown keys, which ``decode`` skips without a look, and ``fault_of`` makes
+        of what ``decode`` raises an error with its place. A command that reads one encoding does not import the other.
         """
-        self._syntax().guard(data)
-
-    def inspect(self, data: bytes) -> None:
-        """Refuse what ``decode`` skips without a look, in the values of unknown keys.
-
-        Raises:
-            FormatError: a value there is broken.
-        """
-        self._syntax().inspect(data)
-
-    def fault(self, data: bytes, error: Exception) -> FormatError:
-        """Return the error for bytes that ``decode`` refused, with its place."""
-        found: FormatError = self._syntax().fault_of(data, error)
-        return found
-
-    def _syntax(self) -> Any:
-        # Imported when needed: a command that reads one encoding should not wait for the other.
-        return import_module(self.syntax)
+        return import_module(self.module)
 
 
 JSON: Final = Form("json", msgspec.json.decode, "gradir.codecs.json_syntax")
@@ -82,12 +65,12 @@ def read(form: Form, data: bytes, kind: type[T]) -> T:
     >>> read(JSON, b'{"version":"1.0","nodes":[]}', Head)
     Head(version='1.0')
     """
-    form.guard(data)
+    form.syntax.guard(data)
     try:
         found: T = form.decode(data, type=kind)
     except msgspec.ValidationError as error:
-        form.inspect(data)
+        form.syntax.inspect(data)
         raise broken(*mismatched(error)) from error
     except UNREADABLE as error:
-        raise form.fault(data, error) from error
+        raise form.syntax.fault_of(data, error) from error
     return found

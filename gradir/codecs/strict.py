@@ -32,7 +32,7 @@ def check_keys(data: bytes) -> None:
     """
     with opened(data) as inner:
         form, document = recognize(inner)
-        form.guard(document)
+        form.syntax.guard(document)
         unpack = _unpack_json if form == JSON else msgpack_syntax.unpack
         try:
             unpack(document, _unique)
