@@ -256,15 +256,14 @@ def together(nodes: Collection[Node]) -> dict[str, AttrValue]:
     """
     nodes = [node for node in nodes if node.ext]
     cuts = [*filter(any, map(left_out, nodes))]
-    before, behind = sum(cut[0] for cut in cuts), sum(cut[1] for cut in cuts)
-    focus: dict[str, AttrValue] = {FOCUS: True} if any(map(is_focus, nodes)) else {}
-    cut: dict[str, AttrValue] = {LEFT_OUT: (before, behind)} if before or behind else {}
-    error = next(filter(None, map(failure, nodes)), "")
-    failed: dict[str, AttrValue] = {FAILED: error} if error else {}
+    found: dict[str, AttrValue] = {
+        FOCUS: any(map(is_focus, nodes)),
+        FAILED: next(filter(None, map(failure, nodes)), ""),
+        LEFT_OUT: tuple(map(sum, zip(*cuts, strict=True))),
+        VERDICT: overlay_verdict(nodes),
+    }
     gone = merged_ext(chain.from_iterable(map(merged, nodes)))
-    said = overlay_verdict(nodes)
-    verdict: dict[str, AttrValue] = {VERDICT: said} if said else {}
-    return {**focus, **failed, **cut, **gone, **verdict, **_worst_overlay(nodes)}
+    return {**{key: value for key, value in found.items() if value}, **gone, **_worst_overlay(nodes)}
 
 
 def _worst_overlay(nodes: Iterable[Node]) -> dict[str, AttrValue]:
