@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from gradir_exporters._box_words import inlined
+from gradir_exporters._mermaid_picture import MermaidOptions
 from gradir_exporters._mermaid_picture import Picture as MermaidPicture
-from gradir_exporters._mermaid_picture import Style
 from hypothesis import given
 from mermaid_pictures import boxes_in, groups_in
 from samples import everything
@@ -33,9 +33,7 @@ def words(graph: Graph, **options: Any) -> list[list[str]]:
 
 def in_mermaid(graph: Graph, **options: Any) -> list[list[str]]:
     """The same of Mermaid, where accumulators are drawn as DOT does."""
-    is_inline = options.get("parameters") == "inline"
-    style = Style(options.get("shapes", True), options.get("native", False), False, True, inline=is_inline)
-    items = MermaidPicture(graph, style).items()
+    items = MermaidPicture(graph, MermaidOptions(accumulators=True, **options)).items()
     return [box.text.split("\n") for box in boxes_in(items) if box.key[0] == "n"]
 
 
@@ -60,7 +58,7 @@ def test_both_pictures_say_the_same(make: Any, options: dict[str, Any]) -> None:
 
 
 def test_both_call_frames_the_same() -> None:
-    groups = groups_in(MermaidPicture(linear(), Style(True, False, False, True)).items())
+    groups = groups_in(MermaidPicture(linear(), MermaidOptions(accumulators=True)).items())
     assert [group.text for group in groups] == ["fc (Linear)"]
     assert 'label="fc (Linear)"' in linear().to("dot")
 

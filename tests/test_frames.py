@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 from dot_pictures import Picture, export, run_dot
 from gradir_exporters._frames import frames, module_of
+from gradir_exporters._mermaid_picture import MermaidOptions
 from gradir_exporters._mermaid_picture import Picture as MermaidPicture
-from gradir_exporters._mermaid_picture import Style
 from hypothesis import HealthCheck, given, settings
 from mermaid_pictures import groups_in
 from strategies import graphs
@@ -38,7 +38,7 @@ def called(times: int, *, weight: bool = False, inner: bool = False, calls: int 
 
 def captions(graph: Graph) -> tuple[list[str], list[str]]:
     """Those of the frames in both pictures."""
-    groups = groups_in(MermaidPicture(graph, Style(True, False, False, True)).items())
+    groups = groups_in(MermaidPicture(graph, MermaidOptions(accumulators=True)).items())
     return re.findall(r'graph \[label="([^"]*)"', graph.to("dot")), [group.text for group in groups]
 
 

@@ -7,11 +7,13 @@ from functools import partial
 from typing import Any
 
 import pytest
-from gradir_exporters._mermaid_picture import Picture, Style, fewest_arrows
+from gradir_exporters._mermaid_picture import Picture, fewest_arrows
 from gradir_exporters._mermaid_text import escaped, shown
+from gradir_exporters.mermaid import MermaidOptions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mermaid_pictures import META, PLAIN, boxes_in, export, groups_in, parsed
+from msgspec.structs import replace
 from samples import HOSTILE_LABELS, chain, everything, hostile
 from strategies import graphs
 
@@ -20,7 +22,7 @@ from gradir.errors import ExportError, GradirWarning, PassError
 from gradir.ir import Builder, Graph, Scope
 from gradir.passes import fold
 
-CLASSIC = Style(shapes=True, native=True, saved=True, accumulators=True)
+CLASSIC = MermaidOptions(native=True, show_saved=True, accumulators=True)
 
 Parse = Callable[[list[str]], list[dict[str, Any]]]
 
@@ -130,7 +132,7 @@ def test_mermaid_reads_every_feature(parse: Parse) -> None:
 def test_mermaid_reads_hostile_names_as_they_are_meant(parse: Parse) -> None:
     graph = hostile()
     drawn, folded = parse([export(graph, show_saved=True), export(graph, depth=1)])
-    assert_drawn_as_meant(drawn, Picture(graph, PLAIN._replace(saved=True)))
+    assert_drawn_as_meant(drawn, Picture(graph, replace(PLAIN, show_saved=True)))
     assert_drawn_as_meant(folded, Picture(fold(graph, 1), PLAIN))
 
 
@@ -140,7 +142,7 @@ def test_mermaid_reads_any_graph_as_it_is_meant(parse: Parse) -> None:
     results = parse(sources)
     for graph, plain, folded in zip(found, results, results[len(found) :], strict=False):
         assert_drawn_as_meant(plain, Picture(graph, PLAIN))
-        assert_drawn_as_meant(folded, Picture(fold(graph, 1), PLAIN._replace(saved=True)))
+        assert_drawn_as_meant(folded, Picture(fold(graph, 1), replace(PLAIN, show_saved=True)))
 
 
 def test_mermaid_reads_any_label_as_it_is_meant(parse: Parse) -> None:
@@ -290,7 +292,7 @@ def test_the_quick_count_never_exceeds_the_arrows_drawn(graph: Graph, depth: int
 
 @given(graphs())
 def test_every_node_and_edge_is_drawn_once(graph: Graph) -> None:
-    picture = Picture(graph, CLASSIC._replace(saved=False))
+    picture = Picture(graph, replace(CLASSIC, show_saved=False))
     assert len(boxes_in(picture.items())) == len(graph.nodes)
     assert len(picture.arrows) == sum(1 for _ in graph.edges)
     with_saved = Picture(graph, CLASSIC)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
+
+import msgspec
 
 from gradir.ir import Graph, Node, Scope
 from gradir.ir.cuts import stubs
@@ -13,6 +15,7 @@ from gradir.ir.marks import SIGNS, is_lost, left_out, overlay_mark, stands_for_s
 from gradir.ir.model import BESIDE as BESIDE_ROLES
 from gradir.ir.text import counted
 from gradir.passes import destinations
+from gradir.protocols import Options
 from gradir.vocabulary import vocabulary_of
 from gradir_exporters._box_lines import MORE, box_lines, boxes_left_out, lines_left_out, rows_below
 from gradir_exporters._box_words import (
@@ -76,15 +79,29 @@ _NOUNS = {
 }
 
 
-class Style(NamedTuple):
-    """What to draw of a graph."""
+class MermaidOptions(Options, frozen=True, kw_only=True):
+    """The options of the ``mermaid`` exporter."""
 
-    shapes: bool
-    native: bool
-    saved: bool
-    accumulators: bool
-    legend: bool = False
-    inline: bool = False
+    direction: Annotated[
+        Literal["TB", "LR", "BT", "RL"], msgspec.Meta(description="where arrows point: TB is top to bottom")
+    ] = "TB"
+    depth: Annotated[
+        Annotated[int, msgspec.Meta(ge=0)] | None,
+        msgspec.Meta(description="fold every module below this depth into one box, as --depth does"),
+    ] = None
+    all: Annotated[
+        bool, msgspec.Meta(description="draw every node; by default a large graph is made small enough to read")
+    ] = False
+    shapes: Annotated[bool, msgspec.Meta(description="show the dtype and shape of what each box gives")] = True
+    native: Annotated[bool, msgspec.Meta(description="show the framework's own name of each operation")] = False
+    caption: Annotated[str, msgspec.Meta(description="a line of text above the picture")] = ""
+    parameters: Annotated[
+        Literal["boxes", "inline"],
+        msgspec.Meta(description="draw each parameter, or write it into the box of the one function that takes it"),
+    ] = "boxes"
+    legend: Annotated[bool, msgspec.Meta(description="say below the picture what its boxes and lines mean")] = False
+    show_saved: Annotated[bool, msgspec.Meta(description="draw the tensors saved for backward, and buffers")] = False
+    accumulators: Annotated[bool, msgspec.Meta(description="draw the nodes that accumulate gradients")] = False
 
 
 class Box(NamedTuple):
@@ -141,18 +158,18 @@ class Group:
 class Picture:
     """A graph as boxes and arrows; the boxes, with their text, are made only when asked for.
 
-    A gradient accumulator and its tensor are one box unless the style wants both. Buffers are drawn where something
+    A gradient accumulator and its tensor are one box unless both are asked for. Buffers are drawn where something
     leads to them. Boxes are named by position, so the same graph gives the same picture everywhere.
     """
 
-    def __init__(self, graph: Graph, style: Style) -> None:
-        graph, inline = inlined(graph) if style.inline else (graph, {})
+    def __init__(self, graph: Graph, options: MermaidOptions) -> None:
+        graph, inline = inlined(graph) if options.parameters == "inline" else (graph, {})
         self._graph = graph
-        self._style = style
-        self._words = Words(graph, shapes=style.shapes, native=style.native, inline=inline)
+        self._options = options
+        self._words = Words(graph, shapes=options.shapes, native=options.native, inline=inline)
         self._marked = any(map(status, graph.nodes.values()))
-        self._tensors = {} if style.accumulators else _accumulated(graph)
-        touched = {self._drawn(id_) for id_ in _touched(graph, style.saved)}
+        self._tensors = {} if options.accumulators else _accumulated(graph)
+        touched = {self._drawn(id_) for id_ in _touched(graph, options.show_saved)}
         drawn = (node for node in graph.nodes.values() if node.id not in self._tensors)
         self._nodes = [node for node in drawn if node.role not in BESIDE_ROLES or node.id in touched]
         self._keys = {node.id: f"n{number}" for number, node in enumerate(self._nodes)}
@@ -193,7 +210,7 @@ class Picture:
         roles = Counter(node.role if node.role in _NOUNS else "" for node in self._nodes)
         places = sum(stub.is_place for stub in self._stubs)
         roles.update(cut=places, unreached=len(self._stubs) - places)
-        roles["saved"] += sum(len(node.saved) for node in self._nodes) if self._style.saved else 0
+        roles["saved"] += sum(len(node.saved) for node in self._nodes) if self._options.show_saved else 0
         counts = [counted(roles[role], *nouns) for role, nouns in _NOUNS.items() if roles[role]]
         seen = sum(arrow.kind != BESIDE for arrow in self.arrows)
         return f"{', '.join([*counts, counted(seen, 'arrow', 'arrows')])}"
@@ -213,10 +230,10 @@ class Picture:
     def _legend_group(self) -> Group | None:
         """The frame of the legend, where there is to be one."""
         title, looks = overlay_legend(self._overlay.values())
-        if not looks and not self._style.legend:
+        if not looks and not self._options.legend:
             return None
         roles = {self._role(node) for node in self._nodes} | cut_looks(self._stubs)
-        if self._style.saved and any(node.saved for node in self._nodes):
+        if self._options.show_saved and any(node.saved for node in self._nodes):
             roles.add("saved")
         roles |= {border(node, self._marked) for node in self._nodes} - {""}
         kinds = {arrow.kind for arrow in self.arrows} - {MORE}
@@ -271,7 +288,7 @@ class Picture:
                 arrow = Arrow(keys[self._drawn(edge.src)], keys[edge.dst], kind), -1 if is_one else number
                 drawn[arrow] = drawn.get(arrow, 0) + 1
         yield from (arrow._replace(times=times) for (arrow, _), times in drawn.items())
-        for node in self._nodes if self._style.saved else ():
+        for node in self._nodes if self._options.show_saved else ():
             for number, slot in enumerate(node.saved):
                 yield Arrow(keys[node.id], f"{keys[node.id]}s{number}", "saved")
                 if slot.origin is not None and self._graph.nodes[slot.origin.id].role in BESIDE_ROLES:
@@ -301,18 +318,18 @@ class Picture:
         yield Box(key, self._role(node), f"{SIGNS[mark]} {text}" if mark else text, border(node, self._marked))
         for more, text in boxes_left_out(key, self._left_out.get(node.id, (0, 0))):
             yield Box(more, MORE, text)
-        for number, slot in enumerate(node.saved if self._style.saved else ()):
+        for number, slot in enumerate(node.saved if self._options.show_saved else ()):
             yield Box(f"{key}s{number}", "saved", joined(self._words.saved(slot.slot, slot.tensor, slot.state)))
 
 
-def fewest_arrows(graph: Graph, depth: int | None, style: Style, enough: int) -> int:
+def fewest_arrows(graph: Graph, depth: int | None, options: MermaidOptions, enough: int) -> int:
     """A number of arrows that the picture of the graph, folded to ``depth``, has at least.
 
     Counting stops at ``enough``. This tells a picture that is far too large without folding or drawing the graph.
     """
     vertices: dict[str, str | tuple[str]] = {}
     found: set[tuple[str | tuple[str], str | tuple[str]]] = set()
-    hidden = () if style.accumulators else vocabulary_of(graph).accumulators
+    hidden = () if options.accumulators else vocabulary_of(graph).accumulators
     folded = None if depth is None else destinations(graph, depth)
     for node in graph.nodes.values():
         if node.op in hidden:

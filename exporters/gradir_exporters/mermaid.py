@@ -10,14 +10,12 @@ that these do not.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, NamedTuple
-
-import msgspec
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from gradir.errors import ExportError, warn
 from gradir.passes import fold, scope_depth
 from gradir.protocols import Options
-from gradir_exporters._mermaid_picture import Picture, Style, fewest_arrows
+from gradir_exporters._mermaid_picture import MermaidOptions, Picture, fewest_arrows
 from gradir_exporters._readable import drawn_by_default, is_folded
 
 if TYPE_CHECKING:
@@ -34,31 +32,6 @@ _PRINTING: Final = "mermaid.__main__"
 
 # A module that lies deeper is not left open by the search for a depth that fits.
 _MAX_DEPTH_TRIED = 16
-
-
-class MermaidOptions(Options, frozen=True, kw_only=True):
-    """The options of the ``mermaid`` exporter."""
-
-    direction: Annotated[
-        Literal["TB", "LR", "BT", "RL"], msgspec.Meta(description="where arrows point: TB is top to bottom")
-    ] = "TB"
-    depth: Annotated[
-        Annotated[int, msgspec.Meta(ge=0)] | None,
-        msgspec.Meta(description="fold every module below this depth into one box, as --depth does"),
-    ] = None
-    all: Annotated[
-        bool, msgspec.Meta(description="draw every node; by default a large graph is made small enough to read")
-    ] = False
-    shapes: Annotated[bool, msgspec.Meta(description="show the dtype and shape of what each box gives")] = True
-    native: Annotated[bool, msgspec.Meta(description="show the framework's own name of each operation")] = False
-    caption: Annotated[str, msgspec.Meta(description="a line of text above the picture")] = ""
-    parameters: Annotated[
-        Literal["boxes", "inline"],
-        msgspec.Meta(description="draw each parameter, or write it into the box of the one function that takes it"),
-    ] = "boxes"
-    legend: Annotated[bool, msgspec.Meta(description="say below the picture what its boxes and lines mean")] = False
-    show_saved: Annotated[bool, msgspec.Meta(description="draw the tensors saved for backward, and buffers")] = False
-    accumulators: Annotated[bool, msgspec.Meta(description="draw the nodes that accumulate gradients")] = False
 
 
 class MermaidExporter:
@@ -92,22 +65,14 @@ class MermaidExporter:
             ExportError: the picture is larger than Mermaid draws, and cannot or may not be folded to fit.
             PassError: ``depth`` is negative.
         """
-        style = Style(
-            options.shapes,
-            options.native,
-            options.show_saved,
-            options.accumulators,
-            options.legend,
-            options.parameters == "inline",
-        )
         caption = options.caption
         if options.depth is not None:
             graph = fold(graph, options.depth)
         elif not options.all:
             graph, caption = drawn_by_default(graph, caption)
-        chart = next(_fitting(graph, options, style, caption), None)
+        chart = next(_fitting(graph, options, caption), None)
         if chart is None:
-            raise ExportError(_refusal(graph, options, style))
+            raise ExportError(_refusal(graph, options))
         if chart.note:
             warn(f"mermaid: {chart.note}")
         return chart.source
@@ -120,12 +85,12 @@ class _Chart(NamedTuple):
     note: str
 
 
-def _fitting(graph: Graph, options: MermaidOptions, style: Style, caption: str) -> Iterator[_Chart]:
+def _fitting(graph: Graph, options: MermaidOptions, caption: str) -> Iterator[_Chart]:
     """The charts that Mermaid draws, each made when it is asked for, ever coarser."""
     for depth in _depths(graph, may_fold=not options.all):
-        if not style.inline and fewest_arrows(graph, depth, style, _MAX_ARROWS + 1) > _MAX_ARROWS:
+        if options.parameters != "inline" and fewest_arrows(graph, depth, options, _MAX_ARROWS + 1) > _MAX_ARROWS:
             continue
-        picture = _picture(graph, depth, style)
+        picture = _picture(graph, depth, options)
         if len(picture.arrows) > _MAX_ARROWS:
             continue
         note = "" if depth is None else _note(graph, depth)
@@ -147,8 +112,8 @@ def _has_modules(graph: Graph) -> bool:
     return bool(graph.scopes) or any(node.scope or node.role == "module" for node in graph.nodes.values())
 
 
-def _picture(graph: Graph, depth: int | None, style: Style) -> Picture:
-    return Picture(graph if depth is None else fold(graph, depth), style)
+def _picture(graph: Graph, depth: int | None, options: MermaidOptions) -> Picture:
+    return Picture(graph if depth is None else fold(graph, depth), options)
 
 
 def _source(picture: Picture, direction: str, notes: Sequence[str], caption: str = "") -> str:
@@ -205,9 +170,9 @@ def _note(graph: Graph, depth: int) -> str:
     return f"{len(graph.nodes):,} nodes and {edges:,} edges, more than {than}: folded by module to depth {depth}"
 
 
-def _refusal(graph: Graph, options: MermaidOptions, style: Style) -> str:
+def _refusal(graph: Graph, options: MermaidOptions) -> str:
     *_, depth = _depths(graph, may_fold=not options.all)
-    picture = _picture(graph, depth, style)
+    picture = _picture(graph, depth, options)
     needs = f"{len(picture.arrows):,} arrows"
     if len(picture.arrows) <= _MAX_ARROWS:
         needs += f" and {_characters(_source(picture, options.direction, ())):,} characters"

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from gradir_exporters._mermaid_picture import Box, Group, Style
+from gradir_exporters._mermaid_picture import Box, Group
 from gradir_exporters.mermaid import MermaidExporter, MermaidOptions
 
 from gradir.ir import Graph, TensorMeta
@@ -16,7 +16,7 @@ __all__ = ["META", "PLAIN", "boxes_in", "export", "groups_in", "parsed"]
 
 META = TensorMeta("float32", (2, 3))
 NODE_PROJECT = Path(__file__).parents[1] / "node"
-PLAIN = Style(shapes=True, native=False, saved=False, accumulators=False)
+PLAIN = MermaidOptions()
 
 
 def export(graph: Graph, **options: Any) -> str:
