@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from gradir.ir.model import Record
     from gradir.vocabulary import Vocabulary
 
-__all__ = ["compare", "cut_name"]
-
 K = TypeVar("K", bound="Hashable")
 R = TypeVar("R", Node, Scope, Cut)
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from gradir.diffs.matching import Matching
     from gradir.ir import Cut, Graph, Node, Ref, Saved, Scope
 
-__all__ = ["Correspondence", "Verdict", "renamed_storages"]
-
 _GONE: Final = " (removed)"
 
 Verdict = Literal["", "renumbered", "renamed", "moved"]

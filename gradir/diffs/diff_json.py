@@ -15,8 +15,6 @@ from gradir.ir.headed import Headed
 if TYPE_CHECKING:
     from gradir.ir.model import Record
 
-__all__ = ["FORMAT", "VERSION", "decode", "encode"]
-
 FORMAT: Final = "gir-diff"
 VERSION: Final = "1.0"
 _KINDS: Final[dict[str, type[Record]]] = {"node": Node, "scope": Scope, "cut": Cut}

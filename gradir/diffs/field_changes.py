@@ -17,19 +17,6 @@ from gradir.ir.fields import Field, fields_of, is_list, other_fields, records_in
 from gradir.ir.head import Head
 from gradir.ir.model import Record
 
-__all__ = [
-    "Fields",
-    "Part",
-    "Path",
-    "compared_fields",
-    "descriptions",
-    "field_changes",
-    "further_parts",
-    "head_fields",
-    "numbered",
-    "type_at",
-]
-
 Path: TypeAlias = tuple["str | int", ...]
 
 

@@ -15,8 +15,6 @@ from gradir.ir.totals import bounded, parameter_elements
 if TYPE_CHECKING:
     from gradir.ir import Graph, Scope
 
-__all__ = ["COUNTS", "counts_apart", "growth", "sizes"]
-
 COUNTS: Final = ("total", "trainable")
 """The fields of a scope that count what is below it too."""
 

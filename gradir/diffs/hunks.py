@@ -19,8 +19,6 @@ from gradir.ir.head import Head
 from gradir.ir.memo import exact_key
 from gradir.ir.validate import check
 
-__all__ = ["Hunk", "Script", "apply", "identical", "inverse", "script"]
-
 T = TypeVar("T")
 
 _VALUES: Final = ("attrs", "ext", "options")

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from gradir.ir import Saved
 
-__all__ = ["without_identities"]
-
 
 def without_identities(graph: Graph) -> Graph:
     """Return the graph without such operations; what read one reads its input. One that has none is returned as it is.

@@ -17,8 +17,6 @@ from gradir.ir import Cut, Node, Saved, Scope
 from gradir.ir.ids import storage_key
 from gradir.vocabulary import Vocabulary, vocabulary_of
 
-__all__ = ["WHOLE", "across", "check_names", "ignoring", "names_field", "normalized"]
-
 WHOLE: Final = ("scopes", "cuts", "order", "indices", "sequence")
 """What a pattern can name beside fields: all changes of scopes or cuts, another order, shifted indices."""
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from gradir.diffs.correspondence import Correspondence
     from gradir.ir import Scope
 
-__all__ = ["marked_union"]
-
 
 def marked_union(a: Graph, b: Graph, diff: Diff, correspondence: Correspondence) -> Graph:
     """The nodes of ``b``, and among them those that only ``a`` has, where they stood.

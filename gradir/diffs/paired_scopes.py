@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from gradir.ir import Graph, Node, Scope
 
-__all__ = ["paired_scopes"]
-
 _SAME_CLASS: Final = 8
 _SAME_NAME: Final = 2
 _ANY: Final = 1

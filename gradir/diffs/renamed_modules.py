@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from gradir.ir import Graph, Node
 
-__all__ = ["RenamedModules"]
-
 _ANY: Final = "*"
 
 

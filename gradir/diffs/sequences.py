@@ -12,20 +12,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping
 
-__all__ = [
-    "Gap",
-    "align",
-    "alone_in_both",
-    "cheapest_alignment",
-    "common_subsequence",
-    "equal_ends",
-    "gaps_between",
-    "increasing",
-    "matched",
-    "out_of_place",
-    "overtaken",
-]
-
 K = TypeVar("K", bound="Hashable")
 T = TypeVar("T")
 

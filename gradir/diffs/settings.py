@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from gradir.ir import AttrValue, Cut
     from gradir.vocabulary import Vocabulary
 
-__all__ = ["setting_changes"]
-
 _PART: Final = re.compile(r"(?:\([^()]*\)|\[[^\[\]]*\]|[^,])+")
 """One part of a description; a comma within brackets ends none."""
 

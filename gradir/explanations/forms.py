@@ -23,23 +23,6 @@ from gradir.ir.text import counted, printable
 from gradir.markdown import code_span
 from gradir.vocabulary.causes import printable_short
 
-__all__ = [
-    "ANSI",
-    "FORMS",
-    "NO_COLOUR",
-    "Document",
-    "Layout",
-    "ToldCause",
-    "cause_item",
-    "cause_lines",
-    "fields_of",
-    "json",
-    "markdown",
-    "text",
-    "wrapped",
-    "written",
-]
-
 _LEVELS: Final = ("error", "info", "note")
 _MOST_TERMS: Final = 12
 _MOST_CAUSES: Final = 30

@@ -15,8 +15,6 @@ from gradir.ir import Cut, Graph
 from gradir.ir.cuts import FLOW
 from gradir.vocabulary.patterns import EXCUSING, LOST, OTHER_MODEL
 
-__all__ = ["explained"]
-
 _OF_ANY_GRAPH: Final = frozenset({"hidden", "unreached"})
 """Kinds of cuts that a graph has whose forward was not recorded."""
 

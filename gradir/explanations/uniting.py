@@ -11,8 +11,6 @@ from msgspec.structs import replace
 from gradir.explanations.model import Cause
 from gradir.vocabulary.patterns import OF_REACHED, WITHOUT_GRADIENT
 
-__all__ = ["united"]
-
 _OF_BLOCKS: Final = frozenset({"no_grad", "inference_mode"})
 """Kinds that a `with` or a decorator makes, for all operations in it."""
 

@@ -16,8 +16,6 @@ from gradir.vocabulary.causes import listed_names, printable_short
 if TYPE_CHECKING:
     from gradir.explanations.model import Cause, Explanation
 
-__all__ = ["place_text", "subject", "verdict_of"]
-
 _GRADIENT: Final = ("gets a gradient", "get a gradient")
 _NO_GRADIENT: Final = ("gets no gradient", "get no gradient")
 _PHRASES: Final[Mapping[str, tuple[str, str]]] = {

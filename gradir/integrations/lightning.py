@@ -12,8 +12,6 @@ from lightning.pytorch.callbacks import Callback
 import gradir
 from gradir.watcher import Watcher
 
-__all__ = ["WatchCallback"]
-
 
 class WatchCallback(Callback):
     """Watches a training and prints the verdict at its end; ``report`` is what was found.

@@ -12,8 +12,6 @@ from transformers import TrainerCallback
 import gradir
 from gradir.watcher import Watcher
 
-__all__ = ["WatchCallback"]
-
 
 class WatchCallback(TrainerCallback):
     """Watches a training and prints the verdict at its end; ``report`` is what was found.

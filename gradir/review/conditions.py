@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from gradir.diffs.changes import Diff, Finding
 
-__all__ = ["METRICS", "Condition", "Outcome", "outcomes", "parsed"]
-
 _CUTS: Final = "cuts"
 _NEW: Final = (_CUTS, "lost-inputs", "unowned")
 """The kinds of findings of which a report without conditions says that they can fail."""

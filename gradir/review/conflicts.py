@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from gradir.diffs.merging import Conflict
     from gradir.ir import Graph
 
-__all__ = ["render_conflicts"]
-
 _MOST_MODULES: Final = 12
 _MOST_IN_ONE: Final = 8
 

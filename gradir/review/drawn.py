@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from gradir.review.relative_changes import RelativeChanges
     from gradir.review.united import United
 
-__all__ = ["drawn_part"]
-
 _EXPLAINING: Final = frozenset({"frozen", "unfrozen", "following"})
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from gradir.ir.module_tree import ModuleTree
     from gradir.vocabulary import Vocabulary
 
-__all__ = ["Evidence"]
-
 
 @dataclass(frozen=True)
 class Evidence:

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from gradir.diffs.changes import Change, Diff, Finding
     from gradir.diffs.changes import Kind as KindOfChange
 
-__all__ = ["KINDS", "SECTIONS", "TOTALS", "Kind", "new_places", "sections", "share"]
-
 Section = Literal["top", "head", "note", "graph", "modules", "last"]
 SECTIONS: Final[tuple[Section, ...]] = ("top", "head", "note", "graph", "modules", "last")
 """In the order of a report: a sentence, the line of counts, notes, the whole graph, the modules, what says least."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from gradir.diffs.changes import Change, Diff, Finding, Kind, Sides
     from gradir.review.united import United
 
-__all__ = ["held_before", "listed"]
-
 _WHOLE: Final = "(whole graph)"
 _FOLLOWING: Final = {
     "frozen": "(follows from frozen parameters)",

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from gradir.ir import Graph
     from gradir.vocabulary import Vocabulary
 
-__all__ = ["WholeChange", "whole_change"]
-
 _FEWEST: Final = 5
 """Fewer changed nodes are read as they are."""
 

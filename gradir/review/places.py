@@ -19,16 +19,6 @@ if TYPE_CHECKING:
 
     from gradir.diffs.changes import Change, Diff
 
-__all__ = [
-    "ChangedModule",
-    "Contents",
-    "ModuleOrder",
-    "Renamed",
-    "WholeModule",
-    "WholeModules",
-    "module_tree",
-]
-
 
 class ChangedModule(NamedTuple):
     """A module: its path in the second graph, or in the first where only that has it."""

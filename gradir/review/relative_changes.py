@@ -21,15 +21,6 @@ if TYPE_CHECKING:
     from gradir.diffs.field_changes import Path
     from gradir.ir.model import Record
 
-__all__ = [
-    "RelativeChanges",
-    "RelativeName",
-    "alike",
-    "made_relative",
-    "names_a_record",
-    "relative_name",
-]
-
 _OWN_INDEX: Final = re.compile(r"([^.]*_|)(0|[1-9][0-9]{0,8})(?=\.|\Z)", re.ASCII)
 _INDEX: Final = re.compile(rf"([^{BEHIND_A_PATH}]*_|)(0|[1-9][0-9]{{0,8}})(?=[{BEHIND_A_PATH}]|\Z)", re.ASCII)
 _ELSEWHERE: Final = -1

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     Module = ChangedModule | WholeModule
 
-__all__ = ["LONGEST_RANGE", "markdown", "table"]
-
 _MOST_BYTES: Final = 60_000
 """A comment on GitHub holds 65,536 characters, other places as many bytes; what surrounds the report has to fit too."""
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from gradir.diffs.changes import Diff, Finding
     from gradir.ir import Graph
 
-__all__ = ["reviewed", "with_findings"]
-
 
 def reviewed(
     before: Graph, after: Graph, *, ignore: Sequence[str] = (), normalize: bool = False, vocabulary: bool = False

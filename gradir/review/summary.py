@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from gradir.diffs.changes import Change, FieldChange, Level
 
-__all__ = ["summary"]
-
 _MOST: Final = 3
 """Findings beyond these, and operations beyond these of one finding, are counted."""
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from gradir.diffs.changes import Change, Diff, FieldChange, Finding, Kind
 
-__all__ = ["MOST_LINES", "headline", "no_difference", "render_brief", "render_text"]
-
 _NOTHING: Final = "no difference"
 MOST_LINES: Final = 200
 _HOW: Final = ("renamed", "wrapped", "unwrapped")

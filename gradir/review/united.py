@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from gradir.diffs.changes import Change, Diff
     from gradir.ir import Cut, Graph
 
-__all__ = ["DrawnUnion", "United", "drawn_union"]
-
 _CHANGED: Final = "changed"
 _HOPS: Final = 1
 

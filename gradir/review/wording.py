@@ -27,39 +27,6 @@ if TYPE_CHECKING:
     from gradir.diffs.field_changes import Path
     from gradir.vocabulary import Vocabulary
 
-__all__ = [
-    "ANSI",
-    "BLANK",
-    "NO_COLOUR",
-    "SIGNS",
-    "Line",
-    "NamedValue",
-    "Palette",
-    "both_words",
-    "change_line",
-    "change_lines",
-    "change_summary",
-    "change_text",
-    "field_text",
-    "fields_below",
-    "heading",
-    "module_name",
-    "modules_text",
-    "nesting",
-    "one_line",
-    "operation_text",
-    "settings",
-    "sign_line",
-    "stands_last",
-    "told_changes",
-    "told_fields",
-    "unknown_sizes",
-    "what_text",
-    "words",
-    "wrapped",
-    "written",
-]
-
 SIGNS: Final = {"added": "+", "removed": "-", "changed": "~", "renamed": ">", "moved": "^"}
 _LAST: Final = frozenset({"order", "indices"})
 _ABSENT: Final = "(absent)"

@@ -14,8 +14,6 @@ from gradir.vocabulary.operations import SPOKEN, advice_on_error, words_of_opera
 from gradir.vocabulary.patterns import LOST, PATTERNS
 from gradir.vocabulary.training import TRAINING
 
-__all__ = ["ADVICE", "WORDS", "Words", "listed_names", "printable_short", "worded"]
-
 _ERRORS: Final = frozenset({"backward", "raised"})
 _MOST_NAMES: Final = 4
 _LONGEST_NAME: Final = 120

@@ -6,8 +6,6 @@ from typing import Final
 
 from gradir.vocabulary import Vocabulary
 
-__all__ = ["VOCABULARY"]
-
 VOCABULARY: Final = Vocabulary(
     shape_operations=frozenset(
         {

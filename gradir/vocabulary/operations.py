@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["FUNCTIONS", "OWN_NAMES", "SPOKEN", "advice_on_error", "words_of_operation"]
-
 _SOFT_CHOICE: Final = (
     "weigh the entries by a softmax instead of choosing one, or choose with gumbel_softmax(hard=True), which passes a "
     "gradient on"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["EXCUSING", "LOST", "OF_REACHED", "OTHER_MODEL", "PATTERNS", "WITHOUT_GRADIENT"]
-
 OTHER_MODEL: Final = "other model"
 """Cuts only parameters of models that were not recorded, which is worth a note."""
 

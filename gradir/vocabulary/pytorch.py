@@ -6,8 +6,6 @@ from typing import Final
 
 from gradir.vocabulary import Vocabulary
 
-__all__ = ["VOCABULARY"]
-
 _ATTENTIONS: Final = (
     *("scaled_dot_product_cudnn_attention", "scaled_dot_product_efficient_attention"),
     *("scaled_dot_product_flash_attention", "scaled_dot_product_flash_attention_for_cpu"),

@@ -18,8 +18,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["COMMUTATIVE", "KEEPS_DIMENSIONS", "NAMES", "PRODUCT", "RULES", "TWO_SIDED", "UNORDERED"]
-
 PRODUCT: Final = "matmul"
 """The word for a product of matrices, which makes of the shape of a parameter two sizes."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["TRAINING"]
-
 TRAINING: Final[Mapping[str, tuple[str, str]]] = {
     "loss_not_finite": (
         "the loss is NaN or infinite",

@@ -15,8 +15,6 @@ from gradir.ir.text import counted
 from gradir.watches.columns import Columns, markup, number_words, round_step
 from gradir.watches.model import Number, Step
 
-__all__ = ["Figure", "Mark", "Series", "count_words", "line_chart", "memory_words"]
-
 _TOP: Final = 10.0
 _HEIGHT: Final = 80.0
 """Where numbers are drawn, in percent; above and below are what no scale has a place for."""

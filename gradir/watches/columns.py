@@ -13,8 +13,6 @@ from gradir.ir.text import printable
 from gradir.watches.forms import shown_number
 from gradir.watches.model import Number, Step
 
-__all__ = ["Columns", "markup", "number_words", "round_step", "worst"]
-
 _MOST: Final = 600
 _LEAST: Final = 50
 _MOST_CELLS: Final = 150_000

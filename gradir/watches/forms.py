@@ -18,8 +18,6 @@ from gradir.ir.text import counted, printable
 from gradir.markdown import code_span
 from gradir.watches.model import Finding, Modules, Number, Step, Watch
 
-__all__ = ["FORMS", "End", "Head", "Line", "Told", "json_line", "markdown", "shown_number", "text", "written"]
-
 _LEVELS: Final = ("error", "info", "note")
 _MOST: Final = 30
 

@@ -27,8 +27,6 @@ from gradir.watches.heat import Heat, heat_map, row_height
 from gradir.watches.model import Finding, Number, Watch
 from gradir.webpage import hashed, head
 
-__all__ = ["page"]
-
 _LEVELS: Final = ("error", "info", "note")
 _SIGNS: Final[Mapping[str, str]] = {"error": "✕", "info": "!", "note": "✓", "none": "✓"}
 _MOST_FINDINGS: Final = 200

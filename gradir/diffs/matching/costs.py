@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from gradir.diffs.matching.numbered import NumberedGraph
 
-__all__ = ["Addresses", "Costs", "anchors"]
-
 _FEW: Final = 8
 """Of two matchings that differ in more than one part in this many nodes, each is priced by itself."""
 

@@ -14,8 +14,6 @@ from gradir.ir.module_tree import scope_depth, split_path
 if TYPE_CHECKING:
     from gradir.diffs.matching.numbered import NumberedGraph
 
-__all__ = ["matched_modules", "same_names"]
-
 _LEVELS: Final = ("tight", "loose", "shape", "class")
 """What two modules may have in common, most first."""
 

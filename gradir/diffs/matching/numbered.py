@@ -20,17 +20,6 @@ from gradir.ir.order import postorder
 if TYPE_CHECKING:
     from gradir.ir import Graph
 
-__all__ = [
-    "FREE",
-    "LOOSE_FIRST",
-    "NOTHING",
-    "TENSOR",
-    "TIGHT_FIRST",
-    "Level",
-    "NumberedGraph",
-    "Surroundings",
-]
-
 NOTHING: Final = -1
 """The position of no node. Lists by position end in an entry for it, which is where Python's index -1 leads."""
 

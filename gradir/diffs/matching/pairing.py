@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from gradir.diffs.matching.numbered import Surroundings
     from gradir.ir import Node
 
-__all__ = ["Pairing", "cheaper_pieces"]
-
 _CROWD: Final = 16
 """Among more consumers than this no match is looked for: that would be quadratic."""
 

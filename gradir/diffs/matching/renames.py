@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from gradir.ir import Node
 
-__all__ = ["Naming", "Rename", "pattern", "rename"]
-
 _REMEMBERED: Final = 1 << 17
 """More names than the modules of a graph of 100,000 nodes have: a cache that is too small remembers none of them."""
 

@@ -28,8 +28,6 @@ from gradir.ir.memo import Table
 if TYPE_CHECKING:
     from gradir.ir import Graph, Node
 
-__all__ = ["Matching", "edit_cost", "match"]
-
 _Orders = tuple[list[int], list[int]]
 """The nodes of both graphs in sequence."""
 

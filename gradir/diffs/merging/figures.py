@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from gradir.ir import Node
 
-__all__ = ["Figures", "Types", "types_into"]
-
 Types = tuple["TensorMeta | None", ...]
 """Of which dtype and shape each input of a node is."""
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from gradir.ir import Graph, Scope
 
-__all__ = ["open_layers"]
-
 _Layer: TypeAlias = "tuple[list[Scope], list[Any]]"
 """The modules of an entry of a list, and what its nodes are, all without the path of the entry."""
 

@@ -15,8 +15,6 @@ from gradir.ir.module_tree import split_path, upwards
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["BASE", "OURS", "THEIRS", "Places"]
-
 BASE: Final = "0"
 OURS: Final = "1"
 THEIRS: Final = "2"

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from gradir.diffs.merging.side import Side
 
-__all__ = ["ids_of", "order_of", "written"]
-
 
 def order_of(nodes: Mapping[str, Node], sides: Sequence[Side]) -> list[str]:
     """The keys of the nodes in canonical order, if all three graphs are in it, else each behind what it was behind.

@@ -33,8 +33,6 @@ from gradir.ir.validate import check_all
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
-__all__ = ["Conflict", "Merged", "merged"]
-
 R = TypeVar("R", Node, Scope, Cut)
 
 _CHANGED: Final = "both sides changed it, and not in the same way"

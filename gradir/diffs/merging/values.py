@@ -15,8 +15,6 @@ from gradir.diffs.field_changes import numbered
 from gradir.ir import Node, Ref, Saved, Source
 from gradir.ir.model import NonFinite, Record
 
-__all__ = ["Combiner", "pick", "same", "slots_of", "woven"]
-
 K = TypeVar("K", bound=Hashable)
 
 _WHOLE: Final = (Ref, NonFinite)

@@ -18,8 +18,6 @@ from gradir.frontends.pytorch.target import run_recorded
 from gradir.protocols import Alike, Distance
 from gradir.request import CaptureRequest
 
-__all__ = ["run_alike"]
-
 _NONE: Final = Distance(0.0, 0.0)
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from gradir.ir import Cut, Graph
     from gradir.review.evidence import Evidence
 
-__all__ = ["cuts"]
-
 _CAME: Final = frozenset({"added", "removed"})
 _MAY_BE_REACHED: Final = "hidden"
 """The kind of cut of a parameter that an opaque function may reach."""

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from gradir.diffs.changes import Change, FieldChange
     from gradir.review.evidence import Evidence
 
-__all__ = ["for_all"]
-
 _FEWEST: Final = 5
 """Fewer changed nodes are read as they are."""
 

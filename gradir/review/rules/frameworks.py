@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from gradir.ir import Graph
     from gradir.review.evidence import Evidence
 
-__all__ = ["frameworks"]
-
 _FEWEST: Final = 20
 """Two graphs of fewer nodes are read as they are."""
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from gradir.ir.module_tree import ModuleTree
     from gradir.review.evidence import Evidence
 
-__all__ = ["frozen"]
-
 
 class _Size(NamedTuple):
     parameters: int

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from gradir.diffs.changes import Change, Level
     from gradir.review.evidence import Evidence
 
-__all__ = ["inputs"]
-
 _INPUTS: Final = "in"
 _OPERATION: Final = ("op",)
 

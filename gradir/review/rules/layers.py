@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from gradir.review.places import ChangedModule
     from gradir.review.relative_changes import RelativeChanges
 
-__all__ = ["layers"]
-
 
 def layers(evidence: Evidence) -> Iterator[Finding]:
     """Modules with changes that nothing else explains, those with the same together.

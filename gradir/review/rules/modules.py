@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from gradir.review.places import Contents, WholeModule
     from gradir.review.relative_changes import RelativeChanges
 
-__all__ = ["modules"]
-
 
 def modules(evidence: Evidence) -> Iterator[Finding]:
     """Modules that came or went, equal ones together, each before the nodes that read from it now, or did before.

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from gradir.ir import Graph
     from gradir.review.evidence import Evidence
 
-__all__ = ["tied"]
-
 
 def tied(evidence: Evidence) -> Iterator[Finding]:
     """The parameters that were tied, and those that were untied.

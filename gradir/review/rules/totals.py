@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from gradir.review.evidence import Evidence
 
-__all__ = ["totals"]
-
 _SAVED: Final = "saved-bytes"
 
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from gradir.ir import Node
     from gradir.review.evidence import Evidence
 
-__all__ = ["unowned"]
-
 
 def unowned(evidence: Evidence) -> Iterator[Finding]:
     """The parameters without an owner that only the second graph has; both graphs have to know their modules.

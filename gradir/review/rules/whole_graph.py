@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from gradir.review.evidence import Evidence
 
-__all__ = ["whole_graph"]
-
 
 def whole_graph(evidence: Evidence) -> Iterator[Finding]:
     """Renames of modules, those in the same way together; then each change that is about no node and no module.

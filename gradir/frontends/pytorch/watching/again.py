@@ -34,8 +34,6 @@ from gradir.frontends.pytorch.recording.places import run_at
 from gradir.frontends.pytorch.watching.tape import Given, Operation, Result, Tape, exchanged, results_in
 from gradir.request import CaptureRequest
 
-__all__ = ["Computed", "computed_again"]
-
 _DEEPEST: Final = 4
 _MOST_VALUES: Final = 100_000
 _RENORMING: Final = "max_norm"

@@ -16,8 +16,6 @@ from torch.autograd.graph import GradientEdge
 
 from gradir.frontends.pytorch import private
 
-__all__ = ["Backwards", "Listener"]
-
 
 class Listener(Protocol):
     """What is told of each call."""

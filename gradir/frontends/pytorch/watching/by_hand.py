@@ -10,8 +10,6 @@ from gradir.frontends.pytorch.private import ACCUMULATOR
 from gradir.frontends.pytorch.reading.outputs import flatten
 from gradir.frontends.pytorch.reading.walk import walk
 
-__all__ = ["ByHand"]
-
 
 class ByHand(Optimizer):
     """Stands for what such a program updates: the leaves behind its last backward."""

@@ -22,8 +22,6 @@ from gradir.frontends.pytorch.watching.loops import parsed, variables_of
 from gradir.frontends.texts import plain_text
 from gradir.ir import Source
 
-__all__ = ["Holder", "Variables", "holders_of", "is_cut", "is_kept", "line_of"]
-
 _DEEPEST: Final = 4
 _MOST_VALUES: Final = 100_000
 

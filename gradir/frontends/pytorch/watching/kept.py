@@ -21,8 +21,6 @@ from gradir.frontends.texts import plain_text
 from gradir.ir import Source
 from gradir.ir.text import counted
 
-__all__ = ["Kept"]
-
 _FIRST_LOOK: Final = 4
 _ENOUGH: Final = 3
 """So many looks in which the number of functions grew by as much a step are proof."""

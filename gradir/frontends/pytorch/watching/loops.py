@@ -13,8 +13,6 @@ from typing import Any, Final
 
 from gradir.frontends.texts import plain_text
 
-__all__ = ["counters", "parsed", "variables_of"]
-
 _LARGEST_FILE: Final = 1_000_000
 _NO_MODULE: Final = ast.Module([], [])
 

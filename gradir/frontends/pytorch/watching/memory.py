@@ -10,8 +10,6 @@ from typing import Final
 
 import torch
 
-__all__ = ["memory_of"]
-
 _STATUS: Final = Path("/proc/self/statm")
 
 

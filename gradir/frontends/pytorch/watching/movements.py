@@ -20,8 +20,6 @@ from gradir.frontends.pytorch.watching.parameters import Movement, Parameters, c
 from gradir.frontends.pytorch.watching.recordings import Layers
 from gradir.ir.text import counted
 
-__all__ = ["Movements"]
-
 _STILL: Final = 10
 """So many steps in a row without a move are told; at its end fewer are enough for a training that had no more."""
 

@@ -8,8 +8,6 @@ from typing import Final
 
 from gradir.explanations.model import Cause
 
-__all__ = ["Norms"]
-
 _STEPS: Final = 10
 _FAR: Final = 1e6
 """So many times smaller, or larger, in so many steps in a row."""

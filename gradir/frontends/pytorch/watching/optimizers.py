@@ -20,8 +20,6 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from gradir.frontends.pytorch.recording.places import Place, Places
 
-__all__ = ["Made", "Optimizers", "Stepping"]
-
 _CLIPPING: Final = ("clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_")
 _BY_A_MODULE: Final = 0
 """In place of the id() of an optimizer."""

@@ -14,8 +14,6 @@ from torch.optim import Optimizer
 from gradir.frontends.pytorch.private import norms_of
 from gradir.frontends.pytorch.reading.tensors import Owned, held_by, numbers_in
 
-__all__ = ["Movement", "Parameters", "Sample", "checksum", "parameters_of"]
-
 _SAMPLE: Final = 64
 """The numbers of a parameter that are looked at in each step."""
 

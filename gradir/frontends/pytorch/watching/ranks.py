@@ -11,8 +11,6 @@ from torch import distributed
 from gradir.explanations.model import Cause
 from gradir.frontends.pytorch.private import STORE
 
-__all__ = ["Replicas", "world_size"]
-
 _KEY: Final = "gradir-watch"
 
 

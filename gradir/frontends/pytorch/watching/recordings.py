@@ -30,8 +30,6 @@ from gradir.frontends.pytorch.watching.parameters import parameters_of
 from gradir.ir import Graph
 from gradir.request import CaptureRequest
 
-__all__ = ["Layers", "Recording", "leaves_around"]
-
 _OF_OPTIMIZERS: Final = frozenset({"moves_nothing", "not_in_optimizer", "not_registered", "replaced"})
 """The causes that are at the line where the optimizer was made."""
 

@@ -18,8 +18,6 @@ from gradir.ir import Graph
 from gradir.protocols import Reached
 from gradir.request import CaptureRequest
 
-__all__ = ["Running"]
-
 _NOTED: Final = 10
 """So many backwards before the one to capture the recording begins: part of what it goes through may be as old."""
 

@@ -20,8 +20,6 @@ from gradir.frontends.pytorch.reading.tensors import number_of
 from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.ir.text import counted
 
-__all__ = ["Scaling", "may_be_scale"]
-
 _MOST: Final = 20
 """So many steps that are left out in a row are no search for a scale: each halves it, and 16 make of 65,536 one."""
 

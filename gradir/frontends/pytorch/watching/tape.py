@@ -21,8 +21,6 @@ from gradir.frontends.pytorch.recording.modes import CompiledParts, set_modes
 from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.pytorch.recording.steps import tensors_in
 
-__all__ = ["Given", "Operation", "Result", "Tape", "exchanged", "results_in"]
-
 _MOST_LOSSES: Final = 16
 _DEVICES: Final = ("cpu", "cuda")
 _RANDOM: Final = ("drop", "attention", "rand", "normal", "uniform", "gumbel", "bernoulli", "lstm", "gru", "rnn")

@@ -37,8 +37,6 @@ from gradir.frontends.pytorch.watching.tape import Tape
 from gradir.request import CaptureRequest
 from gradir.watches.model import Finding, Modules, Step, number
 
-__all__ = ["Watching"]
-
 _DEBUG: Final = "GRADIR_DEBUG"
 _EXPLAINED: Final = 4
 """So many of the first backwards are recorded at most, until one of each optimizer was explained."""
