@@ -66,18 +66,23 @@ class TwoGraphs(NamedTuple):
         told = comparing.shown(self.autograd, options).decode()
         is_text = options.format == comparing.TEXT
         if not self:
-            nothing = self._nothing() if is_text else self.forward and "### Autograd and forward graph: no difference\n"
+            nothing = (
+                self._nothing()
+                if is_text
+                else self.forward is not None and "### Autograd and forward graph: no difference\n"
+            )
             return nothing or told
         if self.forward is None or not self.forward:
             return told
+        from gradir.review.text import headline
+
         changed = comparing.shown(self.forward, options).decode()
         if not is_text:
             return f"{told}\n{changed.replace('### Autograd graph', '### Forward graph', 1)}"
         if not self.autograd:
             return f"no difference in the autograd graph; in the forward graph:\n\n{changed}"
         if not options.full:
-            first = changed.partition("\n")[0]
-            return f"{told}\nin the forward graph: {first}; --full lists it\n"
+            return f"{told}\nin the forward graph: {headline(self.forward)}; --full lists it\n"
         return f"{told}\nin the forward graph:\n\n{changed}"
 
     def _nothing(self) -> str:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gradir import registry
 from gradir.errors import ExportError
-from gradir.ir.marks import VERDICT
+from gradir.ir.marks import VERDICT, overlay_verdict
 from gradir.options import Options
 from gradir.protocols import ListsChanges
 
@@ -111,7 +111,7 @@ class HtmlRenderer:
 def _with_sentence(graph: Graph, diff: Diff) -> Graph:
     """The graph with the sentence on top of the text as its verdict, where the page shows that of an explanation."""
     told = next((finding for finding in diff.findings if finding.kind == "summary"), None)
-    if told is None:
+    if told is None or overlay_verdict(graph.nodes.values()):
         return graph
     marked = {
         node.id: replace(node, ext={**node.ext, VERDICT: ("alarm" if told.level == "error" else "quiet", told.text)})

@@ -42,7 +42,7 @@ def reviewed(
     >>> from gradir.ir import Graph, Node
     >>> a, b = (Graph.of([Node(f"{n}/f:1", op=op, scope=f"{n}") for n in range(3)]) for op in ("exp", "sin"))
     >>> [(finding.kind, finding.subjects) for finding in reviewed(a, b).findings]
-    [('same', ('0', '1', '2'))]
+    [('summary', ()), ('same', ('0', '1', '2'))]
     """
     check_names(ignore)
     if vocabulary:

@@ -75,7 +75,9 @@ def _edits(findings: Sequence[Finding], changes: Sequence[Change], *, follow: bo
     following: dict[tuple[str, str], list[str]] = {}
     for finding in findings:
         own = [changes[at] for at in finding.changes[0]]
-        follows = all(map(_only_reads, own)) or (is_cut and all(map(_is_cut_off, own)))
+        follows = all(_only_reads(each) or _only_counts(each) for each in own) or (
+            is_cut and all(map(_is_cut_off, own))
+        )
         if all(map(_only_reads, own)):
             edit = ("other inputs in", "")
         elif finding.kind == "same":
@@ -96,7 +98,15 @@ def _is_cut_off(change: Change) -> bool:
 
 
 def _only_reads(change: Change) -> bool:
-    return change.kind == "changed" and all(map(_is_edge, change.fields))
+    return change.kind == "changed" and change.subject == "node" and all(map(_is_edge, change.fields))
+
+
+def _only_counts(change: Change) -> bool:
+    return (
+        change.kind == "changed"
+        and change.subject == "scope"
+        and all(each.path[0] in _COUNTS for each in change.fields)
+    )
 
 
 def _is_edge(field: FieldChange) -> bool:

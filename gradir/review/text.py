@@ -60,6 +60,7 @@ def render_brief(
     >>> from gradir.review.reviewing import reviewed
     >>> a, b = (Graph.of([Node(f"h.{n}/f:1", op=op, scope=f"h.{n}") for n in range(12)]) for op in ("exp", "sin"))
     >>> print(render_brief(reviewed(a, b)), end="")
+    exp became sin in h.{0..11}; nothing else.
     +0 -0 ~12 nodes
     <BLANKLINE>
     h.{0..11}: the same change in each of 12 modules, here in h.0
