@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from gradir.diffs.changes import Change, Diff
     from gradir.ir import Cut, Graph
 
+__all__ = ["DrawnUnion", "United"]
+
 _CHANGED: Final = "changed"
 _HOPS: Final = 1
 
