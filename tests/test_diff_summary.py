@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from diff_pairs import pairs
@@ -10,7 +11,7 @@ from hypothesis import given
 from reports import of_kind
 
 import gradir
-from gradir.ir import Graph, Node, Scope
+from gradir.ir import Builder, Cut, Graph, Node, Scope, TensorMeta
 from gradir.ir.marks import overlay_verdict
 
 SENTENCES = {
@@ -73,6 +74,47 @@ def test_what_lies_before_a_cut_is_no_edit() -> None:
 
     whole, cut = (gradir.capture(net(torch.ones(2, 3)), model=net) for net in (Net(False), Net(True)))
     assert gradir.diff(whole, cut).findings[0].text == "2 parameters now get no gradient; nothing else."
+
+
+def _network(*, cut: bool = False, tanh: bool = True, exchanged: bool = False, by: float = 2.0) -> Graph:
+    """An encoder and a head on it, and a sum of two other inputs."""
+    b = Builder()
+    meta = [TensorMeta("float32", (2,))]
+    weights = {name: b.tensor(f"{name}.w", meta[0], role="parameter", scope=name) for name in ("enc", "head", "side")}
+    if not cut:
+        enc = b.function("exp", [weights["enc"]], meta, scope="enc")
+        hidden: Any = b.function("sin", [enc], meta, scope="enc")
+    else:
+        hidden = None
+    head = b.function("mul", [hidden, weights["head"]], meta, scope="head")
+    head = b.function("tanh", [head], meta, scope="head") if tanh else head
+    side = b.function("mul", [weights["side"]], meta, scope="side", attrs={"other": by})
+    one, other = (side, head) if exchanged else (head, side)
+    first = b.function("cos", [one], meta, scope="top")
+    b.output(b.function("add", [first, other], meta, scope="top"))
+    lost = [Cut("unreached", ("enc.w",))] if cut else []
+    return b.build(scopes=[Scope(""), *(Scope(name) for name in ("enc", "head", "side", "top"))], cuts=lost)
+
+
+@pytest.mark.parametrize(
+    ("edits", "said"),
+    [
+        ({"cut": True, "tanh": False}, ["no gradient", "tanh left out of head"]),
+        ({"exchanged": True, "by": 3.0}, ["other inputs in top", "other: 2.0 → 3.0 in side"]),
+        ({"tanh": False, "by": 3.0}, ["tanh left out of head", "other: 2.0 → 3.0 in side"]),
+    ],
+)
+def test_nothing_else_is_true(edits: dict[str, Any], said: list[str]) -> None:
+    sentence = gradir.diff(_network(), _network(**edits)).findings[0].text
+    phrases = sentence.split("; ")
+    assert phrases[-1] == "nothing else."
+    assert len(phrases) == len(said) + 1
+    assert all(part in sentence for part in said)
+
+
+def test_a_cut_that_is_gone_is_told_too() -> None:
+    sentence = gradir.diff(_network(cut=True), _network()).findings[0].text
+    assert sentence == "1 parameter gets a gradient again; all of enc put in; nothing else."
 
 
 def test_a_long_sentence_counts_the_rest() -> None:

@@ -81,7 +81,7 @@ def with_findings(diff: Diff, sides: Sides) -> Diff:
             replace(finding, text=KINDS[finding.kind].text(finding, evidence.changes))
             for finding in _in_order(found, evidence)
         ]
-        told = [*summary(told, evidence.changes), *told]
+        told = [*summary(evidence, told), *told]
     return replace(diff, findings=tuple(told)).between(sides)
 
 

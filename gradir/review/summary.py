@@ -6,20 +6,25 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from gradir.diffs.changes import Finding
+from gradir.ir import Ref
+from gradir.ir.edges import sources
 from gradir.ir.name_ranges import ranges
 from gradir.ir.text import counted, word
 from gradir.review.kinds import KINDS
 from gradir.review.wording import module_name, operation_text, settings, what_text, words
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from gradir.diffs.changes import Change, FieldChange, Level
+    from gradir.ir import Graph
+    from gradir.review.evidence import Evidence
 
 _MOST: Final = 3
 """Findings beyond these, and operations beyond these of one finding, are counted."""
 
-_FIRST: Final = ("two-models", "cuts", "lost-inputs", "unowned", "frozen", "unfrozen", "tied", "untied")
+_SLOTS: Final = ("lost-inputs", "gained-inputs")
+_FIRST: Final = ("two-models", "cuts", *_SLOTS, "unowned", "frozen", "unfrozen", "tied", "untied")
 _OF_ALL: Final = ("uniform", "sizes", "casts")
 _LONGEST: Final = 80
 _MODULES: Final = frozenset({"same", "module-added", "module-removed"})
@@ -28,10 +33,11 @@ _OF_SAVED: Final = frozenset({"origin", "storage"})
 _COUNTS: Final = frozenset({"own", "total", "trainable", "calls"})
 
 
-def summary(findings: Sequence[Finding], changes: Sequence[Change]) -> Iterator[Finding]:
+def summary(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding]:
     """The sentence, where it says more than the only change that there is.
 
-    What costs gradient stands first, then what was frozen, tied or changed for all, renames, and the modules.
+    What costs gradient stands first, then what was frozen, tied or changed for all, renames, and the modules. What
+    follows from something else that the sentence says is left out, as far as that is sure.
 
     >>> from gradir.ir import Graph, Node
     >>> from gradir.review.reviewing import reviewed
@@ -44,21 +50,26 @@ def summary(findings: Sequence[Finding], changes: Sequence[Change]) -> Iterator[
         return
     of_kind = {kind: [each for each in findings if each.kind == kind] for kind in KINDS}
     phrases = [each.text for kind in (*_FIRST, *_OF_ALL) for each in of_kind[kind] if each.text]
+    phrases += [_again(each, evidence.changes) for each in of_kind["cut-removed"]]
+    phrases += [f"{counted(len(of_kind['cut-changed']), 'cut')} changed"] * bool(of_kind["cut-changed"])
     if not of_kind["two-models"]:
         phrases += [_renames(of_kind[kind]) for kind in ("renamed", "wrapped", "unwrapped") if of_kind[kind]]
         phrases += [f"{word(each.subjects[0])} changed" for each in of_kind["graph"]]
-        phrases += _edits(
-            [each for each in findings if each.kind in _MODULES],
-            changes,
-            follow=bool(phrases),
-            is_cut=bool(of_kind["cut-added"]),
-        )
+        following = _Following(evidence, of_kind)
+        phrases += _edits([each for each in findings if each.kind in _MODULES], evidence.changes, following, phrases)
     if len(phrases) < 2 and not any(sum(map(len, each.changes)) > 1 and len(each.subjects) > 1 for each in findings):
         return
     more = len(phrases) - _MOST
     rest = f"and {more:,} more" if more > 0 else "nothing else"
     level: Level = "error" if any(each.level == "error" for each in findings) else "change"
     yield Finding("summary", level, text=f"{'; '.join([*phrases[:_MOST], rest])}.")
+
+
+def _again(finding: Finding, changes: Sequence[Change]) -> str:
+    """What a cut that is gone has for a consequence."""
+    if changes[finding.changes[0][0]].cut is not None:
+        return "a cut less"
+    return f"{finding.count:,} {'parameter gets' if finding.count == 1 else 'parameters get'} a gradient again"
 
 
 def _renames(findings: Sequence[Finding]) -> str:
@@ -69,44 +80,73 @@ def _renames(findings: Sequence[Finding]) -> str:
     return both.replace('"*"', "*")
 
 
-def _edits(findings: Sequence[Finding], changes: Sequence[Change], *, follow: bool, is_cut: bool) -> list[str]:
-    """What was done in which modules, but for nodes that only read from elsewhere, where something explains that."""
+class _Following:
+    """Knows the changes that others bring about: what reads from what came or went, and what lies before a cut."""
+
+    def __init__(self, evidence: Evidence, of_kind: Mapping[str, Sequence[Finding]]) -> None:
+        self._has_slots = any(of_kind[kind] for kind in (*_SLOTS, "cut-added", "cut-removed", "frozen", "unfrozen"))
+        edited = (change for change in evidence.changes if change.kind != "changed" or _has_other_operation(change))
+        self._edited = {name for change in edited for name in (change.id, change.was)} - {""}
+        changes = [evidence.changes[at] for each in of_kind["cut-added"] for at in each.changes[0]]
+        names = {name for change in changes for name in (change.cut.names if change.cut else (change.id,))}
+        self._behind = _behind(evidence.graphs[0], names) if names else set()
+
+    def has(self, change: Change) -> bool:
+        """Whether a change is no edit by itself."""
+        if change.subject == "scope":
+            return change.kind == "changed" and all(field.path[0] in _COUNTS for field in change.fields)
+        if change.kind == "removed":
+            return change.id in self._behind
+        lost = [field.before.id for field in change.fields if field.after is None and isinstance(field.before, Ref)]
+        if lost and self._behind.issuperset(lost):
+            return True
+        return _only_reads(change) and all(self._explains(field) for field in change.fields if _is_edge(field))
+
+    def _explains(self, field: FieldChange) -> bool:
+        ends = [value.id for value in (field.before, field.after) if isinstance(value, Ref)]
+        if field.path[0] == "in" and None in (field.before, field.after):
+            return self._has_slots
+        return not ends or not self._edited.isdisjoint(ends)
+
+
+def _has_other_operation(change: Change) -> bool:
+    return any(field.path == ("op",) for field in change.fields)
+
+
+def _behind(graph: Graph, names: Collection[str]) -> set[str]:
+    """The nodes that are there for the gradients of these parameters alone."""
+    found: set[str] = set()
+    for node in graph.nodes.values():
+        feeding = sources(node)
+        is_one = node.id in names or not set(node.names).isdisjoint(names)
+        if is_one if node.role == "parameter" else bool(feeding) and found.issuperset(feeding):
+            found.add(node.id)
+    return found
+
+
+def _edits(
+    findings: Sequence[Finding], changes: Sequence[Change], following: _Following, phrases: Sequence[str]
+) -> list[str]:
+    """What was done in which modules, and where nothing says so, what only follows."""
     places: dict[tuple[str, str], list[str]] = {}
-    following: dict[tuple[str, str], list[str]] = {}
+    left_out: dict[tuple[str, str], list[str]] = {}
     for finding in findings:
         own = [changes[at] for at in finding.changes[0]]
-        follows = all(_only_reads(each) or _only_counts(each) for each in own) or (
-            is_cut and all(map(_is_cut_off, own))
-        )
         if all(map(_only_reads, own)):
             edit = ("other inputs in", "")
         elif finding.kind == "same":
             edit = _edit(own)
         else:
             edit = _whole_module(finding, own)
-        (following if follows else places).setdefault(edit, []).extend(finding.subjects)
-    if not (places or follow):
-        places = following
+        into = left_out if all(map(following.has, own)) else places
+        into.setdefault(edit, []).extend(finding.subjects)
+    if not (places or phrases):
+        places = left_out
     return [f"{before} {_modules(dict.fromkeys(paths))}{after}" for (before, after), paths in places.items()]
-
-
-def _is_cut_off(change: Change) -> bool:
-    """Whether an operation left the graph or an input of it did, as where gradient ends before it now."""
-    if change.subject != "node" or change.kind == "added":
-        return False
-    return change.kind == "removed" or any(field.path[0] == "in" and field.after is None for field in change.fields)
 
 
 def _only_reads(change: Change) -> bool:
     return change.kind == "changed" and change.subject == "node" and all(map(_is_edge, change.fields))
-
-
-def _only_counts(change: Change) -> bool:
-    return (
-        change.kind == "changed"
-        and change.subject == "scope"
-        and all(each.path[0] in _COUNTS for each in change.fields)
-    )
 
 
 def _is_edge(field: FieldChange) -> bool:
