@@ -47,7 +47,9 @@ class Evidence:
         assert sides is not None  # noqa: S101 (the caller has looked)
         graphs = sides.before, sides.after
         trees = module_tree(sides.before), module_tree(sides.after)
-        matched = sides.names().matched if diff or sides.in_shared_words else {}
+        # Equal graphs are not matched, since nobody has to know more of them.
+        is_known = not diff and not (sides.in_shared_words and diff.script)
+        matched = {name: name for name in sides.before.nodes} if is_known else sides.names().matched
         words = vocabulary_of(*graphs)
         return cls(
             diff,
