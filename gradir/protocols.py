@@ -184,6 +184,8 @@ class Alike(NamedTuple):
         own: those of this program, which kept their own values.
         outputs: of each output; none where the sizes differ.
         gradients: by parameter, where both programs have a gradient of the same sizes.
+        lost: the paired parameters that get a gradient in the other program alone.
+        gained: those that get one in this program alone.
     """
 
     paired: int
@@ -191,6 +193,8 @@ class Alike(NamedTuple):
     own: tuple[str, ...]
     outputs: tuple[Distance | None, ...]
     gradients: Mapping[str, Distance]
+    lost: tuple[str, ...] = ()
+    gained: tuple[str, ...] = ()
 
 
 class LiveCapture(Protocol):

@@ -56,6 +56,23 @@ def test_the_differences_are_those_of_the_values(tmp_path: Path) -> None:
     assert found.gradients["bias"] == Distance(pytest.approx(2.0), pytest.approx(0.5))
 
 
+def test_a_gradient_that_one_program_lacks_is_named(tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def __init__(self, cut: bool) -> None:
+            super().__init__()
+            self.enc, self.head, self.cut = nn.Linear(3, 3), nn.Linear(3, 1), cut
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            hidden = self.enc(x)
+            return self.head(hidden.detach() if self.cut else hidden)
+
+    whole, cut = program(lambda: Net(False)), program(lambda: Net(True))
+    there, back = alike(whole, cut, tmp_path), alike(cut, whole, tmp_path)
+    assert (there.lost, there.gained) == (("enc.bias", "enc.weight"), ())
+    assert (back.lost, back.gained) == ((), ("enc.bias", "enc.weight"))
+    assert sorted(there.gradients) == ["head.bias", "head.weight"]
+
+
 def test_what_cannot_be_paired_is_named(tmp_path: Path) -> None:
     found = alike(program(lambda: nn.Linear(3, 2)), program(lambda: nn.Linear(3, 5)), tmp_path)
     assert (found.paired, found.left, found.own) == (0, ("bias", "weight"), ("bias", "weight"))

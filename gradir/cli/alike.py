@@ -109,17 +109,13 @@ def _shape(node: Node) -> object:
 def _lines(found: Alike, specs: Sequence[str], options: argparse.Namespace) -> Iterator[str]:
     count = found.paired + len(found.own)
     yield f"run with equal weights, inputs and seed: {found.paired} of {count} parameters of {specs[1]} paired"
-    for names, of, what in (
-        (found.own, specs[1], "keep their own values"),
-        (found.left, specs[0], "have no counterpart"),
-    ):
-        if names:
-            shown = names if options.full else names[:_MOST]
-            more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
-            yield f"  {len(names)} of {of} {what}: {', '.join(shown)}{more}"
+    yield from _named(found.own, specs[1], "keep their own values", options)
+    yield from _named(found.left, specs[0], "have no counterpart", options)
     for number, distance in enumerate(found.outputs):
         name = "output" if len(found.outputs) == 1 else f"output {number}"
         yield f"  {name}: {_told(distance) if distance else 'of other sizes, or in one program alone'}"
+    yield from _named(found.lost, specs[1], "get no gradient, and do in the other program", options)
+    yield from _named(found.gained, specs[0], "get no gradient, and do in the other program", options)
     if not found.gradients:
         yield "  gradients: none of the same sizes in both"
         return
@@ -132,6 +128,14 @@ def _lines(found: Alike, specs: Sequence[str], options: argparse.Namespace) -> I
         yield f"    {name or '(top level)'}: {_told(distance)}"
     if len(changed) > _MOST and not options.full:
         yield f"    and {len(changed) - _MOST} more modules; --full lists them"
+
+
+def _named(names: Sequence[str], of: str, what: str, options: argparse.Namespace) -> Iterator[str]:
+    """Some parameters of a program, if there are any."""
+    if names:
+        shown = names if options.full else names[:_MOST]
+        more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+        yield f"  {len(names)} of {of} {what}: {', '.join(shown)}{more}"
 
 
 def _by_module(gradients: Mapping[str, Distance]) -> dict[str, Distance]:

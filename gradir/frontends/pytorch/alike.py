@@ -119,6 +119,7 @@ def run_alike(request: CaptureRequest, path: str, pairs: Mapping[str, str] | Non
         before = other["gradients"].get(pairs.get(name, name)) if name in run.set else None
         if before is not None and before.shape == gradient.shape:
             gradients[name] = _distance(before, gradient)
+    had = {name for name in run.set if pairs.get(name, name) in other["gradients"]}
     outputs = tuple(
         None if before is None or after is None or before.shape != after.shape else _distance(before, after)
         for before, after in zip_longest(other["outputs"], run.outputs)
@@ -129,6 +130,8 @@ def run_alike(request: CaptureRequest, path: str, pairs: Mapping[str, str] | Non
         tuple(sorted(run.weights.keys() - run.set)),
         outputs,
         gradients,
+        tuple(sorted(had - run.gradients.keys())),
+        tuple(sorted((run.gradients.keys() & run.set) - had)),
     )
 
 
