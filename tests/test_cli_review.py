@@ -72,9 +72,9 @@ def test_a_picture_is_drawn(capfd: Read) -> None:
         ("d.mermaid", "---\nconfig:"),
         ("d.dot", "digraph"),
         ("d.gv", "digraph"),
-        ("d.txt", "output "),
-        ("d.log", "output "),
-        ("d", "output "),
+        ("d.txt", "1 parameter "),
+        ("d.log", "1 parameter "),
+        ("d", "1 parameter "),
     ],
 )
 def test_the_name_of_the_file_says_the_form(name: str, start: str, files: Path) -> None:
