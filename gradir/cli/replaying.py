@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from gradir.protocols import ReachedBackward
 
 __all__ = ["Replay", "main", "replayed"]
-
-_ARGUMENTS_FROM: Final = 6
 
 
 class Replay(msgspec.Struct, frozen=True):

@@ -36,7 +36,7 @@ class Scaling:
         self._place: Place | None = None
         self._scaled: weakref.ref[torch.Tensor] | None = None
         self._plain: torch.Tensor | None = None
-        self._asked, self._left_out, self._steps = 0, 0, 0
+        self._left_out, self._steps = 0, 0
 
     def __enter__(self) -> Scaling:
         for name, change in (("scale", self._noting), ("step", self._counting)):
