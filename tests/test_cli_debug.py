@@ -147,8 +147,8 @@ def _no_browser() -> None:
     raise webbrowser.Error("could not locate runnable browser")
 
 
-def test_a_browser_is_told_without_its_name(monkeypatch: pytest.MonkeyPatch, capfd: Read) -> None:
-    monkeypatch.setattr(webbrowser, "get", lambda: webbrowser.GenericBrowser("/home/somebody/browser"))
+def test_a_browser_is_told_without_its_name(monkeypatch: pytest.MonkeyPatch, capfd: Read, tmp_path: Path) -> None:
+    monkeypatch.setattr(webbrowser, "get", lambda: webbrowser.GenericBrowser(str(tmp_path / "browser")))
     assert json.loads(told(capfd, "--json"))["programs"]["browser"] == "found"
 
 
