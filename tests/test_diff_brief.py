@@ -14,7 +14,7 @@ from diff_pairs import edited, pairs, valid_pairs
 from edit_scripts import plan, script
 from hypothesis import assume, given
 from msgspec.structs import replace
-from reports import UNKNOWN, all_changes, between, entries, markdown, render_brief, render_text
+from reports import UNKNOWN, all_changes, between, entries, markdown, render_details, render_text
 from samples import HOSTILE_LABELS, everything, hostile
 
 import gradir
@@ -74,7 +74,7 @@ def network(
 
 
 def brief(a: Graph, b: Graph) -> str:
-    return render_brief(compare(a, b), (a, b))
+    return render_details(compare(a, b), (a, b))
 
 
 EDITS = {
@@ -92,15 +92,15 @@ EDITS = {
 @pytest.mark.parametrize("name", EDITS)
 def test_each_edit_has_a_golden(name: str, golden: Golden) -> None:
     a, b = EDITS[name]
-    golden(f"diff/brief/{name}.txt", gradir.diff(a, b).to("text"))
+    golden(f"diff/brief/{name}.txt", gradir.diff(a, b).to("text", details=True))
     golden(f"diff/brief/{name}.md", markdown(a, b, compare(a, b)))
 
 
 def test_edits_of_everything_have_a_golden(golden: Golden) -> None:
-    golden("diff/brief/edited.txt", gradir.diff(everything(), edited()).to("text"))
-    golden("diff/brief/edited-back.txt", gradir.diff(edited(), everything()).to("text"))
+    golden("diff/brief/edited.txt", gradir.diff(everything(), edited()).to("text", details=True))
+    golden("diff/brief/edited-back.txt", gradir.diff(edited(), everything()).to("text", details=True))
     made = script(plan(60, 3), ["insert layer", "rename prefix", "swap op"], 4)
-    golden("diff/brief/renamed.txt", gradir.diff(made.before, made.after).to("text"))
+    golden("diff/brief/renamed.txt", gradir.diff(made.before, made.after).to("text", details=True))
 
 
 def test_one_more_layer_is_two_lines() -> None:
@@ -220,9 +220,9 @@ def test_hostile_graphs_stay_on_their_lines() -> None:
     for a, b in ((hostile(), Graph.of([])), (Graph.of([]), hostile())):
         check_text(compare(a, b), (a, b))
         for width in (20, 80):
-            text = render_brief(compare(a, b), (a, b), width=width)
+            text = render_details(compare(a, b), (a, b), width=width)
             assert max(map(len, text.splitlines())) <= width
-            coloured = render_brief(compare(a, b), (a, b), width=width, palette=ANSI)
+            coloured = render_details(compare(a, b), (a, b), width=width, palette=ANSI)
             assert re.sub(r"\x1b\[\d+m", "", coloured) == text
     assert HOSTILE_LABELS
 
@@ -230,8 +230,8 @@ def test_hostile_graphs_stay_on_their_lines() -> None:
 @given(pairs())
 def test_colour_only_decorates(pair: tuple[Graph, Graph]) -> None:
     diff = compare(*pair)
-    coloured = render_brief(diff, pair, palette=Palette("\1", "\2", "\3", "\4", "\5"))
-    assert re.sub("[\1-\5]", "", coloured) == render_brief(diff, pair)
+    coloured = render_details(diff, pair, palette=Palette("\1", "\2", "\3", "\4", "\5"))
+    assert re.sub("[\1-\5]", "", coloured) == render_details(diff, pair)
 
 
 def test_a_diff_from_elsewhere_cannot_break_a_line() -> None:
@@ -244,7 +244,7 @@ def test_a_diff_from_elsewhere_cannot_break_a_line() -> None:
     ]
     for sides in (UNKNOWN, (Graph.of([]), hostile())):
         diff = Diff(Totals(), Totals(), tuple(changes))
-        assert all(line.isprintable() for line in render_brief(diff, sides).split("\n"))
+        assert all(line.isprintable() for line in render_details(diff, sides).split("\n"))
 
 
 def many(modules: int, equal: bool) -> Diff:
@@ -289,7 +289,7 @@ def calls(work: Callable[[], object]) -> int:
 @pytest.mark.parametrize("equal", [True, False])
 def test_twice_as_many_changes_take_twice_as_many_steps(equal: bool) -> None:
     small, large = many(100, equal), many(200, equal)
-    steps = [calls(lambda diff=diff: render_brief(diff, UNKNOWN)) for diff in (small, large)]
+    steps = [calls(lambda diff=diff: render_details(diff, UNKNOWN)) for diff in (small, large)]
     assert steps[1] < 2.1 * steps[0]
 
 
@@ -298,12 +298,12 @@ def test_twice_as_many_modules_that_came_take_twice_as_many_steps() -> None:
     for layers in (50, 100):
         sides = network(1), network(layers)
         diff = compare(*sides)
-        steps.append(calls(lambda diff=diff, sides=sides: render_brief(diff, sides)))
+        steps.append(calls(lambda diff=diff, sides=sides: render_details(diff, sides)))
     assert steps[1] < 2.1 * steps[0]
 
 
 def test_ten_thousand_changes_are_told() -> None:
-    equal, different = (render_brief(many(1_000, flag), UNKNOWN) for flag in (True, False))
+    equal, different = (render_details(many(1_000, flag), UNKNOWN) for flag in (True, False))
     assert equal.splitlines()[2] == "h.{0..999}: the same 10 changes in each of 1,000 modules, here in h.0"
     assert len(equal.splitlines()) == 3 + 10 * 3
     assert different.splitlines()[2:4] == [
@@ -311,7 +311,7 @@ def test_ten_thousand_changes_are_told() -> None:
         "  ~ 1,000 modules h.{0..999}  each ~10 nodes (attrs, in)",
     ]
     lines = 1_000 * (2 + 10 * 3)
-    assert different.splitlines()[-1] == f"… {3 + lines - 200:,} more lines: --full shows every change"
+    assert len(different.splitlines()) == 1 + 3 + lines
     assert len(render_text(many(1_000, False), UNKNOWN).splitlines()) == 1 + lines
 
 

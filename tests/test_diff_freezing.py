@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from reports import all_changes, between, render_brief, render_text  # noqa: E402
+from reports import all_changes, between, render_details, render_text  # noqa: E402
 
 import gradir  # noqa: E402
 
@@ -52,7 +52,7 @@ def test_freezing_is_one_line_and_back_again(what: str) -> None:
     a, b = captured(lambda _: None), captured(FREEZES[what])
     for sides, word in (((a, b), "frozen"), ((b, a), "unfrozen")):
         diff = gradir.diff(*sides)
-        lines = render_brief(diff, sides).splitlines()
+        lines = render_details(diff, sides).splitlines()
         names = {line.replace("{stem,blocks}", "stem, blocks") for line in lines[1:]}
         assert names == {f"{word}: {what}"}
         assert Counter(all_changes(between(diff, sides))) == Counter(diff.changes)
@@ -66,7 +66,7 @@ def test_what_else_was_edited_is_told() -> None:
         model.blocks[1] = nn.ReLU()
 
     sides = captured(lambda _: None), captured(edit)
-    lines = render_brief(gradir.diff(*sides), sides).splitlines()
+    lines = render_details(gradir.diff(*sides), sides).splitlines()
     assert "frozen: blocks.2 (2 parameters, 35 elements)" in lines
     assert "      op: tanh -> relu" in lines
     assert not any("accumulate_grad" in line for line in lines)
@@ -81,6 +81,6 @@ def test_parameters_that_are_cut_off_are_not_taken_for_frozen() -> None:
     with gradir.record(model) as recorder:
         loss = model(torch.ones(3, 4))
     sides = captured(lambda _: None), recorder.capture(loss)
-    text = render_brief(gradir.diff(*sides), sides)
+    text = render_details(gradir.diff(*sides), sides)
     assert "frozen" not in text
     assert "stem" in text

@@ -86,7 +86,8 @@ def test_another_order_stands_last() -> None:
     ]
     b = [a[1], Node("y/tan:1", op="tan", scope="y"), a[0]]
     found = reviewed(Graph.of(a), Graph.of(b))
-    for text in (str(found), found.to("text", full=True)):
+    assert "~ order" not in str(found), "the counts tell it"
+    for text in (found.to("text", details=True), found.to("text", full=True)):
         first, *_, heading, order, _ = text.splitlines()
         assert first.endswith("; order changed")
         assert (heading, order) == ("(whole graph)", "  ~ order")

@@ -40,7 +40,7 @@ def test_exchanged_halves_are_the_same_change_in_six_blocks() -> None:
     diff = gradir.diff(plain(), edited("swapped"))
     assert {(change.subject, change.kind) for change in diff.changes} == {("node", "changed"), ("graph", "changed")}
     assert "indices" not in {change.id for change in diff.changes}
-    lines = str(diff).splitlines()
+    lines = diff.to("text", details=True).splitlines()
     at = lines.index("(by module)")
     assert lines[at + 1 : at + 3] == [
         "  ~ 12 modules blocks.{0..5}.{norm1,norm2}  each ~1 node (in, saved)",

@@ -11,7 +11,7 @@ from diff_pairs import valid_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from reports import all_changes, between, headline, markdown, notes, of_kind, render_brief, render_text, table
+from reports import all_changes, between, headline, markdown, notes, of_kind, render_details, render_text, table
 from samples import HOSTILE_LABELS
 
 from gradir.diffs.changes import Change, Diff, FieldChange, Totals
@@ -58,7 +58,7 @@ def test_what_was_frozen_is_one_line_and_back_again(frozen: list[str], text: str
     assert notes_of(a, b) == [f"frozen: {text}"]
     assert notes_of(b, a) == [f"unfrozen: {text}"]
     found = compare(a, b)
-    assert render_brief(found, (a, b)).splitlines()[1] == f"frozen: {text}"
+    assert render_details(found, (a, b)).splitlines()[1] == f"frozen: {text}"
     assert render_text(found, (a, b)).splitlines()[1] == f"frozen: {text}"
     assert f"\n**Frozen:** `{text}`  \n" in markdown(a, b, found)
 
@@ -184,7 +184,7 @@ def test_the_top_of_a_report_is_whole_at_any_width(width: int) -> None:
     a, b = linear(), linear("h.0", "h.2")
     found = compare(a, b)
     top = [headline(found, (a, b)), *notes_of(a, b)]
-    for render in (render_brief, render_text):
+    for render in (render_details, render_text):
         shown = render(found, (a, b), width=width).partition("\n\n")[0]
         assert "".join(shown.split()) == "".join("".join(top).split())
         assert max(map(len, shown.splitlines())) <= width
@@ -233,10 +233,12 @@ def test_equal_edits_below_a_renamed_module_are_told_once() -> None:
     a, b = stack("blocks", "gelu"), stack("layers", "silu")
     found = compare(a, b)
     assert Counter(all_changes(between(found, (a, b)))) == Counter(found.changes)
-    headings = [line for line in render_brief(found, (a, b)).splitlines()[1:] if line[:1] not in {"", " "}]
+    headings = [line for line in render_details(found, (a, b)).splitlines()[1:] if line[:1] not in {"", " "}]
     same = "the same 2 changes in each of 4 modules, here in layers.0.act"
     assert headings == ["(whole graph)", f"layers.{{0..3}}.act: {same}"]
-    assert "  ~ blocks.0.act/gelu:1 -> layers.0.act/silu:1  silu float32[2]" in render_brief(found, (a, b)).splitlines()
+    assert (
+        "  ~ blocks.0.act/gelu:1 -> layers.0.act/silu:1  silu float32[2]" in render_details(found, (a, b)).splitlines()
+    )
     assert list(table(found, (a, b)))[2:] == ["| `layers.{0..3}.act` (4 modules) |  |  | 4 |  |  |  | `gelu → silu` |"]
 
 

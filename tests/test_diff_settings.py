@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reports import markdown, render_brief, render_text
+from reports import markdown, render_details, render_text
 
 import gradir
 from gradir.diffs.changes import UNSET, Diff
@@ -27,7 +27,7 @@ def chain(op: str, scope: str = "", **attrs: AttrValue) -> Graph:
 def texts(a: Graph, b: Graph) -> list[str]:
     found = compare(a, b)
     assert gradir.patch(a, found) == b
-    return [render_brief(found, (a, b)), render_text(found, (a, b)), markdown(a, b, found)]
+    return [render_details(found, (a, b)), render_text(found, (a, b)), markdown(a, b, found)]
 
 
 @pytest.mark.parametrize(

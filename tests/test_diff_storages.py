@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from msgspec.structs import replace
-from reports import render_brief
+from reports import render_details
 
 from gradir import patch
 from gradir.diffs.compare import compare
@@ -29,7 +29,7 @@ def test_exchanged_arguments_are_told_without_what_follows() -> None:
     sides = sharing("q", "k"), sharing("k", "q")
     diff = compare(*sides)
     assert [change.id for change in diff.changes] == ["bmm:1", "order"]
-    lines = render_brief(diff, sides).splitlines()
+    lines = render_details(diff, sides).splitlines()
     assert "      in[0]: q/mm:1 -> k/mm:1" in lines
     assert "      in[1]: k/mm:1 -> q/mm:1" in lines
     assert "storage" not in "\n".join(lines)

@@ -58,18 +58,38 @@ def test_a_tenth_in_common_a_model_that_grew_and_a_small_one_are_compared(a: lis
     assert "two different models" not in str(gradir.diff(chain(a), chain(b)))
 
 
-@pytest.mark.parametrize("changed", [20, 190, 1_000])
-def test_a_text_ends_after_two_hundred_lines_with_the_number_of_the_rest(changed: int) -> None:
+@pytest.mark.parametrize("changed", [7, 20, 1_000])
+def test_a_text_that_is_long_is_a_list_and_its_details_are_on_demand(changed: int) -> None:
     found = gradir.diff(chain(ops("a", 1_000)), chain([*ops("b", changed), *ops("a", 1_000)]))
-    lines = str(found).splitlines()
-    # A blank and a heading, each new node, the one behind them with its input, and last the shifted indices.
-    body = changed + 8
-    if body <= 200:
-        assert len(lines) == 1 + body
+    lines, details = str(found).splitlines(), found.to("text", details=True).splitlines()
+    # The counts, a blank, a heading, each new node, the one behind them with its input, and the shifted indices.
+    assert len(details) == 1 + changed + 8
+    if changed == 7:
+        assert lines == details[:-4]
     else:
-        assert lines[-2:] == ["", f"… {body - 200:,} more lines: --full shows every change"]
-        assert len(lines) == 1 + 200 + 2
+        assert lines == [
+            details[0],
+            "",
+            "(by module)",
+            f"  ~ (top level)  +{changed:,} ~1 nodes (in)",
+            "--details shows these changes, of equal modules once",
+        ]
     assert len(found.to("text", full=True).splitlines()) >= changed
+
+
+def test_a_list_of_very_many_modules_ends_with_their_number() -> None:
+    a, b = (
+        Graph.of([Node(f"m_{n}/f:{k}", "f", scope=f"m_{n}", attrs={"p": p}) for n in range(60) for k in range(n + 1)])
+        for p in (1, 2)
+    )
+    lines = str(reviewed(a, b)).splitlines()
+    at = lines.index("(by module)")
+    assert lines[at + 1] == "  ~ m_0  ~1 node (attrs)"
+    assert lines[-3:] == [
+        "  ~ m_37  ~38 nodes (attrs)",
+        "… 22 more lines",
+        "--details shows these changes, of equal modules once",
+    ]
 
 
 @given(st.lists(st.sampled_from("abcdef"), max_size=40), st.lists(st.sampled_from("defghi"), max_size=40))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from reports import markdown, outcomes, render_brief, render_text
+from reports import markdown, outcomes, render_details, render_text
 
 import gradir
 from gradir.cli import main
@@ -33,7 +33,7 @@ def test_a_figure_says_what_it_does_not_count(
 ) -> None:
     sides = slots(*before), slots(*after)
     found = compare(*sides)
-    assert render_brief(found, sides).splitlines()[0].endswith(f"; saved bytes {figure}, {unknown}")
+    assert render_details(found, sides).splitlines()[0].endswith(f"; saved bytes {figure}, {unknown}")
     assert render_text(found, sides).splitlines()[0].endswith(f"; saved bytes {figure}, {unknown}")
     (line,) = (line for line in markdown(*sides, found).splitlines() if line.startswith("**Saved for backward:**"))
     assert line == f"**Saved for backward:** {reported}, {unknown}  "

@@ -46,8 +46,11 @@ def test_what_a_number_means_depends_on_the_framework_and_the_operation(
 
 def test_tied_weights_are_called_tied() -> None:
     a, b = plain(), edited("tied")
-    assert str(gradir.diff(a, b)).splitlines()[2] == "tied: {tokens,head}.weight"
-    assert str(gradir.diff(b, a)).splitlines()[2] == "untied: {tokens,head}.weight"
+    for pair, told in (((a, b), "tied: {tokens,head}.weight"), ((b, a), "untied: {tokens,head}.weight")):
+        found = gradir.diff(*pair)
+        assert str(found).startswith(f"{told}; "), "once, in the sentence"
+        assert str(found).count(told) == 1
+        assert found.to("text", details=True).splitlines()[2] == told
     assert "**Tied:** `{tokens,head}.weight`  \n" in gradir.diff(a, b).to("markdown")
     assert not any(note.startswith("tied") for note in notes(reviewed(a, edited("wrapped-all"))))
 

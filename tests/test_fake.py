@@ -10,7 +10,7 @@ pytest.importorskip("transformers")
 from example_files import attribute  # noqa: E402
 from live_targets import live  # noqa: E402
 from msgspec.structs import replace  # noqa: E402
-from reports import markdown, render_brief, render_text  # noqa: E402
+from reports import markdown, render_details, render_text  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.cli.main import main  # noqa: E402
@@ -144,8 +144,8 @@ def test_a_diff_says_which_side_has_no_data() -> None:
     for sides, said in (((other, fake), "second"), ((fake, other), "first")):
         found = gradir.diff(*sides)
         note = f"without data: the {said} graph (--fake), where torch runs some operations in other ways"
-        assert render_brief(found, sides).splitlines()[1] == note
+        assert render_details(found, sides).splitlines()[1] == note
         assert render_text(found, sides).splitlines()[1] == note
         assert f"**Without data:** `{note.partition(': ')[2]}`" in markdown(*sides, found)
     for sides in ((other, real), (fake, kinds(lambda: torch.ones(3, requires_grad=True).exp(), fake=True))):
-        assert "without data" not in render_brief(gradir.diff(*sides), sides)
+        assert "without data" not in render_details(gradir.diff(*sides), sides)

@@ -14,7 +14,7 @@ from exporter_names import BUILT_IN
 from hypothesis import given
 from hypothesis import strategies as st
 from long_paths import pairs
-from reports import changed_part, markdown, outcomes, render_brief, render_text
+from reports import changed_part, markdown, outcomes, render_details, render_text
 
 import gradir
 from gradir import codecs, passes, registry
@@ -67,8 +67,8 @@ def of_two(a: Graph, b: Graph) -> Iterator[tuple[str, Job]]:
     sides = (a, b)
     yield "diff", lambda: found.append(gradir.diff(a, b))
     (diff,) = found
-    yield "brief", lambda: render_brief(diff, sides)
-    yield "brief in 80 columns", lambda: render_brief(diff, sides, width=80)
+    yield "brief", lambda: render_details(diff, sides)
+    yield "brief in 80 columns", lambda: render_details(diff, sides, width=80)
     yield "text", lambda: render_text(diff, sides)
     yield "json", lambda: encode(diff)
     yield "markdown", lambda: markdown(a, b, diff)

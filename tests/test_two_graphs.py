@@ -146,10 +146,11 @@ def test_where_both_differ_the_forward_is_one_line(capfd: Read) -> None:
     assert main(["diff", "a.gir", "more.gir"]) == 1
     *above, last = capfd.readouterr().out.splitlines()
     assert last.startswith("in the forward graph: +1 -0 ~")
-    assert last.endswith("; --full lists it")
+    assert last.endswith("; --details shows it")
     assert not any("masked_fill" in line for line in above)
-    assert main(["diff", "a.gir", "more.gir", "--full"]) == 1
-    assert "attrs.value: -inf -> -10000.0" in capfd.readouterr().out
+    for option in ("--details", "--full"):
+        assert main(["diff", "a.gir", "more.gir", option]) == 1
+        assert "attrs.value: -inf -> -10000.0" in capfd.readouterr().out
 
 
 def test_two_programs_are_compared_by_both_graphs(capfd: Read) -> None:

@@ -27,6 +27,7 @@ def add_options(parser: Parser) -> None:
     output, group = parser.group("output"), parser.group("comparison")
     form = output.add_argument("--format", metavar="NAME", default=TEXT)
     add_option(output, "renderer")
+    output.add_argument("--details", action="store_true", help="text form: what changed in each module, however long")
     output.add_argument("--full", action="store_true", help="text form: list every change by itself")
     add_colour(output)
     ignored = group.add_argument("--ignore", metavar="FIELDS", action="append", default=[])
@@ -158,7 +159,8 @@ def _values(options: argparse.Namespace) -> dict[str, Any]:
     """The options of the renderer; those with a word of their own are the text form's."""
     values = given_options(options)
     if options.format == TEXT:
-        return {"full": options.full, "color": wants_colour(options), "width": columns(options), **values}
+        told = {"details": options.details, "full": options.full}
+        return {**told, "color": wants_colour(options), "width": columns(options), **values}
     return {"legend": True, **values} if options.format != _renderer(options.format) else values
 
 

@@ -81,8 +81,8 @@ class TwoGraphs(NamedTuple):
             return f"{told}\n{changed.replace('### Autograd graph', '### Forward graph', 1)}"
         if not self.autograd:
             return f"no difference in the autograd graph; in the forward graph:\n\n{changed}"
-        if not options.full:
-            return f"{told}\nin the forward graph: {headline(self.forward)}; --full lists it\n"
+        if not (options.details or options.full):
+            return f"{told}\nin the forward graph: {headline(self.forward)}; --details shows it\n"
         return f"{told}\nin the forward graph:\n\n{changed}"
 
     def _nothing(self) -> str:

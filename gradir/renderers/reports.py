@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from gradir.errors import ExportError, GradirWarning
 from gradir.options import NoOptions, Options
-from gradir.review.text import render_brief, render_text
+from gradir.review.text import render_brief, render_details, render_text
 from gradir.review.wording import ANSI, NO_COLOUR
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 class TextOptions(Options, frozen=True, kw_only=True):
     """How much is told, and for which terminal."""
 
+    details: Annotated[bool, Meta(description="what changed in each module, as --details does")] = False
     full: Annotated[bool, Meta(description="every change by itself, as --full does")] = False
     color: Annotated[bool, Meta(description="colour for a terminal; --color decides it too")] = False
     width: Annotated[int, Meta(ge=1, description="cut lines at so many characters")] | None = None
@@ -31,8 +32,11 @@ class TextRenderer:
     options: ClassVar[type[Options]] = TextOptions
 
     def render(self, diff: Diff, options: TextOptions) -> str:
-        """Each thing once; every change by itself on request, and where the graphs are not known."""
-        render = render_text if options.full or diff.sides is None else render_brief
+        """A list where it is long; on request all, and every change by itself, also where the graphs are not known."""
+        if options.full or diff.sides is None:
+            render = render_text
+        else:
+            render = render_details if options.details else render_brief
         return render(diff, palette=ANSI if options.color else NO_COLOUR, width=options.width)
 
 

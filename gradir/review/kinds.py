@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from gradir.ir.ids import split_id
 from gradir.ir.name_ranges import ranges
-from gradir.ir.text import amount, counted, short_bytes, word
+from gradir.ir.text import amount, counted, short_bytes, size_text, word
 from gradir.review.wording import (
     both_words,
     change_text,
@@ -31,6 +31,7 @@ SECTIONS: Final[tuple[Section, ...]] = ("top", "head", "note", "graph", "modules
 """In the order of a report: a sentence, the line of counts, notes, the whole graph, the modules, what says least."""
 
 _MOST: Final = 4
+_LONGEST: Final = 80
 _SAVED: Final = "saved-bytes"
 TOTALS: Final = {"nodes": "nodes", "edges": "edges", "params": "parameters", _SAVED: "saved_bytes"}
 """The kinds that tell a total, and what that is called."""
@@ -210,8 +211,25 @@ def _same(finding: Finding, _: Sequence[Change]) -> str:
     paths, count = finding.subjects, len(finding.changes[0])
     title = modules_text(paths, gone="gone" in finding.details)
     what = "change" if count == 1 else f"{count:,} changes"
-    same = f": the same {what} in each of {len(paths):,} modules, here in {module_name(paths[0])}"
+    but = "but for sizes, " if "sizes" in finding.details else ""
+    same = f": {but}the same {what} in each of {len(paths):,} modules, here in {module_name(paths[0])}"
     return f"{title}{same if len(paths) > 1 else ''}"
+
+
+def _hooked(finding: Finding, _: Sequence[Change]) -> str:
+    what = f"{counted(finding.count, 'saved tensor')} of {counted(len(finding.changes[0]), 'node')}"
+    where = _modules(finding.subjects)
+    place = f" in {where}" if len(where) <= _LONGEST else ""
+    return f"held by hooks{' no more' if finding.kind == 'unhooked' else ''}: {what}{place}"
+
+
+def _tensors(finding: Finding, _: Sequence[Change]) -> str:
+    """Properties of tensors that became others; of many, the commonest values."""
+    what = " and ".join(finding.details) or "saved tensors"
+    pairs = [pair for found in finding.details.values() for pair in found]
+    values = [" -> ".join("-" if each is None else size_text(each) for each in pair) for pair in pairs]
+    told = f" ({_first(values, ' and ')})" if values else ""
+    return f"{what} alone changed: {counted(finding.count, 'node')}{told}"
 
 
 def _following(finding: Finding, _: Sequence[Change]) -> str:
@@ -246,6 +264,9 @@ KINDS: Final[dict[str, Kind]] = {
     "uniform": Kind("note", _uniform),
     "sizes": Kind("note", lambda finding, _: finding.details["sizes"]),
     "casts": Kind("note", lambda finding, _: finding.details["casts"]),
+    "hooked": Kind("note", _hooked),
+    "unhooked": Kind("note", _hooked),
+    "tensors": Kind("note", _tensors),
     "following": Kind("note", _following),
     "cut-added": Kind("graph", _cut, "added"),
     "cut-removed": Kind("graph", _cut, "removed"),

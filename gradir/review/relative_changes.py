@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from gradir.diffs.changes import UNSET
-from gradir.ir import Node, Ref, Saved
+from gradir.ir import Node, Ref, Saved, TensorMeta
 from gradir.ir.fields import fields_of, records_in
 from gradir.ir.ids import BEHIND_A_PATH
 from gradir.review.wording import words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
     from gradir.diffs.changes import Change, FieldChange
     from gradir.diffs.field_changes import Path
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 _OWN_INDEX: Final = re.compile(r"([^.]*_|)(0|[1-9][0-9]{0,8})(?=\.|\Z)", re.ASCII)
 _INDEX: Final = re.compile(rf"([^{BEHIND_A_PATH}]*_|)(0|[1-9][0-9]{{0,8}})(?=[{BEHIND_A_PATH}]|\Z)", re.ASCII)
 _ELSEWHERE: Final = -1
+_CLASS: Final = ("class",)
+_DETAIL: Final = ("detail",)
+_COUNTS: Final = frozenset({"own", "total", "trainable"})
+_SIZES: Final = frozenset({"shape", "bytes"})
+_NUMBER: Final = re.compile(r"(?<![\w.+-])\d+(?![\w.+-])")
+"""A whole number, which in a description is a size more often than not."""
+
 _WITH_SLOT: Final = 2
 """Keys in the path of a saved slot; of slots with one name there are more."""
 
@@ -102,6 +109,44 @@ def alike(
             for change in made_relative(changes, path, was)
         ]
     )
+
+
+def but_for_sizes(changes: RelativeChanges) -> Hashable:
+    """What is equal in modules whose changes are the same but for the sizes of their tensors and descriptions.
+
+    The numbers of a description count, unless the module became one of another class.
+
+    >>> from gradir.diffs.changes import Change, FieldChange
+    >>> both = [
+    ...     made_relative([Change("changed", "scope", "m", fields=(FieldChange(("class",), "A", "B"), detail))], "m")
+    ...     for detail in (FieldChange(("detail",), f"{size}, eps=0.1", f"{size}") for size in (4, 8))
+    ... ]
+    >>> both[0] == both[1], but_for_sizes(both[0]) == but_for_sizes(both[1])
+    (False, True)
+    """
+    became = any(field[0] == _CLASS for change in changes for field in change.fields)
+    return tuple(
+        [
+            (
+                change.id,
+                change.scope,
+                change.was,
+                tuple([(path, _said(path, before, after, became=became)) for path, before, after in change.fields]),
+                replace(change.rest, tensor=None),
+            )
+            for change in changes
+        ]
+    )
+
+
+def _said(path: Path, before: _Value, after: _Value, *, became: bool) -> Hashable:
+    """Both values of a field, without sizes."""
+    is_tensor = isinstance(before.value, TensorMeta) or isinstance(after.value, TensorMeta)
+    if is_tensor or path[0] in _COUNTS or path[-1] in _SIZES:
+        return ()
+    if path == _DETAIL and became:
+        return _NUMBER.sub("#", before.text), _NUMBER.sub("#", after.text)
+    return before, after
 
 
 def relative_name(path: str, name: str) -> RelativeName:

@@ -15,7 +15,7 @@ from gradir.markdown import code_span, fenced
 from gradir.review.kinds import sections, share
 from gradir.review.places import ChangedModule, ModuleOrder, Renamed, WholeModule, WholeModules
 from gradir.review.relative_changes import RelativeName, relative_name
-from gradir.review.text import no_difference, render_brief, render_text
+from gradir.review.text import no_difference, render_details, render_text
 from gradir.review.wording import change_summary, nesting, settings, told_changes, unknown_sizes, what_text
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def markdown(diff: Diff, *, title: str = "Autograd graph", picture: str = "", un
         drawn, unpictured = "", _TOO_LONG
     drawn += f"\n{unpictured}\n" if unpictured else ""
     room = _MOST_BYTES - _size(f"{head}\n{drawn}")
-    details = _folded("What changed", render_brief(diff, most=None), room)
+    details = _folded("What changed", render_details(diff), room)
     kinds = {finding.kind for finding in diff.findings}
     if any(map(_folds, diff.findings)) and "two-models" not in kinds:
         every = render_text(diff)

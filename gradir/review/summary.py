@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from gradir.diffs.changes import Finding
 from gradir.ir import Ref
 from gradir.ir.edges import sources
@@ -26,8 +28,10 @@ _MOST: Final = 3
 _SLOTS: Final = ("lost-inputs", "gained-inputs")
 _FIRST: Final = ("two-models", "cuts", *_SLOTS, "unowned", "frozen", "unfrozen", "tied", "untied")
 _OF_ALL: Final = ("uniform", "sizes", "casts")
+_LAST: Final = ("hooked", "unhooked", "tensors")
 _LONGEST: Final = 80
 _MODULES: Final = frozenset({"same", "module-added", "module-removed"})
+_SETTINGS: Final = frozenset({"detail", "attrs"})
 _EDGES: Final = frozenset({"in", "names"})
 _OF_SAVED: Final = frozenset({"origin", "storage"})
 _COUNTS: Final = frozenset({"own", "total", "trainable", "calls"})
@@ -57,6 +61,7 @@ def summary(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding
         phrases += [f"{word(each.subjects[0])} changed" for each in of_kind["graph"]]
         following = _Following(evidence, of_kind)
         phrases += _edits([each for each in findings if each.kind in _MODULES], evidence.changes, following, phrases)
+    phrases += [each.text for kind in _LAST for each in of_kind[kind]]
     if len(phrases) < 2 and not any(sum(map(len, each.changes)) > 1 and len(each.subjects) > 1 for each in findings):
         return
     more = len(phrases) - _MOST
@@ -135,7 +140,7 @@ def _edits(
         if all(map(_only_reads, own)):
             edit = ("other inputs in", "")
         elif finding.kind == "same":
-            edit = _edit(own)
+            edit = _edit([_but_for_settings(each) for each in own] if "sizes" in finding.details else own)
         else:
             edit = _whole_module(finding, own)
         into = left_out if all(map(following.has, own)) else places
@@ -143,6 +148,11 @@ def _edits(
     if not (places or phrases):
         places = left_out
     return [f"{before} {_modules(dict.fromkeys(paths))}{after}" for (before, after), paths in places.items()]
+
+
+def _but_for_settings(change: Change) -> Change:
+    """A change without what may be other in the modules that are told with it."""
+    return replace(change, fields=tuple([field for field in change.fields if field.path[0] not in _SETTINGS]))
 
 
 def _only_reads(change: Change) -> bool:

@@ -15,7 +15,6 @@ from gradir.review.wording import (
     Line,
     Palette,
     change_lines,
-    field_text,
     fields_below,
     heading,
     module_name,
@@ -25,17 +24,21 @@ from gradir.review.wording import (
     sign_line,
     stands_last,
     told_changes,
+    told_fields,
     wrapped,
     written,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from gradir.diffs.changes import Change, Diff, FieldChange, Finding, Kind
+    from gradir.diffs.changes import Change, Diff, Finding
 
 _NOTHING: Final = "no difference"
-MOST_LINES: Final = 200
+_MOST_LINES: Final = 12
+"""A text with all details that takes no more lines is short enough to be read as it is."""
+
+_MOST_LISTED: Final = 40
 _HOW: Final = ("renamed", "wrapped", "unwrapped")
 _ALWAYS: Final = ("added", "removed", "changed")
 _SINGLE: Final = frozenset({"graph", "cut-changed", "order", "indices"})
@@ -46,20 +49,51 @@ def no_difference(diff: Diff) -> str:
     return " ".join([_NOTHING, *(finding.text for finding in diff.findings if finding.kind == "shared-words")])
 
 
-def render_brief(
-    diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None = None, most: int | None = MOST_LINES
-) -> str:
-    """The counts on the first line, then what a reviewer has to know, in the order of the model, each thing once.
+def render_brief(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
+    """What `render_details` tells, each thing once, or where that is long, a list of what changed in which modules.
+
+    >>> from gradir.ir import Graph, Node
+    >>> from gradir.review.reviewing import reviewed
+    >>> a, b = (Graph.of([Node(f"m/f:{n}", op=op, scope="m") for n in range(9)]) for op in ("exp", "sin"))
+    >>> print(render_brief(reviewed(a, b)), end="")
+    +0 -0 ~9 nodes
+    <BLANKLINE>
+    (by module)
+      ~ m  ~9 nodes (op)
+    --details shows these changes, of equal modules once
+    """
+    if not diff:
+        return render_details(diff)
+    found, changes = sections(diff), told_changes(diff)
+    sentence = "".join([one_line(each.text) for each in found["top"]])
+    head = [*found["top"], *(each for each in found["note"] if one_line(each.text) not in sentence)]
+    lines = [*_head(diff, head, width)]
+    if _is_other_model(diff):
+        return written([*lines, _counted_changes(diff)], palette, width)
+    told = [*_whole_graph(found["graph"], changes), *_modules(found["modules"], changes)]
+    # What says least follows from something else.
+    told = told or ([] if found["note"] else _whole_graph(found["last"], changes))
+    if len(lines) + len(told) > _MOST_LINES:
+        blocks = [(finding, _finding_lines(finding, changes)) for finding in found["modules"]]
+        told = _whole_graph(found["graph"], changes) + _section(_overview(blocks, changes), "(by module)")
+        left = len(told) - _MOST_LISTED
+        told[_MOST_LISTED:] = [Line(f"… {counted(left, 'more line')}")] if left > 0 else []
+        told.append(Line("--details shows these changes, of equal modules once"))
+    return written([*lines, *told], palette, width)
+
+
+def render_details(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
+    """The sentence and the counts, then what a reviewer has to know, in the order of the model.
 
     Cuts stand first. A module that came or went as a whole is one line, and modules with the same changes are one
     group; where that is long, a list of what changed in which modules stands before it. Of two different models only
-    the totals are told, and any other text ends after ``most`` lines with the number of the rest. The counts and the
-    notes below them are wrapped at ``width``, any other line is cut short there with ``…``.
+    the totals are told. The sentence, the counts and the notes below them are wrapped at ``width``, any other line is
+    cut short there with ``…``.
 
     >>> from gradir.ir import Graph, Node
     >>> from gradir.review.reviewing import reviewed
     >>> a, b = (Graph.of([Node(f"h.{n}/f:1", op=op, scope=f"h.{n}") for n in range(12)]) for op in ("exp", "sin"))
-    >>> print(render_brief(reviewed(a, b)), end="")
+    >>> print(render_details(reviewed(a, b)), end="")
     exp became sin in h.{0..11}; nothing else.
     +0 -0 ~12 nodes
     <BLANKLINE>
@@ -69,24 +103,16 @@ def render_brief(
     """
     if not diff:
         return f"{no_difference(diff)}\n"
-    lines = _head(diff, width)
-    if any(finding.kind == "two-models" for finding in diff.findings):
-        told = Line(f"{counted(len(diff.changes), 'change')}: --full lists them")
-        return written([*lines, told], palette, width)
     found, changes = sections(diff), told_changes(diff)
-    body = [
-        *_section([line for finding in found["graph"] for line in _finding_lines(finding, changes)]),
-        *_modules(found["modules"], changes),
-        *_section([line for finding in found["last"] for line in _finding_lines(finding, changes)]),
-    ]
-    if most is not None and len(body) > most:
-        left = len(body) - most
-        body[most:] = [BLANK, Line(f"… {counted(left, 'more line')}: --full shows every change")]
-    return written([*lines, *body], palette, width)
+    lines = _head(diff, [*found["top"], *found["note"]], width)
+    if _is_other_model(diff):
+        return written([*lines, _counted_changes(diff)], palette, width)
+    first, last = (_whole_graph(found[section], changes) for section in ("graph", "last"))
+    return written([*lines, *first, *_modules(found["modules"], changes), *last], palette, width)
 
 
 def render_text(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
-    """The counts on the first line, then every change, by module; ``width`` is that of `render_brief`.
+    """The counts on the first line, then every change, by module; ``width`` is that of `render_details`.
 
     Signs: ``+`` added, ``-`` removed, ``~`` changed, ``>`` renamed, ``^`` moved to another module. Where the graphs are
     known, modules stand in the order of the model.
@@ -103,7 +129,9 @@ def render_text(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None =
     """
     if not diff:
         return f"{no_difference(diff)}\n"
-    return written([*_head(diff, width, "following"), *_every_change(diff)], palette, width)
+    found = sections(diff)
+    head = [*found["top"], *(each for each in found["note"] if each.kind != "following")]
+    return written([*_head(diff, head, width), *_every_change(diff)], palette, width)
 
 
 def headline(diff: Diff) -> str:
@@ -139,11 +167,19 @@ def _counts(counts: Counter[tuple[str, str]], subject: str) -> str:
     return f"{' '.join(numbers)} {subject}s" if is_told else ""
 
 
-def _head(diff: Diff, width: int | None, but: str = "") -> list[Line]:
+def _head(diff: Diff, findings: Sequence[Finding], width: int | None) -> list[Line]:
     """The sentence, the counts, what is said in one line of many changes; all of it, however narrow the terminal is."""
-    found = sections(diff)
-    told = [[one_line(each.text) for each in found[section] if each.kind != but] for section in ("top", "note")]
-    return [Line(line) for text in (*told[0], headline(diff), *told[1]) for line in wrapped(text, width)]
+    told = [one_line(each.text) for each in findings]
+    at = sum(KINDS[each.kind].section == "top" for each in findings)
+    return [Line(line) for text in (*told[:at], headline(diff), *told[at:]) for line in wrapped(text, width)]
+
+
+def _is_other_model(diff: Diff) -> bool:
+    return any(finding.kind == "two-models" for finding in diff.findings)
+
+
+def _counted_changes(diff: Diff) -> Line:
+    return Line(f"{counted(len(diff.changes), 'change')}: --full lists them")
 
 
 def _every_change(diff: Diff) -> Iterator[Line]:
@@ -164,10 +200,14 @@ def _every_change(diff: Diff) -> Iterator[Line]:
     yield from _section(last)
 
 
-def _section(lines: Sequence[Line]) -> Iterator[Line]:
-    """Lines about the whole graph, if there are any."""
-    if lines:
-        yield from (BLANK, heading("(whole graph)"), *lines)
+def _whole_graph(findings: Sequence[Finding], changes: Sequence[Change]) -> list[Line]:
+    """What belongs to no module."""
+    return _section([line for finding in findings for line in _finding_lines(finding, changes)])
+
+
+def _section(lines: Sequence[Line], title: str = "(whole graph)") -> list[Line]:
+    """Lines below their title, if there are any."""
+    return [BLANK, heading(title), *lines] if lines else []
 
 
 def _finding_lines(finding: Finding, changes: Sequence[Change]) -> list[Line]:
@@ -212,46 +252,51 @@ def _modules(findings: Sequence[Finding], changes: Sequence[Change]) -> Iterator
 
 def _overview(blocks: Iterable[tuple[Finding, list[Line]]], changes: Sequence[Change]) -> list[Line]:
     """Modules that came or went, and one line for all modules in which as many of the same kinds of changes are."""
-    together: dict[tuple[Kind, str, bool], list[str]] = {}
-    order: list[list[Line] | tuple[Kind, str, bool]] = []
+    together: dict[tuple[str, bool], list[Finding]] = {}
+    order: list[list[Line] | tuple[str, bool]] = []
     for finding, lines in blocks:
         if finding.kind != "same":
             order.append(lines)
             continue
-        own = [changes[at] for at in finding.changes[0]]
-        kinds = {change.kind for change in own}
-        key = kinds.pop() if len(kinds) == 1 else "changed", _kinds(own), "gone" in finding.details
+        key = _kinds([changes[at] for at in finding.changes[0]], frozenset({"class"})), "gone" in finding.details
         if key not in together:
             order.append(key)
-        together.setdefault(key, []).extend(finding.subjects)
+        together.setdefault(key, []).append(finding)
     return [
         line
         for found in order
-        for line in (found if isinstance(found, list) else [_overview_line(*found, together[found])])
+        for line in (found if isinstance(found, list) else [_overview_line(together[found], changes)])
     ]
 
 
-def _overview_line(kind: Kind, text: str, gone: bool, paths: Sequence[str]) -> Line:
+def _overview_line(findings: Sequence[Finding], changes: Sequence[Change]) -> Line:
+    own = [changes[at] for at in findings[0].changes[0]]
+    kinds = {change.kind for change in own}
+    is_one = len(findings) == 1 and sum(len(fields_below(change)) for change in own) == 1
+    told = {str(field.path[0]) for change in own for field in change.fields} if is_one else {"class", "op"}
+    text = _kinds(own, told if len(findings) == 1 else {"class"})
+    paths = [path for finding in findings for path in finding.subjects]
     count, each = (f"{len(paths):,} modules ", "each ") if len(paths) > 1 else ("", "")
-    return sign_line(kind, f"{count}{modules_text(paths, gone=gone)}  {each}{text}")
+    kind = kinds.pop() if len(kinds) == 1 else "changed"
+    return sign_line(kind, f"{count}{modules_text(paths, gone='gone' in findings[0].details)}  {each}{text}")
 
 
-def _kinds(changes: Iterable[Change]) -> str:
-    """How many changes of each kind, and which fields they touch: ``~1 scope (detail), -2 ~1 nodes (in, out)``."""
+def _kinds(changes: Sequence[Change], told: Collection[str]) -> str:
+    """How many changes of each kind, and which fields they touch: ``~1 scope (detail), -2 ~1 nodes (in, out)``.
+
+    Those fields that are ``told`` have their values.
+    """
     counts: dict[str, Counter[str]] = {}
     fields: dict[str, dict[str, None]] = {}
     for change in changes:
         counts.setdefault(change.subject, Counter())[change.kind] += 1
-        touched = fields.setdefault(change.subject, {})
-        touched.update(dict.fromkeys(map(_field_name, fields_below(change))))
+        for field, (name, before, after) in zip(fields_below(change), told_fields(change), strict=True):
+            key = str(field.path[0])
+            text = f"{name}: {before} -> {after}" if key in told else one_line(key)
+            fields.setdefault(change.subject, {})[text] = None
     texts = []
     for subject, found in counts.items():
         signs = " ".join(f"{sign}{found[kind]:,}" for kind, sign in SIGNS.items() if found[kind])
-        names = f" ({', '.join(fields[subject])})" if fields[subject] else ""
+        names = f" ({', '.join(fields[subject])})" if subject in fields else ""
         texts.append(f"{signs} {subject}{'s'[: found.total() != 1]}{names}")
     return ", ".join(texts)
-
-
-def _field_name(field: FieldChange) -> str:
-    """A field without its parts; a module's class, which says most, with its values."""
-    return field_text(field) if field.path == ("class",) else one_line(str(field.path[0]))

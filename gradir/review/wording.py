@@ -314,12 +314,6 @@ def _short(text: str) -> str:
     return text if len(text) <= _MOST_OF_SETTINGS else f"{text[: _MOST_OF_SETTINGS - 1]}…"
 
 
-def field_text(field: FieldChange) -> str:
-    """A field that differs, with both values."""
-    before, after = both_words(field)
-    return f"{one_line(field.name)}: {before} -> {after}"
-
-
 def _written(line: Line, palette: Palette, width: int | None) -> str:
     blanks = " " * line.indent
     text = f"{blanks}{line.text}"

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 
 from range_notation import expanded
-from reports import between, changes_in, entries, of_kind, render_brief
+from reports import between, changes_in, entries, of_kind, render_details
 
 from gradir.diffs.changes import Change, Diff, Finding
 from gradir.ir import Graph
@@ -20,10 +20,10 @@ __all__ = ["check_text"]
 def check_text(diff: Diff, sides: tuple[Graph, Graph]) -> None:
     """Read a text as a person would, who believes it, and compare with what changed."""
     if not diff:
-        assert render_brief(diff, sides) == "no difference\n"
+        assert render_details(diff, sides) == "no difference\n"
         return
     found = between(diff, sides)
-    lines = render_brief(diff, sides).splitlines()
+    lines = render_details(diff, sides).splitlines()
     assert all(line.isprintable() for line in lines)
     assert lines[0] == headline(found)
     for finding in of_kind(found, "cut-added", "cut-removed"):

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from exporter_names import BUILT_IN
 from mutants import Mutant
-from reports import markdown, render_brief, render_text
+from reports import markdown, render_details, render_text
 
 import gradir
 from gradir import codecs, registry
@@ -102,7 +102,7 @@ def _check_comparison(a: Graph, b: Graph, number: int) -> None:
     assert gradir.unpatch(b, found) == a
     assert diff_json.decode(diff_json.encode(found)) == found
     if number % _SHOWN == 0:
-        assert render_brief(found, (a, b), width=100)
+        assert render_details(found, (a, b), width=100)
         assert render_text(found, (a, b))
         assert markdown(a, b, found)
 

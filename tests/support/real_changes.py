@@ -27,7 +27,7 @@ from gradir.cli import main
 from gradir.ir import Graph
 from gradir.markdown import embedded, fenced
 
-__all__ = ["CHANGES", "COMMANDS", "LONGER", "PAGE", "Command", "Pair", "blocks", "pair", "updated"]
+__all__ = ["CHANGES", "COMMANDS", "PAGE", "Command", "Pair", "blocks", "pair", "updated"]
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reviewing.md"
 
@@ -158,9 +158,6 @@ CHANGES: dict[str, Callable[[], Pair]] = {
 }
 """Functions that make both graphs, by the name of the edit."""
 
-LONGER = ("value-detached", "adapters", "adapters-and-autocast", "another-norm")
-"""Edits that change so much of one module that these changes alone are ten lines."""
-
 
 @cache
 def pair(name: str) -> Pair:
@@ -177,8 +174,10 @@ class Command(NamedTuple):
 
 COMMANDS: dict[str, Command] = {
     **{name: Command(name) for name in CHANGES},
-    "fewer-key-value-heads, ignoring": Command("fewer-key-value-heads", "--ignore out,attrs,saved"),
-    "checkpointing, ignoring": Command("checkpointing", "--ignore saved,indices"),
+    **{
+        f"{name}, details": Command(name, "--details")
+        for name in ("dropout-removed", "detach-by-accident", "halves-exchanged", "fused-attention", "another-norm")
+    },
     "budget": Command("one-more-layer", "--fail-on 'cuts,lost-inputs,params,saved-bytes>5%,nodes>100'"),
 }
 """What the page shows of ``gradir diff``, by the name of the block."""

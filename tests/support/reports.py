@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
+from msgspec.structs import replace
+
 from gradir import registry
 from gradir.diffs.changes import UNSET, Change, Diff, FieldChange, Finding, Sides
 from gradir.diffs.compare import compare
@@ -17,7 +19,7 @@ from gradir.review.kinds import sections
 from gradir.review.listed import listed as list_changes
 from gradir.review.reviewing import with_findings
 from gradir.review.united import United
-from gradir.review.wording import NO_COLOUR, Palette, words, wrapped
+from gradir.review.wording import NO_COLOUR, Palette, words
 
 Graphs = tuple[Graph, Graph]
 UNKNOWN: Graphs = (Graph.of([]), Graph.of([]))
@@ -60,24 +62,20 @@ def words_of(field: FieldChange) -> tuple[str | None, str | None]:
     return tuple(None if value is UNSET else words(field.path, value) for value in both)  # type: ignore[return-value]
 
 
-def render_brief(diff: Diff, graphs: Graphs, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
-    """The text from the line of counts on."""
-    found = between(diff, graphs)
-    return below_the_sentence(found, text.render_brief(found, palette=palette, width=width), width)
+def without_sentence(diff: Diff) -> Diff:
+    """A diff that begins with the line of counts, and tells all notes."""
+    assert diff.sides is not None
+    return replace(diff, findings=tuple(each for each in diff.findings if each.kind != "summary")).between(diff.sides)
 
 
-def below_the_sentence(diff: Diff, told: str, width: int | None = None) -> str:
-    sentence = [line for each in of_kind(diff, "summary") for line in wrapped(each.text, width)]
-    lines = told.splitlines(keepends=True)
-    assert [line.rstrip("\n") for line in lines[: len(sentence)]] == sentence
-    return "".join(lines[len(sentence) :])
+def render_details(diff: Diff, graphs: Graphs, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
+    return text.render_details(without_sentence(between(diff, graphs)), palette=palette, width=width)
 
 
 def render_text(
     diff: Diff, graphs: Graphs | None = None, *, palette: Palette = NO_COLOUR, width: int | None = None
 ) -> str:
-    found = between(diff, graphs or UNKNOWN)
-    return below_the_sentence(found, text.render_text(found, palette=palette, width=width), width)
+    return text.render_text(without_sentence(between(diff, graphs or UNKNOWN)), palette=palette, width=width)
 
 
 def markdown(a: Graph, b: Graph, diff: Diff) -> str:

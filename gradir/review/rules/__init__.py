@@ -14,6 +14,7 @@ from gradir.review.rules.frozen import frozen
 from gradir.review.rules.inputs import inputs
 from gradir.review.rules.layers import layers
 from gradir.review.rules.modules import modules
+from gradir.review.rules.tensors import hooked, tensors
 from gradir.review.rules.tied import tied
 from gradir.review.rules.totals import totals
 from gradir.review.rules.unowned import unowned
@@ -37,6 +38,8 @@ RULES: Final[tuple[Callable[[Evidence], Iterable[Finding]], ...]] = (
     modules,
     cuts,
     whole_graph,
+    hooked,
+    tensors,
     layers,
     totals,
 )

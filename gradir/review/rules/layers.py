@@ -8,10 +8,10 @@ from gradir.diffs.changes import Finding
 from gradir.ir.edges import sources
 from gradir.ir.ids import numbered
 from gradir.ir.module_tree import upwards
-from gradir.review.relative_changes import alike
+from gradir.review.relative_changes import alike, but_for_sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Hashable, Iterator
 
     from gradir.ir import Graph
     from gradir.review.evidence import Evidence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def layers(evidence: Evidence) -> Iterator[Finding]:
     """Modules with changes that nothing else explains, those with the same together.
 
-    ``gone`` is there where only the first graph has them.
+    ``gone`` is there where only the first graph has them, and ``sizes`` where theirs differ.
 
     >>> from gradir.ir import Graph, Node
     >>> from gradir.review.reviewing import reviewed
@@ -38,11 +38,21 @@ def layers(evidence: Evidence) -> Iterator[Finding]:
         before = module.path if module.gone else evidence.renamed.before(module.path)
         fed = feeds[0].get(_entry(before), ""), feeds[1].get(_entry(module.path), "")
         found = [evidence.changes[at] for at in indices]
-        same = alike(found, module.path, before, fed), module.gone
-        together.setdefault(same, {})[module] = tuple(indices)
-    for (_, gone), members in together.items():
-        paths = tuple(module.path for module in members)
-        yield Finding("same", "change", paths, tuple(members.values()), details={"gone": True} if gone else {})
+        key = alike(found, module.path, before, fed), module.gone
+        together.setdefault(key, {})[module] = tuple(indices)
+    but: dict[tuple[Hashable, bool], list[dict[ChangedModule, tuple[int, ...]]]] = {}
+    for (same, gone), members in together.items():
+        but.setdefault((but_for_sizes(same), gone), []).append(members)
+    for (_, gone), groups in but.items():
+        members = {module: indices for group in groups for module, indices in group.items()}
+        details = {"gone": gone, "sizes": len(groups) > 1}
+        yield Finding(
+            "same",
+            "change",
+            tuple(module.path for module in members),
+            tuple(members.values()),
+            details={name: True for name, holds in details.items() if holds},
+        )
 
 
 def _entering(graph: Graph) -> dict[str, str]:
