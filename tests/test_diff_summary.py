@@ -19,9 +19,8 @@ SENTENCES = {
     "dropout": "p=0.1 → p=0.2 in blocks.{0..5}{,.attn}.drop; nothing else.",
     "swapped": "other inputs in blocks.{0..5}.{norm1,norm2,drop}; nothing else.",
     "added-constant": "add put into blocks.{0..5}; nothing else.",
-    "wrapped-all": "blocks.*.mlp.up is now blocks.*.mlp.up.base; Wrapped put into blocks.{0..5}.mlp.up; nothing else.",
-    "wrapped-linears": "blocks.*.{attn.{q,k,v},mlp.down} are now blocks.*.{attn.{q,k,v},mlp.down}.base; "
-    "Wrapped put into blocks.{0..5}.{attn.{q,k,v},mlp.down}; nothing else.",
+    "wrapped-linears": "blocks.*.{attn.{q,k,v},mlp.down} are now blocks.*.{attn.{q,k,v},mlp.down}.base, in Wrapped; "
+    "nothing else.",
     "autocast": "341 of 342 changed nodes: dtype float32 -> bfloat16; casts: 99 put in; nothing else.",
     "norm": "LayerNorm((16,), eps=1e-05, elementwise_affine=True, bias=True) became RMSNorm in "
     "blocks.{0..5}.{norm1,norm2}; nothing else.",

@@ -71,7 +71,7 @@ def test_a_text_that_is_long_is_a_list_and_its_details_are_on_demand(changed: in
             details[0],
             "",
             "(by module)",
-            f"  ~ (top level)  +{changed:,} ~1 nodes (in)",
+            f"  ~ (top level)  +{changed:,} ~1 nodes (in[0]: (absent) -> b{changed - 1}:{changed - 1})",
             "--details shows these changes, of equal modules once",
         ]
     assert len(found.to("text", full=True).splitlines()) >= changed
@@ -84,7 +84,7 @@ def test_a_list_of_very_many_modules_ends_with_their_number() -> None:
     )
     lines = str(reviewed(a, b)).splitlines()
     at = lines.index("(by module)")
-    assert lines[at + 1] == "  ~ m_0  ~1 node (attrs)"
+    assert lines[at + 1] == "  ~ m_0  ~1 node (attrs.p: 1 -> 2)"
     assert lines[-3:] == [
         "  ~ m_37  ~38 nodes (attrs)",
         "… 22 more lines",

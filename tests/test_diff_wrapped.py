@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from edited_gpt import GPT, edited, plain  # noqa: E402
-from reports import changes_in, entries, listed, notes  # noqa: E402
+from reports import changes_in, entries, headline, listed, notes, of_kind  # noqa: E402
 from torch import nn  # noqa: E402
 
 import gradir  # noqa: E402
@@ -47,7 +47,7 @@ def test_all_wrapped_modules_are_one_line_and_some_of_them_too() -> None:
     assert renamed("wrapped-some") == [(f"blocks.{n}.mlp.up", f"blocks.{n}.mlp.up.base", 8) for n in (1, 3, 5)]
     lines = str(gradir.diff(plain(), edited("wrapped-some"))).splitlines()
     where = "blocks.{1,3,5}.mlp.up"
-    assert f"  > 3 modules {where} -> {where}.base, each wrapped  24 nodes" in lines
+    assert f"  > 3 modules {where} -> {where}.base, each wrapped by Wrapped  24 nodes" in lines
     assert sum(line.startswith("  >") for line in lines) == 1
 
 
@@ -126,7 +126,10 @@ def test_what_is_wrapped_is_said_to_be_and_nothing_else(name: str, back: bool) -
     kind = "Sequential" if "sequential" in name else "Wrapped"
     assert others == {("removed" if back else "added", "scope", kind)}
     count = f"{len(pairs)} module{'s'[: len(pairs) > 1]} {'un' * back}wrapped"
-    assert str(found).splitlines()[1].endswith(f"; {count}")
+    assert headline(found, graphs).endswith(f"; {count}")
+    (each,) = of_kind(found, "unwrapped" if back else "wrapped")
+    assert each.details == {"class": [kind]}
+    assert f"wrapped {'from' if back else 'by'} {kind}" in str(found)
     assert f"**{'Unwrapped' if back else 'Wrapped'}:** `{pairs[0][back]}` →" in found.to("markdown")
 
 

@@ -24,6 +24,12 @@ _TOLD: Final = (comparing.TEXT, "markdown")
 """The forms that show both graphs; any other shows one."""
 
 
+_OF_GRADIENT: Final = frozenset(
+    {"cuts", "cut-added", "cut-removed", "lost-inputs", "gained-inputs", "frozen", "unfrozen", "unowned"}
+)
+"""Findings of which the forward graph knows nothing."""
+
+
 class TwoGraphs(NamedTuple):
     """The diff of the autograd graphs and, unless it is said why not, that of the forwards."""
 
@@ -81,9 +87,17 @@ class TwoGraphs(NamedTuple):
             return f"{told}\n{changed.replace('### Autograd graph', '### Forward graph', 1)}"
         if not self.autograd:
             return f"no difference in the autograd graph; in the forward graph:\n\n{changed}"
+        told = f"{self._verdict()}{told}"
         if not (options.details or options.full):
             return f"{told}\nin the forward graph: {headline(self.forward)}; --details shows it\n"
         return f"{told}\nin the forward graph:\n\n{changed}"
+
+    def _verdict(self) -> str:
+        """That both compute the same, if they do and gradient passes where it passed."""
+        if any(finding.kind in _OF_GRADIENT for finding in self.autograd.findings):
+            return ""
+        same = [finding.text for finding in _expect(self.forward).findings if finding.kind == "same-result"]
+        return "".join(f"{text}\n" for text in same)
 
     def _nothing(self) -> str:
         """The sentence that finds no difference, with what was compared; empty where the comparison has its own."""

@@ -89,7 +89,8 @@ class Change(Record, frozen=True, gc=False):
     name nodes as the first graph does, those after as the second.
 
     The subject ``module`` is a prefix of names that became another for every node below it, from ``was`` to ``id``;
-    ``*`` stands for any index, and ``nodes`` counts them. Nothing else is said of a node that only follows it.
+    ``*`` stands for any index, and ``nodes`` counts them. Nothing else is said of a node that only follows it. Where
+    the prefix is the whole name of a tensor, ``what`` is the tensor's role.
 
     The subject ``graph`` is what belongs to no single record. Its fields are ``nodes``, ``scopes`` or ``cuts``, the
     values the first that differ. A change ``order`` says that what both graphs hold stands in another order, a change

@@ -79,8 +79,8 @@ class _Changes:
         """Renames of modules, scopes, cuts, nodes, and what belongs to no single record."""
         found = [
             *(
-                Change("renamed", "module", renamed.after, was=renamed.before, nodes=count)
-                for renamed, count in self._names.modules.items()
+                Change("renamed", "module", new, what=self._names.tensors.get((old, new), ""), was=old, nodes=count)
+                for (old, new), count in self._names.modules.items()
             ),
             *_of_records(self._scopes, self._scope, self._words),
             *self._of_cuts(),

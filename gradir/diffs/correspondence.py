@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from gradir.diffs.matching.renames import Naming, Rename, pattern, rename
+from gradir.diffs.matching.renames import Naming, Rename, pattern, rename, tensor_rename
 from gradir.diffs.paired_scopes import paired_scopes
 from gradir.diffs.renamed_modules import RenamedModules
 from gradir.ir.edges import rewired
 from gradir.ir.ids import claim, removed, split_last, storage_key
+from gradir.ir.module_tree import split_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -44,6 +45,7 @@ class Correspondence:
         self.paths: Mapping[str, str] = paired_scopes(a, b, pairs)
         self._modules = RenamedModules(a, b, pairs if self._renames else (), self.paths)
         self.modules: Mapping[Rename, int] = self._modules.told
+        self.tensors: Mapping[tuple[str, str], str] = self._modules.tensors
         self.storages: Mapping[str, str] = renamed_storages(a, b, self._id)
 
     @cached_property
@@ -119,6 +121,9 @@ class Correspondence:
             return ""
         if pattern(old.path) == pattern(new.path):
             return "renumbered"
+        (parent, name), (other_parent, other_name) = split_path(old.path), split_path(new.path)
+        if name == other_name and parent != other_parent and self.paths.get(parent) == other_parent:
+            return ""
         return "" if self._modules.explain_scope(old.path, new.path) else "renamed"
 
     def _id(self, node_id: str) -> str:
@@ -154,7 +159,8 @@ class Correspondence:
         )
 
     def _renamed(self, before: str, after: str) -> bool:
-        return rename(pattern(before), pattern(after)) in self._renames
+        both = pattern(before), pattern(after)
+        return rename(*both) in self._renames or tensor_rename(*both) in self._renames
 
 
 def _moved_below(name: str, before: str, after: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Final
 
 from gradir.diffs.sequences import cheapest_alignment
@@ -23,7 +23,7 @@ _MOST_LEVELS: Final = 16
 
 
 def paired_scopes(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> dict[str, str]:
-    """Paths of the first graph to paths of the second: as most of their nodes say, then as their parents are.
+    """Paths of the first graph to paths of the second: as most of their nodes say, then as their parents and kinds are.
 
     A module that was wrapped, and of which no node tells, is the one in its wrapper that is as it was.
     """
@@ -36,6 +36,8 @@ class _Pairing:
         self._inside = _inside(a.scopes), _inside(b.scopes)
         self._found: dict[str, str] = {}
         self._free = dict.fromkeys(b.scopes)
+        self._waiting: dict[str, dict[tuple[str, str, int], deque[str]]] = {}
+        """By module of the second graph those in it by their kinds, as far as they may be free."""
 
     def pairs(self, votes: Mapping[tuple[str, str], int]) -> dict[str, str]:
         """The paths that are one, those with the most votes first."""
@@ -47,14 +49,37 @@ class _Pairing:
         for path in self._a:
             by_depth.setdefault(path.count(".") + bool(path), []).append(path)
         for _, paths in sorted(by_depth.items()):
-            for path in paths:
-                parent, name = split_path(path)
-                if path not in self._found and parent in self._found:
-                    alike = self._inside[1][self._found[parent]].get(name)
-                    self._add_alike(path, alike.path if alike else None)
+            self._add_by_name(paths, are_alike=True)
+            self._add_in_order(paths)
+            self._add_by_name(paths, are_alike=False)
             for path in paths:
                 self._add_alike(path, path)
         return self._found
+
+    def _add_by_name(self, paths: Iterable[str], *, are_alike: bool) -> None:
+        """Add modules with those of their names in what their parents are, of the same kind or of any."""
+        for path in paths:
+            parent, name = split_path(path)
+            if path not in self._found and parent in self._found:
+                new = self._inside[1][self._found[parent]].get(name)
+                if new is not None and (not are_alike or _kind(new) == _kind(self._a[path])):
+                    self._add_alike(path, new.path)
+
+    def _add_in_order(self, paths: Iterable[str]) -> None:
+        """Add modules that no node tells apart, and that have another name or index, in their order in the parent."""
+        for path in paths:
+            parent = split_path(path)[0]
+            if path not in self._found and parent in self._found and self._a[path].class_name:
+                kind, there = _kind(self._a[path]), self._waiting.get(self._found[parent])
+                if there is None:
+                    there = self._waiting[self._found[parent]] = {}
+                    for new in self._inside[1][self._found[parent]].values():
+                        there.setdefault(_kind(new), deque()).append(new.path)
+                same = there.get(kind, ())
+                while same and same[0] not in self._free:
+                    same.popleft()
+                if same:
+                    self._add(path, same[0])
 
     def _add_alike(self, old: str, new: str | None) -> None:
         """Add a module with the one that has its name, or with what is in there: a wrapper is not what it wraps."""

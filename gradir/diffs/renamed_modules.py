@@ -30,7 +30,7 @@ class RenamedModules:
 
     The old prefix is gone, or the new one is new, and where both graphs know the module it is the same one in both:
     ``paths`` has those of the first graph by the paths of the second. ``told`` names modules with ``*`` for any index
-    where that holds for each of them, and else one by one.
+    where that holds for each of them, and else one by one; ``tensors`` has the roles of those that are about a tensor.
     """
 
     def __init__(self, a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]], paths: Mapping[str, str]) -> None:
@@ -46,11 +46,15 @@ class RenamedModules:
             found.rename for found in counts if found.rename.before not in after or found.rename.after not in before
         }
         self.told: Counter[Rename] = Counter()
+        self.tensors: dict[tuple[str, str], str] = {}
         single = set(self._single(counts, scopes)) if self._renames else set()
         told = _with_fixed_indices(found for found in counts if found.rename in self._renames)
         for found, count in counts.items():
             if found.rename in self._renames:
-                self.told[Rename(found.old, found.new) if found.rename in single else told[found.rename]] += count
+                name = Rename(found.old, found.new) if found.rename in single else told[found.rename]
+                self.told[name] += count
+                if found.old in a.nodes and found.new in b.nodes:
+                    self.tensors[name] = b.nodes[found.new].role
 
     def explain(self, old: Node, new: Node) -> bool:
         """Whether such renames are all that two nodes of different names show."""
@@ -130,7 +134,7 @@ def _shown(old: Node, new: Node) -> Iterator[_Shown]:
     """The renames of modules that two nodes show; that of a tensor's own name is none."""
     before, after = Naming.of(old), Naming.of(new)
     if before.path != after.path:
-        found = rename(before.path, after.path)
+        found = before.rename(after)
         if old.op or found.before != before.path:
             yield _Shown(found, _start(_path(old), found.before), _start(_path(new), found.after))
     if before.scope != after.scope:

@@ -15,6 +15,7 @@ from gradir.review.wording import (
     modules_text,
     nesting,
     one_line,
+    renamed_text,
     unknown_sizes,
     what_text,
     words,
@@ -80,6 +81,11 @@ def _inputs(finding: Finding, _: Sequence[Change]) -> str:
 def _unowned(finding: Finding, _: Sequence[Change]) -> str:
     size = counted(finding.details["elements"], "element")
     return f"{counted(finding.count, 'parameter')} not in the model: {ranges(finding.subjects)} ({size})"
+
+
+def _same_result(finding: Finding, _: Sequence[Change]) -> str:
+    but = f", with {ranges(finding.subjects)} transposed" if finding.subjects else ""
+    return f"computes the same in other operations{but}"
 
 
 def _total(finding: Finding, _: Sequence[Change]) -> str:
@@ -160,11 +166,14 @@ def _cut(finding: Finding, changes: Sequence[Change]) -> str:
 
 def _renamed(finding: Finding, changes: Sequence[Change]) -> str:
     first = changes[finding.changes[0][0]]
+    by = ", ".join(map(word, finding.details.get("class", ())))
+    by = f" {'by' if nesting(first) == 'wrapped' else 'from'} {by}" if by else ""
     if len(finding.subjects) == 1:
-        return change_text(first)
+        return change_text(first, by=by)
     was, now = ranges(finding.before), ranges(finding.subjects)
-    how = f", each {nesting(first)}" if nesting(first) else ""
-    return f"{len(finding.subjects):,} modules {was} -> {now}{how}  {counted(finding.count, 'node')}"
+    how = f", each {nesting(first)}{by}" if nesting(first) else ""
+    what = f"{len(finding.subjects):,} {renamed_text(first)}s"
+    return f"{what} {was} -> {now}{how}  {counted(finding.count, 'node')}".replace('"*"', "*")
 
 
 def _change(finding: Finding, changes: Sequence[Change]) -> str:
@@ -246,6 +255,7 @@ def _first(texts: Sequence[str], before_rest: str) -> str:
 
 
 KINDS: Final[dict[str, Kind]] = {
+    "same-result": Kind("top", _same_result),
     "summary": Kind("top", lambda finding, _: finding.text),
     "cuts": Kind("head", _cuts),
     "lost-inputs": Kind("head", _inputs),

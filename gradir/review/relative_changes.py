@@ -69,6 +69,8 @@ class _RelativeChange(NamedTuple):
     rest: Change
 
 
+_NO_NAME: Final = RelativeName(_ELSEWHERE, "")
+
 RelativeChanges = tuple[_RelativeChange, ...]
 """Changes as a module sees them. Two modules have the same changes exactly when these are equal."""
 
@@ -189,7 +191,7 @@ def _relative(change: Change, path: str, was: str) -> _RelativeChange:
     return _RelativeChange(
         relative_name(path, change.id),
         relative_name(path, change.scope),
-        relative_name(was, change.was),
+        relative_name(was, change.was) if change.was else _NO_NAME,
         tuple(
             [(field.path, _seen(field, field.before, was), _seen(field, field.after, path)) for field in change.fields]
         ),

@@ -81,7 +81,8 @@ def with_findings(diff: Diff, sides: Sides) -> Diff:
             replace(finding, text=KINDS[finding.kind].text(finding, evidence.changes))
             for finding in _in_order(found, evidence)
         ]
-        told = [*summary(evidence, told), *told]
+        at = sum(KINDS[finding.kind].section == "top" for finding in told)
+        told[at:at] = summary(evidence, told)
     return replace(diff, findings=tuple(told)).between(sides)
 
 

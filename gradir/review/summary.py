@@ -80,7 +80,9 @@ def _again(finding: Finding, changes: Sequence[Change]) -> str:
 def _renames(findings: Sequence[Finding]) -> str:
     was = [name for finding in findings for name in finding.before]
     now = [name for finding in findings for name in finding.subjects]
-    both = f"{_modules(was)} {'is' if len(now) == 1 else 'are'} now {_modules(now)}"
+    by = dict.fromkeys(word(name) for finding in findings for name in finding.details.get("class", ()))
+    how = f", {'in' if findings[0].kind == 'wrapped' else 'without'} {', '.join(by)}" if by else ""
+    both = f"{_modules(was)} {'is' if len(now) == 1 else 'are'} now {_modules(now)}{how}"
     # The star stands for every index and is no name.
     return both.replace('"*"', "*")
 

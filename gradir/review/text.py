@@ -21,6 +21,7 @@ from gradir.review.wording import (
     modules_text,
     nesting,
     one_line,
+    renamed_text,
     sign_line,
     stands_last,
     told_changes,
@@ -59,7 +60,7 @@ def render_brief(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None 
     +0 -0 ~9 nodes
     <BLANKLINE>
     (by module)
-      ~ m  ~9 nodes (op)
+      ~ m  ~9 nodes (op: exp -> sin)
     --details shows these changes, of equal modules once
     """
     if not diff:
@@ -145,18 +146,24 @@ def headline(diff: Diff) -> str:
     """
     counts: Counter[tuple[str, str]] = Counter((change.subject, change.kind) for change in diff.changes)
     found = {finding.kind: finding for finding in sections(diff)["head"]}
-    modules = Counter(nesting(change) or change.kind for change in diff.changes if change.subject == "module")
+    renames = Counter(
+        (renamed_text(change), nesting(change) or change.kind) for change in diff.changes if change.subject == "module"
+    )
     texts = [
         one_line(new_places(found["cuts"])) if "cuts" in found else "",
         _counts(counts, "cut"),
         *(one_line(found[kind].text) for kind in ("lost-inputs", "gained-inputs", "unowned") if kind in found),
         _counts(counts, "node"),
         _counts(counts, "scope"),
-        *(f"{modules[how]} module{'s'[: modules[how] != 1]} {how}" for how in _HOW if modules[how]),
+        *(f"{counted(count, what)} {how}" for (what, how), count in sorted(renames.items(), key=_how)),
         *(one_line(found[kind].text) for kind in ("edges", "params", "saved-bytes") if kind in found),
         "order changed" if any(change.id == "order" for change in diff.changes if change.subject == "graph") else "",
     ]
     return "; ".join(filter(None, texts))
+
+
+def _how(found: tuple[tuple[str, str], int]) -> int:
+    return _HOW.index(found[0][1])
 
 
 def _counts(counts: Counter[tuple[str, str]], subject: str) -> str:
@@ -219,7 +226,7 @@ def _finding_lines(finding: Finding, changes: Sequence[Change]) -> list[Line]:
     if finding.kind == "reads":
         signs = [SIGNS[changes[at].kind] for at in finding.changes[0]]
         return [Line(f"{sign} {text}", indent=6) for sign, text in zip(signs, finding.text.split("\n"), strict=True)]
-    if finding.kind in _SINGLE or (finding.kind in _HOW and len(finding.subjects) == 1):
+    if finding.kind in _SINGLE:
         return list(change_lines(changes[finding.changes[0][0]]))
     return [sign_line(kind.sign, finding.text)]
 

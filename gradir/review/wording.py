@@ -36,6 +36,7 @@ _OF_VALUES: Final = frozenset(
 )
 """The fields with values of any type, of which a text is told from a name by its quotes."""
 
+_NAMED: Final = frozenset({"scope", "cut", "module"})
 _OPERATION: Final = ("op",)
 _DESCRIPTION: Final = ("detail",)
 _ATTRIBUTES: Final = "attrs"
@@ -239,16 +240,22 @@ def change_line(change: Change) -> Line:
     return sign_line(change.kind, change_text(change))
 
 
-def change_text(change: Change, *, summary: bool = True) -> str:
-    """The same without its sign; ``summary`` is what it is about."""
+def change_text(change: Change, *, summary: bool = True, by: str = "") -> str:
+    """The same without its sign; ``summary`` is what it is about, ``by`` stands behind the word for a wrapper."""
     if change.cut is not None:
         return f"cut {cut_text(change.cut)}"
-    subject = f"{change.subject} " if change.subject in {"scope", "cut", "module"} else ""
+    subject = f"{renamed_text(change) if change.subject == 'module' else change.subject} "
+    subject = subject if change.subject in _NAMED else ""
     named = module_name if change.subject == "module" else word
     was = f"{named(change.was)} -> " if change.was or change.subject == "module" else ""
     about, how = change_summary(change) if summary else "", nesting(change)
-    how = f", {how}" if how else ""
+    how = f", {how}{by}" if how else ""
     return f"{subject}{was}{named(change.id)}{how}{f'  {about}' if about else ''}"
+
+
+def renamed_text(change: Change) -> str:
+    """The word for what a rename is about: the role of a tensor, or a module."""
+    return word(change.what) if change.subject == "module" and change.what else "module"
 
 
 def stands_last(change: Change) -> bool:

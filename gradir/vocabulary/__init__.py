@@ -81,6 +81,12 @@ class Vocabulary(NamedTuple):
     parts: frozenset[str] = frozenset()
     """Operations each of whose outputs is a slice of their input."""
 
+    meanings: Mapping[str, str] = MappingProxyType({})
+    """What operations come to where graphs are compared by what they compute, see `gradir.diffs.computing.reading`."""
+
+    draws: frozenset[str] = frozenset()
+    """Parts of the names of operations that draw random numbers."""
+
     literal: str = ""
     """The attribute that holds a constant operand, by the input slot: ``in{}``."""
 

@@ -193,6 +193,7 @@ class Addresses:
         self._before, self._after = before, after
         self._modules = frozenset((*before.classes, *before.modules)).intersection((*after.classes, *after.modules))
         self._addresses = frozenset(before.addresses).intersection(after.addresses)
+        self._exact = frozenset(_exact(before)).intersection(_exact(after))
         self._owners = [_owners(graph) for graph in (before, after)]
         self._wrapped = _wrapped(before, after), _wrapped(after, before)
         self._known: dict[tuple[int, int, int, int], int] = {}
@@ -248,6 +249,10 @@ class Addresses:
 
     def _leaving(self, old: tuple[str, str], new: tuple[str, str]) -> int:
         (module, address), (other_module, other_address) = old, new
+        if module == other_module:
+            # Its neighbours in a list may have what it has not.
+            both = (module, _tensor(address)), (module, _tensor(other_address))
+            return 0 if self._exact.isdisjoint(both) else _ASTRAY
         if pattern(module) == pattern(other_module):
             return 0 if self._addresses.isdisjoint((address, other_address)) else _ASTRAY
         if self._stays(module, other_module):
@@ -259,8 +264,7 @@ class Addresses:
         if module not in self._owners[0] and other_module not in self._owners[1]:
             return _MOVED
         nested = _contains(module, other_module) or _contains(other_module, module)
-        same_tensor = address.partition(TENSOR)[2] == other_address.partition(TENSOR)[2]
-        return _MOVED if nested and same_tensor else _ASTRAY
+        return _MOVED if nested and _tensor(address) == _tensor(other_address) else _ASTRAY
 
 
 def anchors(before: NumberedGraph, after: NumberedGraph, modules: Mapping[str, str]) -> tuple[list[str], list[str]]:
@@ -278,6 +282,16 @@ def anchors(before: NumberedGraph, after: NumberedGraph, modules: Mapping[str, s
     both = frozenset(addresses).intersection(after.addresses)
     here, there = ([address if address in both else "" for address in of] for of in (addresses, after.addresses))
     return here, there
+
+
+def _tensor(address: str) -> str:
+    """What a tensor is called in its module; nothing of a function."""
+    return address.partition(TENSOR)[2]
+
+
+def _exact(graph: NumberedGraph) -> Iterator[tuple[str, str]]:
+    """The module of each tensor and its name there, and each module with functions."""
+    return ((module, _tensor(address)) for module, address in zip(graph.modules, graph.addresses, strict=True))
 
 
 def _owners(graph: NumberedGraph) -> frozenset[str]:

@@ -6,7 +6,7 @@ from functools import lru_cache
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.ir.ids import encode_component, split_id, without_indices, without_ordinal
+from gradir.ir.ids import encode_component, split_id, split_last, without_indices, without_ordinal
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
@@ -49,16 +49,22 @@ class Naming(NamedTuple):
 
     def renames(self, other: Naming) -> Iterator[Rename]:
         """The renames that ids and scopes show."""
-        for before, after in ((self.path, other.path), (self.scope, other.scope)):
-            if before != after:
-                yield rename(before, after)
+        if self.path != other.path:
+            yield self.rename(other)
+        if self.scope != other.scope:
+            yield rename(self.scope, other.scope)
         if self.tail != other.tail and not (self.tail == self.op and other.tail == other.op):
             yield Rename(self.tail, other.tail)
+
+    def rename(self, other: Naming) -> Rename:
+        """The prefixes in which the paths differ; a tensor that has its name is renamed with its module."""
+        is_tensor = split_last(self.path)[0] == self.scope and split_last(other.path)[0] == other.scope
+        return tensor_rename(self.path, other.path) if is_tensor else rename(self.path, other.path)
 
     def explained(self, other: Naming, renames: Container[Rename]) -> bool:
         """Whether these renames make the names of one those of the other."""
         return len(self.names) == len(other.names) and all(
-            before == after or rename(before, after) in renames
+            before == after or rename(before, after) in renames or tensor_rename(before, after) in renames
             for before, after in zip(self.names, other.names, strict=True)
         )
 
@@ -79,6 +85,16 @@ def rename(before: str, after: str) -> Rename:
     while kept < min(len(parts), len(other_parts)) and parts[-1] == other_parts[-1]:
         del parts[-1], other_parts[-1]
     return Rename(".".join(parts), ".".join(other_parts))
+
+
+def tensor_rename(before: str, after: str) -> Rename:
+    """The prefixes in which two names of a tensor differ; one that it has in both modules is its own.
+
+    >>> tensor_rename("g.g", "g.g.g"), rename("g.g", "g.g.g")
+    (Rename(before='g', after='g.g'), Rename(before='g.g', after='g.g.g'))
+    """
+    (module, name), (other_module, other_name) = split_last(before), split_last(after)
+    return rename(module, other_module) if name == other_name and module != other_module else rename(before, after)
 
 
 @lru_cache(maxsize=_REMEMBERED)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from gradir.review.rules.computing import computing
 from gradir.review.rules.cuts import cuts
 from gradir.review.rules.for_all import for_all
 from gradir.review.rules.frameworks import frameworks
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["RULES"]
 
 RULES: Final[tuple[Callable[[Evidence], Iterable[Finding]], ...]] = (
+    computing,
     inputs,
     unowned,
     frameworks,

@@ -1,0 +1,351 @@
+"""What a graph computes, as terms."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from gradir.diffs.computing.terms import Terms, Value
+from gradir.diffs.ignoring import names_field
+from gradir.ir import Node
+from gradir.ir.marks import failure
+from gradir.ir.text import value_text
+from gradir.vocabulary import vocabulary_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping, Sequence
+
+    from gradir.ir import Graph
+    from gradir.vocabulary import Vocabulary
+
+_IN_PLACE: Final = "_"
+
+
+class Same(NamedTuple):
+    """That two graphs compute the same, if the second has these of its parameters the other way round."""
+
+    transposed: tuple[str, ...] = ()
+
+
+def computes_the_same(a: Graph, b: Graph, matched: Mapping[str, str]) -> Same | None:
+    """Whether the outputs of two graphs of one framework are equal for equal parameters and inputs, up to rounding.
+
+    ``matched`` are the nodes of the first graph by id with what the second calls them. A product is the same in any
+    spelling, and a transpose, a view or an expand is no operation by itself; what nothing is known of is the same where
+    its name, its attributes and its operands are. It is nothing where that cannot be shown, and never a guess: in doubt
+    two terms differ. The graphs have to hold all operands and settings, as those of a forward do. Time and memory are
+    linear in the nodes.
+
+    >>> from gradir.ir import Builder, Producer, TensorMeta
+    >>> def graph(*names):
+    ...     b = Builder()
+    ...     x, w = (b.tensor(name, TensorMeta("float32", (2, 2)), role="parameter") for name in "xw")
+    ...     t = b.function("t", [w], [TensorMeta("float32", (2, 2))])
+    ...     y = b.function("mm", [x, w if "plain" in names else t], [TensorMeta("float32", (2, 2))])
+    ...     b.output(b.function("t", [y], [TensorMeta("float32", (2, 2))]) if "after" in names else y)
+    ...     return b.build(producer=Producer(framework="torch"))
+    >>> same = {name: name for name in "xw"}
+    >>> computes_the_same(graph(), graph(), same), computes_the_same(graph(), graph("plain"), same)
+    (Same(transposed=()), None)
+    """
+    words = vocabulary_of(a, b)
+    if not words.meanings or any(_writes(node) for graph in (a, b) for node in graph.nodes.values()):
+        return None
+    terms = Terms()
+    names = {new: old for old, new in matched.items()}
+    transposed = _transposed(a, b, matched)
+    readers = [
+        _Reader(a, terms, words, lambda node_id: node_id, frozenset()),
+        _Reader(b, terms, words, lambda node_id: names.get(node_id, f"\0{node_id}"), transposed),
+    ]
+    outputs = [reader.outputs() for reader in readers]
+    if not outputs[0] or outputs[0] != outputs[1]:
+        return None
+    return Same(tuple(sorted(transposed)))
+
+
+def _writes(node: Node) -> bool:
+    """Whether a node failed, or writes to what others read, so that they may read another value than operands say."""
+    return bool(failure(node)) or node.base is not None or (node.op.endswith(_IN_PLACE) and not node.op.endswith("__"))
+
+
+def _transposed(a: Graph, b: Graph, matched: Mapping[str, str]) -> frozenset[str]:
+    found = set()
+    for old, new in matched.items():
+        one, other = a.nodes[old], b.nodes[new]
+        if one.role == "parameter" == other.role and one.shape != other.shape and _sizes(one) == _sizes(other)[::-1]:
+            found.add(new)
+    return frozenset(found)
+
+
+def _sizes(node: Node, nr: int = 0) -> tuple[int, ...]:
+    """The shape of an output, as far as it is one of numbers."""
+    shape = node.outputs[nr].shape if nr < len(node.outputs) else None
+    return tuple(size for size in shape or () if isinstance(size, int))
+
+
+class _Reader:
+    def __init__(
+        self,
+        graph: Graph,
+        terms: Terms,
+        words: Vocabulary,
+        called: Callable[[str], str],
+        transposed: frozenset[str],
+    ) -> None:
+        self._graph = graph
+        self._terms = terms
+        self._words = words
+        self._called = called
+        self._transposed = transposed
+        self._values: dict[tuple[str, int], Value] = {}
+        self._drawn: Counter[str] = Counter()
+
+    def outputs(self) -> list[Value]:
+        """What the outputs are, each with one axis for each dimension; nothing where a size is not known."""
+        found = []
+        for node in self._graph.nodes.values():
+            shapes = [output.shape for output in node.outputs]
+            if any(shape is None or not all(isinstance(size, int) for size in shape) for shape in shapes):
+                return []
+            if node.role == "output":
+                found += [self._terms.plain(value) for value in self._operands(node)]
+            elif node.role == "function" and None in node.inputs:
+                return []
+            elif node.role == "function":
+                self._read(node)
+            else:
+                self._leaf(node)
+        return found
+
+    def _leaf(self, node: Node) -> None:
+        for nr, output in enumerate(node.outputs):
+            name: Hashable = ("leaf", self._called(node.id), output.dtype, nr)
+            shape = _sizes(node, nr)
+            if node.id in self._transposed:
+                value = self._terms.leaf(name, shape[::-1])
+                value = value._replace(dims=value.dims[::-1])
+            else:
+                value = self._terms.leaf(name, shape)
+            self._values[node.id, nr] = value
+
+    def _operands(self, node: Node) -> list[Value]:
+        return [self._values[ref.id, ref.output_nr] for ref in node.inputs if ref is not None]
+
+    def _read(self, node: Node) -> None:
+        operands = self._operands(node)
+        value = self._known(node, operands)
+        if value is None or self._terms.shape(value) != _sizes(node):
+            self._opaque(node, operands)
+        else:
+            self._values[node.id, 0] = value
+            for nr in range(1, len(node.outputs)):
+                self._values[node.id, nr] = self._unknown(node, operands, nr)
+
+    def _opaque(self, node: Node, operands: Sequence[Value]) -> None:
+        for nr in range(len(node.outputs)):
+            self._values[node.id, nr] = self._unknown(node, operands, nr)
+
+    def _unknown(self, node: Node, operands: Sequence[Value], nr: int) -> Value:
+        """An output of an operation of which nothing is known: it is that of such an operation with equal operands."""
+        plain = tuple(map(self._terms.plain, operands))
+        output = node.outputs[nr]
+        drawn: Hashable = 0
+        if not plain or any(part in node.op for part in self._words.draws):
+            # Two draws are not one, though all that is known of them is equal.
+            self._drawn[node.op] += not nr
+            drawn = self._drawn[node.op]
+        name = (node.op, self._settings(node), plain, output.dtype, nr, drawn)
+        return self._terms.leaf(name, _sizes(node, nr))
+
+    def _settings(self, node: Node) -> Hashable:
+        ignored = (*self._words.sizes, *self._words.incidental)
+        return tuple(
+            [
+                (key, value_text(node.attrs[key]))
+                for key in sorted(node.attrs)
+                if not any(names_field(pattern, f"attrs.{key}") for pattern in ignored)
+            ]
+        )
+
+    def _known(self, node: Node, operands: list[Value]) -> Value | None:
+        """What an operation comes to that something is known of."""
+        meaning = self._words.meanings.get(node.op.strip(_IN_PLACE), "")
+        read = _MEANINGS.get(meaning)
+        if read is None or node.opaque:
+            return None
+        return read(_Step(self._terms, node, operands, dict(node.attrs), self._settings(node)))
+
+
+class _Step(NamedTuple):
+    """One operation with its operands."""
+
+    terms: Terms
+    node: Node
+    operands: list[Value]
+    attrs: dict[str, Any]
+    settings: Hashable
+
+    @property
+    def shape(self) -> Sequence[int]:
+        return _sizes(self.node)
+
+    def values(self, count: int) -> list[Value] | None:
+        """The operands, if they are so many."""
+        return self.operands if len(self.operands) == count else None
+
+    def number(self, key: str, default: float) -> float | None:
+        """An attribute that is a finite number."""
+        value = self.attrs.get(key, default)
+        return float(value) if type(value) in {int, float} and isfinite(value) else None
+
+    def has_only(self, *keys: str) -> bool:
+        """Whether it has no other settings."""
+        return {key for key, _ in self.settings} <= {*keys}  # type: ignore[attr-defined]
+
+
+def _same(step: _Step) -> Value | None:
+    return step.operands[0] if step.operands else None
+
+
+def _reshape(step: _Step) -> Value | None:
+    return step.terms.reshaped(step.operands[0], step.shape) if step.operands else None
+
+
+def _permute(step: _Step) -> Value | None:
+    (value,) = step.values(1) or (None,)
+    if value is None:
+        return None
+    order = [*range(len(value.dims))]
+    if "dims" in step.attrs:
+        order = [dim % len(order) for dim in step.attrs["dims"]]
+    elif "dim0" in step.attrs:
+        one, other = (step.attrs[key] % max(len(order), 1) for key in ("dim0", "dim1"))
+        order[one], order[other] = order[other], order[one]
+    else:
+        order.reverse()
+    return value._replace(dims=tuple(value.dims[at] for at in order))
+
+
+def _expand(step: _Step) -> Value | None:
+    (value,) = step.values(1) or (None,)
+    return value and step.terms.expanded(value, step.shape)
+
+
+def _product(step: _Step) -> Value | None:
+    values = step.values(2)
+    return None if values is None else step.terms.product(*values)
+
+
+def _added_product(step: _Step) -> Value | None:
+    values = step.values(3)
+    beta, alpha = step.number("beta", 1), step.number("alpha", 1)
+    if values is None or beta is None or alpha is None:
+        return None
+    product = step.terms.product(*values[1:])
+    return product and step.terms.added([_times(values[0], beta), _times(product, alpha)], step.shape)
+
+
+def _linear(step: _Step) -> Value | None:
+    values = step.operands
+    if len(values) not in {2, 3}:
+        return None
+    product = step.terms.product(values[0], values[1]._replace(dims=values[1].dims[::-1]))
+    return product and (step.terms.added([product, values[2]], step.shape) if len(values) > 2 else product)
+
+
+def _attention(step: _Step) -> Value | None:
+    values = step.values(3)
+    if values is None or not step.has_only("scale", "dropout_p", "is_causal"):
+        return None
+    if step.attrs.get("dropout_p") or step.attrs.get("is_causal"):
+        return None
+    q, k, v = values
+    width = step.terms.shape(q)[-1]
+    scale = step.number("scale", width**-0.5) if step.attrs.get("scale") is not None else width**-0.5
+    scores = step.terms.product(q, k._replace(dims=(*k.dims[:-2], k.dims[-1], k.dims[-2])))
+    if scores is None or scale is None:
+        return None
+    weights = step.terms.along("softmax", _times(scores, scale), -1)
+    return weights and step.terms.product(weights, v)
+
+
+def _along(step: _Step) -> Value | None:
+    (value,) = step.values(1) or (None,)
+    if value is None or "dim" not in step.attrs or step.attrs.get("half_to_float") or "dtype" in step.attrs:
+        return None
+    return step.terms.along(step.node.op.strip(_IN_PLACE), value, step.attrs["dim"])
+
+
+def _sum(step: _Step) -> Value | None:
+    (value,) = step.values(1) or (None,)
+    if value is None or not step.has_only("dim", "keepdim"):
+        return None
+    dims = step.attrs.get("dim")
+    over = range(len(value.dims)) if dims in (None, ()) else dims if isinstance(dims, tuple) else (dims,)
+    return step.terms.reduced("sum", value, over, keeps=bool(step.attrs.get("keepdim")))
+
+
+def _mean(step: _Step) -> Value | None:
+    found = _sum(step)
+    if found is None:
+        return None
+    (value,) = step.values(1) or (None,)
+    count, left = 1, 1
+    for size in step.terms.shape(value) if value else ():
+        count *= size
+    for size in step.shape:
+        left *= size
+    return _times(found, left / count) if count and left else None
+
+
+def _add(step: _Step) -> Value | None:
+    alpha, values = step.number("alpha", 1), step.values(2)
+    if alpha is None or values is None or not step.has_only("alpha"):
+        return None
+    sign = -1 if step.node.op.strip(_IN_PLACE) == "sub" else 1
+    return step.terms.added([values[0], _times(values[1], sign * alpha)], step.shape)
+
+
+def _mul(step: _Step) -> Value | None:
+    is_quotient = step.node.op.strip(_IN_PLACE) == "div"
+    values = step.operands
+    other = step.number("other", 0) if "other" in step.attrs and step.has_only("other") else None
+    if len(values) == 1 and other:
+        return _times(values[0], 1 / other if is_quotient else other)
+    if is_quotient or len(values) != 2 or not step.has_only():
+        return None
+    return step.terms.multiplied(values[0], values[1], step.shape)
+
+
+def _neg(step: _Step) -> Value | None:
+    (value,) = step.values(1) or (None,)
+    return value and _times(value, -1)
+
+
+def _by_element(step: _Step) -> Value | None:
+    return step.terms.by_element((step.node.op, step.settings), step.operands, step.shape)
+
+
+def _times(value: Value, factor: float) -> Value:
+    return value._replace(factor=value.factor * factor)
+
+
+_MEANINGS: Final[dict[str, Callable[[_Step], Value | None]]] = {
+    "same": _same,
+    "reshape": _reshape,
+    "permute": _permute,
+    "expand": _expand,
+    "product": _product,
+    "added product": _added_product,
+    "linear": _linear,
+    "attention": _attention,
+    "along": _along,
+    "sum": _sum,
+    "mean": _mean,
+    "add": _add,
+    "mul": _mul,
+    "neg": _neg,
+    "by element": _by_element,
+}

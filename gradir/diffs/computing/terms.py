@@ -1,0 +1,358 @@
+"""Terms: what a value is, whatever operations made it.
+
+A term has axes, and no shape. A value is a term with the axes that make each of its dimensions, so that a transpose, a
+view or an expand changes no term: ``x @ W.T`` and a linear layer are the same product, in which each operand says which
+axes of the result it has. Equal terms have one number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import permutations
+from math import prod
+from typing import Final, NamedTuple
+
+_DIGITS: Final = 9
+"""Factors that are the same in so many digits are equal: 1 / 8 ** 0.5 is written in several ways."""
+
+Place = tuple[str, int, int]
+"""Where an axis stands in a result: a kind of dimension, its number, and the number of the axis in there."""
+
+Operand = tuple[int, tuple[int, ...]]
+"""A term, and for each of its axes which one it is of the result; below 0 are those that are summed up."""
+
+
+class Value(NamedTuple):
+    """A term by its number, a factor, and for each dimension the axes of the term that it is made of, in order.
+
+    A dimension of size 1 has none. An axis below 0 is as many equal entries.
+    """
+
+    term: int
+    dims: tuple[tuple[int, ...], ...]
+    factor: float = 1.0
+
+
+class Terms:
+    """The terms of any number of graphs, each once.
+
+    Methods that return a value return nothing where they cannot tell the axes apart.
+
+    >>> terms = Terms()
+    >>> x, w = terms.leaf("x", (2, 3)), terms.leaf("w", (4, 3))
+    >>> swapped = Value(w.term, w.dims[::-1])
+    >>> one, other = terms.product(x, swapped), terms.product(w, Value(x.term, x.dims[::-1]))
+    >>> one.term == other.term, one.dims == other.dims[::-1]
+    (True, True)
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, int] = {}
+        self._sizes: list[tuple[int, ...]] = []
+        self._parts: dict[int, tuple[int, int]] = {}
+        """By term with an axis in two parts the term with the whole axis, and that."""
+
+    def leaf(self, name: Hashable, shape: Sequence[int]) -> Value:
+        """What nothing computes, or what nothing is known of."""
+        sizes = tuple(size for size in shape if size != 1)
+        axes = iter(range(len(sizes)))
+        dims = tuple(() if size == 1 else (next(axes),) for size in shape)
+        return Value(self._term((name, tuple(shape)), sizes), dims)
+
+    def shape(self, value: Value) -> tuple[int, ...]:
+        """The sizes of the dimensions."""
+        return tuple(prod(self._size(value, axis) for axis in dim) for dim in value.dims)
+
+    def reshaped(self, value: Value, shape: Sequence[int]) -> Value | None:
+        """The same elements in order, in other dimensions."""
+        left = [axis for dim in value.dims for axis in dim][::-1]
+        if 0 in shape:
+            return None
+        dims: list[list[int]] = []
+        for size in shape:
+            dim: list[int] = []
+            missing = size
+            while missing > 1:
+                if not left:
+                    return None
+                axis = left.pop()
+                here = self._size(value, axis)
+                if missing % here:
+                    if here % missing:
+                        return None
+                    value, axis, rest, shift = self._split(value, axis, missing)
+                    dims = [[*map(shift, each)] for each in dims]
+                    dim, left = [*map(shift, dim)], [*map(shift, left), rest]
+                    here = missing
+                dim.append(axis)
+                missing //= here
+            dims.append(dim)
+        return None if left else Value(value.term, tuple(map(tuple, dims)), value.factor)
+
+    def expanded(self, value: Value, shape: Sequence[int]) -> Value:
+        """As many equal entries where a size was 1, and in new dimensions before the others."""
+        dims = [*([()] * (len(shape) - len(value.dims))), *value.dims]
+        new = [(-size,) if not dim and size != 1 else dim for dim, size in zip(dims, shape, strict=True)]
+        return Value(value.term, tuple(new), value.factor)
+
+    def by_element(
+        self, word: Hashable, values: Sequence[Value], shape: Sequence[int], *, in_any_order: bool = False
+    ) -> Value | None:
+        """A function of the entries that stand in one place."""
+        found = self._aligned([self.whole(value) for value in values], len(shape))
+        if found is None:
+            return None
+        values, rows = found
+        dims = _widest(rows, shape, self._sizes_of(values))
+        places = [self._places(row, dims) for row in rows]
+        return self._made(word, values, places, _of_result(dims), in_any_order=in_any_order)
+
+    def product(self, a: Value, b: Value) -> Value | None:
+        """The product of matrices, of vectors, or of as many of them as there are in the dimensions before."""
+        value = self._product(a, b)
+        return value and value._replace(factor=a.factor * b.factor)
+
+    def reduced(self, word: str, value: Value, over: Iterable[int], *, keeps: bool) -> Value:
+        """A sum over dimensions, or the greatest entry in them."""
+        over = {dim % len(value.dims) for dim in over} if value.dims else set()
+        gone = sorted(axis for dim in over for axis in value.dims[dim] if axis >= 0)
+        if word == "sum":
+            equal = prod(-axis for dim in over for axis in value.dims[dim] if axis < 0)
+            value = value._replace(factor=value.factor * equal)
+        else:
+            value = self.whole(value)
+        dims = [() if at in over else dim for at, dim in enumerate(value.dims) if keeps or at not in over]
+        if not gone:
+            return value._replace(dims=tuple(dims))
+        sizes = self._sizes[value.term]
+        term = self._term((word, value.term, tuple(gone)), tuple(s for at, s in enumerate(sizes) if at not in gone))
+
+        def shift(axis: int) -> int:
+            return axis if axis < 0 else axis - sum(each < axis for each in gone)
+
+        return Value(term, tuple(tuple(map(shift, dim)) for dim in dims), value.factor)
+
+    def along(self, word: str, value: Value, dim: int) -> Value | None:
+        """A function of all entries along a dimension that has as many, as a softmax."""
+        value = self.whole(value)
+        axes = value.dims[dim] if value.dims else ()
+        if any(axis < 0 for axis in axes):
+            return None
+        term = self._term((word, value.term, tuple(sorted(axes))), self._sizes[value.term])
+        return Value(term, value.dims)
+
+    def added(self, values: Sequence[Value], shape: Sequence[int]) -> Value | None:
+        """A sum of values, each with its factor."""
+        first = min(values, key=lambda value: value.term).factor
+        if not first:
+            return None
+        if all(value.factor == first for value in values):
+            same = self.by_element("add", [value._replace(factor=1.0) for value in values], shape, in_any_order=True)
+            return same and same._replace(factor=first)
+        found = self.by_element(
+            "add", [value._replace(factor=value.factor / first) for value in values], shape, in_any_order=True
+        )
+        return found and found._replace(factor=first)
+
+    def multiplied(self, a: Value, b: Value, shape: Sequence[int]) -> Value | None:
+        """A product of entries."""
+        values = [value._replace(factor=1.0) for value in (a, b)]
+        found = self.by_element("mul", values, shape, in_any_order=True)
+        return found and found._replace(factor=a.factor * b.factor)
+
+    def whole(self, value: Value) -> Value:
+        """A value without a factor."""
+        factor = _rounded(value.factor)
+        if factor == 1:
+            return value._replace(factor=1.0)
+        return Value(self._term(("times", value.term, factor), self._sizes[value.term]), value.dims)
+
+    def plain(self, value: Value) -> Value:
+        """A value without a factor, with one axis for each dimension."""
+        value = self.whole(value)
+        for at, dim in enumerate(value.dims):
+            if len(dim) > 1:
+                value = self._merged(value, at)
+        return value
+
+    def _term(self, key: Hashable, sizes: tuple[int, ...]) -> int:
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = len(self._sizes)
+            self._sizes.append(sizes)
+        return found
+
+    def _size(self, value: Value, axis: int) -> int:
+        return -axis if axis < 0 else self._sizes[value.term][axis]
+
+    def _sizes_of(self, values: Sequence[Value]) -> Callable[[int, int], int]:
+        return lambda at, axis: self._size(values[at], axis)
+
+    def _split(self, value: Value, axis: int, size: int) -> tuple[Value, int, int, Callable[[int], int]]:
+        """The value with an axis in two parts, both parts, and what the other axes are now."""
+        if axis < 0:
+            return value, -size, axis // size, lambda each: each
+        sizes = self._sizes[value.term]
+        new = (*sizes[:axis], size, sizes[axis] // size, *sizes[axis + 1 :])
+        term = self._term(("split", value.term, axis, size), new)
+        self._parts[term] = value.term, axis
+
+        def shift(each: int) -> int:
+            return each + (each > axis)
+
+        return Value(term, (), value.factor), axis, axis + 1, shift
+
+    def _merged(self, value: Value, at: int) -> Value:
+        """The value with one axis for a dimension that has several."""
+        axes = value.dims[at]
+        if len(axes) < 2:
+            return value
+        whole, cut = self._parts.get(value.term, (-1, -1))
+        if axes == (cut, cut + 1) and whole >= 0:
+            new, term = cut, whole
+        elif all(axis < 0 for axis in axes):
+            size = prod(axes) if len(axes) % 2 else -prod(axes)
+            return value._replace(dims=(*value.dims[:at], (size,), *value.dims[at + 1 :]))
+        else:
+            sizes = self._sizes[value.term]
+            new = min(axis for axis in axes if axis >= 0)
+            kept = [axis for axis in range(len(sizes)) if axis not in axes or axis == new]
+            merged = prod(self._size(value, axis) for axis in axes)
+            term = self._term(
+                ("merged", value.term, axes), tuple(merged if axis == new else sizes[axis] for axis in kept)
+            )
+        gone = sorted(axis for axis in axes if axis >= 0 and axis != new)
+
+        def shift(axis: int) -> int:
+            return axis if axis < 0 else axis - sum(each < axis for each in gone)
+
+        dims = [tuple(map(shift, dim)) for dim in value.dims]
+        dims[at] = (shift(new),)
+        return Value(term, tuple(dims), value.factor)
+
+    def _aligned(self, values: list[Value], rank: int) -> tuple[list[Value], list[list[tuple[int, ...]]]] | None:
+        """The values and their dimensions, of which those that have axes have them of the same sizes."""
+        for dim in range(rank):
+            here = [(at, dim - rank + len(value.dims)) for at, value in enumerate(values)]
+            here = [(at, own) for at, own in here if own >= 0 and any(axis >= 0 for axis in values[at].dims[own])]
+            if len({tuple(self._size(values[at], axis) for axis in values[at].dims[own]) for at, own in here}) > 1:
+                for at, own in here:
+                    if len(values[at].dims[own]) > 1:
+                        values[at] = self._merged(values[at], own)
+        rows = [[*([()] * (rank - len(value.dims))), *value.dims] for value in values]
+        for dim in range(rank):
+            sizes = {
+                tuple(self._size(value, axis) for axis in row[dim])
+                for value, row in zip(values, rows, strict=True)
+                if any(axis >= 0 for axis in row[dim])
+            }
+            if len(sizes) > 1:
+                return None
+        return values, rows
+
+    @staticmethod
+    def _places(row: Sequence[tuple[int, ...]], dims: Sequence[Sequence[int]], kind: str = "") -> dict[int, Place]:
+        """Where each axis of an operand stands."""
+        return {
+            axis: (kind, dim, number)
+            for dim, axes in enumerate(row)
+            for number, axis in enumerate(axes)
+            if axis >= 0 and dim < len(dims)
+        }
+
+    def _product(self, a: Value, b: Value) -> Value | None:
+        inner = [a.dims[-1], b.dims[-2] if len(b.dims) > 1 else b.dims[-1]]
+        values = [a, b]
+        if [self._size(a, axis) for axis in inner[0]] != [self._size(b, axis) for axis in inner[1]]:
+            values = [self._merged(a, len(a.dims) - 1), self._merged(b, max(len(b.dims) - 2, 0))]
+        values = [value._replace(factor=1.0) for value in values]
+        rows = [[*value.dims] for value in values]
+        summed = [rows[0].pop(), rows[1].pop(-2 if len(rows[1]) > 1 else -1)]
+        own = [rows[0].pop() if rows[0] else None, rows[1].pop() if rows[1] else None]
+        rank = max(map(len, rows))
+        shapes = [self.shape(Value(value.term, tuple(row))) for value, row in zip(values, rows, strict=True)]
+        wide = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+        shape = [max(sizes) for sizes in zip(*wide, strict=True)]
+        rows = [[*([()] * (rank - len(row))), *row] for row in rows]
+        for dim in range(rank):
+            found = {
+                tuple(self._size(value, axis) for axis in row[dim])
+                for value, row in zip(values, rows, strict=True)
+                if any(axis >= 0 for axis in row[dim])
+            }
+            if len(found) > 1:
+                return None
+        dims = _widest(rows, shape, self._sizes_of(values))
+        result = _of_result(dims)
+        places = [self._places(row, dims) for row in rows]
+        for at, (kind, axes) in enumerate(zip("mn", own, strict=True)):
+            if axes is not None:
+                places[at] |= {axis: (kind, 0, number) for number, axis in enumerate(axes) if axis >= 0}
+                result.append([((kind, 0, number), self._size(values[at], axis)) for number, axis in enumerate(axes)])
+            places[at] |= {axis: ("sum", 0, number) for number, axis in enumerate(summed[at]) if axis >= 0}
+        if any(one < 0 and other < 0 for one, other in zip(*summed, strict=True)):
+            return None
+        return self._made("matmul", values, places, result, in_any_order=True)
+
+    def _made(
+        self,
+        word: Hashable,
+        values: Sequence[Value],
+        places: Sequence[dict[int, Place]],
+        result: Sequence[Sequence[tuple[Place, int]]],
+        *,
+        in_any_order: bool,
+    ) -> Value | None:
+        """The term of operands by the places of their axes; the result has those in each of its dimensions."""
+        sizes = {place: size for dim in result for place, size in dim}
+        if any(len(found) != len(self._sizes[value.term]) for found, value in zip(places, values, strict=True)):
+            # An axis that stands in two places, as in a diagonal.
+            return None
+        best: tuple[tuple[Operand, ...], dict[Place, int]] | None = None
+        order = [*range(len(values))]
+        if in_any_order:
+            order.sort(key=lambda at: values[at].term)
+        same = len({values[at].term for at in order}) < len(order) and in_any_order and len(order) == 2
+        for each in permutations(order) if same else (order,):
+            numbers: dict[Place, int] = {}
+            found = tuple(
+                (values[at].term, tuple(_number(numbers, places[at][axis]) for axis in sorted(places[at])))
+                for at in each
+            )
+            if best is None or found < best[0]:
+                best = found, numbers
+        if best is None:
+            return None
+        operands, numbers = best
+        shown = {place: number for place, number in numbers.items() if number >= 0}
+        term = self._term((word, operands), tuple(sizes[place] for place in sorted(shown, key=shown.__getitem__)))
+        dims = tuple(tuple(shown.get(place, -size) for place, size in dim) for dim in result)
+        return Value(term, dims)
+
+
+def _widest(
+    rows: Sequence[Sequence[tuple[int, ...]]], shape: Sequence[int], size: Callable[[int, int], int]
+) -> list[list[int]]:
+    """For each dimension the sizes of the axes that it is made of in the operand that has any."""
+    found: list[list[int]] = []
+    for dim, whole in enumerate(shape):
+        sizes = [[size(at, axis) for axis in row[dim]] for at, row in enumerate(rows) if any(a >= 0 for a in row[dim])]
+        found.append(sizes[0] if sizes else [whole] * (whole != 1))
+    return found
+
+
+def _of_result(dims: Sequence[Sequence[int]]) -> list[list[tuple[Place, int]]]:
+    return [[(("", dim, number), size) for number, size in enumerate(sizes)] for dim, sizes in enumerate(dims)]
+
+
+def _number(numbers: dict[Place, int], place: Place) -> int:
+    """The number of a place, in the order in which they come: from 0 on, of what is summed up from -1 down."""
+    if place not in numbers:
+        is_summed = place[0] == "sum"
+        count = sum((number < 0) == is_summed for number in numbers.values())
+        numbers[place] = -1 - count if is_summed else count
+    return numbers[place]
+
+
+def _rounded(number: float) -> float:
+    return float(f"{number:.{_DIGITS}g}")

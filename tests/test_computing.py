@@ -1,0 +1,180 @@
+"""Two graphs are said to compute the same only where they do, and where they are other spellings of one program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch")
+
+from torch import Tensor, nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402, N812
+
+import gradir  # noqa: E402
+from gradir.errors import GradirError  # noqa: E402
+
+Function = Callable[[dict[str, Tensor]], Tensor]
+SIZES = {"x": (2, 4, 4), "y": (2, 4, 4), "w": (4, 4), "v": (4, 4), "b": (4,), "s": (3, 4)}
+
+
+class Model(nn.Module):
+    def __init__(self, function: Function) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        for name, size in SIZES.items():
+            setattr(self, name, nn.Parameter(torch.randn(size)))
+        self.function = function
+
+    def forward(self, _: Tensor | None = None) -> Tensor:
+        return self.function(dict(self.named_parameters()))
+
+
+def verdict(one: Function, other: Function) -> bool:
+    graphs = [gradir.capture(Model(function), torch.zeros(()), graph="forward") for function in (one, other)]
+    found = gradir.diff(*graphs)
+    return not found or any(finding.kind == "same-result" for finding in found.findings)
+
+
+def largest_difference(one: Function, other: Function) -> float:
+    results = [Model(function).double()() for function in (one, other)]
+    if results[0].shape != results[1].shape:
+        return float("inf")
+    return float((results[0] - results[1]).detach().abs().max())
+
+
+def heads(t: Tensor) -> Tensor:
+    return t.view(2, 4, 2, 2).transpose(1, 2)
+
+
+SAME: dict[str, tuple[Function, Function]] = {
+    "linear": (lambda p: F.linear(p["x"], p["w"], p["b"]), lambda p: p["x"] @ p["w"].T + p["b"]),
+    "einsum": (lambda p: p["x"] @ p["w"], lambda p: torch.einsum("btc,cd->btd", p["x"], p["w"])),
+    "transposed product": (lambda p: (p["w"] @ p["v"]).T, lambda p: p["v"].T @ p["w"].T),
+    "a batch as rows": (lambda p: p["x"] @ p["w"], lambda p: (p["x"].reshape(8, 4) @ p["w"]).reshape(2, 4, 4)),
+    "attention": (
+        lambda p: F.scaled_dot_product_attention(*(heads(p["x"] @ p[n]) for n in ("w", "v", "w"))),
+        lambda p: (
+            (heads(p["x"] @ p["w"]) @ heads(p["x"] @ p["v"]).transpose(-1, -2) / 2**0.5).softmax(-1)
+            @ heads(p["x"] @ p["w"])
+        ),
+    ),
+    "scale before": (
+        lambda p: (p["x"] @ p["y"].transpose(1, 2) / 2).softmax(-1),
+        lambda p: ((p["x"] * 0.5) @ p["y"].transpose(1, 2)).softmax(-1),
+    ),
+    "order of a sum": (lambda p: p["x"] + p["y"], lambda p: p["y"] + p["x"]),
+    "mean": (lambda p: p["x"].mean(-1), lambda p: p["x"].sum(-1) / 4),
+    "difference": (lambda p: p["x"] - p["y"], lambda p: -p["y"] + p["x"]),
+    "view and permute": (lambda p: p["x"].permute(2, 0, 1), lambda p: p["x"].transpose(0, 2).transpose(1, 2)),
+    "expanded": (lambda p: p["x"] * p["b"], lambda p: p["x"] * p["b"].view(1, 1, 4).expand(2, 4, 4)),
+    "norm": (
+        lambda p: F.layer_norm(p["x"], (4,)).relu(),
+        lambda p: F.layer_norm(p["x"].transpose(0, 1).transpose(0, 1), (4,)).relu(),
+    ),
+}
+OTHER: dict[str, tuple[Function, Function]] = {
+    "softmax of the other side": (
+        lambda p: p["w"].softmax(-1).T @ p["v"],
+        lambda p: p["w"].T.softmax(-1) @ p["v"],
+    ),
+    "not transposed": (lambda p: p["x"] @ p["w"], lambda p: p["x"] @ p["w"].T),
+    "other heads": (
+        lambda p: p["x"].view(2, 4, 2, 2).transpose(1, 2).reshape(2, 4, 4).exp(),
+        lambda p: p["x"].view(2, 2, 4, 2).reshape(2, 4, 4).exp(),
+    ),
+    "eps": (lambda p: F.layer_norm(p["x"], (4,)), lambda p: F.layer_norm(p["x"], (4,), eps=1e-2)),
+    "fill": (
+        lambda p: p["w"].masked_fill(torch.ones(4, 4).tril() == 0, -1.0).exp(),
+        lambda p: p["w"].masked_fill(torch.ones(4, 4).tril() == 0, -2.0).exp(),
+    ),
+    "mask": (
+        lambda p: p["w"].masked_fill(torch.ones(4, 4).tril() == 0, -1.0).exp(),
+        lambda p: p["w"].masked_fill(torch.ones(4, 4).triu() == 0, -1.0).exp(),
+    ),
+    "constant": (lambda p: (p["x"] + 1).exp(), lambda p: (p["x"] + 2).exp()),
+    "scale": (lambda p: p["x"] / 2, lambda p: p["x"] / 3),
+    "sign": (lambda p: p["x"] - p["y"], lambda p: p["y"] - p["x"]),
+    "swapped": (lambda p: p["w"] @ p["v"], lambda p: p["v"] @ p["w"]),
+    "axis": (lambda p: p["x"].sum(1), lambda p: p["x"].sum(2)),
+    "causal": (
+        lambda p: F.scaled_dot_product_attention(p["x"], p["y"], p["x"]),
+        lambda p: F.scaled_dot_product_attention(p["x"], p["y"], p["x"], is_causal=True),
+    ),
+    "in place": (lambda p: p["x"].exp() * p["y"], lambda p: (t := p["x"].exp()).mul_(p["y"]).add(t) / 2 + 1),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_another_spelling_computes_the_same(name: str) -> None:
+    assert largest_difference(*SAME[name]) < 1e-9
+    assert verdict(*SAME[name])
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_what_computes_something_else_is_not_said_to_be_the_same(name: str) -> None:
+    assert largest_difference(*OTHER[name]) > 1e-6
+    assert not verdict(*OTHER[name])
+
+
+def test_two_draws_are_not_one() -> None:
+    def once(p: dict[str, Tensor]) -> Tensor:
+        t = F.dropout(p["x"])
+        return t + t
+
+    assert not verdict(once, lambda p: F.dropout(p["x"]) + F.dropout(p["x"]))
+
+
+STEPS: dict[str, Callable[[Tensor, dict[str, Tensor]], Tensor]] = {
+    "flip": lambda t, _: t.transpose(-1, -2),
+    "front": lambda t, _: t.transpose(0, -1),
+    "rows": lambda t, _: t.reshape(-1, 4),
+    "cube": lambda t, _: t.reshape(4, 2, 4) if t.numel() == 32 else t,
+    "halves": lambda t, _: t.reshape(2, 2, -1),
+    "times": lambda t, p: t @ p["w"] if t.shape[-1] == 4 else t,
+    "behind": lambda t, p: p["v"] @ t if t.dim() > 1 and t.shape[-2] == 4 else t,
+    "turned": lambda t, p: (p["w"].T @ t.transpose(-1, -2)).transpose(-1, -2) if t.shape[-1] == 4 else t,
+    "itself": lambda t, _: t @ t.transpose(-1, -2),
+    "bias": lambda t, p: t + p["b"] if t.shape[-1] == 4 else t,
+    "more": lambda t, p: p["b"] + t if t.shape[-1] == 4 else t,
+    "half": lambda t, _: t / 2,
+    "by half": lambda t, _: t * 0.5,
+    "minus": lambda t, _: -t,
+    "soft": lambda t, _: t.softmax(-1),
+    "over": lambda t, _: t.transpose(-1, -2).softmax(-2).transpose(-1, -2),
+    "tanh": lambda t, _: t.tanh(),
+    "sum": lambda t, _: t.sum(-1, keepdim=True).expand_as(t),
+    "mean": lambda t, _: t.mean(-1, keepdim=True).expand(t.shape),
+    "twice": lambda t, _: t + t,
+    "square": lambda t, _: t * t,
+    "merge": lambda t, _: t.flatten(-2),
+}
+
+
+def program(steps: list[str]) -> Function:
+    def run(p: dict[str, Tensor]) -> Tensor:
+        t = p["x"]
+        for step in steps:
+            t = STEPS[step](t, p)
+        return t
+
+    return run
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.sampled_from(sorted(STEPS)), max_size=7), st.data())
+def test_programs_that_are_said_to_be_the_same_are(steps: list[str], data: st.DataObject) -> None:
+    other = list(steps)
+    for _ in range(data.draw(st.integers(0, 2))):
+        at = data.draw(st.integers(0, len(other)))
+        other[at : at + data.draw(st.integers(0, 1))] = data.draw(st.lists(st.sampled_from(sorted(STEPS)), max_size=2))
+    one, another = program(steps), program(other)
+    try:
+        apart = largest_difference(one, another)
+        same = verdict(one, another)
+    except (IndexError, RuntimeError, GradirError):
+        return
+    if same:
+        assert apart < 1e-9 * max(1.0, float(Model(one).double()().detach().abs().max()))
