@@ -110,3 +110,10 @@ def test_another_node_of_the_name_is_said_to_be_another() -> None:
     text = str(found)
     assert "      in[0]: f:1 -> another f:1" in text.splitlines()
     assert entries(found)[0].kind == "same"
+
+
+@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize("name", EDITS)
+def test_twelve_lines_tell_an_edit_and_its_undoing(name: str, back: bool) -> None:
+    found = reviewed(*((edited(name), plain()) if back else (plain(), edited(name))))
+    assert sum(map(bool, str(found).splitlines())) <= 12

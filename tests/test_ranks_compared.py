@@ -103,7 +103,7 @@ def test_a_rooted_collective_needs_one_root_and_a_gather_no_equal_sizes() -> Non
     sent = [Collective("forward", "broadcast", "world", root) for root in (0, 1)]
     assert isinstance(simulated({0: sent[:1], 1: sent[1:]}, groups).problem, Mismatch)
     pieces = [Collective("forward", "gather", "world", 0, tensors=(TensorMeta("int8", (size,)),)) for size in (2, 3)]
-    assert simulated({0: pieces[:1], 1: pieces[1:]}, groups) == (1, None, {})
+    assert simulated({0: pieces[:1], 1: pieces[1:]}, groups)[:3] == (1, None, {})
 
 
 def test_splits_have_to_fit_in_pairs() -> None:
@@ -112,7 +112,7 @@ def test_splits_have_to_fit_in_pairs() -> None:
         rank: [Collective("forward", "all_to_all", "tp", splits=splits)]
         for rank, splits in ((0, ((1, 3), (1, 2))), (1, ((2, 2), (3, 2))))
     }
-    assert simulated(programs, groups) == (1, None, {})
+    assert simulated(programs, groups)[:3] == (1, None, {})
     programs[1] = [Collective("forward", "all_to_all", "tp", splits=((2, 2), (4, 2)))]
     problem = simulated(programs, groups).problem
     assert isinstance(problem, Mismatch)
@@ -147,7 +147,7 @@ def test_stages_of_a_pipeline_send_and_receive_in_order() -> None:
         return Collective("forward", "recv", "world", peer, tensors=activation)
 
     programs = {0: [to(1), to(1), by(1)], 1: [by(0), to(2), by(0), to(2), by(2), to(0)], 2: [by(1), by(1), to(1)]}
-    assert simulated(programs, groups) == (12, None, {})
+    assert simulated(programs, groups)[:3] == (12, None, {})
     stuck = simulated({**programs, 0: [to(1)]}, groups).problem
     assert isinstance(stuck, Stuck)
     assert (sorted(stuck.waiting), stuck.ended, stuck.first) == ([1, 2], {0: 1}, (1,))

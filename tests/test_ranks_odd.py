@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 import gradir
 from gradir.cli import main
-from gradir.ir import Builder, Collective, Graph, Producer, Rank, TensorMeta
+from gradir.ir import Builder, Collective, Cut, Graph, Node, Producer, Rank, Source, TensorMeta
 
 META = TensorMeta("float32", (4,))
 
@@ -172,3 +172,75 @@ def test_broken_files_are_one_line_of_error(tmp_path: Path, capfd: pytest.Captur
                 assert status in (0, 1, 2), (number, said)
                 assert "Traceback" not in said
                 assert status < 2 or len([line for line in said.splitlines() if "warning:" not in line]) == 1, said
+
+
+def of(
+    phase: str, op: str, *, scope: str = "", node: str = "", line: int = 0, shape: tuple[int, ...] = (4,)
+) -> Collective:
+    source = Source("train.py", line) if line else None
+    tensors = (TensorMeta("float32", shape),)
+    return Collective(phase, op, "world", scope=scope, node=node, tensors=tensors, source=source)
+
+
+MIXED = {
+    "modules": (
+        of("forward", "all_gather", scope="image", line=12),
+        of("forward", "all_gather", scope="text", line=12),
+    ),
+    "lines": (of("forward", "all_reduce", line=3), of("forward", "all_reduce", line=9)),
+    "phases": (of("forward", "all_reduce", line=3), of("backward", "all_reduce", node="exp:1")),
+    "gradients": (
+        of("backward", "all_reduce", node="image.weight/accumulate_grad:1", shape=(2, 2)),
+        of("backward", "all_reduce", node="text.weight/accumulate_grad:1", shape=(2, 2)),
+    ),
+    "gradients of modules": (
+        of("backward", "reduce_scatter", node="image/register_post_backward_function:1"),
+        of("backward", "reduce_scatter", node="text/register_post_backward_function:1"),
+    ),
+}
+ALIKE = {
+    "a bucket": (
+        of("backward", "all_reduce", node="image.weight/accumulate_grad:1"),
+        of("backward", "all_reduce", node="text.weight/accumulate_grad:1"),
+    ),
+    "a root and who receives": (of("forward", "broadcast", line=3), of("forward", "broadcast", line=9)),
+    "another number": (of("backward", "all_gather", node="f:1"), of("backward", "all_gather", node="f:2")),
+    "an operation on the way": (
+        of("backward", "all_gather", node="out/addmm:1"),
+        of("backward", "all_gather", node="head/addmm:1"),
+    ),
+    "a line that is not known": (of("forward", "all_reduce", line=3), of("forward", "all_reduce")),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_what_fits_and_is_of_other_tensors_is_told(name: str) -> None:
+    one, other = MIXED[name]
+    found = world([one], [one], [other])
+    assert (kinds(found), found.proved) == (["mixed"], 1)
+    (finding,) = found.findings
+    assert finding.ranks == (0, 1, 2)
+    assert finding.lines[0] == "the sizes fit, the tensors do not:"
+    assert [line.partition(" in ")[0] for line in finding.lines[1:]] == ["ranks 0-1", "rank 2"]
+    assert "some mix tensors" in str(found)
+    assert kinds(world([one], [one], [one])) == []
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_what_may_well_be_the_same_is_no_alarm(name: str) -> None:
+    one, other = ALIKE[name]
+    assert kinds(world([one], [other])) == []
+
+
+def test_many_mixed_tensors_are_told_by_kind_and_counted() -> None:
+    pairs = [[of("forward", "all_gather", scope=f"{name}.{n}") for n in range(9)] for name in ("a", "b")]
+    (finding,) = world(*pairs).findings
+    assert finding.lines.count("and:") == 2
+    assert finding.lines[-1] == "and 6 collectives more"
+
+
+def test_names_in_markdown_are_code() -> None:
+    name = "@all ![i](https://evil.test) `x`"
+    cuts = (Cut("unreached", (name,)),)
+    there = [Graph.of([Node("x")], cuts=cuts, rank=Rank(rank, 2)) for rank in range(2)]
+    assert gradir.ranks(there).to("markdown").splitlines()[-1] == f"no gradient on any rank for `` {name} ``"

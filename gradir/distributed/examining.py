@@ -14,7 +14,7 @@ from gradir.diffs.compare import compare
 from gradir.diffs.ignoring import ignoring
 from gradir.distributed.model import Finding, Group, Kind, Ranks
 from gradir.distributed.reading import RankFile, graph_in, read
-from gradir.distributed.simulation import Mismatch, Stuck, simulated
+from gradir.distributed.simulation import Mismatch, Outcome, Stuck, simulated
 from gradir.distributed.words import span
 from gradir.ir import Collective, Graph
 from gradir.ir.model import bounded
@@ -117,20 +117,35 @@ def _without_gradient(
 
 def _exchanged(ranks: Sequence[RankFile], *, is_sample: bool) -> tuple[int, list[Finding]]:
     programs = {one.rank.rank: one.collectives for one in ranks}
-    done, problem, unreceived = simulated(programs, {one.rank.rank: one.rank.groups for one in ranks})
+    outcome = simulated(programs, {one.rank.rank: one.rank.groups for one in ranks})
+    return outcome.done, [*_hangs(outcome, is_sample=is_sample), *_mixed(outcome)]
+
+
+def _mixed(outcome: Outcome) -> Iterator[Finding]:
+    """What fits and is not the same, by what it is of; what follows it in the run computes with the wrong tensors."""
+    if not outcome.mixed:
+        return
+    lines = ["the sizes fit, the tensors do not:"]
+    for number, issued in enumerate(outcome.mixed):
+        lines += ["and:"] * (number > 0) + [*_said_by(issued)]
+    more = outcome.mixed_count - len(outcome.mixed)
+    lines += [f"and {counted(more, 'collective')} more"] if more > 0 else []
+    yield Finding("mixed", tuple(sorted({rank for issued in outcome.mixed for rank in issued})), tuple(lines))
+
+
+def _hangs(outcome: Outcome, *, is_sample: bool) -> Iterator[Finding]:
+    problem, unreceived = outcome.problem, outcome.unreceived
     if isinstance(problem, Mismatch):
         (label, _), issued = problem.group, problem.issued
-        lines = [f"{problem.reason} on {label}", *_said_by(issued)]
-        return done, [Finding("hang", tuple(sorted(issued)), tuple(lines))]
-    if isinstance(problem, Stuck) and not is_sample:
+        yield Finding("hang", tuple(sorted(issued)), (f"{problem.reason} on {label}", *_said_by(issued)))
+    elif isinstance(problem, Stuck) and not is_sample:
         kind: Kind = "hang" if problem.first else "may hang"
         lines = _hanging(problem) if problem.first else list(_said_by(problem.waiting))
-        return done, [Finding(kind, tuple(sorted(problem.waiting)), tuple(lines))]
-    if unreceived and not is_sample:
+        yield Finding(kind, tuple(sorted(problem.waiting)), tuple(lines))
+    elif unreceived and not is_sample:
         # Who sends need not wait for the other, and may.
         lines = [f"never received: {line}" for line in _said_by(unreceived)]
-        return done, [Finding("may hang", tuple(sorted(unreceived)), tuple(lines))]
-    return done, []
+        yield Finding("may hang", tuple(sorted(unreceived)), tuple(lines))
 
 
 def _hanging(stuck: Stuck) -> list[str]:

@@ -77,7 +77,7 @@ def _body(ranks: Ranks, left: int, *, has_graphs: bool) -> Iterator[str]:
     yield "</tbody></table></div>"
     for finding in ranks.findings:
         yield from _section(finding)
-    for line in rest(ranks):
+    for line in map("".join, rest(ranks)):
         yield f'<p class="proof names">{_text(line)}</p>'
     if has_graphs or left:
         yield "<h2>Graphs</h2>"

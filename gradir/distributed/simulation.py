@@ -8,10 +8,18 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gradir.ir import Collective
+from gradir.ir.ids import accumulated, split_id, without_ordinal
 
 _ROOTED: Final = frozenset({"broadcast", "gather", "reduce", "scatter"})
 _UNEVEN: Final = frozenset({"gather", "scatter", "all_to_all"})
 """Of these the ranks may give tensors of different sizes."""
+
+_MOST_KINDS: Final = 3
+"""So many kinds of mixed tensors are told."""
+
+_ACCUMULATORS: Final = frozenset({"accumulate_grad"})
+_EXCHANGING: Final = ("post_backward", *(f"_{name}" for name in ("all_gather", "all_reduce", "all_to_all", "scatter")))
+"""Parts of the names of functions of which each issues the collectives of one module or one call."""
 
 Key = tuple[str, tuple[int, ...]]
 """A process group: its label and the ranks in it, in its order."""
@@ -43,12 +51,15 @@ class Stuck(NamedTuple):
 class Outcome(NamedTuple):
     """How many collectives were entered by all of their group, and what went wrong first, if anything.
 
-    ``unreceived`` are, by sender, the first of what another never receives, where nothing else went wrong.
+    ``unreceived`` are, by sender, the first of what another never receives, where nothing else went wrong. ``mixed``
+    are, by rank, those that fit and are of other tensors, the first of each kind, and ``mixed_count`` is their number.
     """
 
     done: int
     problem: Mismatch | Stuck | None
     unreceived: Mapping[int, Collective] = MappingProxyType({})
+    mixed: Sequence[Mapping[int, Collective]] = ()
+    mixed_count: int = 0
 
 
 def simulated(programs: Mapping[int, Sequence[Collective]], groups: Mapping[int, Groups]) -> Outcome:
@@ -83,6 +94,8 @@ class _Run:
         self._at = dict.fromkeys(programs, 0)
         self._mail: defaultdict[tuple[Key, int, int], deque[Collective]] = defaultdict(deque)
         self._done = 0
+        self._mixed: dict[Hashable, Mapping[int, Collective]] = {}
+        self._mixed_count = 0
 
     def outcome(self) -> Outcome:
         """Let each rank run until it waits, and again once that is there for which it waited."""
@@ -93,16 +106,21 @@ class _Run:
             while at[rank] < len(program):
                 woken = self._step(rank, program[at[rank]])
                 if isinstance(woken, Mismatch):
-                    return Outcome(self._done, woken)
+                    return self._ended(self._done, woken)
                 if woken is None:
                     break
                 work.extend(woken)
         at = self._at
         stuck = {rank: program[at[rank]] for rank, program in self._programs.items() if at[rank] < len(program)}
         if stuck:
-            return Outcome(self._done, self._stuck(stuck))
+            return self._ended(self._done, self._stuck(stuck))
         left = {sender: mail[0] for (_, sender, receiver), mail in self._mail.items() if mail and receiver in at}
-        return Outcome(self._done - sum(map(len, self._mail.values())), None, left)
+        return self._ended(self._done - sum(map(len, self._mail.values())), None, left)
+
+    def _ended(
+        self, done: int, problem: Mismatch | Stuck | None, left: Mapping[int, Collective] = MappingProxyType({})
+    ) -> Outcome:
+        return Outcome(done, problem, left, tuple(self._mixed.values()), self._mixed_count)
 
     def _step(self, rank: int, issued: Collective) -> Sequence[int] | Mismatch | None:
         """Issue a collective; gives the ranks that may go on, or nothing where this one has to wait."""
@@ -123,6 +141,7 @@ class _Run:
         reason = self._reason(key, here)
         if reason:
             return Mismatch(key, dict(here), reason)
+        self._note_mixed(here)
         here.clear()
         for member in present:
             self._at[member] += 1
@@ -155,6 +174,15 @@ class _Run:
             return _wrong_splits(key[1], here)
         return ""
 
+    def _note_mixed(self, here: Mapping[int, Collective]) -> None:
+        """Note what fits and is not the same in all ranks; those with equal lists have the same objects."""
+        others = {id(issued): issued for issued in here.values()}
+        if len(others) > 1 and are_of_other_tensors(tuple(others.values())):
+            self._mixed_count += 1
+            kind = frozenset((issued.phase, issued.op, issued.scope, issued.node) for issued in others.values())
+            if len(self._mixed) < _MOST_KINDS:
+                self._mixed.setdefault(kind, dict(here))
+
     def _stuck(self, waiting: Mapping[int, Collective]) -> Stuck:
         ended = {rank: self._at[rank] for rank in self._programs if rank not in waiting}
         first = [rank for rank, issued in waiting.items() if not ended.keys().isdisjoint(self._missing(rank, issued))]
@@ -166,6 +194,39 @@ class _Run:
         if issued.op == "recv" and issued.peer is not None:
             return (room.key[1][issued.peer],)
         return [member for member in room.present if member not in room.here]
+
+
+def are_of_other_tensors(issued: Sequence[Collective]) -> bool:
+    """Whether collectives that fit are surely of tensors that do not belong together.
+
+    That is where they are of the forward in one rank and of the backward in another; in the forward, where they are of
+    other modules or, without a root, of other lines; in the backward, where they are of the gradients of other
+    parameters, or of other modules by the same function. A bucket of gradients is one dimension long, and which of them
+    was there last says nothing of the others.
+
+    >>> one, other = (Collective("forward", "all_gather", "world", scope=name) for name in ("image", "text"))
+    >>> are_of_other_tensors([one, other]), are_of_other_tensors([one, one])
+    (True, False)
+    """
+    first, *others = issued
+    return any(_is_other(first, each) for each in others)
+
+
+def _is_other(one: Collective, other: Collective) -> bool:
+    if one.phase != other.phase:
+        return True
+    if one.phase == "forward":
+        if one.scope != other.scope:
+            return True
+        lines = [(each.source.file, each.source.line) if each.source else None for each in (one, other)]
+        return one.op not in _ROOTED and None not in lines and lines[0] != lines[1]
+    (path, name), (other_path, other_name) = split_id(one.node), split_id(other.node)
+    by_one_function = without_ordinal(name) == without_ordinal(other_name) != ""
+    if path == other_path or not by_one_function:
+        return False
+    if accumulated(one.node, _ACCUMULATORS) != one.node:
+        return any(len(tensor.shape or ()) > 1 for tensor in one.tensors)
+    return any(part in name for part in _EXCHANGING)
 
 
 def _is_as(issued: Collective, first: Collective) -> bool:

@@ -16,6 +16,7 @@ _PAGE: Final = "html"
 _TITLES: Final[Mapping[str, str]] = {
     "hang": "HANG",
     "may hang": "may hang",
+    "mixed": "MIXED TENSORS",
     "graphs": "another graph",
     "cuts": "parameters without gradient on some ranks",
 }
@@ -44,7 +45,7 @@ def _text(ranks: Ranks) -> str:
     for finding in ranks.findings:
         lines.append(title(finding))
         lines += [f"  {line}" for line in finding.lines]
-    lines += list(rest(ranks))
+    lines += map("".join, rest(ranks))
     return "".join(f"{printable(line)}\n" for line in lines)
 
 
@@ -58,7 +59,7 @@ def _markdown(ranks: Ranks) -> str:
     for finding in ranks.findings:
         lines += ["", f"**{title(finding)}**", ""]
         lines += [f"- {code_span(printable(line), None)}" for line in finding.lines]
-    lines += ["", *(printable(line) for line in rest(ranks))]
+    lines += ["", *(f"{said}{code_span(printable(names), None)}" if names else said for said, names in rest(ranks))]
     return "\n".join(lines) + "\n"
 
 
@@ -101,15 +102,17 @@ def title(finding: Finding) -> str:
     return f"{_TITLES[finding.kind]}: {span(finding.ranks)}"
 
 
-def rest(ranks: Ranks) -> Iterator[str]:
-    """What is proved of the collectives, and which parameters have no gradient anywhere."""
+def rest(ranks: Ranks) -> Iterator[tuple[str, str]]:
+    """What is proved of the collectives, and which parameters have no gradient anywhere; names stand by themselves."""
     if not any(finding.kind in ("hang", "may hang") for finding in ranks.findings):
         if any(group.collectives for group in ranks.groups):
-            yield f"{counted(ranks.proved, 'collective')}, each entered by all of its group in the same order"
+            mixed = any(finding.kind == "mixed" for finding in ranks.findings)
+            but = "; some mix tensors" if mixed else ""
+            yield f"{counted(ranks.proved, 'collective')}, each entered by all of its group in the same order{but}", ""
         else:
-            yield "no collectives"
+            yield "no collectives", ""
     if ranks.unreached:
-        yield f"no gradient on any rank for {', '.join(ranks.unreached)}"
+        yield "no gradient on any rank for ", ", ".join(ranks.unreached)
 
 
 def span(ranks: Iterable[int]) -> str:

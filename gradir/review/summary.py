@@ -29,6 +29,9 @@ _SLOTS: Final = ("lost-inputs", "gained-inputs")
 _FIRST: Final = ("two-models", "cuts", *_SLOTS, "unowned", "frozen", "unfrozen", "tied", "untied")
 _OF_ALL: Final = ("uniform", "sizes", "casts")
 _LAST: Final = ("hooked", "unhooked", "tensors")
+_FEW: Final = 3
+"""So many changes of one module are read as they are."""
+
 _LONGEST: Final = 80
 _MODULES: Final = frozenset({"same", "module-added", "module-removed"})
 _SETTINGS: Final = frozenset({"detail", "attrs"})
@@ -62,12 +65,18 @@ def summary(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding
         following = _Following(evidence, of_kind)
         phrases += _edits([each for each in findings if each.kind in _MODULES], evidence.changes, following, phrases)
     phrases += [each.text for kind in _LAST for each in of_kind[kind]]
-    if len(phrases) < 2 and not any(sum(map(len, each.changes)) > 1 and len(each.subjects) > 1 for each in findings):
+    if len(phrases) < 2 and not any(map(_is_long, findings)):
         return
     more = len(phrases) - _MOST
     rest = f"and {more:,} more" if more > 0 else "nothing else"
     level: Level = "error" if any(each.level == "error" for each in findings) else "change"
     yield Finding("summary", level, text=f"{'; '.join([*phrases[:_MOST], rest])}.")
+
+
+def _is_long(finding: Finding) -> bool:
+    """Whether a finding by itself is more to read than a sentence."""
+    size = sum(map(len, finding.changes))
+    return size > 1 and (len(finding.subjects) > 1 or (finding.kind == "same" and size > _FEW))
 
 
 def _again(finding: Finding, changes: Sequence[Change]) -> str:
@@ -96,6 +105,7 @@ class _Following:
         self._edited = {name for change in edited for name in (change.id, change.was)} - {""}
         changes = [evidence.changes[at] for each in of_kind["cut-added"] for at in each.changes[0]]
         names = {name for change in changes for name in (change.cut.names if change.cut else (change.id,))}
+        self.accumulators = evidence.words.accumulators
         self._behind = _behind(evidence.graphs[0], names) if names else set()
 
     def has(self, change: Change) -> bool:
@@ -142,7 +152,8 @@ def _edits(
         if all(map(_only_reads, own)):
             edit = ("other inputs in", "")
         elif finding.kind == "same":
-            edit = _edit([_but_for_settings(each) for each in own] if "sizes" in finding.details else own)
+            told = [_but_for_settings(each) for each in own] if "sizes" in finding.details else own
+            edit = _edit(told, following.accumulators)
         else:
             edit = _whole_module(finding, own)
         into = left_out if all(map(following.has, own)) else places
@@ -174,23 +185,28 @@ def _whole_module(finding: Finding, changes: Sequence[Change]) -> tuple[str, str
     return (name, " left out") if is_gone else (f"{name} put in as", "")
 
 
-def _edit(changes: Sequence[Change]) -> tuple[str, str]:
+def _edit(changes: Sequence[Change], accumulators: Collection[str]) -> tuple[str, str]:
     """What was done to a module, to its class, its operations or a setting, as words before its path and behind it."""
     for change in changes:
         for field in change.fields:
             if change.subject == "scope" and field.path == ("class",):
                 return _became(change, field), ""
-    gone, came = ([what_text(each) for each in changes if each.kind == kind] for kind in ("removed", "added"))
+    gone, came = (
+        [what_text(each) for each in changes if each.kind == kind and each.what not in accumulators]
+        for kind in ("removed", "added")
+    )
     became = [(change, field) for change in changes for field in change.fields if field.path == ("op",)]
     if became and len({(field.before, field.after) for _, field in became}) == 1 and not (gone or came):
         return _became(*became[0]), ""
     gone += [words(field.path, field.before) for _, field in became]
     came += [words(field.path, field.after) for _, field in became]
     if gone or came:
+        described = settings(field for change in changes for field in change.fields if field.path == ("detail",))
+        first = f"{described}, " if 0 < len(described) <= _LONGEST else ""
         texts = [_counted(names) for names in (gone, came) if names]
         if gone and came:
-            return f"{texts[0]} became {texts[1]} in", ""
-        return f"{texts[0]} {'put into' if came else 'left out of'}", ""
+            return f"{first}{texts[0]} became {texts[1]} in", ""
+        return f"{first}{texts[0]} {'put into' if came else 'left out of'}", ""
     fields = [
         field
         for change in changes

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gradir.diffs.changes import UNSET, Finding
 from gradir.ir import Ref
 from gradir.ir.ids import split_last
-from gradir.review.relative_changes import made_relative, names_a_record
+from gradir.review.relative_changes import but_for_sizes, made_relative, names_a_record
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ def modules(evidence: Evidence) -> Iterator[Finding]:
         own = [change if change.id == whole.path else replace(change, fields=()) for change in changes]
         contents = evidence.wholes.contents(whole, changes)
         but_for_bytes = contents._replace(saved_bytes=0)
-        relative = made_relative(own, whole.path)
+        relative = but_for_sizes(made_relative(own, whole.path))
         key = whole.added, whole.itself, evidence.wholes.class_name(whole), but_for_bytes, relative
         together.setdefault(key, {})[whole] = contents
     for members in together.values():
