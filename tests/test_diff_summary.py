@@ -24,7 +24,7 @@ SENTENCES = {
     "autocast": "341 of 342 changed nodes: dtype float32 -> bfloat16; casts: 99 put in; nothing else.",
     "norm": "LayerNorm((16,), eps=1e-05, elementwise_affine=True, bias=True) became RMSNorm in "
     "blocks.{0..5}.{norm1,norm2}; nothing else.",
-    "tied": "tied: {tokens,head}.weight; parameter, accumulate_grad left out of head; nothing else.",
+    "tied": "tied: {tokens,head}.weight; parameter left out of head; nothing else.",
 }
 
 

@@ -65,7 +65,7 @@ def summary(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding
         following = _Following(evidence, of_kind)
         phrases += _edits([each for each in findings if each.kind in _MODULES], evidence.changes, following, phrases)
     phrases += [each.text for kind in _LAST for each in of_kind[kind]]
-    if len(phrases) < 2 and not any(map(_is_long, findings)):
+    if len(phrases) < 2 and (of_kind["two-models"] or not any(map(_is_long, findings))):
         return
     more = len(phrases) - _MOST
     rest = f"and {more:,} more" if more > 0 else "nothing else"

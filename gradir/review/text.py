@@ -57,6 +57,7 @@ def render_brief(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None 
     >>> from gradir.review.reviewing import reviewed
     >>> a, b = (Graph.of([Node(f"m/f:{n}", op=op, scope="m") for n in range(9)]) for op in ("exp", "sin"))
     >>> print(render_brief(reviewed(a, b)), end="")
+    exp became sin in m; nothing else.
     +0 -0 ~9 nodes
     <BLANKLINE>
     (by module)
