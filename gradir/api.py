@@ -454,7 +454,7 @@ def make_dot(
     """
     from gradir import registry
 
-    classic = {"native": True, "all": True}
+    classic = {"native": True, "all": True, "theme": "classic"}
     values = {**classic, "show_attrs": show_attrs, "show_saved": show_saved, "max_attr_chars": max_attr_chars}
     options = registry.exporter_options("dot", values)
     # The text of any exporter of that name would do elsewhere; only the built-in one has an object to give.

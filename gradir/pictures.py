@@ -43,6 +43,12 @@ _ARROW: Final = re.compile(r"\w+ -> ")
 _FRAME: Final = re.compile(rb'^<g id="clust\d+" class="cluster">$.*?^</g>$(?:\n^</g>$)?', re.MULTILINE | re.DOTALL)
 _CAPTION: Final = re.compile(rb"^<text .*</text>\n", re.MULTILINE)
 _BACKGROUND: Final = re.compile(rb'<polygon fill="([^"]*)"')
+_CLUSTER: Final = re.compile(r"""subgraph cluster_(\d+) {\s+graph \[label=("(?:[^"\\]|\\.)*")([^\n]*)\]""")
+_PLACE: Final = re.compile(
+    r'subgraph cluster_(\d+) {\s+graph \[(?:[^"\]]|"(?:[^"\\]|\\.)*")*?\slp=("[^"]*")', re.DOTALL
+)
+_CAPTION_LOOK: Final = 'shape=box style=filled penwidth=0 width=0 height=0 margin="0.02,0"'
+_AS_LAID_OUT: Final = ("-Kneato", "-n2")
 _END: Final = b"</g>\n</svg>\n"
 _SHRUNK: Final = re.compile(rb"too large for cairo-renderer bitmaps\. Scaling by ([0-9.e-]+)")
 _ROOT: Final = re.compile(rb"<svg ([^>]*>\s*)")
@@ -100,7 +106,13 @@ def render(source: str, picture: str, *, seconds: float = 60.0) -> bytes:
     if boxes > _MOST_BOXES or arrows > _MOST_ARROWS:
         raise ExportError(f"cannot draw {picture.upper()}: {_size(source)} are too many to lay out; {_ADVICE}")
     with stage(f"{_name(program)} lays out {_size(source)}"):
-        drawn, said = _lay_out(program, source, picture, seconds)
+        if picture != "svg" and _name(program) == _DOT and _CLUSTER.search(source):
+            # Lines are drawn over frames, so their captions are boxes in a drawing of the same layout.
+            laid_out, _ = _lay_out(program, source, _DOT, seconds)
+            source = _with_captions(source, laid_out.decode())
+            drawn, said = _lay_out(program, source, picture, seconds, *_AS_LAID_OUT)
+        else:
+            drawn, said = _lay_out(program, source, picture, seconds)
     if picture == "png":
         _check_size(drawn, said, source, _name(program))
     if picture != "svg":
@@ -160,8 +172,8 @@ def _name(program: str) -> str:
     return Path(program).name.removesuffix(".exe")
 
 
-def _lay_out(program: str, source: str, picture: str, seconds: float) -> tuple[bytes, bytes]:
-    """Return what a program drew and what it wrote to standard error.
+def _lay_out(program: str, source: str, picture: str, seconds: float, *more: str) -> tuple[bytes, bytes]:
+    """Return what a program drew and what it wrote to standard error; ``more`` are arguments for it.
 
     Raises:
         ExportError: it cannot be run, fails, or exceeds its limits.
@@ -172,7 +184,7 @@ def _lay_out(program: str, source: str, picture: str, seconds: float) -> tuple[b
     name, failed = _name(program), f"cannot draw {picture.upper()}:"
     try:
         with subprocess.Popen(  # noqa: S603 (the program that was chosen, without a shell; its stdin is the source)
-            [program, f"-T{picture}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [program, f"-T{picture}", *more], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         ) as running:
             try:
                 # It begins when it has read the source.
@@ -245,6 +257,20 @@ def _captions_on_top(svg: bytes) -> bytes:
         return svg
     rim = b'<g class="captions" pointer-events="none" paint-order="stroke" stroke-width="3" stroke="%b">\n'
     return b"".join([below[: -len(_END)], rim % background[1], *captions, b"</g>\n", _END])
+
+
+def _with_captions(source: str, laid_out: str) -> str:
+    """Return a layout with a box on top of each caption of a frame, which no line crosses then.
+
+    ``source`` is what was laid out, as the exporter ``dot`` writes it.
+    """
+    places = dict(_PLACE.findall(laid_out))
+    boxes = [
+        f"c{cluster} [label={label}{look} pos={places[cluster]} {_CAPTION_LOOK}]\n"
+        for cluster, label, look in _CLUSTER.findall(source)
+        if cluster in places
+    ]
+    return f"{laid_out.rstrip().removesuffix('}')}\toutputorder=edgesfirst\n\tpad=0.1\n{''.join(boxes)}}}\n"
 
 
 def _limit(process: int, seconds: float) -> None:

@@ -189,7 +189,7 @@ def test_a_buffer_with_an_edge_is_always_drawn() -> None:
 
 def test_unknown_roles_are_drawn() -> None:
     text = export(Graph.of([Node("t", role='token"]; x', native="Token")]))
-    assert 'n0 [label="Token" tooltip="t" class="token-x" fillcolor="white"]' in text
+    assert 'n0 [label="Token" tooltip="t" class="token-x" fillcolor="#ecd3e3"]' in text
 
 
 def test_unknown_shape_and_state_are_said() -> None:
@@ -337,8 +337,8 @@ def test_a_legend_names_roles_that_gradir_does_not_know(dot_program: str) -> Non
     source = graph.to("dot", legend=True)
     drawn = json.loads(run_dot(dot_program, source, "json"))
     assert drawn_text(drawn) == ["legend", "leaf", 'note, re"mark\\N<b>&amp;']
-    assert 'bgcolor="white"' in legend_of(source)['note, re"mark\\N<b>&amp;']
-    assert {box["name"]: box for box in drawn["objects"]}["n0"]["fillcolor"] == "white"
+    assert 'bgcolor="#ecd3e3"' in legend_of(source)['note, re"mark\\N<b>&amp;']
+    assert {box["name"]: box for box in drawn["objects"]}["n0"]["fillcolor"] == "#ecd3e3"
 
 
 def test_a_legend_of_a_comparison_names_what_is_drawn() -> None:
@@ -365,7 +365,7 @@ def test_pydot_has_the_theme_and_the_legend_too() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"theme": "red"}, "exporter 'dot': option theme is dark|light, not 'red'"),
+        ({"theme": "red"}, "exporter 'dot': option theme is classic|dark|light|paper, not 'red'"),
         ({"max_attr_chars": 1}, "exporter 'dot': option max_attr_chars is integer, 3 to 2,000, not 1"),
         ({"thme": "dark"}, "exporter 'dot' has no option 'thme' (did you mean 'theme'?): its options are "),
     ],
@@ -375,3 +375,27 @@ def test_wrong_options_of_an_object_are_said_as_everywhere(options: dict[str, ob
         with pytest.raises(ExportError) as caught:
             make(everything(), **options)
         assert str(caught.value).startswith(said)
+
+
+def test_paper_is_black_on_white_in_thin_lines(dot_program: str) -> None:
+    drawn = Picture(run_dot(dot_program, everything().to("dot", theme="paper"), "json"))
+    assert drawn.clusters
+    for box in (box for name, box in drawn.nodes.items() if not name.startswith("cut")):
+        assert (box.get("fillcolor"), box.get("color", "black"), box["fontname"]) == ("white", "black", "Helvetica")
+    for frame in drawn.clusters.values():
+        assert (frame["style"], frame["fontcolor"], float(frame["penwidth"])) == ("rounded", "black", 0.3)
+    assert {line.get("color", "black") for line in drawn.edges} == {"black"}
+    assert max(float(line["penwidth"]) for line in drawn.edges) < 1
+
+
+def test_paper_keeps_the_colours_that_say_something() -> None:
+    graph = Graph.of([Node("a", ext={"diff": "added"}), Node("b", inputs=(Ref("a", 0),))])
+    assert 'fillcolor="#aceebb"' in graph.to("dot", theme="paper")
+    marked = Node("w", ext={"overlay": ("alarm", "zero", "gradient", "zero", False)})
+    assert 'fillcolor="#f58a5b"' in Graph.of([marked]).to("dot", theme="paper")
+
+
+@pytest.mark.parametrize("theme", ["light", "paper", "dark"])
+def test_the_rows_of_a_table_line_up_in_every_theme(theme: str) -> None:
+    assert "fontname=Courier" in everything().to("dot", theme=theme, show_attrs=True).split("edge [")[0]
+    assert "Courier" not in everything().to("dot", theme=theme)

@@ -285,7 +285,7 @@ def test_graphviz_draws_the_colours_and_the_legend(dot_program: str) -> None:
         "1e-08": FILLS["step 1"][0],
         "x nonfinite": FILLS["alarm"][0],
         "12.3": FILLS["step 5"][0],
-        "float32[3]": "white",
+        "float32[3]": "#ffffff",
     }
     legend = ["none", "1e-08 to 6.58e-07", "0.188 to 12.3", "! zero", "x nonfinite", "nothing said"]
     assert drawn_text(picture.document) == ["gradient (norm)", *legend]

@@ -113,7 +113,7 @@ def test_dot_draws_both() -> None:
     assert "… 2 more" in text
     assert "asked for" in layers(4).to("dot", focus="h.1/tanh:1", legend=True)
     parameter = layers(4).to("dot", focus="h.1.weight", theme="dark")
-    assert 'class="parameter focus" fillcolor="#1f4b70" penwidth="3"' in parameter
+    assert 'class="parameter focus" fillcolor="#1d4b6e" penwidth="3"' in parameter
     assert "focus" not in layers(4).to("dot", legend=True)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import graphviz
 import pytest
+from dot_pictures import run_dot
 from gradir_exporters.dot import _LINE_SIGNS, to_graphviz
 from graphviz.backend import dot_command
 from samples import chain, everything, hostile
@@ -24,7 +25,7 @@ import gradir
 from gradir.errors import ExportError
 from gradir.ir import Builder, Graph, Node, Ref, TensorMeta
 from gradir.passes import readable
-from gradir.pictures import find_program, render
+from gradir.pictures import _AS_LAID_OUT, _with_captions, find_program, render
 
 MAGIC = {"svg": b"<?xml", "png": b"\x89PNG\r\n\x1a\n", "pdf": b"%PDF-"}
 SVG = "{http://www.w3.org/2000/svg}"
@@ -401,7 +402,9 @@ def test_make_dot_takes_the_classic_arguments() -> None:
     assert r"weight\nfloat32[2, 3]" in source
     assert "exponent" in source
     assert 'fillcolor="orange"' in source
-    assert gradir.make_dot(loss, model=model).source == gradir.capture(loss, model=model).to("dot", native=True)
+    assert gradir.make_dot(loss, model=model).source == gradir.capture(loss, model=model).to(
+        "dot", native=True, theme="classic"
+    )
 
 
 def test_make_dot_draws_without_dot(pure: str, tmp_path: Path) -> None:
@@ -422,3 +425,40 @@ def test_make_dot_takes_names_as_a_module_gives_them() -> None:
             gradir.make_dot(loss, params=wrong)
     with pytest.raises(gradir.CaptureError, match=r"params\['w'\] is not a tensor but int"):
         gradir.make_dot(loss, params=[("w", 1)])
+
+
+def test_no_line_crosses_the_caption_of_a_frame(dot_program: str) -> None:
+    """What dot draws for a png or a pdf: the captions stand where they stood, on boxes above every line."""
+    for graph in (everything(), hostile(), layers(3)):
+        source = graph.to("dot")
+        layout = run_dot(dot_program, source, "dot")
+        again = run_dot(dot_program, _with_captions(source, layout), "svg", *_AS_LAID_OUT)
+        drawn = ET.fromstring(again)
+        groups = [group for group in drawn.iter(f"{SVG}g") if group.get("class") not in {None, "graph"}]
+        frames = [group for group in groups if group.get("class") == "cluster"]
+        captions = groups[-len(frames) :]
+        assert frames
+        last_line = max(number for number, group in enumerate(groups) if group.get("class") == "edge")
+        assert last_line < len(groups) - len(frames)
+        assert Counter(map(caption_text, captions)) == Counter(map(caption_text, frames))
+        assert all(next(group.iter(f"{SVG}polygon")).get("fill") != "none" for group in captions)
+
+
+def caption_text(group: ET.Element) -> tuple[str, int, int]:
+    text = next(group.iter(f"{SVG}text"))
+    return text.text or "", round(float(text.get("x", ""))), round(float(text.get("y", "")))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a script of sh")
+@pytest.mark.parametrize("picture", ["png", "pdf", "svg"])
+def test_a_bitmap_is_drawn_with_the_captions_on_top(
+    picture: str, dot_program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noting = tmp_path / "dot"
+    noting.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/runs\nexec {dot_program} "$@"\n', encoding="utf-8")
+    noting.chmod(0o755)
+    monkeypatch.setenv("GRADIR_DOT", str(noting))
+    assert render(layers(3).to("dot"), picture).startswith(MAGIC[picture])
+    runs = (tmp_path / "runs").read_text(encoding="utf-8").splitlines()
+    # An svg gets them on top afterwards.
+    assert runs == (["-Tsvg"] if picture == "svg" else ["-Tdot", f"-T{picture} -Kneato -n2"])

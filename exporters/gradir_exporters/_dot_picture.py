@@ -61,7 +61,10 @@ class DotOptions(Options, frozen=True, kw_only=True):
         Literal["TB", "LR", "BT", "RL"], msgspec.Meta(description="where arrows point: TB is top to bottom")
     ] = "TB"
     clusters: Annotated[bool, msgspec.Meta(description="draw a frame around the boxes of each module")] = True
-    theme: Annotated[Literal["light", "dark"], msgspec.Meta(description="the colours: light is the classic")] = "light"
+    theme: Annotated[
+        Literal["light", "dark", "paper", "classic"],
+        msgspec.Meta(description="the look: paper is black on white for print, classic as torchviz draws"),
+    ] = "light"
     caption: Annotated[str, msgspec.Meta(description="a line of text below the picture")] = ""
     legend: Annotated[bool, msgspec.Meta(description="say below the picture what its boxes and lines mean")] = False
     shapes: Annotated[bool, msgspec.Meta(description="show the dtype and shape of what each box gives")] = True

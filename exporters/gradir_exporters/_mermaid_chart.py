@@ -5,18 +5,22 @@ Import it only to draw: mermaid-py is slow to import.
 
 from __future__ import annotations
 
+import re
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from mermaid.flowchart import FlowChart, Link, Node
 from mermaid.style import Style
 
+from gradir.ir.marks import SIGNS
 from gradir.ir.text import quoted
 from gradir_exporters._box_lines import MORE
-from gradir_exporters._box_words import CONTEXT, CUT, FAILED, FOCUSED, NO_VALUE, UNREACHED
-from gradir_exporters._mermaid_picture import BESIDE, LINE, Box
+from gradir_exporters._box_words import CUT, FAILED, FOCUSED, UNREACHED
+from gradir_exporters._mermaid_picture import BESIDE, Box
+from gradir_exporters._mermaid_picture import LINE as LINE_BOX
 from gradir_exporters._mermaid_text import escaped, joined, shown
-from gradir_exporters._overlay_looks import FILLS
+from gradir_exporters._palette import CUT as CUT_COLOUR
+from gradir_exporters._palette import LINE, PALETTE, RIM, TEXT, UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,42 +29,30 @@ if TYPE_CHECKING:
 
 __all__ = ["AutogradChart"]
 
-_TEXT = "#1f2328"
-_LINE = "#57606a"
+_TEXT, _LINE = TEXT[0], LINE[0]
+_WIDE = frozenset({"parameter", "output", "module", *SIGNS})
+_FRAME = Style("frame", fill=f"{RIM}1a", stroke=RIM)
+"""Of all frames: a fill that lets the page shine through, light or dark, and deepens from frame to frame."""
 
 
-def _style(name: str, fill: str, width: str | None = None) -> Style:
+def _style(role: str, fill: str) -> Style:
     # The colour of the text is set too, since a dark theme would write in white on these.
-    return Style(name, fill=fill, color=_TEXT, stroke=_LINE, stroke_width=width)
+    width = "2px" if role in _WIDE else None
+    return Style(re.sub("[ _]", "", role), fill=fill, color=_TEXT, stroke=_LINE, stroke_width=width)
 
 
 _BORDERS = {
-    FAILED: Style("failed", stroke="#cf222e", stroke_width="4px"),
+    FAILED: Style("failed", stroke=CUT_COLOUR, stroke_width="4px"),
     FOCUSED: Style("focus", stroke="#0969da", stroke_width="4px"),
 }
-# The fills are those of the classic picture, as far as that has the role.
 _STYLES = {
-    "function": _style("function", "#d3d3d3"),
-    "leaf": _style("leaf", "#add8e6"),
-    "parameter": _style("parameter", "#add8e6", "2px"),
-    "input": _style("input", "#e0ffff"),
-    "buffer": _style("buffer", "#ffec8b"),
-    "output": _style("output", "#caff70", "2px"),
-    "view_base": _style("viewbase", "#a2cd5a"),
-    "saved": _style("saved", "#ffa500"),
-    "module": _style("module", "#d8bfd8", "2px"),
-    CONTEXT: _style("context", "#f6f8fa"),
-    NO_VALUE: _style("bare", "#ffffff"),
-    "added": _style("added", "#aceebb", "2px"),
-    "removed": _style("removed", "#ffcecb", "2px"),
-    "changed": _style("changed", "#ffe58a", "2px"),
-    **{look: _style(look.replace(" ", ""), light) for look, (light, _) in FILLS.items()},
-    LINE: Style("line", fill="#ffffff", color=_TEXT, stroke="#ffffff"),
-    CUT: Style("cut", fill="#ffffff", color=_TEXT, stroke="#cf222e", other="stroke-dasharray:4 3"),
+    **{role: _style(role, light) for role, (light, _) in PALETTE.items()},
+    LINE_BOX: Style("line", fill="#ffffff", color=_TEXT, stroke="#ffffff"),
+    CUT: Style("cut", fill="#ffffff", color=CUT_COLOUR, stroke=CUT_COLOUR, other="stroke-dasharray:4 3"),
     MORE: Style("more", fill="#ffffff", color=_LINE, stroke="#d0d7de", other="stroke-dasharray:4 3"),
 }
 _STYLES[UNREACHED] = _STYLES[CUT]
-_OTHER = _style("other", "#ffffff")
+_OTHER = _style("other", UNKNOWN[0])
 _SHAPES = {"module": "subroutine-shape"}
 _LINKS = {
     "removed": {"shape": "dotted"},
@@ -89,7 +81,9 @@ class AutogradChart(FlowChart):  # type: ignore[misc]  # mermaid-py has no types
             f"accDescr: {picture.description}",
         ]
         by_key: dict[str, Node] = {}
-        self._drawn = list(_drawn(picture.items(), by_key))
+        self._frames: list[str] = []
+        self._drawn = list(_drawn(picture.items(), by_key, self._frames))
+        self._cuts = [str(number) for number, arrow in enumerate(picture.arrows) if arrow.kind == CUT]
         links = [
             Link(
                 by_key[arrow.tail],
@@ -103,14 +97,19 @@ class AutogradChart(FlowChart):  # type: ignore[misc]  # mermaid-py has no types
 
     def _build_script(self) -> None:
         lines = [*self._head, "  layout: dagre", "---", f"flowchart {self.orientation}", *self._notes]
-        lines.extend(map(str, sorted(self.styles, key=attrgetter("name"))))
+        styles = {*self.styles, _FRAME} if self._frames else self.styles
+        lines.extend(map(str, sorted(styles, key=attrgetter("name"))))
         lines.extend(self._drawn)
         lines.extend(map(str, self.links))
+        if self._frames:
+            lines.append(f"class {','.join(self._frames)} {_FRAME.name}")
+        if self._cuts:
+            lines.append(f"linkStyle {','.join(self._cuts)} stroke:{CUT_COLOUR}")
         self.script = "\n".join(lines) + "\n"
 
 
-def _drawn(items: Sequence[Box | Group], by_key: dict[str, Node]) -> Iterator[str]:
-    """The lines of boxes and groups; ``by_key`` gets the boxes."""
+def _drawn(items: Sequence[Box | Group], by_key: dict[str, Node], frames: list[str]) -> Iterator[str]:
+    """The lines of boxes and groups; ``by_key`` gets the boxes, ``frames`` the keys of the groups."""
     stack = [iter(items)]
     while stack:
         indent = "  " * (len(stack) - 1)
@@ -127,5 +126,6 @@ def _drawn(items: Sequence[Box | Group], by_key: dict[str, Node]) -> Iterator[st
             if item.border:
                 yield f"{indent}class {node.id_} {_BORDERS[item.border].name}"
         else:
+            frames.append(item.key)
             yield f'{indent}subgraph {item.key}["{escaped(item.text)}"]'
             stack.append(iter(item.items))

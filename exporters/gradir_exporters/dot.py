@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 from gradir.errors import ExportError
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph
+from gradir.ir.marks import SIGNS
 from gradir.ir.memo import Memo
 from gradir.options import OptionError, filled
 from gradir.protocols import Options
@@ -16,6 +17,8 @@ from gradir_exporters._box_words import CUT, FAILED, FOCUSED, UNREACHED
 from gradir_exporters._dot_labels import cell, shown
 from gradir_exporters._dot_picture import BESIDE, MANY, DotOptions, Line, Picture
 from gradir_exporters._overlay_looks import FILLS
+from gradir_exporters._palette import CUT as CUT_COLOUR
+from gradir_exporters._palette import LINE, PALETTE, RIM, TEXT, UNKNOWN
 from gradir_exporters._readable import drawn_by_default
 
 if TYPE_CHECKING:
@@ -28,10 +31,11 @@ if TYPE_CHECKING:
 __all__ = ["DotExporter", "DotOptions", "to_graphviz", "to_pydot"]
 
 _NAME: Final = "gradir"
-# The one monospaced font whose widths Graphviz and graphviz-pure know on every machine.
-_FONT: Final = {"fontname": "Courier", "fontsize": "10"}
+# Fonts whose widths Graphviz and graphviz-pure know on every machine.
+_SANS: Final = {"fontname": "Helvetica"}
+_MONOSPACED: Final = {"fontname": "Courier"}
 _GRAPH_LOOK: Final[Mapping[str, Any]] = {
-    **_FONT,
+    "fontsize": "10",
     "ranksep": "0.2",
     # Without it, lines point against the flow wherever it leaves a module and comes back.
     "newrank": "true",
@@ -40,17 +44,15 @@ _GRAPH_LOOK: Final[Mapping[str, Any]] = {
     "nslimit1": "1",
 }
 _NODE_LOOK: Final[Mapping[str, Any]] = {
-    **_FONT,
+    "fontsize": "10",
     "shape": "box",
     "style": "filled",
     "height": "0.2",
     "margin": "0.1,0.03",
     "class": "function",
 }
-_EDGE_LOOK: Final[Mapping[str, Any]] = {**_FONT, "arrowsize": "0.6"}
+_EDGE_LOOK: Final[Mapping[str, Any]] = {"fontsize": "10", "arrowsize": "0.6"}
 _CLUSTER_LOOK: Final[Mapping[str, Any]] = {"style": "rounded,filled", "labeljust": "l"}
-_CUT_COLOUR: Final = "#cf222e"
-"""Of lines, which are seen on a light page and on a dark one; text has that of the theme."""
 
 _QUIET_COLOUR: Final = "gray60"
 
@@ -62,18 +64,18 @@ _LINE_LOOKS: Final[Mapping[str, Mapping[str, Any]]] = {
     "inplace": {"style": "bold", "arrowhead": "diamond"},
     "saved": {"dir": "none"},
     "buffer": {"dir": "none", "style": "dashed"},
-    CUT: {"style": "dashed", "color": _CUT_COLOUR, "arrowhead": "empty"},
+    CUT: {"style": "dashed", "color": CUT_COLOUR, "arrowhead": "empty"},
     MORE: {"style": "dashed", "color": _QUIET_COLOUR, "arrowhead": "none"},
     BESIDE: {"style": "invis"},
 }
 _OTHER_LINE: Final[Mapping[str, Any]] = {"style": "dotted"}
 _BARE_LOOKS: Final[Mapping[str, Mapping[str, str]]] = {
-    CUT: {"style": "dashed", "color": _CUT_COLOUR},
-    UNREACHED: {"style": "dashed", "color": _CUT_COLOUR},
+    CUT: {"style": "dashed", "color": CUT_COLOUR},
+    UNREACHED: {"style": "dashed", "color": CUT_COLOUR},
     MORE: {"shape": "plaintext", "style": "solid"},
 }
 _OWN_BORDERS: Final[Mapping[str, Mapping[str, str]]] = {
-    FAILED: {"color": _CUT_COLOUR, "penwidth": "3"},
+    FAILED: {"color": CUT_COLOUR, "penwidth": "3"},
     FOCUSED: {"color": "#0969da", "penwidth": "3"},
 }
 """By what follows a role; lines of these are seen on a light page and on a dark one."""
@@ -92,12 +94,11 @@ _LEGEND_COLUMNS: Final = 4
 _LONG_WORDS: Final = 40
 """Words that are longer have a row to themselves."""
 
-_BORDERS: Final[Mapping[str, Mapping[str, str]]] = {"parameter": {"penwidth": "2"}}
-"""A parameter is a leaf, and has its colour."""
+_BORDERS: Final[Mapping[str, Mapping[str, str]]] = {"parameter": {"penwidth": "1.5"}}
 
 
 class _Theme(NamedTuple):
-    """The colours of a picture; ``fills`` are those of boxes by role, ``unknown`` that of any other role.
+    """The look of a picture; ``fills`` are those of boxes by role, ``unknown`` that of any other role.
 
     ``tints`` are those of frames, one for those at odd levels and one for those between, so that any frame stands out
     from the one around it. All text has a contrast of 4.5 and more.
@@ -117,44 +118,66 @@ class _Theme(NamedTuple):
         return {**_CLUSTER_LOOK, "fillcolor": self.tints[level % 2], **self.cluster}
 
 
-_FILLS: Final[Mapping[str, tuple[str, str]]] = {
-    "leaf": ("lightblue", "#1f4b70"),
-    "parameter": ("lightblue", "#1f4b70"),
-    "input": ("lightcyan", "#164e52"),
-    "buffer": ("lightgoldenrod1", "#5c4d1a"),
-    "output": ("darkolivegreen1", "#3b5723"),
-    "view_base": ("darkolivegreen3", "#2a4018"),
-    "saved": ("orange", "#8a4b08"),
-    "module": ("thistle", "#54365f"),
-    "context": ("gray95", "#21262d"),
-    "bare": ("white", "#161b22"),
-    "added": ("palegreen", "#17732f"),
-    "removed": ("lightpink", "#a40e26"),
-    "changed": ("khaki1", "#7d4e00"),
-    **FILLS,
+_CLASSIC: Final[Mapping[str, str]] = {
+    "leaf": "lightblue",
+    "parameter": "lightblue",
+    "input": "lightcyan",
+    "buffer": "lightgoldenrod1",
+    "output": "darkolivegreen1",
+    "view_base": "darkolivegreen3",
+    "saved": "orange",
+    "module": "thistle",
+    "context": "gray95",
+    "bare": "white",
+    "added": "palegreen",
+    "removed": "lightpink",
+    "changed": "khaki1",
+    **{look: light for look, (light, _) in FILLS.items()},
 }
-"""By role, in the colours that torchviz made classic, and on a dark page."""
+"""By role, in the colours that torchviz made known."""
+
+_THIN: Final = {"penwidth": "0.6"}
+_LIGHT, _DARK = ({role: fills[dark] for role, fills in PALETTE.items()} for dark in (0, 1))
+
+
+def _quiet(dark: int, page: str, tints: tuple[str, str], caption: str, cut: str) -> _Theme:
+    """Return gradir's own look, on a light page or on a dark one."""
+    text, line, fills = TEXT[dark], LINE[dark], (_LIGHT, _DARK)[dark]
+    return _Theme(
+        {**_SANS, "fontcolor": text, **({"bgcolor": page} if dark else {})},
+        {**_SANS, "fillcolor": fills["function"], "color": RIM, "fontcolor": text, "penwidth": "0.8"},
+        {**_SANS, "color": line, "fontcolor": caption, "penwidth": "0.8"},
+        {"color": tints[1], "fontcolor": caption},
+        fills,
+        UNKNOWN[dark],
+        tints,
+        cut,
+    )
+
 
 _THEMES: Final[Mapping[str, _Theme]] = {
-    "light": _Theme(
-        {},
-        {"fillcolor": "lightgray"},
-        {},
+    "light": _quiet(0, "white", ("white", "#eef1f5"), "#57606a", CUT_COLOUR),
+    "dark": _quiet(1, "#0d1117", ("#0d1117", "#1c232b"), "#b1bac4", "#ff7b72"),
+    # For a figure in print: fills only where a colour says something of a node beside its role.
+    "paper": _Theme(
+        {**_SANS},
+        {**_SANS, "fillcolor": "white", **_THIN},
+        {**_SANS, **_THIN},
+        {"style": "rounded", "fontcolor": "black", "penwidth": "0.3"},
+        {**_LIGHT, **dict.fromkeys(_CLASSIC.keys() - FILLS.keys() - {*SIGNS}, "white")},
+        "white",
+        ("white", "white"),
+        CUT_COLOUR,
+    ),
+    "classic": _Theme(
+        {**_MONOSPACED},
+        {**_MONOSPACED, "fillcolor": "lightgray"},
+        {**_MONOSPACED},
         {"color": "gray60", "fontcolor": "gray30"},
-        {role: light for role, (light, _) in _FILLS.items()},
+        _CLASSIC,
         "white",
         ("white", "gray94"),
-        "#cf222e",
-    ),
-    "dark": _Theme(
-        {"bgcolor": "#0d1117", "fontcolor": "#c9d1d9"},
-        {"fillcolor": "#30363d", "color": "#8b949e", "fontcolor": "#e6edf3"},
-        {"color": "#8b949e", "fontcolor": "#c9d1d9"},
-        {"color": "#484f58", "fontcolor": "#b1bac4"},
-        {role: dark for role, (_, dark) in _FILLS.items()},
-        "#161b22",
-        ("#0d1117", "#1c2128"),
-        "#ff7b72",
+        CUT_COLOUR,
     ),
 }
 
@@ -168,9 +191,9 @@ class DotExporter:
     >>> b.output(b.function("exp", [w], [TensorMeta("float32", (3,))], native="ExpBackward0"))
     >>> for line in DotExporter().export(b.build(), DotOptions()).splitlines()[4:]:
     ...     print(line.strip())
-    n0 [label="w\nfloat32[3]" tooltip="w" class="leaf" fillcolor="lightblue"]
+    n0 [label="w\nfloat32[3]" tooltip="w" class="leaf" fillcolor="#c5e3f6"]
     n1 [label="exp\nfloat32[3]" tooltip="exp:1"]
-    n2 [label="output\nfloat32[3]" tooltip="output" class="output" fillcolor="darkolivegreen1"]
+    n2 [label="output\nfloat32[3]" tooltip="output" class="output" fillcolor="#f8d2ba"]
     n0 -> n1
     n1 -> n2
     }
@@ -219,7 +242,7 @@ def to_pydot(graph: Graph, **options: Any) -> pydot.Dot:
     >>> from gradir.ir import Graph, Node
     >>> dot = to_pydot(Graph.of([Node("x", role="leaf")]), direction="LR")
     >>> dot.get_rankdir(), dot.get_node("n0")[0].get_fillcolor()
-    ('LR', 'lightblue')
+    ('LR', '"#c5e3f6"')
     """
     import pydot
 
@@ -229,7 +252,7 @@ def to_pydot(graph: Graph, **options: Any) -> pydot.Dot:
     dot = pydot.Dot(_NAME, graph_type="digraph", rankdir=filled.direction, **_GRAPH_LOOK, **_written(theme.graph))
     if label := _label(picture, caption, theme):
         dot.set("label", label)
-    dot.set_node_defaults(**_NODE_LOOK, **_written(theme.node))
+    dot.set_node_defaults(**_NODE_LOOK, **_written(_boxes_look(filled, theme)))
     dot.set_edge_defaults(**_EDGE_LOOK, **_written(theme.edge))
     # The graph that is open at each level. A cluster is added while empty, since pydot then visits all it holds.
     open_graphs: list[pydot.Graph] = [dot]
@@ -260,7 +283,7 @@ def _digraph(graph: Graph, options: DotOptions) -> graphviz.Digraph:
     digraph = Digraph(
         _NAME,
         graph_attr={**_GRAPH_LOOK, "rankdir": options.direction, **theme.graph},
-        node_attr={**_NODE_LOOK, **theme.node},
+        node_attr={**_NODE_LOOK, **_boxes_look(options, theme)},
         edge_attr={**_EDGE_LOOK, **theme.edge},
     )
     with paused_gc():
@@ -271,6 +294,11 @@ def _digraph(graph: Graph, options: DotOptions) -> graphviz.Digraph:
     if label := _label(picture, caption, theme):
         digraph.body.append(f"\tlabel={label}\n")
     return digraph
+
+
+def _boxes_look(options: DotOptions, theme: _Theme) -> Mapping[str, str]:
+    """The look of all boxes; the rows of a table line up in a monospaced font alone."""
+    return {**theme.node, **_MONOSPACED} if options.show_attrs else theme.node
 
 
 def _picture(graph: Graph, options: DotOptions) -> tuple[Picture, str]:

@@ -17,15 +17,15 @@ from gradir.ir.cuts import stubs
 __all__ = ["FILLS", "Picture", "assert_same_graph", "drawn_text", "export", "intended", "run_dot"]
 
 FILLS = {
-    "function": "lightgray",
-    "leaf": "lightblue",
-    "parameter": "lightblue",
-    "output": "darkolivegreen1",
-    "view_base": "darkolivegreen3",
-    "buffer": "lightgoldenrod1",
-    "saved": "orange",
-    "module": "thistle",
-    "cut": "lightgray",  # that of all boxes, which a dashed one does not fill
+    "function": "#ffffff",
+    "leaf": "#c5e3f6",
+    "parameter": "#c5e3f6",
+    "output": "#f8d2ba",
+    "view_base": "#e4e6e9",
+    "buffer": "#f7eca6",
+    "saved": "#f9dca6",
+    "module": "#dfe5ee",
+    "cut": "#ffffff",  # that of all boxes, which a dashed one does not fill
 }
 
 
@@ -33,9 +33,11 @@ def export(graph: Graph, **options: Any) -> str:
     return DotExporter().export(graph, DotOptions(**options))
 
 
-def run_dot(program: str, source: str, form: str) -> str:
+def run_dot(program: str, source: str, form: str, *more: str) -> str:
     """What dot prints; it must accept the source without a word."""
-    done = subprocess.run([program, f"-T{form}"], input=source.encode(), capture_output=True, timeout=120, check=False)
+    done = subprocess.run(
+        [program, f"-T{form}", *more], input=source.encode(), capture_output=True, timeout=120, check=False
+    )
     assert (done.returncode, done.stderr.decode()) == (0, "")
     return done.stdout.decode()
 
@@ -120,4 +122,4 @@ def assert_same_graph(picture: Picture, graph: Graph, options: DotOptions) -> No
     assert found == set(drawn_nodes(graph, options))
     assert picture.lines() == Counter(drawn_lines(graph, options))
     for node in picture.nodes.values():
-        assert node.get("fillcolor", "lightgray") == FILLS.get(node["class"], "white")
+        assert node.get("fillcolor", "#ffffff") == FILLS.get(node["class"], "#ecd3e3")

@@ -1,0 +1,38 @@
+"""The colours of static pictures, as in the page: one fill for each role under dark text, one under light text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from gradir_exporters._overlay_looks import FILLS
+
+TEXT: Final = ("#1f2328", "#e9eef3")
+LINE: Final = ("#57606a", "#8b949e")
+RIM: Final = "#8b949e"
+"""The border of boxes and frames, which is seen on a light page and on a dark one."""
+
+CUT: Final = "#cf222e"
+"""Of lines, which are seen on a light page and on a dark one."""
+
+PALETTE: Final[Mapping[str, tuple[str, str]]] = {
+    "function": ("#ffffff", "#20262e"),
+    "leaf": ("#c5e3f6", "#1d4b6e"),
+    "parameter": ("#c5e3f6", "#1d4b6e"),
+    "input": ("#bfe8da", "#11503f"),
+    "buffer": ("#f7eca6", "#574c12"),
+    "output": ("#f8d2ba", "#6e3413"),
+    "view_base": ("#e4e6e9", "#3a424b"),
+    "saved": ("#f9dca6", "#5f4300"),
+    "module": ("#dfe5ee", "#303a48"),
+    "context": ("#f6f8fa", "#21262d"),
+    "bare": ("#ffffff", "#161b22"),
+    "added": ("#aceebb", "#17732f"),
+    "removed": ("#ffcecb", "#a40e26"),
+    "changed": ("#ffe58a", "#7d4e00"),
+    **FILLS,
+}
+"""By role; a parameter is a leaf, and has its colour."""
+
+UNKNOWN: Final = ("#ecd3e3", "#5c2c4b")
+"""The fills of a role that gradir has no look for."""
