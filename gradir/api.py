@@ -417,7 +417,8 @@ def render(graph: Graph, picture: str = "svg", *, seconds: float = 60.0, **optio
 
     The program ``dot`` of Graphviz draws it, or ``graphviz-pure`` where there is no ``dot``. Only ``dot`` draws a
     ``pdf``. The environment variable ``GRADIR_DOT`` chooses another program. ``options`` are those that `export` takes
-    for the exporter ``dot``.
+    for the exporter ``dot``. Without one that chooses what is drawn, the picture shows layers (``layers=True``);
+    ``all=True`` draws every node.
 
     Raises:
         ExportError: an unknown format or option, the graph has too many boxes, no program is installed that draws the
@@ -425,9 +426,9 @@ def render(graph: Graph, picture: str = "svg", *, seconds: float = 60.0, **optio
         PassError: a pattern names no node, or a pass does not take the value.
     """
     from gradir.pictures import render as draw
-    from gradir.plan import exported
+    from gradir.plan import exported, pictured
 
-    return draw(exported("dot", graph, options, f"a picture ({picture})"), picture, seconds=seconds)
+    return draw(exported("dot", graph, pictured(options), f"a picture ({picture})"), picture, seconds=seconds)
 
 
 def make_dot(

@@ -7,7 +7,7 @@ from typing import Final
 from gradir import registry
 from gradir.errors import ExportError
 from gradir.ir import Graph
-from gradir.passes import readable
+from gradir.passes import layers, readable
 from gradir.pictures import render
 
 _SECONDS: Final = 10.0
@@ -31,14 +31,14 @@ Where a notebook is not trusted, and on a site that shows notebooks without scri
 def mimebundle(graph: Graph) -> dict[str, str]:
     """The graph as text, as a page, and as a picture by MIME type: SVG, or Mermaid where gradir cannot draw it.
 
-    Front-ends show the page; the picture is for what shows no HTML. There a graph of more than 150 boxes is made small
-    by `gradir.passes.readable`; one that stays large has no picture, as one of hundreds of thousands of nodes has no
-    page.
+    Front-ends show the page; the picture, of layers, is for what shows no HTML. There a graph of more than 150 boxes is
+    made small by `gradir.passes.readable`; one that stays large has no picture, as one of hundreds of thousands of
+    nodes has no page.
     """
     shown = {"text/plain": repr(graph)}
     if page := _framed(graph):
         shown["text/html"] = page
-    small = readable(graph)
+    small = readable(layers(graph))
     if small is None:
         return shown
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -71,6 +71,29 @@ def planned(values: Mapping[str, object]) -> list[Step]:
     return [step for name, each in registry.passes().items() for step in _steps(name, each.options, given)]
 
 
+def chooses(options: Iterable[str]) -> bool:
+    """Whether one of these options of passes chooses what a picture draws, so that this leaves out nothing else.
+
+    >>> chooses(["layers"]), chooses(["layers", "depth"])
+    (False, True)
+    """
+    given = set(options)
+    return any(
+        getattr(each, "chooses", True) and not given.isdisjoint(each.options.__struct_fields__)
+        for each in registry.passes().values()
+    )
+
+
+def pictured(options: Mapping[str, object]) -> Mapping[str, object]:
+    """The options of a picture: it shows layers, unless another pass or all nodes are asked for.
+
+    >>> pictured({"theme": "dark"}), pictured({"depth": 2}), pictured({"all": True})
+    ({'layers': True, 'theme': 'dark'}, {'depth': 2}, {'all': True})
+    """
+    is_whole = options.get("all") not in {None, False, "false"}
+    return options if is_whole or chooses(options) else {"layers": True, **options}
+
+
 def applied(steps: Sequence[Step], graph: Graph, spelled: Callable[[str], str] = str) -> Graph:
     """The graph after these passes; ``spelled`` writes the name of an option as its user does.
 
@@ -116,7 +139,7 @@ def exported(exporter: str, graph: Graph, options: Mapping[str, object], whose: 
         return registry.export(exporter, graph, options)
     passes = {name: options[name] for name in option_names() if name in options and name not in own}
     values = {name: value for name, value in options.items() if name not in passes}
-    if "all" in own and passes:
+    if "all" in own and chooses(passes):
         # What is drawn was chosen.
         values.setdefault("all", True)
     # The names are checked before the passes run.

@@ -138,7 +138,8 @@ class Pass(Protocol[OptionsT_contra]):
     to 60), and what makes one node of many comes last (70 and 80)."""
 
     options: ClassVar[type[Options]]
-    """The type of the options that `run` takes."""
+    """The type of the options that `run` takes. A pass after which a large picture is still to be made small enough to
+    read has ``chooses = False`` beside it."""
 
     def run(self, graph: Graph, options: OptionsT_contra) -> Graph:
         """The graph that is left; the graph itself where there is nothing to do.

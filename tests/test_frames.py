@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import pytest
 from dot_pictures import Picture, export, run_dot
-from gradir_exporters._frames import frames, module_of
 from gradir_exporters._mermaid_picture import MermaidOptions
 from gradir_exporters._mermaid_picture import Picture as MermaidPicture
 from hypothesis import HealthCheck, given, settings
@@ -16,8 +15,10 @@ from strategies import graphs
 
 from gradir.ir import Builder, Graph, Scope, TensorMeta
 from gradir.ir.build import Value
+from gradir.ir.frames import frames, module_of
 
 META = TensorMeta("float32", (2,))
+ACCUMULATORS = {"accumulate_grad"}
 
 
 def called(times: int, *, weight: bool = False, inner: bool = False, calls: int | None = None) -> Graph:
@@ -71,7 +72,7 @@ def test_modules_in_it_go_along() -> None:
     ],
 )
 def test_a_module_that_was_not_called_that_often_has_one_frame(make: Callable[[], Graph]) -> None:
-    assert frames(make()) == {}
+    assert frames(make(), ACCUMULATORS) == {}
     assert captions(make())[0] == ["net (Net)", "act (Act)"]
 
 
@@ -82,7 +83,7 @@ def test_calls_that_feed_each_other_share_a_frame() -> None:
         value = b.function("exp", [value], [META], scope="cell")
     b.output(value)
     graph = b.build(scopes=[Scope("cell", "Cell", calls=5)])
-    assert frames(graph) == {}
+    assert frames(graph, ACCUMULATORS) == {}
 
 
 def test_without_clusters_there_are_none() -> None:
@@ -94,7 +95,7 @@ def test_without_clusters_there_are_none() -> None:
 def test_a_frame_is_of_the_module_of_its_node(graph: Graph) -> None:
     paths = sorted({node.scope for node in graph.nodes.values()})
     again = Graph.of(graph.nodes.values(), [Scope(path, calls=9) for path in paths])
-    for node_id, frame in frames(again).items():
+    for node_id, frame in frames(again, ACCUMULATORS).items():
         assert module_of(frame) == graph.nodes[node_id].scope
 
 
@@ -107,5 +108,5 @@ def test_very_deep_modules_that_are_called_again_take_linear_time() -> None:
         value = b.function("exp", [value], [META], scope=path)
         value = b.function("sin", [value], [META])
     b.output(value)
-    assert frames(b.build(scopes=scopes)) == {}
-    assert len(set(frames(called(500)).values())) == 499
+    assert frames(b.build(scopes=scopes), ACCUMULATORS) == {}
+    assert len(set(frames(called(500), ACCUMULATORS).values())) == 499

@@ -42,8 +42,10 @@ OPTIONS: dict[str, object] = {
     "descendants": "h.0",
     "between": ("h.0.weight", "h.3/mm:1"),
     "focus": "h.1",
+    "layers": True,
     "rollup": True,
     "once": True,
+    "fold": ("h.*",),
     "depth": 1,
 }
 

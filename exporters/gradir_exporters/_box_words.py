@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard
+from collections import Counter
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard, cast
 
-from gradir.ir import Graph, Node, TensorMeta
+from gradir.ir import AttrValue, Graph, Node, TensorMeta
 from gradir.ir.edges import sources
 from gradir.ir.excerpt import shortened
 from gradir.ir.frozen import NOTHING
-from gradir.ir.marks import ELIDED, SIGNS, failure, is_focus, lost_slots, marked_slots, operation_before, times
+from gradir.ir.marks import (
+    ELIDED,
+    SIGNS,
+    WEIGHTS,
+    failure,
+    is_focus,
+    is_layer,
+    lost_slots,
+    marked_slots,
+    operation_before,
+    times,
+)
 from gradir.ir.memo import Memo
 from gradir.ir.model import Scope, first_known
 from gradir.ir.module_tree import class_text
@@ -70,6 +82,10 @@ _LINES: Final = {
     CUT: "data without gradient",
 }
 
+_PAIR: Final = 2
+_MOST_WEIGHTS: Final = 8
+"""Of a layer with more parameters, the others are counted."""
+
 _MOST_SLOTS: Final = 4
 """Of a function with more, the empty slots are counted instead."""
 
@@ -93,6 +109,12 @@ class Words:
         self._scopes = graph.scopes
         self._loops = any(scope.rounds for scope in graph.scopes.values())
         self._shapes = shapes
+        self.on_lines = shapes and any(map(is_layer, graph.nodes.values()))
+        """Whether lines say the tensors, and boxes do not: of layers these have the parameters."""
+        dtypes = (
+            Counter(tensor.dtype for node in graph.nodes.values() for tensor in node.outputs) if self.on_lines else {}
+        )
+        self._usual = max(dtypes, key=dtypes.__getitem__, default=None)
         self._native = native
         self._tensors = Memo(str)
         self._used = _used_outputs(graph)
@@ -114,7 +136,15 @@ class Words:
         steps = frame_name(short, scope) if stands_for_steps(scope) else ""
         kind = Scope(name, node.native if node.native != short else "", rounds=scope.rounds if scope else 0)
         title = steps or module_name(short, class_text(kind))
-        return [title, *self._given(node), *_module_counts(node), *failure_lines(node)]
+        held = _pairs(weight_texts(node, shapes=self._shapes)) if is_layer(node) else _module_counts(node)
+        return [title, *self._given(node), *held, *failure_lines(node)]
+
+    def on_line(self, node: Node, output_nr: int) -> str:
+        """The shape of an output of a node, with the dtype where most others have another."""
+        if output_nr >= len(node.outputs):
+            return ""
+        tensor = node.outputs[output_nr]
+        return str(tensor) if tensor.dtype != self._usual else str(TensorMeta("", tensor.shape))
 
     def below(self, node: Node) -> list[str]:
         """What stands below the name of a node: the operation and what it gives.
@@ -162,7 +192,7 @@ class Words:
             used = self._used.get(node.id, ())
             tensors = tuple([tensors[nr] for nr in sorted(used) if nr < len(tensors)]) or tensors
         tensor = first_known(tensors)
-        if tensor is None or not self._shapes:
+        if tensor is None or not self._shapes or self.on_lines:
             return []
         return [f"{self._tensors[tensor]}, {len(tensors) - 1:,} more" if len(tensors) > 1 else self._tensors[tensor]]
 
@@ -316,6 +346,29 @@ def _slots_text(node: Node) -> str:
     if not empty:
         return ""
     return f"({', '.join(slots)})" if len(slots) <= _MOST_SLOTS else f"({empty:,} of {len(slots):,} None)"
+
+
+def weight_texts(node: Node, *, shapes: bool = True) -> list[str]:
+    """The names of the parameters of a layer, and their shapes; of many the others are counted.
+
+    >>> weight_texts(Node("fc", role="module", attrs={"weights": (("weight", (2, 3)), ("bias", None), "?")}))
+    ['weight [2, 3]', 'bias [?]']
+    """
+    pairs = cast("tuple[object, ...]", node.attrs[WEIGHTS])
+    # A file may hold anything.
+    found = [pair for pair in pairs if isinstance(pair, tuple) and len(pair) == _PAIR and isinstance(pair[0], str)]
+    texts = [f"{name} {_shape_text(shape)}" if shapes else name for name, shape in found[:_MOST_WEIGHTS]]
+    return [*texts, f"{len(found) - _MOST_WEIGHTS:,} more"] if len(found) > _MOST_WEIGHTS else texts
+
+
+def _pairs(texts: Sequence[str]) -> Iterator[str]:
+    """Two texts a line."""
+    return (" · ".join(texts[at : at + 2]) for at in range(0, len(texts), 2))
+
+
+def _shape_text(shape: AttrValue) -> str:
+    sizes = shape if isinstance(shape, tuple) else ("?",)
+    return f"[{', '.join(map(str, sizes))}]"
 
 
 def _module_counts(node: Node) -> Iterator[str]:

@@ -16,17 +16,18 @@ import msgspec
 from gradir.ir import Graph, Node, Scope
 from gradir.ir.cuts import stubs
 from gradir.ir.edge_columns import EdgeColumns
+from gradir.ir.frames import frames, module_of
 from gradir.ir.marks import SIGNS, is_lost, left_out, overlay_mark, stands_for_several, status, times
 from gradir.ir.memo import Memo
 from gradir.ir.model import BESIDE as BESIDE_ROLES
 from gradir.ir.module_tree import split_path
 from gradir.progress import steps
 from gradir.protocols import Options
+from gradir.vocabulary import vocabulary_of
 from gradir_exporters._box_lines import MORE, box_lines, boxes_left_out, lines_left_out, rows_below
 from gradir_exporters._box_words import CONTEXT, CUT, NO_VALUE, Legend, Words, border, cut_looks, inlined, legend
 from gradir_exporters._dot_labels import LINE_BREAK, Labels, Tooltips, scope_caption, shown, shown_of_saved, tooltip
 from gradir_exporters._dot_lengths import Lengths, entry_lengths, past_saved
-from gradir_exporters._frames import frames, module_of
 from gradir_exporters._overlay_looks import overlay_legend, overlay_text
 
 NEAR: Final = 8
@@ -82,10 +83,10 @@ Box: TypeAlias = "tuple[str, str, str, str]"
 """One node to draw: its key, role, label and tooltip, the last two escaped. A plain tuple, which takes a tenth of the
 time to make of a named one."""
 
-Line: TypeAlias = "tuple[str, str, str, int, int, int]"
-"""What to draw of edges: the keys of their ends, their kind, the ranks they span, how many there are, how straight the
-line is to be: `NEAR`, `FAR` or `OF_MANY`. A kind is ``data``, ``removed`` (data that no longer flows), `MANY`,
-``view``, ``inplace``, ``saved`` or ``buffer``."""
+Line: TypeAlias = "tuple[str, str, str, int, str, int]"
+"""What to draw of edges: the keys of their ends, their kind, the ranks they span, a text, and how straight the line is
+to be: `NEAR`, `FAR` or `OF_MANY`. The text is how many there are (``×3``), or of one the tensor where lines say it. A
+kind is ``data``, ``removed`` (data that no longer flows), `MANY`, ``view``, ``inplace``, ``saved`` or ``buffer``."""
 
 
 class Group:
@@ -138,13 +139,13 @@ class Picture:
             if (node.ext or node.role == "module") and stands_for_several(node)
         }
         extended = [node for node in self._nodes if node.ext]
-        words = Words(graph, shapes=options.shapes, native=options.native, inline=inline)
+        self._words = words = Words(graph, shapes=options.shapes, native=options.native, inline=inline)
         self._labels = Labels(words, options.max_attr_chars if options.show_attrs else None)
         self._tooltips = Tooltips(graph.nodes)
         self._marked = any(map(status, extended))
         self._overlay = {node.id: mark for node in extended if (mark := overlay_mark(node)) is not None}
         hidden = frozenset[int]() if options.show_saved else self._idle_buffers()
-        apart = frames(graph) if options.clusters else {}
+        apart = frames(graph, vocabulary_of(graph).accumulators) if options.clusters else {}
         self._frames = [apart.get(node.id, node.scope) if options.clusters else "" for node in self._nodes]
         groups = _Groups(graph.scopes)
         for number, frame in enumerate(self._frames):
@@ -155,12 +156,17 @@ class Picture:
         title, looks = overlay_legend(self._overlay.values())
         self.legend: Legend | None = None
         if (options.legend or looks) and self._nodes:
-            drawn = {("data" if kind == MANY else kind, times > 1) for _, _, kind, _, times, _ in self.lines()}
+            drawn = {("data" if kind == MANY else kind, text[:1] == "×") for _, _, kind, _, text, _ in self.lines()}
             notes = words.notes(
                 self._nodes, framed=options.clusters, marked=self._marked, joined=any(several for _, several in drawn)
             )
             kinds = {kind for kind, _ in drawn} - {BESIDE, MORE}
             self.legend = legend(title, self._roles(), kinds, looks, [*notes])
+
+    @property
+    def count(self) -> int:
+        """How many nodes there are to draw."""
+        return len(self._nodes)
 
     def boxes(self, group: Group) -> Iterator[Box]:
         """The boxes directly in a group."""
@@ -204,7 +210,7 @@ class Picture:
         marked = () if self._marked else zip(self._keys, self._nodes, strict=True)
         beside = (ends for key, node in marked if node.ext for ends in lines_left_out(key, left_out(node)))
         saved = self._saved_lines() if self._options.show_saved else ()
-        more = ((*ends, MORE, 1, 1, FAR) for ends in beside)
+        more = ((*ends, MORE, 1, "", FAR) for ends in beside)
         return chain(self._edge_lines(), saved, self._cut_lines(), more)
 
     def _cut_lines(self) -> Iterator[Line]:
@@ -215,36 +221,39 @@ class Picture:
         outputs = [keys[node.id] for node in self._nodes if node.role == "output"][-1:]
         elsewhere = [f"cut{number}" for number, stub in enumerate(self._stubs) if not stub.into]
         for tail, head in rows_below(outputs, elsewhere):
-            yield tail, head, BESIDE, 1, 1, FAR
+            yield tail, head, BESIDE, 1, "", FAR
         for number, stub in enumerate(self._stubs):
             if stub.into:
-                yield f"cut{number}", keys[stub.into], CUT, 1, 1, FAR
+                yield f"cut{number}", keys[stub.into], CUT, 1, "", FAR
 
     def _edge_lines(self) -> Iterator[Line]:
         keys, lengths = self._keys, self._lengths()
-        marked, several, scopes = self._marked, self._several, self._frames
+        marked, several, scopes, on_lines = self._marked, self._several, self._frames, self._words.on_lines
         nearness, nothing = Memo(_nearness), dict[int, int]()
         fans = {tail for tail, number in Counter(chain.from_iterable(self._tails)).items() if number >= _MANY}
         for head, (key, tails) in enumerate(zip(keys, steps("writing lines", self._tails), strict=True)):
             by_tail, scope = lengths.get(head, nothing), scopes[head]
             is_busy = len(tails) >= _MANY or (fans and not fans.isdisjoint(tails))
             has_several = several and (head in several or not several.isdisjoint(tails))
-            if marked or is_busy or has_several or head in self._other_kinds:
+            if marked or is_busy or has_several or on_lines or head in self._other_kinds:
                 # What passes between two boxes of which one stands for several nodes is one line.
-                drawn: dict[tuple[int, str, int], int] = {}
+                drawn: dict[tuple[int, str, int], list[int]] = {}
                 for slot, (tail, kind) in enumerate(zip(tails, self._kinds(head), strict=True)):
                     line = (tail, kind, -1 if head in several or tail in several else slot)
-                    drawn[line] = drawn.get(line, 0) + 1
-                for (tail, kind, _), times in drawn.items():
+                    drawn.setdefault(line, []).append(self._edges.first[head] + slot)
+                for (tail, kind, _), edges in drawn.items():
                     is_of_many = len(drawn) >= _MANY or tail in fans
                     near = nearness[scopes[tail], scope, is_of_many]
-                    thin = MANY if is_of_many and kind == "data" and times == 1 else kind
-                    yield keys[tail], key, thin, by_tail.get(tail, 1), times, near
+                    thin = MANY if is_of_many and kind == "data" and len(edges) == 1 else kind
+                    text = f"×{len(edges)}" if len(edges) > 1 else ""
+                    if on_lines and not text and thin == "data":
+                        text = shown(self._words.on_line(self._nodes[tail], self._edges.output[edges[0]]))
+                    yield keys[tail], key, thin, by_tail.get(tail, 1), text, near
             else:
                 within = NEAR if scope else FAR
                 for tail in tails:
                     near = within if scopes[tail] == scope else nearness[scopes[tail], scope, False]
-                    yield keys[tail], key, "data", by_tail.get(tail, 1) if by_tail else 1, 1, near
+                    yield keys[tail], key, "data", by_tail.get(tail, 1) if by_tail else 1, "", near
 
     def _roles(self) -> set[str]:
         """The roles of the boxes that are drawn."""
@@ -288,9 +297,9 @@ class Picture:
                 continue
             for number, saved in enumerate(node.saved):
                 box = f"{key}s{number}"
-                yield key, box, "saved", 1, 1, FAR
+                yield key, box, "saved", 1, "", FAR
                 if buffers and saved.origin is not None and saved.origin.id in buffers:
-                    yield buffers[saved.origin.id], box, "buffer", 1, 1, FAR
+                    yield buffers[saved.origin.id], box, "buffer", 1, "", FAR
 
 
 def _nearness(ends: tuple[str, str, bool]) -> int:

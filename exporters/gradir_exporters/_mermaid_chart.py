@@ -88,7 +88,7 @@ class AutogradChart(FlowChart):  # type: ignore[misc]  # mermaid-py has no types
             Link(
                 by_key[arrow.tail],
                 by_key[arrow.head],
-                message=f"×{arrow.times}" if arrow.times > 1 else "",
+                message=f"×{arrow.times}" if arrow.times > 1 else arrow.tensor and escaped(joined([arrow.tensor])),
                 **_LINKS.get(arrow.kind, {}),
             )
             for arrow in picture.arrows

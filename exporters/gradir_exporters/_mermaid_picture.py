@@ -11,6 +11,7 @@ import msgspec
 from gradir.ir import Graph, Node, Scope
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import sources
+from gradir.ir.frames import frames, module_of
 from gradir.ir.marks import SIGNS, is_lost, left_out, overlay_mark, stands_for_several, status, times
 from gradir.ir.model import BESIDE as BESIDE_ROLES
 from gradir.ir.text import counted
@@ -32,7 +33,6 @@ from gradir_exporters._box_words import (
     keeps_frame,
     legend,
 )
-from gradir_exporters._frames import frames, module_of
 from gradir_exporters._mermaid_text import joined
 from gradir_exporters._overlay_looks import overlay_legend, overlay_text
 
@@ -116,14 +116,15 @@ class Box(NamedTuple):
 class Arrow(NamedTuple):
     """One line to draw between the boxes of two keys.
 
-    ``kind`` is data, removed, view, inplace, saved, buffer, `CUT`, `MORE` or `BESIDE`, and ``times`` how many edges one
-    arrow is.
+    ``kind`` is data, removed, view, inplace, saved, buffer, `CUT`, `MORE` or `BESIDE`, ``times`` how many edges one
+    arrow is, and ``tensor`` what passes, where arrows say it.
     """
 
     tail: str
     head: str
     kind: str
     times: int = 1
+    tensor: str = ""
 
 
 class Group:
@@ -217,7 +218,7 @@ class Picture:
 
     def items(self) -> list[Box | Group]:
         """The boxes and groups outside all modules, with everything inside them."""
-        tree, apart = _Tree(self._graph.scopes), frames(self._graph)
+        tree, apart = _Tree(self._graph.scopes), frames(self._graph, vocabulary_of(self._graph).accumulators)
         for node in self._nodes:
             tree.open(apart.get(node.id, node.scope)).extend(self._boxes(node))
         tree.open("").extend(
@@ -285,7 +286,8 @@ class Picture:
                 tail, head = nodes[edge.src], nodes[edge.dst]
                 kind = "removed" if self._marked and is_lost(tail, head, edge.input_nr) else edge.kind
                 is_one = stands_for_several(tail) or stands_for_several(head)
-                arrow = Arrow(keys[self._drawn(edge.src)], keys[edge.dst], kind), -1 if is_one else number
+                says = self._words.on_line(tail, edge.output_nr) if self._words.on_lines and kind == "data" else ""
+                arrow = Arrow(keys[self._drawn(edge.src)], keys[edge.dst], kind, 1, says), -1 if is_one else number
                 drawn[arrow] = drawn.get(arrow, 0) + 1
         yield from (arrow._replace(times=times) for (arrow, _), times in drawn.items())
         for node in self._nodes if self._options.show_saved else ():

@@ -39,10 +39,11 @@ _GRAPH_LOOK: Final[Mapping[str, Any]] = {
     "ranksep": "0.2",
     # Without it, lines point against the flow wherever it leaves a module and comes back.
     "newrank": "true",
-    # Without them, dot takes minutes for a few hundred boxes of an unrolled loop.
-    "nslimit": "1",
-    "nslimit1": "1",
 }
+_HURRIED: Final[Mapping[str, Any]] = {"nslimit": "1", "nslimit1": "1"}
+"""Without these dot takes minutes for a few hundred boxes of an unrolled loop; with them lines bend needlessly."""
+_UNHURRIED: Final = 100
+"""So many nodes dot lays out as well as it can."""
 _NODE_LOOK: Final[Mapping[str, Any]] = {
     "fontsize": "10",
     "shape": "box",
@@ -249,7 +250,7 @@ def to_pydot(graph: Graph, **options: Any) -> pydot.Dot:
     filled = _filled(options)
     picture, caption = _picture(graph, filled)
     theme = _THEMES[filled.theme]
-    dot = pydot.Dot(_NAME, graph_type="digraph", rankdir=filled.direction, **_GRAPH_LOOK, **_written(theme.graph))
+    dot = pydot.Dot(_NAME, graph_type="digraph", **_written(_graph_look(picture, filled, theme)))
     if label := _label(picture, caption, theme):
         dot.set("label", label)
     dot.set_node_defaults(**_NODE_LOOK, **_written(_boxes_look(filled, theme)))
@@ -264,8 +265,8 @@ def to_pydot(graph: Graph, **options: Any) -> pydot.Dot:
             open_graphs.append(cluster)
         for key, role, label, tooltip in picture.boxes(group):
             open_graphs[-1].add_node(pydot.Node(key, **_quoted(label, tooltip), **_written(_box_look(role, theme))))
-    for tail, head, kind, length, times, weight in picture.lines():
-        dot.add_edge(pydot.Edge(tail, head, **_written(_line_look(kind, length, times, weight))))
+    for tail, head, kind, length, text, weight in picture.lines():
+        dot.add_edge(pydot.Edge(tail, head, **_written(_line_look(kind, length, text, weight))))
     return dot
 
 
@@ -280,20 +281,25 @@ def _digraph(graph: Graph, options: DotOptions) -> graphviz.Digraph:
     from gradir_exporters._dot_digraph import Digraph
 
     theme = _THEMES[options.theme]
-    digraph = Digraph(
-        _NAME,
-        graph_attr={**_GRAPH_LOOK, "rankdir": options.direction, **theme.graph},
-        node_attr={**_NODE_LOOK, **_boxes_look(options, theme)},
-        edge_attr={**_EDGE_LOOK, **theme.edge},
-    )
     with paused_gc():
         picture, caption = _picture(graph, options)
+        digraph = Digraph(
+            _NAME,
+            graph_attr=_graph_look(picture, options, theme),
+            node_attr={**_NODE_LOOK, **_boxes_look(options, theme)},
+            edge_attr={**_EDGE_LOOK, **theme.edge},
+        )
         # Written here and not by its methods, which quote every value again and take longer than all the rest.
         digraph.body.extend(_box_statements(picture, theme))
         digraph.body.extend(_line_statements(picture.lines()))
     if label := _label(picture, caption, theme):
         digraph.body.append(f"\tlabel={label}\n")
     return digraph
+
+
+def _graph_look(picture: Picture, options: DotOptions, theme: _Theme) -> dict[str, Any]:
+    hurried = _HURRIED if picture.count > _UNHURRIED else {}
+    return {**_GRAPH_LOOK, **hurried, "rankdir": options.direction, **theme.graph}
 
 
 def _boxes_look(options: DotOptions, theme: _Theme) -> Mapping[str, str]:
@@ -356,7 +362,7 @@ def _box_statements(picture: Picture, theme: _Theme) -> Iterator[str]:
 def _line_statements(lines: Iterable[Line]) -> list[str]:
     looks = Memo(_line_attributes)
     return [
-        f"\t{tail} -> {head}{looks[kind, length, times, weight]}\n" for tail, head, kind, length, times, weight in lines
+        f"\t{tail} -> {head}{looks[kind, length, text, weight]}\n" for tail, head, kind, length, text, weight in lines
     ]
 
 
@@ -374,17 +380,17 @@ def _box_look(role: str, theme: _Theme) -> dict[str, str]:
     return {**look, "fillcolor": theme.fills.get(role, theme.unknown), **_BORDERS.get(role, {})}
 
 
-def _line_attributes(line: tuple[str, int, int, int]) -> str:
+def _line_attributes(line: tuple[str, int, str, int]) -> str:
     attributes = _attributes(_line_look(*line))
     return f" [{attributes[1:]}]" if attributes else ""
 
 
-def _line_look(kind: str, length: int, times: int, weight: int) -> dict[str, Any]:
+def _line_look(kind: str, length: int, text: str, weight: int) -> dict[str, Any]:
     look = dict(_LINE_LOOKS.get(kind, _OTHER_LINE))
     if length > 1:
         look["minlen"] = str(length)
-    if times > 1:
-        look["label"] = f" ×{times}"
+    if text:
+        look["label"] = f" {text}"
     if weight != 1:
         look["weight"] = str(weight)
     return look

@@ -22,14 +22,14 @@ from gradir.ir import Graph, Node
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import DATA, edges_beside
 from gradir.ir.ids import relative_id, stem, tells_module
-from gradir.ir.marks import CARRIED, ELIDED, is_focus, left_out, marked_slots, overlay_mark, times
+from gradir.ir.marks import CARRIED, ELIDED, is_focus, is_layer, left_out, marked_slots, overlay_mark, times
 from gradir.ir.memo import Memo
 from gradir.ir.model import BESIDE
 from gradir.ir.module_tree import module_of, rounds_around, step_around
 from gradir.ir.text import printable, quoted, tensor_text, word
 from gradir.ir.totals import bounded
 from gradir.protocols import Options
-from gradir_exporters._box_words import failure_lines
+from gradir_exporters._box_words import failure_lines, weight_texts
 from gradir_exporters._overlay_looks import overlay_text
 
 _NULL: Final = "None"
@@ -188,12 +188,12 @@ class _Drawing:
         count = bounded(count * self._rounds(node.scope))
         if count > 1:
             parts.append(f"×{count:,}")
-        if node.role != "function" and node.role != stem(node.id):
-            parts.append(_word(node.role))
+        role = (is_layer(node) and node.native) or node.role
+        if role != "function" and role != stem(node.id):
+            parts.append(_word(role))
         if self._options.shapes and 0 <= output_nr < len(node.outputs):
             parts.append(self._tensors[node.outputs[output_nr]])
-        if node.names and node.names != (node.id,):
-            parts.append(f"named {', '.join(map(_word, node.names))}")
+        parts += self._names(node)
         if node.opaque:
             parts.append("opaque")
         if is_focus(node):
@@ -204,6 +204,13 @@ class _Drawing:
         if mark is not None:
             parts.append(f"[{printable(mark.title)}: {printable(overlay_text(mark))}]")
         return " ".join(parts)
+
+    def _names(self, node: Node) -> Iterator[str]:
+        """The parameters of a layer, and what else a node is called."""
+        if is_layer(node) and (weights := weight_texts(node, shapes=self._options.shapes)):
+            yield f"({printable(', '.join(weights))})"
+        if node.names and node.names != (node.id,):
+            yield f"named {', '.join(map(_word, node.names))}"
 
 
 _Child: TypeAlias = "tuple[str | None, int, str]"

@@ -36,6 +36,9 @@ EXAMPLES = (
 )
 
 DETAILS = f"""\
+{", ".join(PICTURES)} show layers: one box for each module without modules in it, and no views and transposes.
+--all draws every operation, and --layers shows layers in any other format.
+
 A static picture (dot, mermaid, {", ".join(PICTURES)}) of more than 150 nodes is made small enough to read: gradir
 leaves out gradient accumulators, draws equal layers and repeated steps once, and folds modules as little as it must.
 The picture says so. --all draws every node, and --depth, --rollup, --drop and --focus choose by hand.
@@ -220,9 +223,9 @@ def written(options: argparse.Namespace, source: Source, **more: object) -> tupl
     exporter = "dot" if is_drawn else options.to
     # Options are checked first: loading a large file only to learn of a typing error takes a while.
     values: dict[str, object] = {**more, **given_options(options)}
-    passes = chosen_passes(options)
+    passes, is_chosen = chosen_passes(options)
     if "all" in registry.exporter(exporter).options.__struct_fields__:
-        if options.all or passes is not None:
+        if options.all or is_chosen:
             values.setdefault("all", "true")
     elif options.all:
         raise ExportError(f"--all is for pictures: dot, mermaid, {', '.join(PICTURES)}; {exporter} leaves nothing out")

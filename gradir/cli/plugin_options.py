@@ -135,19 +135,22 @@ def _metavar(schema: Mapping[str, Any]) -> str:
     return str(schema.get("title", "VALUE"))
 
 
-def chosen_passes(options: argparse.Namespace) -> Callable[[Graph], Graph] | None:
-    """Return what runs the passes that the options ask for, once they are known to make sense; ``None`` without any.
+def chosen_passes(options: argparse.Namespace) -> tuple[Callable[[Graph], Graph] | None, bool]:
+    """Return what runs the passes that the options ask for, and whether these choose what a picture draws.
+
+    The options are known to make sense then. Without any there is nothing to run.
 
     Raises:
         PassError: an option has a value that it does not take.
     """
     if not options.parser.is_complete:
         # No option of a pass was given. Imported when there is something to do: a plain export should start fast.
-        return None
+        return None, False
     from gradir.files import name_of
-    from gradir.plan import applied, option_names, planned
+    from gradir.plan import applied, chooses, option_names, planned
 
-    steps, name = planned({name: getattr(options, name) for name in option_names()}), name_of(options.file)
+    values = {name: getattr(options, name) for name in option_names()}
+    steps, name = planned(values), name_of(options.file)
 
     def run(graph: Graph) -> Graph:
         try:
@@ -155,4 +158,4 @@ def chosen_passes(options: argparse.Namespace) -> Callable[[Graph], Graph] | Non
         except PassError as error:
             raise PassError(f"{name}: {error}") from error
 
-    return run if steps else None
+    return run if steps else None, chooses(step.asked for step in steps)

@@ -24,8 +24,8 @@ EXAMPLES = (
 )
 
 DETAILS = """\
-A picture of more than 150 nodes is made small enough to read, and says so: see 'gradir help export'. Where there is no
-browser, gradir prints the path of the file. 'gradir export --to html --help' lists what -O takes.
+A picture shows layers, and one of more than 150 nodes is made small enough to read: see 'gradir help export'. Where
+there is no browser, gradir prints the path of the file. 'gradir export --to html --help' lists what -O takes.
 
 Exit status: 0 done, 1 the program raised and the graph ends there, 2 trouble.
 """

@@ -25,10 +25,12 @@ __all__ = [
     "TIMES",
     "VERDICT",
     "WAS",
+    "WEIGHTS",
     "ListedChange",
     "Mark",
     "failure",
     "is_focus",
+    "is_layer",
     "is_lost",
     "left_out",
     "lost_slots",
@@ -75,6 +77,9 @@ WAS: Final = "was"
 
 TIMES: Final = "times"
 """The key of ``ext`` that says for how many nodes one stands."""
+
+WEIGHTS: Final = "weights"
+"""The attribute of a node that `gradir.passes.layers` made of a layer: the name and shape of each of its parameters."""
 
 OVERLAY: Final = "overlay"
 """The key of ``ext`` for what an overlay says of the node, see `Mark`."""
@@ -143,9 +148,19 @@ def times(node: Node) -> int:
     return found if isinstance(found, int) else 1
 
 
+def is_layer(node: Node) -> bool:
+    """Whether a node stands for a layer, as `gradir.passes.layers` makes one.
+
+    >>> from gradir.ir.model import Node
+    >>> is_layer(Node("fc", role="module", attrs={"weights": ()})), is_layer(Node("h", role="module"))
+    (True, False)
+    """
+    return node.role == "module" and isinstance(node.attrs.get(WEIGHTS), tuple)
+
+
 def stands_for_several(node: Node) -> bool:
-    """Whether a node stands for more than one: a folded module, or one of equal nodes."""
-    return node.role == "module" or (bool(node.ext) and times(node) > 1)
+    """Whether a node stands for more than one that a reader knows: a folded module, or one of equal nodes."""
+    return (node.role == "module" and not is_layer(node)) or (bool(node.ext) and times(node) > 1)
 
 
 class ListedChange(NamedTuple):

@@ -6,6 +6,7 @@ in an unrolled recurrent network. Such a set becomes several nodes, in the order
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
@@ -35,12 +36,16 @@ class Containers:
         return bool(path) and path not in self._called and path in self._above
 
 
-def contracted(graph: Graph, places: Sequence[str | None]) -> tuple[Graph, Callable[[str], str]]:
+def contracted(
+    graph: Graph, places: Sequence[str | None], calls: Sequence[str] | None = None
+) -> tuple[Graph, Callable[[str], str]]:
     """A graph with one node for each module among ``places``, and what tells the node of it that has a node in it.
 
-    ``places`` has the module that each node goes into, ``None`` where it stays. `gradir.passes.fold` says what is left.
+    ``places`` has the module that each node goes into, ``None`` where it stays, and ``calls`` which of its calls it
+    belongs to, where these are to be nodes of their own; then no edge leads from the parameters of a module, which the
+    first of these has, to the others. `gradir.passes.fold` says what is left.
     """
-    contraction = _Contraction(graph, list(graph.nodes.values()), places)
+    contraction = _Contraction(graph, list(graph.nodes.values()), places, calls)
     nodes = _canonical(contraction.nodes())
     inside = {
         node.id: contraction.called(node.id)
@@ -56,7 +61,9 @@ def contracted(graph: Graph, places: Sequence[str | None]) -> tuple[Graph, Calla
 class _Contraction:
     """The nodes of a graph, by number, in groups that each become one node."""
 
-    def __init__(self, graph: Graph, nodes: Sequence[Node], places: Sequence[str | None]) -> None:
+    def __init__(
+        self, graph: Graph, nodes: Sequence[Node], places: Sequence[str | None], calls: Sequence[str] | None
+    ) -> None:
         self._graph = graph
         self._containers = Containers(graph.scopes)
         self._nodes = nodes
@@ -66,19 +73,20 @@ class _Contraction:
         # What a node contracts to: its module, or itself.
         vertices: dict[object, int] = {}
         keys = [
-            vertices.setdefault(number if place is None else place, len(vertices))
+            vertices.setdefault(number if place is None else (place, calls and calls[number]), len(vertices))
             for number, place in enumerate(places)
         ]
-        self._groups, parts = _acyclic_groups(self._sources, keys)
+        self._groups, parts = _acyclic_groups(self._sources, keys, places)
         self._group_of = [0] * len(nodes)
         for group, members in enumerate(self._groups):
             for number in members:
                 self._group_of[number] = group
         self._names = self._named(parts)
+        self._accumulators = vocabulary_of(graph).accumulators
+        self._owned = set[int]() if calls is None else self._weights()
         self._outputs: dict[int, list[TensorMeta]] = {}
         self._slots: dict[tuple[int, int], int] = {}
         self._number_outputs()
-        self._accumulators = vocabulary_of(graph).accumulators
 
     def nodes(self) -> Iterator[Node]:
         """The nodes of the result, by first member."""
@@ -114,7 +122,7 @@ class _Contraction:
             if not tails:
                 continue
             for (_, output_nr, _, input_nr, _), source in zip(edges_into(node), tails, strict=True):
-                if places[source] is None or group_of[source] == group_of[number]:
+                if places[source] is None or group_of[source] == group_of[number] or self._is_own(source, number):
                     continue
                 if input_nr >= 0 or places[number] is not None:
                     leaving.setdefault(source, set()).add(output_nr)
@@ -123,6 +131,18 @@ class _Contraction:
                 outputs = self._outputs.setdefault(self._group_of[source], [])
                 self._slots[source, output_nr] = len(outputs)
                 outputs.append(node.outputs[output_nr] if output_nr < len(node.outputs) else TensorMeta())
+
+    def _weights(self) -> set[int]:
+        """The parameters that go into a module, and what takes their gradient there."""
+        owned = set[int]()
+        for number, (node, tails) in enumerate(zip(self._nodes, self._sources, strict=True)):
+            if node.role == "parameter" or (node.op in self._accumulators and tails and owned.issuperset(tails)):
+                owned.add(number)
+        return owned
+
+    def _is_own(self, source: int, number: int) -> bool:
+        """Whether a node takes a parameter of its own module, from another part of that."""
+        return source in self._owned and self._places[source] == self._places[number]
 
     def _moved(self, ref: Ref) -> Ref:
         """Where a reference from another group points in the result."""
@@ -152,7 +172,8 @@ class _Contraction:
         used = (edge for node in members for edge in edges_into(node))
         edges = [edge for edge in used if self._group_of[self._number[edge.src]] != group]
         outside = [edge.ref for edge in edges]
-        inputs = tuple(dict.fromkeys(map(self._moved, outside)))
+        edges = [e for e in edges if not self._is_own(self._number[e.src], self._number[e.dst])]
+        inputs = tuple(dict.fromkeys(self._moved(edge.ref) for edge in edges))
         shared = sum(map(parameter_elements, self._parameters(outside, path)))
         return Node(
             self._names[group][0],
@@ -226,8 +247,10 @@ def _marked(members: Sequence[Node]) -> dict[str, AttrValue]:
     return {STATUS: found.pop() if len(found) == 1 else "changed", **together(members)}
 
 
-def _acyclic_groups(predecessors: Sequence[Sequence[int]], keys: Sequence[int]) -> tuple[list[list[int]], list[int]]:
-    """Groups of nodes whose contraction has no cycle, and for each group its number among the parts of its key."""
+def _acyclic_groups(
+    predecessors: Sequence[Sequence[int]], keys: Sequence[int], places: Sequence[str | None]
+) -> tuple[list[list[int]], list[int]]:
+    """Groups of nodes whose contraction has no cycle, and for each group its number among the parts of its place."""
     contracted: list[list[int]] = [[] for _ in range(max(keys) + 1)]
     for key, known in zip(keys, predecessors, strict=True):
         contracted[key] += map(keys.__getitem__, known)
@@ -236,10 +259,11 @@ def _acyclic_groups(predecessors: Sequence[Sequence[int]], keys: Sequence[int]) 
     for number, key in enumerate(keys):
         groups.setdefault((key, levels[number]), []).append(number)
     parts: dict[tuple[int, int], int] = {}
-    counts = [0] * len(contracted)
+    counts = Counter[object]()
     for key, level in sorted(groups):
-        counts[key] += 1
-        parts[key, level] = counts[key]
+        place = places[groups[key, level][0]]
+        counts[place] += 1
+        parts[key, level] = counts[place]
     return list(groups.values()), [parts[group] for group in groups]
 
 

@@ -147,8 +147,13 @@ def hide_shape_ops(graph: Graph) -> Graph:
     >>> list(hidden.nodes), hidden.nodes["mm:1"].inputs
     (['w', 'mm:1', 'output'], (None, Ref(id='w', output_nr=0)))
     """
+    return without(graph, shape_operations(graph), has_one_input)
+
+
+def shape_operations(graph: Graph) -> set[str]:
+    """The ids of the nodes that `hide_shape_ops` leaves out."""
     operations = vocabulary_of(graph).shape_operations
-    gone = {
+    return {
         node.id
         for node in graph.nodes.values()
         if node.op in operations
@@ -158,4 +163,3 @@ def hide_shape_ops(graph: Graph) -> Graph:
         and not node.opaque
         and not failure(node)
     }
-    return without(graph, gone, has_one_input)

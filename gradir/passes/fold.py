@@ -6,19 +6,26 @@ back, as in an unrolled recurrent network. Such a module becomes several nodes, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
+from fnmatch import translate
 from functools import partial
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Final
 
 import msgspec
 from msgspec.structs import replace
 
 from gradir.errors import PassError
 from gradir.gcpause import paused_gc
+from gradir.hints import did_you_mean
 from gradir.ir import Graph, Node
 from gradir.ir.memo import Memo
+from gradir.ir.module_tree import upwards
 from gradir.options import Options
 from gradir.passes.contraction import Containers, contracted
+
+_CLASS: Final = "class:"
+_MOST_NAMED: Final = 3
 
 _KEPT_ROLES = frozenset({"output", "view_base"})
 
@@ -40,6 +47,64 @@ class FoldPass:
         return fold(graph, options.depth)
 
 
+class FoldModulesOptions(Options, frozen=True, kw_only=True):
+    """Which modules to fold."""
+
+    fold: Annotated[
+        tuple[Annotated[str, msgspec.Meta(title="PATTERN")], ...],
+        msgspec.Meta(description="fold each module with a path as PATTERN, or of a class as class:PATTERN; repeatable"),
+    ]
+
+
+class FoldModulesPass:
+    """One node for each module that a pattern names."""
+
+    order: ClassVar[int] = 78
+    options: ClassVar[type[Options]] = FoldModulesOptions
+
+    def run(self, graph: Graph, options: FoldModulesOptions) -> Graph:
+        """See `fold_modules`."""
+        return fold_modules(graph, options.fold)
+
+
+def fold_modules(graph: Graph, patterns: Iterable[str]) -> Graph:
+    """Make one node of every module that one of some patterns names, with everything inside it, as `fold` does.
+
+    A pattern is the path of a module, or ``class:`` and the name of a class, each a glob as in
+    `gradir.passes.matching`. Of a module within another that is named too, the outer one is the node.
+
+    Raises:
+        PassError: a pattern names no module; the message names near misses.
+
+    >>> from gradir.ir import Node, Scope
+    >>> nodes = [Node(f"{scope}/mm:1", scope=scope) for scope in ("h.0.attn", "h.0.mlp", "h.1.attn")]
+    >>> graph = Graph.of(nodes, [Scope("h.0.attn", "Attention"), Scope("h.1.attn", "Attention")])
+    >>> list(fold_modules(graph, ["h.0"]).nodes), list(fold_modules(graph, ["class:Att*"]).nodes)
+    (['h.0', 'h.1.attn/mm:1'], ['h.0.attn', 'h.0.mlp/mm:1', 'h.1.attn'])
+    """
+    paths = {*graph.scopes, *(path for node in graph.nodes.values() for path in upwards(node.scope))}
+    chosen = set[str]()
+    for pattern in patterns:
+        kind, is_class, name = pattern.partition(_CLASS)
+        is_class = is_class if not kind else ""
+        fits = re.compile(translate(name if is_class else pattern)).match
+        found = {path for path in paths if fits(_class_name(graph, path) if is_class else path)}
+        if not found:
+            known = {f"{_CLASS}{_class_name(graph, path)}" for path in graph.scopes} if is_class else paths - {""}
+            raise PassError(f"fold {pattern!r}: no module matches{did_you_mean(pattern, sorted(known), _MOST_NAMED)}")
+        chosen |= found
+
+    def outermost(scope: str) -> str | None:
+        inside = [path for path in upwards(scope) if path in chosen]
+        return "" if "" in chosen else inside[-1] if inside else None
+
+    return _folded(graph, outermost)
+
+
+def _class_name(graph: Graph, path: str) -> str:
+    return graph.scopes[path].class_name if path in graph.scopes else ""
+
+
 def destinations(graph: Graph, depth: int) -> Callable[[Node], str | None]:
     """What tells the module that `fold` puts a node into; ``None`` where the node stays.
 
@@ -48,7 +113,11 @@ def destinations(graph: Graph, depth: int) -> Callable[[Node], str | None]:
     >>> module(Node("a", scope="layers.3.attn")), module(Node("b", scope="layers")), module(Node("c", scope="fc.act"))
     ('layers.3', None, 'fc')
     """
-    modules = Memo(partial(_module_at, depth, Containers(graph.scopes)))
+    return _destinations(partial(_module_at, depth, Containers(graph.scopes)))
+
+
+def _destinations(module: Callable[[str], str | None]) -> Callable[[Node], str | None]:
+    modules = Memo(module)
     return lambda node: None if node.role in _KEPT_ROLES else modules[node.scope]
 
 
@@ -113,12 +182,14 @@ def fold(graph: Graph, depth: int) -> Graph:
     """
     if depth < 0:
         raise PassError(f"fold: depth {depth} is not possible: a depth is 0 or more")
-    containers = Containers(graph.scopes)
-    scopes = [
-        scope for scope in graph.scopes.values() if _module_at(depth, containers, scope.path) in {None, scope.path}
-    ]
+    return _folded(graph, partial(_module_at, depth, Containers(graph.scopes)))
+
+
+def _folded(graph: Graph, module: Callable[[str], str | None]) -> Graph:
+    """The graph with one node for each module that ``module`` tells for the scope of a node."""
+    scopes = [scope for scope in graph.scopes.values() if module(scope.path) in {None, scope.path}]
     with paused_gc():
-        places = [*map(destinations(graph, depth), graph.nodes.values())]
+        places = [*map(_destinations(module), graph.nodes.values())]
         if any(place is not None for place in places):
             graph, _ = contracted(graph, places)
         elif len(scopes) == len(graph.scopes):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from gradir.ir import Graph
+from gradir.ir.marks import is_layer
 from gradir.ir.module_tree import scope_depth
 from gradir.passes.drop import drop
 from gradir.passes.fold import destinations, fold
@@ -15,6 +16,9 @@ from gradir.pictures import LARGE
 
 MOST_BOXES: Final = 60
 """As many boxes are left of a large one, where some depth makes them so few."""
+
+MOST_LAYERS: Final = 40
+"""Of more layers and operations beside them, one of equal ones is shown."""
 
 _DEEPEST: Final = 16
 
@@ -33,6 +37,9 @@ def readable(graph: Graph, boxes: int = MOST_BOXES, large: int = LARGE) -> Reada
     so does one of the equal steps of a loop or a chain, and modules are folded, as little as is enough. At last one
     stands for steps that differ in attributes alone too. ``None`` is for a graph that none of this makes so small.
 
+    Of more than 40 layers (`gradir.passes.layers`) and operations beside them, one stands for equal ones, but modules
+    are folded only where more than ``large`` are left.
+
     >>> from gradir.ir import Graph, Node
     >>> layers = Graph.of([Node(f"f:{number}", scope=f"h.{number // 10}") for number in range(1000)])
     >>> small = readable(layers, 120)
@@ -40,11 +47,13 @@ def readable(graph: Graph, boxes: int = MOST_BOXES, large: int = LARGE) -> Reada
     (100, '1,000 nodes as 100 boxes: folded to depth 2')
     """
     if len(graph.nodes) <= max(boxes, large):
-        return Readable(graph)
+        equal = [*_unfolded(graph)] if _has_layers(graph, MOST_LAYERS) else []
+        small, done = equal[-1] if equal else (graph, [])
+        return Readable(small, f"{_size(graph)} as {len(small.nodes):,} boxes: {', '.join(done)}" if done else "")
     for most, why in ((boxes, ()), (large, (f"no step makes them {boxes}",))):
         for small, done in _rungs(graph, most):
             if len(small.nodes) <= most:
-                note = f"{len(graph.nodes):,} nodes as {len(small.nodes):,} boxes: {', '.join([*done, *why])}"
+                note = f"{_size(graph)} as {len(small.nodes):,} boxes: {', '.join([*done, *why])}"
                 return Readable(small, note)
     return None
 
@@ -63,18 +72,35 @@ def smallest(graph: Graph) -> Readable:
     rungs = ((made, [*how]) for made, how in _rungs(graph, len(graph.nodes) - 1))
     least, done = min(rungs, default=(graph, []), key=lambda rung: len(rung[0].nodes))
     if len(least.nodes) >= len(graph.nodes):
-        return Readable(graph, f"{len(graph.nodes):,} nodes, all drawn: no step makes them fewer")
-    return Readable(least, f"{len(graph.nodes):,} nodes as {len(least.nodes):,} boxes: {', '.join(done)}")
+        return Readable(graph, f"{_size(graph)}, all drawn: no step makes them fewer")
+    return Readable(least, f"{_size(graph)} as {len(least.nodes):,} boxes: {', '.join(done)}")
 
 
-def _rungs(graph: Graph, most: int) -> Iterator[tuple[Graph, list[str]]]:
-    """What one step after the other makes of a graph, with all that was done until there."""
+def _size(graph: Graph) -> str:
+    what = "layers and operations" if _has_layers(graph, 0) else "nodes"
+    return f"{len(graph.nodes):,} {what}"
+
+
+def _has_layers(graph: Graph, more_than: int) -> bool:
+    return len(graph.nodes) > more_than and any(map(is_layer, graph.nodes.values()))
+
+
+def _unfolded(graph: Graph) -> Iterator[tuple[Graph, list[str]]]:
+    """What one step after the other makes of a graph without folding it, with all that was done until there."""
     done: list[str] = []
     for words, smaller in _STEPS.items():
         before, graph = graph, smaller(graph)
         if graph is not before:
             done.append(words)
-            yield graph, done
+            yield graph, [*done]
+
+
+def _rungs(graph: Graph, most: int) -> Iterator[tuple[Graph, list[str]]]:
+    """What one step after the other makes of a graph, with all that was done until there."""
+    done: list[str] = []
+    for smaller, done in _unfolded(graph):
+        graph = smaller
+        yield graph, done
     nearly = _nearly_once(graph)
     for start, steps in ((graph, done), (nearly, [*done, _NEARLY])):
         if start is nearly:

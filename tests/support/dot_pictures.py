@@ -61,10 +61,15 @@ class Picture:
     def frames(self, node: str) -> list[str]:
         """The clusters around a node, outermost first."""
         gvid = self.nodes[node]["_gvid"]
-        around = [cluster for cluster in self.clusters.values() if gvid in cluster.get("nodes", ())]
-        return [
-            cluster["name"] for cluster in sorted(around, key=lambda c: -len(c["nodes"]) - len(c.get("subgraphs", ())))
-        ]
+        around = {c["_gvid"]: c for c in self.clusters.values() if gvid in c.get("nodes", ())}
+        inner = {
+            gvid: next((each for each in c.get("subgraphs", ()) if each in around), None) for gvid, c in around.items()
+        }
+        found, at = [], next(iter(around.keys() - inner.values()), None)
+        while at is not None:
+            found.append(around[at]["name"])
+            at = inner[at]
+        return found
 
 
 def drawn_text(item: dict[str, Any]) -> list[str]:

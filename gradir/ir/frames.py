@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
-from gradir.ir import Graph, Node
 from gradir.ir.edges import sources
+from gradir.ir.graph import Graph
 from gradir.ir.memo import Memo
-from gradir.vocabulary import vocabulary_of
+from gradir.ir.model import Node
 
 _PART: Final = "\0\0part"
 """What stands behind the last part of a module's path, before the number, in the path of each frame but its first."""
@@ -19,23 +19,22 @@ _NUMBERED: Final = re.compile(f"{_PART}\\d+")
 _MAX_DEPTH: Final = 32
 
 
-def frames(graph: Graph) -> dict[str, str]:
+def frames(graph: Graph, accumulators: Collection[str]) -> dict[str, str]:
     """By node the path of its frame, where that is not the first of its module.
 
     A module that is called again at another place would have a frame around all that lies between. So its nodes that
     no line joins within it are in frames of their own, where these are no more than it was called. A parameter, and
-    what takes its gradient, joins nothing and is where it is first used.
+    what takes its gradient (``accumulators``), joins nothing and is where it is first used.
 
     >>> from gradir.ir import Graph, Node, Ref, Scope
     >>> nodes = [Node("x"), Node("a", scope="act", inputs=(Ref("x", 0),)), Node("y", inputs=(Ref("a", 0),))]
     >>> graph = Graph.of([*nodes, Node("b", scope="act", inputs=(Ref("y", 0),))], [Scope("act", calls=2)])
-    >>> [(node_id, module_of(frame), frame == "act") for node_id, frame in frames(graph).items()]
+    >>> [(node_id, module_of(frame), frame == "act") for node_id, frame in frames(graph, ()).items()]
     [('b', 'act', False)]
     """
     again = {path: _Parts() for path, scope in graph.scopes.items() if path and scope.calls > 1}
     if not again:
         return {}
-    accumulators = vocabulary_of(graph).accumulators
     around: Memo[str, list[str]] = Memo(lambda scope: [path for path in _outward(scope) if path in again])
     shared: set[str] = set()
     inside = [node for node in graph.nodes.values() if around[node.scope]]

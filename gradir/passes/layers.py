@@ -1,0 +1,113 @@
+"""Show the layers of a model: one node for each module that has no module in it, without operations on shapes."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from gradir.gcpause import paused_gc
+from gradir.ir import Graph, Node
+from gradir.ir.frames import frames
+from gradir.ir.marks import WEIGHTS
+from gradir.ir.model import Shape
+from gradir.ir.module_tree import split_path
+from gradir.options import Options
+from gradir.passes.contraction import contracted
+from gradir.passes.drop import shape_operations
+from gradir.passes.wiring import has_one_input, without
+from gradir.vocabulary import vocabulary_of
+
+_OUTSIDE: Final = frozenset({"output", "view_base"})
+
+
+class LayersOptions(Options, frozen=True, kw_only=True):
+    """Whether to show layers."""
+
+    layers: Annotated[bool, msgspec.Meta(description="show each layer as one box, without operations on shapes")]
+
+
+class LayersPass:
+    """One node for each module without modules in it, no shape operations."""
+
+    order: ClassVar[int] = 65
+    options: ClassVar[type[Options]] = LayersOptions
+    chooses: ClassVar[bool] = False
+
+    def run(self, graph: Graph, options: LayersOptions) -> Graph:  # noqa: ARG002 (it runs where it is asked for)
+        """See `layers`."""
+        return layers(graph)
+
+
+def layers(graph: Graph) -> Graph:
+    """Make one node of each layer, and leave out what accumulates gradients or only rearranges elements.
+
+    A layer is a module below the model that has no module in it, such as a ``Linear``. Its node is one of
+    `gradir.passes.fold`, with the names and shapes of its parameters in the attribute ``weights``. A layer that is
+    called at several places is one node for each call, of which the first has the parameters and no edge says that the
+    others use them. The operations
+    of other modules stay, but for accumulators and shape operations with one input, which hand it to their consumers.
+    One that a cut begins or ends at stays, and so does one that raised.
+
+    A graph without any of these is returned as it is.
+
+    >>> from gradir.ir import Builder, Scope, TensorMeta
+    >>> b = Builder()
+    >>> w = b.tensor("fc.w", TensorMeta("float32", (3, 2)), role="parameter", scope="fc")
+    >>> t = b.function("t", [w], [TensorMeta("float32", (2, 3))], scope="fc")
+    >>> h = b.function("mm", [None, t], [TensorMeta("float32", (4, 3))], scope="fc")
+    >>> b.output(b.function("sum", [b.function("view", [h], [TensorMeta()])], [TensorMeta("float32", ())]))
+    >>> shown = layers(b.build(scopes=[Scope("", "Net"), Scope("fc", "Linear", calls=1)]))
+    >>> list(shown.nodes), shown.nodes["fc"].attrs["weights"]
+    (['fc', 'sum:1', 'output'], (('w', (3, 2)),))
+    """
+    with paused_gc():
+        found = _leaves(graph)
+        apart = frames(graph, vocabulary_of(graph).accumulators)
+        places = [node.scope if _is_inside(node, found) else None for node in graph.nodes.values()]
+        if any(place is not None for place in places):
+            weights: dict[str, list[tuple[str, Shape | None]]] = {}
+            calls = [apart.get(node.id, "") for node in graph.nodes.values()]
+            graph, called, before = *contracted(graph, places, calls), graph
+            for node, place in zip(before.nodes.values(), places, strict=True):
+                if place is not None:
+                    weights.setdefault(called(node.id), []).extend(_weight(node))
+            boxes = {
+                key: replace(
+                    graph.nodes[key], attrs={**graph.nodes[key].attrs, WEIGHTS: tuple(sorted(these, key=_rank))}
+                )
+                for key, these in weights.items()
+            }
+            graph = replace(graph, nodes={**graph.nodes, **boxes})
+        return without(graph, _hidden(graph), has_one_input)
+
+
+def _leaves(graph: Graph) -> set[str]:
+    """The modules that have no module in them, the model itself and equal steps left out."""
+    holding = {split_path(path)[0] for path in graph.scopes if path}
+    holding.update(split_path(path)[0] for path in {node.scope for node in graph.nodes.values()} if path)
+    return {path for path, scope in graph.scopes.items() if path and scope.class_name and path not in holding}
+
+
+def _is_inside(node: Node, found: set[str]) -> bool:
+    return node.scope in found and node.role not in _OUTSIDE
+
+
+def _weight(node: Node) -> list[tuple[str, Shape | None]]:
+    """The name of a parameter in its module, and its shape."""
+    return [(node.label.removeprefix(f"{node.scope}."), node.shape)] if node.role == "parameter" else []
+
+
+def _rank(weight: tuple[str, Shape | None]) -> int:
+    """What puts a matrix before a bias, in whichever order an operation takes them."""
+    return -len(weight[1] or ())
+
+
+def _hidden(graph: Graph) -> set[str]:
+    accumulators = vocabulary_of(graph).accumulators
+    cut = {end for each in graph.cuts for end in (each.at, each.into)}
+    return {
+        *shape_operations(graph),
+        *(node.id for node in graph.nodes.values() if node.op in accumulators and has_one_input(node)),
+    } - cut
