@@ -32,6 +32,13 @@ _MOST_SHAPES: Final = 16
 
 _USUAL: Final = ("held", "freed", "hooked")
 
+_SCOPE: Final = "scope"
+_CALLER: Final = "caller"
+"""The entry of ``ext`` that says that the model's caller made a node."""
+
+_CALLERS: Final = "callers"
+"""The option of the producer of a graph where every such node has that entry."""
+
 _PLACED_APART: Final = frozenset({"output", "module"})
 
 
@@ -171,16 +178,17 @@ def _output_shapes(
 
     A tensor made of parameters alone by operations that save nothing, such as a transposed weight, is a weight made
     ready and no output. The shapes are unknown where nothing leaves (the module adds no operation, as dropout does
-    in evaluation; gradient needs none of its operations; its result is not used), for a module that was never called,
-    for one from which something leaves that a folded node made, for one that more than 16 shapes leave, and for the
-    whole model where the captured tensor may have been made by its caller: the operations of both have the empty path
-    as their scope. A shape of more than 64 sizes is unknown itself. From a module whose nodes are gone leaves what
-    leaves that of the equal ones which stand for them.
+    in evaluation; gradient needs none of its operations; its result is not used), for a module that was never called
+    and has none in it that was, for one from which something leaves that a folded node made, for one that more than 16
+    shapes leave, and for the whole model where the captured tensor may have been made by its caller, since the graph
+    does not say so of nodes: the operations of both have the empty path as their scope. A shape of more than 64 sizes
+    is unknown itself. From a module whose nodes are gone leaves what leaves that of the equal ones which stand for
+    them.
     """
     alike: defaultdict[int, dict[int, None]] = defaultdict(dict)
     for node in graph.nodes.values():
         alike[places[node.id]].update((place_of(gone.path), None) for gone in merged(node) if gone.path)
-    leaving = _Leaving(tree)
+    leaving = _Leaving(tree, is_told=graph.producer.options.get(_CALLERS) is True)
     nodes = graph.nodes
     prepared: set[str] = set()
     for node in nodes.values():
@@ -219,10 +227,16 @@ def _is_parameter(node_id: str, nodes: Mapping[str, Node]) -> bool:
 class _Leaving:
     """Collects what leaves each module."""
 
-    def __init__(self, tree: ModuleTree) -> None:
+    def __init__(self, tree: ModuleTree, *, is_told: bool) -> None:
+        """``is_told`` says whether what the model's caller made is known."""
         self._tree = tree
+        self._is_told = is_told
         self._shapes: list[dict[Shape | None, None]] = [{} for _ in tree.scopes]
-        self._unknown = [not scope.calls for scope in tree.scopes]
+        was_called = [scope.calls > 0 for scope in tree.scopes]
+        for place in reversed(range(len(was_called))):
+            if was_called[place] and tree.parents[place] != OUTSIDE:
+                was_called[tree.parents[place]] = True
+        self._unknown = [not called for called in was_called]
         self._seen: set[tuple[object, ...]] = set()
 
     def note(
@@ -248,7 +262,8 @@ class _Leaving:
                 around = tree.parents[around]
             if around == module:
                 break
-            is_unknown = is_folded or (not tree.scopes[module].path and self._may_be_the_callers(below))
+            is_root = not tree.scopes[module].path
+            is_unknown = is_folded or (is_root and not self._is_told and self._may_be_the_callers(below))
             self._note(module, shape, is_unknown=is_unknown)
             below, left = module, left + 1
         return left
@@ -347,13 +362,15 @@ def places_of(graph: Graph, tree: ModuleTree, place_of: Callable[[str], int]) ->
     ``place_of`` tells the module of a path.
     """
     return {
-        node.id: place_of(node.scope) if node.role not in _PLACED_APART else _place_apart(node, tree, place_of)
+        node.id: place_of(node.scope)
+        if node.role not in _PLACED_APART and not (node.ext and node.ext.get(_SCOPE) == _CALLER)
+        else _place_apart(node, tree, place_of)
         for node in graph.nodes.values()
     }
 
 
 def _place_apart(node: Node, tree: ModuleTree, place_of: Callable[[str], int]) -> int:
-    if node.role == "output":
+    if node.role == "output" or node.ext.get(_SCOPE) == _CALLER:
         return OUTSIDE
     if is_root(node.id):
         return place_of("")

@@ -10,14 +10,14 @@ from gradir.ir.jsontext import json_lines, json_text
 from gradir.ir.text import amount, counted, printable, short_bytes, size_text
 from gradir.markdown import code_span
 from gradir.protocols import Options
-from gradir_exporters._summary_layers import Layer, layers
+from gradir_exporters._summary_layers import Layer, Row, layers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from gradir.ir import Graph
     from gradir.ir.model import Shape
-    from gradir_exporters._summary_layers import Row, State, Totals
+    from gradir_exporters._summary_layers import State, Totals
 
     Shown = Callable[[str], str]
 
@@ -42,12 +42,32 @@ _GAP: Final = "   "
 _WIDEST: Final = 60
 """The most places of the terminal that a column takes."""
 
+_ONCE: Final = frozenset({"table", "markdown"})
+"""The styles in which equal layers are one row."""
+
 _SHORT: Final = "saved"
 _LEFT_OUT: Final = ("own saved bytes", "own parameters", "trainable", "saved bytes", "calls", "class", "output shape")
 """The columns that a narrow table does without, in the order in which they go; of the saved bytes kilobytes stay."""
 
-_NARROWEST: Final = {"output shape": 20, "layer": 8}
-"""So many places a column keeps that is cut; the shapes are before a column of names goes."""
+_LEFT_OUT_SORTED: Final = (
+    "saved bytes",
+    "parameters",
+    "trainable",
+    "own saved bytes",
+    "calls",
+    "class",
+    "output shape",
+)
+"""The same of a sorted table: what a module has itself is told longest."""
+
+_SORTED_BY: Final[Mapping[str, Callable[[Layer], int]]] = {
+    "params": lambda layer: layer.own_parameters,
+    "saved": lambda layer: layer.own_saved_bytes,
+    "calls": lambda layer: layer.calls,
+}
+
+_NARROWEST: Final = {"output shape": 20, "class": 10, "layer": 8}
+"""So many places a column keeps that is cut; shapes and classes are before a column of names goes."""
 
 _FORMULA: Final = ("=", "+", "-", "@")
 """How a formula starts in a spreadsheet; no name in Python does."""
@@ -65,8 +85,13 @@ class SummaryOptions(Options, frozen=True, kw_only=True):
     ] = None
     width: Annotated[
         Annotated[int, msgspec.Meta(ge=40)] | None,
-        msgspec.Meta(description="leave out columns of a table, own ones first, to make it at most so wide"),
+        msgspec.Meta(description="leave out columns of a table to make it at most so wide; none keeps all of them"),
+    ] = 80
+    sort: Annotated[
+        Literal["params", "saved", "calls"] | None,
+        msgspec.Meta(description="sort the modules by what they have themselves, the most first"),
     ] = None
+    all: Annotated[bool, msgspec.Meta(description="have a row for each of equal layers, as csv and json do")] = False
 
 
 class SummaryExporter:
@@ -95,17 +120,25 @@ class SummaryExporter:
 
     def export(self, graph: Graph, options: SummaryOptions) -> str:
         """The table in the style asked for."""
-        found = layers(graph, options.depth)
+        rows, totals = layers(graph, options.depth)
+        if options.style in _ONCE and not options.all:
+            from gradir.passes import rollup
+
+            rolled = rollup(graph)
+            rows = rows if rolled is graph else layers(rolled, options.depth)[0]
+        if options.sort is not None:
+            most = _SORTED_BY[options.sort]
+            rows = sorted((Row(row.layer.path, 0, row.layer) for row in rows), key=lambda row: -most(row.layer))
         if options.style == "table":
-            return _as_table(*found, options.width)
+            return _as_table(rows, totals, options.width, options.sort)
         styles = {"markdown": _as_markdown, "csv": _as_csv, "json": _as_json}
-        return styles[options.style](*found)
+        return styles[options.style](rows, totals)
 
 
-def _as_table(rows: Sequence[Row], totals: Totals, width: int | None) -> str:
+def _as_table(rows: Sequence[Row], totals: Totals, width: int | None, sort: str | None) -> str:
     """A table for a terminal. Its width depends on what it holds alone, and no column takes more than 60 places.
 
-    Columns are left out where it would be wider than ``width``. The lines below the table stay as they are.
+    Columns are left out where it would be wider than ``width``, and the lines below the table are broken at words.
 
     The widths are rich's, which knows how many places a character takes. Its own table lays out each cell with styles
     and word wrap, and takes more than ten times as long as the rest of the exporter.
@@ -121,23 +154,38 @@ def _as_table(rows: Sequence[Row], totals: Totals, width: int | None) -> str:
             for column, is_text in zip(zip(*table, strict=True), _IS_TEXT, strict=True)
         }
         if width is not None:
-            short = (_at_least(layer.saved_bytes, layer.unsized, short_bytes) for _, _, layer in rows)
-            _narrow(columns, width, _fitted([_SHORT, *short], False))
+            sizes = (
+                (each.own_saved_bytes, each.own_unsized) if sort else (each.saved_bytes, each.unsized)
+                for _, _, each in rows
+            )
+            short = _fitted([_SHORT, *(_at_least(*size, short_bytes) for size in sizes)], False)
+            _narrow(columns, width, short, sort)
         drawn = [_GAP.join(cells) for cells in zip(*columns.values(), strict=True)]
         lines = [drawn[0], "─" * _width(drawn[0]), *drawn[1:], ""]
-    lines += _totals_lines(totals)
+    below = _totals_lines(totals)
+    lines += below if width is None else [part for line in below for part in _broken(line, width)]
     return "".join([f"{line.rstrip()}\n" for line in lines])
 
 
-def _narrow(columns: dict[str, list[str]], width: int, short: list[str]) -> None:
+def _broken(line: str, width: int) -> list[str]:
+    """A line in parts of at most so many places, as far as its words fit."""
+    from textwrap import wrap
+
+    return wrap(line, width, subsequent_indent=_INDENT, break_long_words=False, break_on_hyphens=False)
+
+
+def _narrow(columns: dict[str, list[str]], width: int, short: list[str], sort: str | None) -> None:
     """Leave out columns until the table is narrow enough, and cut those that stay where that is not."""
-    for head in _LEFT_OUT:
+    for head in _LEFT_OUT_SORTED if sort else _LEFT_OUT:
+        if head == sort:
+            continue
         if head == "class":
             _cut(columns, "output shape", width)
+            _cut(columns, "class", width)
         if _excess(columns, width) <= 0:
             return
         del columns[head]
-        if head == "saved bytes":
+        if head == ("own saved bytes" if sort else "saved bytes"):
             columns[_SHORT] = short
     _cut(columns, "layer", width)
 

@@ -132,6 +132,7 @@ def assemble(
                     "scopes": scope_of is not None,
                     "sources": sources is not None,
                     # Only where it is so: what has data need not say it.
+                    **({"callers": True} if getattr(scope_of, "tells_callers", False) else {}),
                     **({"fake": True} if any(isinstance(entry.tensor, FakeTensor) for entry in captured) else {}),
                 },
             ),

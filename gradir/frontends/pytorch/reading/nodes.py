@@ -29,6 +29,17 @@ _DERIVATIVE: Final = re.compile(r"BackwardBackward\d*$")
 """The grad_fns of derivatives, of which torch computes only those that are needed."""
 
 _OPEN_SCOPE: Final[Mapping[str, AttrValue]] = frozen({"scope": "ambiguous"})
+_OUTSIDE_SCOPE: Final[Mapping[str, AttrValue]] = frozen({"scope": "caller"})
+
+
+class _Caller(str):
+    """An empty path that is not the model's."""
+
+    __slots__ = ()
+
+
+CALLER: Final = _Caller()
+"""The path of what the model's caller made, where that is told from what the model itself did."""
 
 
 class _Steps(NamedTuple):
@@ -172,7 +183,13 @@ class Assembly:
                     None,
                     anatomy.opaque,
                     None if sources is None else sources.source(sequence_number(key)),
-                    NOTHING if scope is not None else _OPEN_SCOPE,
+                    NOTHING
+                    if scope
+                    else _OPEN_SCOPE
+                    if scope is None
+                    else _OUTSIDE_SCOPE
+                    if scope is CALLER
+                    else NOTHING,
                 )
             )
         self._complete(reader)

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from gradir.frontends.pytorch.private import AFTER_FORWARD, next_sequence_number, sequence_number
+from gradir.frontends.pytorch.reading.nodes import CALLER
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.walks import chain
 
@@ -63,7 +64,15 @@ class ScopeLookup:
     def __init__(self, timelines: Iterable[Timeline], paths: Mapping[nn.Module, str]) -> None:
         self._paths = paths
         self._tracks = [_Track(numbers, frames, self._resolve(frames)) for numbers, frames in map(_snapshot, timelines)]
-        self._starts, self._scopes = _merged([(track.numbers, track.scopes) for track in self._tracks])
+        watched = [track for track in self._tracks if track.numbers and track.numbers[0] < track.numbers[-1]]
+        self.tells_callers = len(watched) == 1 and "" in paths.values()
+        """Whether what the model did is told from what its caller did, as it is where one thread was watched."""
+        if self.tells_callers:
+            (track,) = watched
+            scopes = [CALLER if frame is None else scope for frame, scope in zip(*track[1:], strict=True)]
+            self._tracks = [track._replace(scopes=scopes)]
+        self._outside = CALLER if self.tells_callers else ""
+        self._starts, self._scopes = _merged([(track.numbers, track.scopes) for track in self._tracks], self._outside)
 
     def __call__(self, fns: Sequence[GradFn]) -> list[str | None]:
         """Look grad_fns up by their sequence numbers."""
@@ -79,7 +88,7 @@ class ScopeLookup:
 
     @cached_property
     def _after_forward(self) -> tuple[list[int], list[str | None]]:
-        return _merged([_delayed(track) for track in self._tracks])
+        return _merged([_delayed(track) for track in self._tracks], self._outside)
 
     def _resolve(self, frames: list[Frame | None]) -> list[str]:
         identities = list(map(id, frames))
@@ -134,15 +143,15 @@ def _delayed(track: _Track) -> tuple[list[int], list[str]]:
     return numbers, scopes
 
 
-def _merged(tracks: Sequence[tuple[list[int], list[str]]]) -> tuple[list[int], list[str | None]]:
+def _merged(tracks: Sequence[tuple[list[int], list[str]]], outside: str = "") -> tuple[list[int], list[str | None]]:
     """The numbers where some track changes, and the scope before the first, and from each one on.
 
-    It is empty where no track is, and ``None`` where they differ.
+    It is ``outside`` where no track is, and ``None`` where they differ.
     """
     tracks = [(numbers, scopes) for numbers, scopes in tracks if numbers and numbers[0] < numbers[-1]]
     if len(tracks) == 1:
         ((numbers, scopes),) = tracks
-        return numbers, ["", *scopes[:-1], ""]
+        return numbers, [outside, *scopes[:-1], outside]
     changes = [
         (number, which, scope)
         for which, (numbers, scopes) in enumerate(tracks)
