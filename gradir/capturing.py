@@ -127,8 +127,8 @@ def expect_possible(request: CaptureRequest, *, verify: bool = False) -> None:
     told = partial(_spelled, request)
     if request.graph == "both" and request.collectives:
         raise CaptureError(f"{told('collectives')} runs a backward, and {told('graph')} none: choose one of them")
-    if request.graph == "forward" and (verify or request.collectives):
-        why = "verifying" if verify else told("collectives")
+    if request.graph == "forward" and (verify or request.collectives or request.cost):
+        why = "verifying" if verify else told("collectives" if request.collectives else "cost")
         raise CaptureError(f"{why} needs an autograd graph, and {told('graph')} captures none: choose one of them")
     if verify and request.collectives:
         raise CaptureError(

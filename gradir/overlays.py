@@ -21,10 +21,10 @@ from gradir.ir import AttrValue, Graph
 from gradir.ir.excerpt import said, shortened
 from gradir.ir.frozen import NOTHING
 from gradir.ir.headed import Headed
-from gradir.ir.marks import OVERLAY, OVERLAYS, STEPS, VERDICT, Mark
+from gradir.ir.marks import OVERLAY, OVERLAYS, STEPS, VERDICT, Mark, flops, milliseconds
 from gradir.ir.text import counted, number_text, printable
 
-__all__ = ["FORMAT", "VERSION", "Channel", "Look", "Overlay", "decode", "encode", "overlaid"]
+__all__ = ["FORMAT", "VERSION", "Channel", "Look", "Overlay", "costs", "decode", "encode", "overlaid"]
 
 FORMAT: Final = "gir-overlay"
 VERSION: Final = "1.0"
@@ -160,6 +160,27 @@ def overlaid(graph: Graph, overlay: Overlay, channel: str = "", *, with_others: 
         replace(node, ext={**node.ext, **marks[node.id]}) if node.id in marks else node for node in graph.nodes.values()
     )
     return replace(graph, nodes={node.id: node for node in nodes})
+
+
+def costs(graph: Graph) -> Overlay:
+    """What the nodes of a graph cost, as far as it was captured with that: FLOPs, and the times that were measured.
+
+    Raises:
+        ExportError: the graph has no costs.
+
+    >>> from gradir.ir import Node
+    >>> [(each.name, dict(each.values)) for each in costs(Graph.of([Node("mm", ext={"flops": 128})])).channels]
+    [('flops', {'mm': 128.0})]
+    """
+    found: dict[tuple[str, str], dict[str, float]] = {("flops", ""): {}, ("forward", "ms"): {}, ("backward", "ms"): {}}
+    for node in graph.nodes.values():
+        for values, cost in zip(found.values(), (flops(node), *milliseconds(node)), strict=True):
+            if cost > 0 and math.isfinite(cost):
+                values[node.id] = float(cost)
+    channels = tuple(Channel(name, values, unit, "log") for (name, unit), values in found.items() if values)
+    if not channels:
+        raise ExportError("the graph has no costs to show: capture it with --cost, or give --overlay FILE")
+    return Overlay(channels)
 
 
 def _marks(channel: Channel) -> Iterator[tuple[str, Mark]]:

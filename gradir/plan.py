@@ -129,14 +129,16 @@ def exported(exporter: str, graph: Graph, options: Mapping[str, object], whose: 
     """
     expect_graphs(graph)
     own = registry.exporter(exporter).options.__struct_fields__
-    if not _OF_OVERLAYS.isdisjoint(options):
-        over = {name: options[name] for name in _OF_OVERLAYS if name in options and name not in own}
-        if over.get("overlay") is not None:
-            registry.expect_nodes(exporter)
-        graph = _overlaid(graph, with_others=registry.shows_channels(exporter), **over)
-        options = {name: value for name, value in options.items() if name not in over}
+    over = {name: options[name] for name in _OF_OVERLAYS if name in options and name not in own}
+    options = {name: value for name, value in options.items() if name not in over}
+    if any(over.values()):
+        registry.expect_nodes(exporter)
+    overlay, channel = over.get("overlay"), str(over.get("channel") or "")
+    is_of_costs = overlay is None and channel != ""
+    if overlay is not None:
+        graph = _overlaid(graph, overlay, channel, exporter)
     if all(name in own for name in options):
-        return registry.export(exporter, graph, options)
+        return registry.export(exporter, with_costs(graph, channel, exporter) if is_of_costs else graph, options)
     passes = {name: options[name] for name in option_names() if name in options and name not in own}
     values = {name: value for name, value in options.items() if name not in passes}
     if "all" in own and chooses(passes):
@@ -144,17 +146,28 @@ def exported(exporter: str, graph: Graph, options: Mapping[str, object], whose: 
         values.setdefault("all", True)
     # The names are checked before the passes run.
     registry.exporter_options(exporter, values, whose)
-    return registry.export(exporter, applied(planned(passes), graph), values)
+    graph = applied(planned(passes), graph)
+    # A box has the costs of all in it.
+    return registry.export(exporter, with_costs(graph, channel, exporter) if is_of_costs else graph, values)
 
 
-def _overlaid(graph: Graph, overlay: object = None, channel: object = "", *, with_others: bool) -> Graph:
-    if overlay is None and not channel:
-        return graph
+def with_costs(graph: Graph, channel: str, exporter: str) -> Graph:
+    """The graph with what a channel says of its own costs, for an exporter.
+
+    Raises:
+        ExportError: the graph has no costs, or no such channel.
+    """
+    from gradir.overlays import costs
+
+    return _overlaid(graph, costs(graph), channel, exporter)
+
+
+def _overlaid(graph: Graph, overlay: object, channel: str, exporter: str) -> Graph:
     from gradir.overlays import Overlay, overlaid
 
     if not isinstance(overlay, Overlay):
         raise TypeError(f"overlay is a gradir.Overlay, not {type(overlay).__name__}; Explanation.overlay makes one")
-    return overlaid(graph, overlay, str(channel), with_others=with_others)
+    return overlaid(graph, overlay, channel, with_others=registry.shows_channels(exporter))
 
 
 def _steps(name: str, kind: type[Options], given: Mapping[str, object]) -> Iterator[Step]:

@@ -24,6 +24,7 @@ FEATURES: Final[Mapping[str, str]] = {
     "sources": "note source lines",
     "flow": "note every operation of a forward",
     "collectives": "note what processes exchange",
+    "cost": "count what operations cost",
     "verify": "verify a graph",
     "explain": "explain where a gradient ends",
     "record": "record",
@@ -51,6 +52,7 @@ class Option(NamedTuple):
         metavar: what the help text calls its value.
         group: the group of options where the help text has it.
         flag: its word on a command line; without one it is made of the name. ``None`` where only Python can give it.
+        alone: what the word means without a value, where it may stand alone.
     """
 
     help: str
@@ -59,6 +61,7 @@ class Option(NamedTuple):
     metavar: str = "VALUE"
     group: str = "input"
     flag: str | None = ""
+    alone: str | None = None
 
 
 class Declared(NamedTuple):
@@ -155,6 +158,15 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
             uses=_GRAPHS,
         ),
     ] = None
+    cost: Annotated[
+        Literal["flops", "time"] | None,
+        Option(
+            "count the FLOPs of each operation of the forward; time: measure forward and backward too",
+            needs="cost",
+            uses=(*_GRAPHS, "record"),
+            alone="flops",
+        ),
+    ] = None
     collectives: Annotated[
         bool,
         Option(
@@ -189,7 +201,7 @@ def declared(*uses: str) -> Mapping[str, Declared]:
     """The options that any of these uses takes, by name; without one all of them.
 
     >>> [*declared("record")]
-    ['model', 'frontend', 'sources', 'flow', 'collectives']
+    ['model', 'frontend', 'sources', 'flow', 'cost', 'collectives']
     """
     hints = get_type_hints(CaptureRequest, include_extras=True)
     defaults = {field.name: field.default for field in msgspec.structs.fields(CaptureRequest)}

@@ -378,7 +378,10 @@ def test_the_command_line_shows_an_overlay(tmp_path: Path, capsys: pytest.Captur
     assert f"[{name}: more]" in capsys.readouterr().out
     chain(2).save(tmp_path / "b.gir")
     for arguments, message in (
-        ([str(graph), "--channel", "status"], "--channel belongs to --overlay FILE"),
+        (
+            [str(graph), "--channel", "status"],
+            "the graph has no costs to show: capture it with --cost, or give --overlay FILE",
+        ),
         ([str(graph), "--overlay", str(over), "--channel", "no"], f"{over}: the overlay has no channel 'no'"),
         ([str(tmp_path / "b.gir"), "--overlay", str(over)], f"{over}: the overlay is of another graph"),
         ([*both[1:2], "--overlay", "-", "--overlay", "-"], "standard input is the graph or the overlay"),

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
 from gradir.ir import Graph, Node
 from gradir.ir.cuts import counts_text
 from gradir.ir.ids import is_root, whole_name
-from gradir.ir.marks import failure, times
+from gradir.ir.marks import FLOPS, failure, flops, milliseconds, times
 from gradir.ir.merged import Merged, bytes_gone, bytes_told, merged
 from gradir.ir.model import Shape
 from gradir.ir.module_tree import OUTSIDE, ModuleTree, class_text, scope_depth, without_steps
 from gradir.ir.saved import SavedBytes, is_unsized
 from gradir.ir.totals import bounded, parameter_elements
 from gradir_exporters._box_words import failure_lines
+
+_Number = TypeVar("_Number", int, float)
 
 _OPERATIONS: Final = frozenset({"function", "module"})
 _NUMBER: Final = re.compile(r"_\d+\Z")
@@ -62,6 +64,16 @@ class Layer(msgspec.Struct, frozen=True, gc=False, rename={"class_name": "class"
     unsized: int
 
 
+class CostedLayer(Layer, frozen=True, gc=False):
+    """A module with what its operations cost: FLOPs of the forward, and milliseconds where these were measured."""
+
+    own_flops: int = 0
+    flops: int = 0
+    own_milliseconds: float = 0.0
+    forward_milliseconds: float = 0.0
+    backward_milliseconds: float = 0.0
+
+
 class Totals(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The whole graph: ``saved_bytes`` is the sum over all modules, ``outside_bytes`` and ``folded_bytes`` included.
 
@@ -82,6 +94,9 @@ class Totals(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     cuts: str = ""
     raised: str = ""
     nodes_with_equal_ones: int = 0
+    flops: int = 0
+    forward_milliseconds: float = 0.0
+    backward_milliseconds: float = 0.0
 
 
 class Row(NamedTuple):
@@ -106,13 +121,14 @@ def layers(graph: Graph, depth: int | None) -> tuple[list[Row], Totals]:
     places = places_of(graph, tree, place_of)
     savings = Savings(graph, places, place_of)
     shapes = _output_shapes(graph, tree, places, place_of)
-    saved_total = _with_those_below(tree, savings.bytes)
-    unsized_total = _with_those_below(tree, savings.unsized)
+    saved_total = [*map(bounded, _with_those_below(tree, savings.bytes))]
+    unsized_total = [*map(bounded, _with_those_below(tree, savings.unsized))]
+    costs = _costs(graph, tree, places, place_of)
     rows = [
         Row(
             tree.names[place],
             tree.levels[place],
-            Layer(
+            (CostedLayer if costs else Layer)(
                 scope.path,
                 class_text(scope),
                 scope.calls,
@@ -124,6 +140,7 @@ def layers(graph: Graph, depth: int | None) -> tuple[list[Row], Totals]:
                 saved_total[place],
                 savings.unsized.get(place, 0),
                 unsized_total[place],
+                *(costs[place] if costs else ()),
             ),
         )
         for place, scope in enumerate(tree.scopes)
@@ -132,12 +149,49 @@ def layers(graph: Graph, depth: int | None) -> tuple[list[Row], Totals]:
     return rows, _totals(graph, tree, savings)
 
 
-def _with_those_below(tree: ModuleTree, own: dict[int, int]) -> list[int]:
+def _costs(
+    graph: Graph, tree: ModuleTree, places: Mapping[str, int], place_of: Callable[[str], int]
+) -> list[tuple[int, int, float, float, float]]:
+    """By module number the last fields of a `CostedLayer`; nothing of a graph that does not say what it costs."""
+    if not says_costs(graph):
+        return []
+    own: defaultdict[int, int] = defaultdict(int)
+    forward: defaultdict[int, float] = defaultdict(float)
+    backward: defaultdict[int, float] = defaultdict(float)
+    for node in graph.nodes.values():
+        own[places[node.id]] += flops(node)
+        taken = milliseconds(node)
+        forward[places[node.id]] += taken[0]
+        backward[places[node.id]] += taken[1]
+    for path, count in _flops_apart(graph):
+        own[place_of(path)] += count
+    totals = [bounded(count) for count in _with_those_below(tree, own)]
+    sums = [_with_those_below(tree, each) for each in (forward, backward)]
+    return [
+        (bounded(own.get(place, 0)), totals[place], forward.get(place, 0.0) + backward.get(place, 0.0), *both)
+        for place, both in enumerate(zip(*sums, strict=True))
+    ]
+
+
+def says_costs(graph: Graph) -> bool:
+    """Whether the graph was captured with what its operations cost."""
+    return FLOPS in graph.producer.options
+
+
+def _flops_apart(graph: Graph) -> Iterator[tuple[str, int]]:
+    """The FLOPs of operations without a node, by module; a file may hold anything there."""
+    found = graph.producer.options[FLOPS]
+    for pair in found if isinstance(found, tuple) else ():
+        if isinstance(pair, tuple) and [*map(type, pair)] == [str, int]:
+            yield pair  # type: ignore[misc]
+
+
+def _with_those_below(tree: ModuleTree, own: Mapping[int, _Number]) -> list[_Number]:
     sums = [own.get(place, 0) for place in range(len(tree.scopes))]
     for place in reversed(range(len(sums))):
         if tree.parents[place] != OUTSIDE:
             sums[tree.parents[place]] += sums[place]
-    return [bounded(size) for size in sums]
+    return sums
 
 
 def _totals(graph: Graph, tree: ModuleTree, savings: Savings) -> Totals:
@@ -158,6 +212,19 @@ def _totals(graph: Graph, tree: ModuleTree, savings: Savings) -> Totals:
         counts_text(graph),
         _raised(graph),
         _with_equal_ones(graph),
+        *_total_costs(graph),
+    )
+
+
+def _total_costs(graph: Graph) -> tuple[int, float, float]:
+    if not says_costs(graph):
+        return 0, 0.0, 0.0
+    taken = [*map(milliseconds, graph.nodes.values())]
+    apart = sum(count for _, count in _flops_apart(graph))
+    return (
+        bounded(sum(map(flops, graph.nodes.values())) + apart),
+        sum(forward for forward, _ in taken),
+        sum(backward for _, backward in taken),
     )
 
 

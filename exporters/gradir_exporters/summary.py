@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 import msgspec
 
+from gradir.errors import ExportError
 from gradir.ir.jsontext import json_lines, json_text
 from gradir.ir.text import amount, counted, printable, short_bytes, size_text
 from gradir.markdown import code_span
 from gradir.protocols import Options
-from gradir_exporters._summary_layers import Layer, Row, layers
+from gradir_exporters._summary_layers import CostedLayer, Layer, Row, layers, says_costs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,7 +34,8 @@ _HEADS: Final = (
     "own saved bytes",
     "saved bytes",
 )
-_IS_TEXT: Final = tuple(head in {"layer", "class", "output shape"} for head in _HEADS)
+_COST_HEADS: Final = ("FLOPs", "forward ms", "backward ms")
+_TEXTS: Final = frozenset({"layer", "class", "output shape"})
 _WHOLE: Final = "(model)"
 _UNKNOWN: Final = "?"
 _RECOMPUTED: Final = "recomputed"
@@ -60,11 +62,15 @@ _LEFT_OUT_SORTED: Final = (
 )
 """The same of a sorted table: what a module has itself is told longest."""
 
-_SORTED_BY: Final[Mapping[str, Callable[[Layer], int]]] = {
+_SORTED_BY: Final[Mapping[str, Callable[[Layer], float]]] = {
     "params": lambda layer: layer.own_parameters,
     "saved": lambda layer: layer.own_saved_bytes,
     "calls": lambda layer: layer.calls,
+    "flops": lambda layer: layer.own_flops if isinstance(layer, CostedLayer) else 0,
+    "time": lambda layer: layer.own_milliseconds if isinstance(layer, CostedLayer) else 0,
 }
+
+_OF_COSTS: Final = frozenset({"flops", "time"})
 
 _NARROWEST: Final = {"output shape": 20, "class": 10, "layer": 8}
 """So many places a column keeps that is cut; shapes and classes are before a column of names goes."""
@@ -88,7 +94,7 @@ class SummaryOptions(Options, frozen=True, kw_only=True):
         msgspec.Meta(description="leave out columns of a table to make it at most so wide; none keeps all of them"),
     ] = 80
     sort: Annotated[
-        Literal["params", "saved", "calls"] | None,
+        Literal["params", "saved", "calls", "flops", "time"] | None,
         msgspec.Meta(description="sort the modules by what they have themselves, the most first"),
     ] = None
     all: Annotated[bool, msgspec.Meta(description="have a row for each of equal layers, as csv and json do")] = False
@@ -119,13 +125,20 @@ class SummaryExporter:
         return _SUFFIXES[options.style]
 
     def export(self, graph: Graph, options: SummaryOptions) -> str:
-        """The table in the style asked for."""
+        """The table in the style asked for.
+
+        Raises:
+            ExportError: it is to be sorted by costs, and the graph has none.
+        """
         rows, totals = layers(graph, options.depth)
-        if options.style in _ONCE and not options.all:
+        # Imported for numbered modules alone: to write the table of a small model should start fast.
+        if options.style in _ONCE and not options.all and any(path[-1:].isdigit() for path in graph.scopes):
             from gradir.passes import rollup
 
             rolled = rollup(graph)
             rows = rows if rolled is graph else layers(rolled, options.depth)[0]
+        if options.sort in _OF_COSTS and not says_costs(graph):
+            raise ExportError(f"cannot sort by {options.sort}: the graph does not have it; capture it with --cost")
         if options.sort is not None:
             most = _SORTED_BY[options.sort]
             rows = sorted((Row(row.layer.path, 0, row.layer) for row in rows), key=lambda row: -most(row.layer))
@@ -146,13 +159,10 @@ def _as_table(rows: Sequence[Row], totals: Totals, width: int | None, sort: str 
     lines: list[str] = []
     if rows:
         table = [
-            _HEADS,
-            *((_INDENT * level + (printable(name) or _WHOLE), *_cells(layer)) for name, level, layer in rows),
+            _heads(totals),
+            *((_INDENT * level + (printable(name) or _WHOLE), *_cells(layer, totals)) for name, level, layer in rows),
         ]
-        columns = {
-            column[0]: _fitted(column, is_text)
-            for column, is_text in zip(zip(*table, strict=True), _IS_TEXT, strict=True)
-        }
+        columns = {column[0]: _fitted(column, column[0] in _TEXTS) for column in zip(*table, strict=True)}
         if width is not None:
             sizes = (
                 (each.own_saved_bytes, each.own_unsized) if sort else (each.saved_bytes, each.unsized)
@@ -236,10 +246,11 @@ def _as_markdown(rows: Sequence[Row], totals: Totals) -> str:
     """
     lines = []
     if rows:
-        lines = [_markdown_row(_HEADS), _markdown_row("---" if is_text else "--:" for is_text in _IS_TEXT)]
+        heads = _heads(totals)
+        lines = [_markdown_row(heads), _markdown_row("---" if head in _TEXTS else "--:" for head in heads)]
         for row in rows:
             name = _code(row.layer.path) or _WHOLE
-            lines.append(_markdown_row((name, *_cells(row.layer, _code))))
+            lines.append(_markdown_row((name, *_cells(row.layer, totals, _code))))
         lines.append("")
     lines += [f"- {line}" for line in _totals_lines(totals, _code)]
     return "".join(f"{line}\n" for line in lines)
@@ -256,7 +267,7 @@ def _as_csv(rows: Sequence[Row], _: Totals) -> str:
 
     page = io.StringIO()
     writer = csv.writer(page, lineterminator="\n")
-    fields = msgspec.structs.fields(Layer)
+    fields = msgspec.structs.fields(type(rows[0].layer) if rows else Layer)
     writer.writerow([field.encode_name for field in fields])
     for row in rows:
         layer = row.layer
@@ -276,7 +287,7 @@ def _as_json(rows: Sequence[Row], totals: Totals) -> str:
     return f'{{"layers":[{lines}],\n"totals":{json_text(totals)}}}\n'
 
 
-def _cells(layer: Layer, shown: Shown = printable) -> tuple[str, ...]:
+def _cells(layer: Layer, totals: Totals, shown: Shown = printable) -> tuple[str, ...]:
     """All cells but the first."""
     shapes = layer.output_shapes
     return (
@@ -288,7 +299,25 @@ def _cells(layer: Layer, shown: Shown = printable) -> tuple[str, ...]:
         amount(layer.trainable),
         _at_least(layer.own_saved_bytes, layer.own_unsized),
         _at_least(layer.saved_bytes, layer.unsized),
+        *_costs(layer, totals),
     )
+
+
+def _heads(totals: Totals) -> tuple[str, ...]:
+    """The heads of the columns, those of costs where the graph has them."""
+    return _HEADS + _COST_HEADS[: 3 if _is_timed(totals) else 1 if totals.flops else 0]
+
+
+def _is_timed(totals: Totals) -> bool:
+    return bool(totals.forward_milliseconds or totals.backward_milliseconds)
+
+
+def _costs(layer: Layer, totals: Totals) -> Iterator[str]:
+    if isinstance(layer, CostedLayer) and (totals.flops or _is_timed(totals)):
+        yield amount(layer.flops)
+        if _is_timed(totals):
+            yield f"{layer.forward_milliseconds:,.3f}"
+            yield f"{layer.backward_milliseconds:,.3f}"
 
 
 def _at_least(size: int, unsized: int, shown: Callable[[int], str] = amount) -> str:
@@ -314,6 +343,11 @@ def _totals_lines(totals: Totals, shown: Shown = printable) -> Iterator[str]:
     ):
         if size:
             yield f"{what}: {amount(size)} bytes"
+    if totals.flops or _is_timed(totals):
+        yield f"FLOPs of the forward: {amount(totals.flops)}"
+    if _is_timed(totals):
+        forward, backward = totals.forward_milliseconds, totals.backward_milliseconds
+        yield f"measured: forward {forward:,.3f} ms, backward {backward:,.3f} ms"
     if totals.cuts:
         yield f"cuts: {shown(totals.cuts)}"
     if totals.raised:

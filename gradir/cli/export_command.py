@@ -98,7 +98,9 @@ def add_drawing_options(parser: Parser) -> None:
         default=[],
         help="show what 'gradir explain --overlay' wrote of this graph; repeatable",
     )
-    shown.add_argument("--channel", metavar="NAME", help="channel of the overlay (default: its first)")
+    shown.add_argument(
+        "--channel", metavar="NAME", help="channel of the overlay (default: its first), or of what --cost recorded"
+    )
 
 
 def _options_of(namespace: argparse.Namespace) -> tuple[str, type[Options]] | None:
@@ -133,8 +135,6 @@ def _load(options: argparse.Namespace, source: Source, exporter: str) -> Loaded:
     if not source.is_program:
         refuse_program_options(options, source.word)
     if not options.overlay:
-        if options.channel is not None:
-            raise ExportError("--channel belongs to --overlay FILE")
         return load(options, source)
     if [source.word, *options.overlay].count("-") > 1:
         raise ExportError("standard input is the graph or the overlay: give one of them as a file")
@@ -232,8 +232,14 @@ def written(options: argparse.Namespace, source: Source, **more: object) -> tupl
     registry.exporter_options(exporter, values, f"a picture ({options.to})" if is_drawn else "")
     loaded = _load(options, source, exporter)
     graph = loaded.graph if passes is None else passes(loaded.graph)
+    own = {"channel": options.channel} if options.channel and not options.overlay else {}
     if is_drawn:
-        return api.render(graph, options.to, seconds=options.seconds, **values), loaded
+        return api.render(graph, options.to, seconds=options.seconds, **own, **values), loaded
+    if own:
+        from gradir.plan import with_costs
+
+        registry.expect_nodes(exporter)
+        graph = with_costs(graph, options.channel, exporter)
     return registry.export(exporter, graph, values).encode(), loaded
 
 

@@ -119,7 +119,7 @@ def add_declared(group: argparse._ActionsContainer, each: Declared) -> None:
         of = next(get_args(part)[0] for part in _parts(each.type) if get_origin(part) in {list, tuple})
         taken = {**taken, "type": partial(value, of), "action": "append", "default": []}
     elif choices:
-        taken = {"choices": choices}
+        taken = {"choices": choices, **({"nargs": "?", "const": each.option.alone} if each.option.alone else {})}
     group.add_argument(str(each.flag), dest=each.name, help=each.option.help, **{"default": each.default, **taken})
 
 

@@ -15,6 +15,7 @@ from gradir.diffs.sequences import matched, out_of_place
 from gradir.ir import AttrValue, Node, Ref, Saved, Scope, Source, TensorMeta
 from gradir.ir.fields import Field, fields_of, is_list, other_fields, records_in
 from gradir.ir.head import Head
+from gradir.ir.marks import MILLISECONDS
 from gradir.ir.model import Record
 
 Path: TypeAlias = tuple["str | int", ...]
@@ -26,6 +27,9 @@ class Part(NamedTuple):
     value: Any
     values: Mapping[Path, Any] = {}
 
+
+_MEASURED: Final[Path] = ("ext", MILLISECONDS)
+"""What no two captures have in common, so that it is no difference."""
 
 _TENSOR: Final = ("dtype", "shape", "device", "layout")
 _SIZE: Final = ("dtype", "shape", "bytes")
@@ -51,6 +55,8 @@ def _part_changes(
     old: Mapping[Path, Part], new: Mapping[Path, Part], shown: Mapping[Path, Part]
 ) -> Iterator[FieldChange]:
     for path, before, after in matched(old, new):
+        if path == _MEASURED:
+            continue
         if before is None or after is None:
             yield FieldChange(path, shown[path].value if before else UNSET, after.value if after else UNSET)
         elif not (before.values and after.values):

@@ -7,16 +7,18 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from gradir.ir.merged import merged, merged_ext
-from gradir.ir.model import AttrScalar, AttrValue, Cut, Node
+from gradir.ir.model import AttrScalar, AttrValue, Cut, Node, bounded
 
 __all__ = [
     "CARRIED",
     "ELIDED",
     "FAILED",
+    "FLOPS",
     "FOCUS",
     "LEFT_OUT",
     "LOOKS",
     "LOST",
+    "MILLISECONDS",
     "OVERLAY",
     "OVERLAYS",
     "SIGNS",
@@ -29,12 +31,14 @@ __all__ = [
     "ListedChange",
     "Mark",
     "failure",
+    "flops",
     "is_focus",
     "is_layer",
     "is_lost",
     "left_out",
     "lost_slots",
     "marked_slots",
+    "milliseconds",
     "operation_before",
     "overlay_mark",
     "overlay_marks",
@@ -77,6 +81,13 @@ WAS: Final = "was"
 
 TIMES: Final = "times"
 """The key of ``ext`` that says for how many nodes one stands."""
+
+FLOPS: Final = "flops"
+"""The key of ``ext`` for the floating-point operations that a node took in the forward; as an option of the producer,
+those of operations without a node, by module."""
+
+MILLISECONDS: Final = "ms"
+"""The key of ``ext`` for the times that a node took, forward and backward. No two captures measure the same."""
 
 WEIGHTS: Final = "weights"
 """The attribute of a node that `gradir.passes.layers` made of a layer: the name and shape of each of its parameters."""
@@ -146,6 +157,31 @@ def times(node: Node) -> int:
     """
     found = node.ext.get(TIMES, 1) if node.ext else 1
     return found if isinstance(found, int) else 1
+
+
+def flops(node: Node) -> int:
+    """The floating-point operations of a node in the forward, 0 where nothing says so.
+
+    >>> from gradir.ir.model import Node
+    >>> flops(Node("x", ext={"flops": 128})), flops(Node("x", ext={"flops": "many"}))
+    (128, 0)
+    """
+    found = node.ext.get(FLOPS, 0) if node.ext else 0
+    return found if type(found) is int else 0
+
+
+def milliseconds(node: Node) -> tuple[float, float]:
+    """The times that a node took, forward and backward, 0 where nothing says so.
+
+    >>> from gradir.ir.model import Node
+    >>> milliseconds(Node("x", ext={"ms": (0.5, 1.5)})), milliseconds(Node("x", ext={"ms": 2.0}))
+    ((0.5, 1.5), (0.0, 0.0))
+    """
+    found = node.ext.get(MILLISECONDS) if node.ext else None
+    if isinstance(found, tuple) and [*map(type, found)] == [float, float]:
+        forward, backward = found
+        return forward, backward  # type: ignore[return-value]
+    return 0.0, 0.0
 
 
 def is_layer(node: Node) -> bool:
@@ -274,11 +310,17 @@ def together(nodes: Collection[Node]) -> dict[str, AttrValue]:
     found: dict[str, AttrValue] = {
         FOCUS: any(map(is_focus, nodes)),
         FAILED: next(filter(None, map(failure, nodes)), ""),
-        LEFT_OUT: tuple(map(sum, zip(*cuts, strict=True))),
+        LEFT_OUT: _sums(cuts),
         VERDICT: overlay_verdict(nodes),
+        FLOPS: bounded(sum(map(flops, nodes))),
+        MILLISECONDS: _sums([*filter(any, map(milliseconds, nodes))]),
     }
     gone = merged_ext(chain.from_iterable(map(merged, nodes)))
     return {**{key: value for key, value in found.items() if value}, **gone, **_worst_overlay(nodes)}
+
+
+def _sums(pairs: Iterable[tuple[AttrScalar, ...]]) -> tuple[AttrScalar, ...]:
+    return tuple(map(sum, zip(*pairs, strict=True)))
 
 
 def _worst_overlay(nodes: Iterable[Node]) -> dict[str, AttrValue]:

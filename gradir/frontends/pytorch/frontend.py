@@ -27,7 +27,7 @@ class TorchFrontend:
     takes: ClassVar[str] = "tensors with a graph in any containers and objects, or a torch.nn.Module and its inputs"
     install: ClassVar[str] = "pip install 'gradir[torch]'"
     features: ClassVar[Set[str]] = frozenset(
-        {"collectives", "explain", "fake", "flow", "inputs", "names", "program", "record", "release", "seed"}
+        {"collectives", "cost", "explain", "fake", "flow", "inputs", "names", "program", "record", "release", "seed"}
         | {"run_alike", "sources", "running", "standing_in", "verify", "watching"}
     )
     files: ClassVar[Mapping[str, str]] = {

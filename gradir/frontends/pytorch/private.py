@@ -235,6 +235,7 @@ LOOKED_AT: Final = (
 )
 """What torch raises where a program needs the values of a tensor that has none."""
 Operator: Final = _found("torch._ops.OpOverload", "to tell what makes tensors of numbers alone")
+PACKET: Final = _word("operator._overloadpacket", "to find torch's formula for the FLOPs of an operation", "no FLOPs")
 schema_of: Final = _reader("operator._schema", "to tell what an operation writes, and what makes tensors of numbers")
 no_dispatch: Final = _found("torch.utils._mode_utils.no_dispatch", "to compute the values of small tensors")
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from operator import is_, itemgetter
 from types import FrameType, TracebackType
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import torch
 from msgspec.structs import replace
@@ -52,6 +52,9 @@ from gradir.ir.cuts import FLOW
 from gradir.protocols import Names, Verification
 from gradir.request import CaptureRequest
 from gradir.version import __version__
+
+if TYPE_CHECKING:
+    from gradir.frontends.pytorch.recording.cost import Costs
 
 _OWN_CALL_AND_THE_ONE_ABOVE: Final = 2
 
@@ -103,6 +106,8 @@ class Recorder:
         self._looks_at_results = bool(request.values)
         self._flows: dict[Timeline, Flow] = {}
         self._exchanged = Exchanged() if request.collectives else None
+        self._cost = request.cost
+        self._costs: dict[Timeline, Costs] = {}
 
     def __enter__(self) -> Recorder:
         if self._hooks is not None:
@@ -121,6 +126,13 @@ class Recorder:
                 hooks.enter_context(CompiledParts(hooks.enter_context(SourceMode(log))))
             if self._exchanged is not None:
                 hooks.enter_context(self._exchanged.noting(timeline))
+            if self._cost is not None:
+                # Torch's formulas take a while to load.
+                from gradir.frontends.pytorch.recording.cost import CostMode, Costs
+
+                costs = self._costs.setdefault(timeline, Costs(timeline, are_timed=self._cost == "time"))
+                hooks.enter_context(CompiledParts(costs))
+                hooks.enter_context(CostMode(costs))
             if self._notes_flow:
                 flow = self._flows.setdefault(timeline, Flow(timeline))
                 flow.looks_at_results = self._looks_at_results
@@ -337,6 +349,8 @@ class Recorder:
             )
             if exchanged is not None:
                 live = exchanged.located(live, modules)
+            for costs in self._costs.values():
+                live = costs.noted(live, modules.paths)
             if not self._tells_flow and known is None:
                 return live
             return self._with_cuts(

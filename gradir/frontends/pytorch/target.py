@@ -87,10 +87,9 @@ def _of_tensors(request: CaptureRequest) -> LiveGraph:
     target = request.target
     if request.inputs or request.kwargs:
         raise CaptureError(f"inputs are for a torch.nn.Module to run on, not for {type(target).__name__}")
-    if request.graph == "forward" or request.flow or request.sources or request.seed is not None:
-        asked, then = (
-            ("flow=True", "rec.forward()") if request.graph == "forward" else ("sources=True", "rec.capture(loss)")
-        )
+    if request.graph == "forward" or request.flow or request.sources or request.cost or request.seed is not None:
+        asked = f"cost={request.cost!r}" if request.cost else "sources=True"
+        asked, then = ("flow=True", "rec.forward()") if request.graph == "forward" else (asked, "rec.capture(loss)")
         raise CaptureError(
             "these tensors were computed before: give the module and its inputs, or record what computes them, as in "
             f"`with gradir.record(model, {asked}) as rec: loss = ...`, then `{then}`"

@@ -1,0 +1,136 @@
+"""What operations cost: FLOPs by torch's own formulas, and the time that they take, forward and backward."""
+
+from __future__ import annotations
+
+import weakref
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from time import perf_counter
+from typing import Any
+
+import torch
+from msgspec.structs import replace
+from torch import nn
+from torch.utils.flop_counter import flop_registry
+
+from gradir.frontends.pytorch.private import (
+    ACCUMULATOR,
+    PACKET,
+    modes_set_aside,
+    next_sequence_number,
+    sequence_number,
+)
+from gradir.frontends.pytorch.reading.assemble import LiveGraph
+from gradir.frontends.pytorch.recording.leaving import DispatchMode
+from gradir.frontends.pytorch.recording.steps import tensors_in
+from gradir.frontends.pytorch.recording.timelines import Frame, Timeline, path_of
+from gradir.ir import AttrValue
+from gradir.ir.marks import FLOPS, MILLISECONDS
+
+
+class Costs:
+    """What the operations of one thread cost, by the sequence number of the grad_fn that each made.
+
+    Of those that made none, FLOPs are known by the module that ran.
+    """
+
+    def __init__(self, timeline: Timeline, *, are_timed: bool) -> None:
+        self.are_timed = are_timed
+        self.is_paused = False
+        self._timeline = timeline
+        self._flops: defaultdict[int, int] = defaultdict(int)
+        self._milliseconds: defaultdict[int, float] = defaultdict(float)
+        # By id(), since a call with all that led to it takes long to hash; the timeline keeps it alive.
+        self._apart: dict[int, tuple[Frame | None, int]] = {}
+
+    def run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Run an operation and note what it costs."""
+        # autograd makes the grad_fn before it runs the operation.
+        number = next_sequence_number() - 1
+        taken = tensors_in([*args, *kwargs.values()])
+        makes_node = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in taken)
+        begin = self._now(taken)
+        result = func(*args, **kwargs)
+        if self.are_timed and makes_node:
+            self._milliseconds[number] += (self._now(tensors_in(result)) - begin) * 1000
+        formula = flop_registry.get(getattr(func, PACKET, None))
+        if formula is not None:
+            flops = int(formula(*args, **kwargs, out_val=result))
+            if makes_node:
+                self._flops[number] += flops
+            else:
+                frame = self._timeline.current
+                self._apart[id(frame)] = frame, self._apart.get(id(frame), (None, 0))[1] + flops
+        return result
+
+    def noted(self, live: LiveGraph, paths: Mapping[nn.Module, str]) -> LiveGraph:
+        """The capture with what its nodes cost in ``ext``, and with the FLOPs of other operations by module."""
+        backward = self._backward(live) if self.are_timed else {}
+        found: dict[str, dict[str, AttrValue]] = {}
+        for fn, key in live.grad_fns.items():
+            if type(fn).__name__ == ACCUMULATOR:
+                continue
+            number, cost = sequence_number(fn), found.setdefault(key, {})
+            if number in self._flops:
+                cost[FLOPS] = self._flops[number]
+            if self.are_timed:
+                cost[MILLISECONDS] = (self._milliseconds.get(number, 0.0), backward.get(key, 0.0))
+        apart: defaultdict[str, int] = defaultdict(int)
+        for frame, flops in self._apart.values():
+            apart[path_of(frame, paths)] += flops
+        graph = live.graph
+        nodes = {key: replace(node, ext={**node.ext, **found.get(key, {})}) for key, node in graph.nodes.items()}
+        options = {**graph.producer.options, FLOPS: tuple(sorted(apart.items()))}
+        return live._replace(graph=replace(graph, nodes=nodes, producer=replace(graph.producer, options=options)))
+
+    def _backward(self, live: LiveGraph) -> dict[str, float]:
+        """The milliseconds that each node takes in a backward, which adds up no gradient and frees nothing."""
+        begun: dict[str, float] = {}
+        taken: dict[str, float] = {}
+
+        def watched(fn: Any, key: str) -> list[Any]:
+            def begin(gradients: Any) -> None:
+                begun[key] = self._now(tensors_in(gradients))
+
+            def end(gradients: Any, _: Any) -> None:
+                taken[key] = (self._now(tensors_in(gradients)) - begun[key]) * 1000
+
+            return [fn.register_prehook(begin), fn.register_hook(end)]
+
+        outputs = [entry.tensor for entry in live.captured if entry.role == "output" and entry.tensor.requires_grad]
+        functions = [(fn, key) for fn, key in live.grad_fns.items() if type(fn).__name__ != ACCUMULATOR]
+        handles = [handle for fn, key in functions for handle in watched(fn, key)]
+        try:
+            with modes_set_aside():
+                gradients = [torch.ones_like(tensor) for tensor in outputs]
+                leaves = [tensor for tensor in live.leaves.values() if tensor.requires_grad]
+                torch.autograd.grad(outputs, leaves, gradients, retain_graph=True, allow_unused=True)
+        finally:
+            for handle in handles:
+                handle.remove()
+        return taken
+
+    def _now(self, tensors: Sequence[torch.Tensor]) -> float:
+        """The time, once the devices of some tensors have done what was asked of them."""
+        if self.are_timed and any(tensor.is_cuda for tensor in tensors):
+            torch.cuda.synchronize()
+        return perf_counter()
+
+
+class CostMode(DispatchMode):
+    """Notes what each operation of its thread costs, without keeping the costs alive."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, costs: Costs) -> None:
+        super().__init__()
+        self._costs = weakref.ref(costs)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run the operation, and note what it costs."""
+        costs = self._costs()
+        if costs is None or costs.is_paused:
+            return func(*args, **(kwargs or {}))
+        return costs.run(func, args, kwargs or {})
