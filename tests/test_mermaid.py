@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from gradir_exporters._mermaid_picture import Picture, fewest_arrows
+from gradir_exporters._mermaid_picture import Picture
 from gradir_exporters._mermaid_text import escaped, shown
 from gradir_exporters.mermaid import MermaidOptions
 from hypothesis import given, settings
@@ -282,12 +282,6 @@ def test_characters_are_counted_as_javascript_does() -> None:
     with pytest.raises(ExportError, match="characters"):
         export(graph, all=True)
     assert len(export(named_chain(["é" * 100] * 300), all=True)) < 50_000
-
-
-@given(graphs(), st.integers(0, 3), st.booleans())
-def test_the_quick_count_never_exceeds_the_arrows_drawn(graph: Graph, depth: int, open_: bool) -> None:
-    drawn = Picture(graph if open_ else fold(graph, depth), PLAIN).arrows
-    assert fewest_arrows(graph, None if open_ else depth, PLAIN, 1000) <= len(drawn)
 
 
 @given(graphs())

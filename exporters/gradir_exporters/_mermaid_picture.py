@@ -15,7 +15,6 @@ from gradir.ir.frames import frames, module_of
 from gradir.ir.marks import SIGNS, is_lost, left_out, overlay_mark, stands_for_several, status, times
 from gradir.ir.model import BESIDE as BESIDE_ROLES
 from gradir.ir.text import counted
-from gradir.passes import destinations
 from gradir.protocols import Options
 from gradir.vocabulary import vocabulary_of
 from gradir_exporters._box_lines import MORE, box_lines, boxes_left_out, lines_left_out, rows_below
@@ -322,27 +321,6 @@ class Picture:
             yield Box(more, MORE, text)
         for number, slot in enumerate(node.saved if self._options.show_saved else ()):
             yield Box(f"{key}s{number}", "saved", joined(self._words.saved(slot.slot, slot.tensor, slot.state)))
-
-
-def fewest_arrows(graph: Graph, depth: int | None, options: MermaidOptions, enough: int) -> int:
-    """A number of arrows that the picture of the graph, folded to ``depth``, has at least.
-
-    Counting stops at ``enough``. This tells a picture that is far too large without folding or drawing the graph.
-    """
-    vertices: dict[str, str | tuple[str]] = {}
-    found: set[tuple[str | tuple[str], str | tuple[str]]] = set()
-    hidden = () if options.accumulators else vocabulary_of(graph).accumulators
-    folded = None if depth is None else destinations(graph, depth)
-    for node in graph.nodes.values():
-        if node.op in hidden:
-            continue
-        module = None if folded is None else folded(node)
-        vertices[node.id] = node.id if module is None else (module,)
-        found.update((vertices[source], vertices[node.id]) for source in sources(node) if source in vertices)
-        found.discard((vertices[node.id], vertices[node.id]))
-        if len(found) >= enough:
-            break
-    return len(found)
 
 
 def _accumulated(graph: Graph) -> dict[str, str]:

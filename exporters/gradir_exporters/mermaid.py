@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 from gradir.errors import ExportError, warn
 from gradir.passes import fold, scope_depth
 from gradir.protocols import Options
-from gradir_exporters._mermaid_picture import MermaidOptions, Picture, fewest_arrows
+from gradir_exporters._mermaid_picture import MermaidOptions, Picture
 from gradir_exporters._readable import drawn_by_default, is_folded
 
 if TYPE_CHECKING:
@@ -88,8 +88,6 @@ class _Chart(NamedTuple):
 def _fitting(graph: Graph, options: MermaidOptions, caption: str) -> Iterator[_Chart]:
     """The charts that Mermaid draws, each made when it is asked for, ever coarser."""
     for depth in _depths(graph, may_fold=not options.all):
-        if options.parameters != "inline" and fewest_arrows(graph, depth, options, _MAX_ARROWS + 1) > _MAX_ARROWS:
-            continue
         picture = _picture(graph, depth, options)
         if len(picture.arrows) > _MAX_ARROWS:
             continue
