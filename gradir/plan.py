@@ -146,6 +146,10 @@ def exported(exporter: str, graph: Graph, options: Mapping[str, object], whose: 
         values.setdefault("all", True)
     # The names are checked before the passes run.
     registry.exporter_options(exporter, values, whose)
+    if registry.shows_channels(exporter):
+        from gradir.explanations.stored import with_verdict
+
+        graph = with_verdict(graph)
     graph = applied(planned(passes), graph)
     # A box has the costs of all in it.
     return registry.export(exporter, with_costs(graph, channel, exporter) if is_of_costs else graph, values)

@@ -6,13 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Browser, Opened, drawing
+from browser import Browser, Opened, details, drawing
 from msgspec.structs import replace
-from page_graphs import changed, layered
+from page_graphs import META, changed, failed, layered
 
 import gradir
+from gradir.explanations.stored import explained
+from gradir.ir import Cut, Graph, Node, Ref
 from gradir.ir.text import printable
 from gradir.overlays import Channel, Overlay
+from gradir.passes import around
 
 SENTENCE = "2 of 4 parameters get no gradient: detach() cuts all of encoder (net.py:9 in Net.forward)."
 CHANNELS = (Channel("status", {"head.weight": "reached"}, looks={"reached": "good"}),)
@@ -66,11 +69,60 @@ def test_a_screen_reader_is_told_the_verdict(browser: Browser) -> None:
         )
 
 
-def test_a_page_without_a_verdict_has_no_line_for_it(browser: Browser) -> None:
-    for graph in (layered().to("html"), page_of("")):
-        with browser.opened(graph) as page:
-            assert page.page.locator(".verdict").count() == 0
-            assert page.text("[role=status]") == ""
+def test_every_page_has_the_sentence_of_explain_and_a_click_leads_to_the_place(browser: Browser) -> None:
+    graph = layered(flow=True)
+    sentence = explained(graph).verdict
+    with browser.opened(graph.to("html")) as page:
+        line = page.text(".verdict").removeprefix("✕ ")
+        assert sentence.startswith(line)
+        assert line == "1 of 11 parameters gets no gradient: detach() cuts lost.weight (net.py:77 in forward)."
+        page.page.locator(".verdict button").click()
+        assert page.ask("selection") == {"kind": "cut", "name": "0"}
+        assert "net.py:77 in forward" in details(page)
+        assert not page.violations()
+
+
+def test_without_a_recorded_flow_no_reason_is_guessed(browser: Browser) -> None:
+    graph = layered()
+    lost = Cut("unreached", ("lost.weight",), "head", META)
+    for shown, words in (
+        (graph, "All 10 parameters are in the graph."),
+        (
+            replace(graph, cuts=(lost,)),
+            "! 10 of 11 parameters are in the graph; 1 gets no gradient, which may be meant: "
+            "no gradient arrives at lost.weight, and the file does not say why.",
+        ),
+    ):
+        assert explained(shown).verdict.startswith(words.removeprefix("! "))
+        with browser.opened(shown.to("html")) as page:
+            assert page.text(".verdict") == words
+
+
+def test_a_forward_that_raised_says_where(browser: Browser) -> None:
+    with browser.opened(failed().to("html")) as page:
+        assert page.text(".verdict") == "✕ The forward ended at add: sizes 4 and 8 differ (net.py:9 in forward)."
+        page.press("Escape")
+        page.page.locator(".verdict button").click()
+        assert page.ask("selection") == {"kind": "node", "name": "add:1"}
+
+
+def test_a_page_of_nothing_to_explain_has_no_line_for_it(browser: Browser) -> None:
+    unnamed = Graph.of([Node("x", role="leaf"), Node("exp:1", op="exp", inputs=(Ref("x", 0),))])
+    with browser.opened(unnamed.to("html")) as page:
+        assert page.page.locator(".verdict").count() == 0
+        assert page.text("[role=status]") == ""
+
+
+def test_a_part_of_a_graph_has_no_sentence_of_its_own(browser: Browser) -> None:
+    part = around(layered(flow=True), ["head/mm:1"], 1)
+    with browser.opened(part.to("html")) as page:
+        assert page.page.locator(".verdict").count() == 0
+
+
+def test_a_pass_of_an_export_leaves_the_sentence_of_the_whole(browser: Browser) -> None:
+    page_of_part = gradir.export(layered(flow=True), "html", focus="head/mm:1")
+    with browser.opened(page_of_part) as page:
+        assert page.text(".verdict").startswith("✕ 1 of 11 parameters gets no gradient: detach() cuts lost")
 
 
 def test_a_verdict_with_markup_and_control_characters_is_text(browser: Browser) -> None:
@@ -129,7 +181,7 @@ def test_a_saved_picture_tells_the_verdict(browser: Browser) -> None:
             page.press("s")
         picture = Path(download.value.path()).read_text(encoding="utf-8")
         assert f"<desc>{SENTENCE} &lt;b&gt;&amp;</desc>" in picture
-    with browser.opened(layered().to("html")) as page:
+    with browser.opened(Graph.of([Node("x", role="leaf")]).to("html")) as page:
         drawing(page)
         with page.page.expect_download() as download:
             page.press("s")

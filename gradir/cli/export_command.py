@@ -231,7 +231,13 @@ def written(options: argparse.Namespace, source: Source, **more: object) -> tupl
         raise ExportError(f"--all is for pictures: dot, mermaid, {', '.join(PICTURES)}; {exporter} leaves nothing out")
     registry.exporter_options(exporter, values, f"a picture ({options.to})" if is_drawn else "")
     loaded = _load(options, source, exporter)
-    graph = loaded.graph if passes is None else passes(loaded.graph)
+    graph = loaded.graph
+    if passes is not None:
+        if registry.shows_channels(exporter):
+            from gradir.explanations.stored import with_verdict
+
+            graph = with_verdict(graph)
+        graph = passes(graph)
     own = {"channel": options.channel} if options.channel and not options.overlay else {}
     if is_drawn:
         return api.render(graph, options.to, seconds=options.seconds, **own, **values), loaded

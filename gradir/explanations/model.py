@@ -60,7 +60,7 @@ _LOOKS: Final[Mapping[str, Look]] = {
 }
 _OFTEN_MEANT: Final = frozenset({"cut", "zero", "nonleaf"})
 _MEANT: Final = ", may be meant"
-_LOOKS_OF_LEVELS: Final[Mapping[str, Look]] = {"error": "alarm", "info": "caution", "none": "quiet"}
+LOOKS_OF_LEVELS: Final[Mapping[str, Look]] = {"error": "alarm", "info": "caution", "none": "quiet"}
 _LOOKS_OF_GRADIENTS: Final[Mapping[str, Look]] = {"none": "quiet", "zero": "caution", "nonfinite": "alarm"}
 
 
@@ -317,7 +317,7 @@ class Explanation(Record, frozen=True, dict=True):
         verdict = self.verdict
         if len(verdict) > MOST_OF_A_VERDICT:
             verdict = f"{verdict[: MOST_OF_A_VERDICT - 1]}…"
-        return Overlay((by_gradient, by_status) if gradients else (by_status,), verdict, _LOOKS_OF_LEVELS[self.level])
+        return Overlay((by_gradient, by_status) if gradients else (by_status,), verdict, LOOKS_OF_LEVELS[self.level])
 
     def located_in(self, graph: Graph) -> Explanation:
         """The explanation with its overlay that of another graph with the same parameters.

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from gradir.errors import GraphError
-from gradir.explanations.model import Cause, Examined, Explanation, Level
+from gradir.explanations.model import LOOKS_OF_LEVELS, Cause, Examined, Explanation, Level
 from gradir.explanations.uniting import united
+from gradir.explanations.verdict import gravest, place_text, sentence_of
 from gradir.ir import Cut, Graph
 from gradir.ir.cuts import FLOW
+from gradir.ir.excerpt import shortened
+from gradir.ir.marks import ELIDED, FOCUS, LEFT_OUT, STATUS, VERDICT, failure, overlay_verdict, stands_for_several
+from gradir.ir.text import printable
+from gradir.overlays import MOST_OF_A_VERDICT
 from gradir.vocabulary.patterns import EXCUSING, LOST, OTHER_MODEL
 
 _OF_ANY_GRAPH: Final = frozenset({"hidden", "unreached"})
@@ -25,6 +30,9 @@ _LOSING_NOTHING: Final = frozenset({*_ITS_OWN, "exchanged"})
 
 _OF_TARGETS: Final = EXCUSING | {"stop-gradient"}
 """Patterns that a capture gives a place with lost parameters only where these are lost elsewhere, or may be."""
+
+_OF_PARTS: Final = frozenset({ELIDED, FOCUS, LEFT_OUT, STATUS})
+"""Marks of nodes in a part of a graph, or in two graphs as one, which are not all that there is to explain."""
 
 _MOST_TIED: Final = 64
 """How many names of one tensor are told at a place: a file may have any number of both."""
@@ -67,6 +75,61 @@ def explained(graph: Graph) -> Explanation:
             statuses.update((name, status) for name in cut.names if statuses[name] in {"unused", "unreached"})
     examined = Examined(reason="a file has none", advice="explain the program")
     return Explanation(statuses, united(_causes(statuses, flow), statuses), tied=tied, examined=examined)
+
+
+class Verdict(NamedTuple):
+    """The look and the sentence of a graph, and the cut or the id of the node that the sentence is about."""
+
+    look: str
+    sentence: str
+    place: Cut | str | None = None
+
+
+def verdict(graph: Graph) -> Verdict | None:
+    """The first sentence of `explained`, or the one that an overlay left; nothing of a part of a graph.
+
+    A forward says where it ended if it raised, and nothing otherwise.
+
+    >>> from gradir.ir import Node
+    >>> verdict(Graph.of([Node("w", role="parameter", names=("w",)), Node("b", role="parameter", names=("b",))]))
+    Verdict(look='good', sentence='Both parameters are in the graph.', place=None)
+    """
+    nodes = graph.nodes.values()
+    said = overlay_verdict(nodes)
+    if graph.producer.options.get("graph") == "forward":
+        node = next((node for node in nodes if node.ext and failure(node)), None)
+        if node is None:
+            return None if said is None else Verdict(*said)
+        where = f" ({place_text(node.source)})" if node.source else ""
+        sentence = f"The forward ended at {printable(node.op or node.id)}: {printable(shortened(failure(node), MOST_OF_A_VERDICT))}{where}."
+        return Verdict("alarm", sentence, node.id)
+    if said is None and any(stands_for_several(node) or not _OF_PARTS.isdisjoint(node.ext) for node in nodes):
+        return None
+    found = explained(graph)
+    if said is None and not (found.statuses or found.causes):
+        return None
+    look = LOOKS_OF_LEVELS[found.level] if found.causes else "good"
+    return Verdict(*(said or (look, sentence_of(found))), _cut_of(graph, gravest(found)))
+
+
+def with_verdict(graph: Graph) -> Graph:
+    """The graph with its sentence on its outputs, where a pass that makes a part of it leaves the sentence."""
+    found = None if overlay_verdict(graph.nodes.values()) else verdict(graph)
+    nodes = graph.outputs or [*graph.nodes.values()][-1:]
+    if found is None:
+        return graph
+    marked = {node.id: replace(node, ext={**node.ext, VERDICT: found[:2]}) for node in nodes}
+    return replace(graph, nodes={**graph.nodes, **marked})
+
+
+def _cut_of(graph: Graph, cause: Cause | None) -> Cut | None:
+    """The place of a cause, or the first of its parameters where it has none."""
+    if cause is None:
+        return None
+    about = (cause.kind, cause.op, cause.source, cause.pattern)
+    names = {*cause.names}
+    places = (cut for cut in graph.cuts if (cut.kind, cut.op, cut.source, cut.meant) == about)
+    return next(chain(places, (cut for cut in graph.cuts if not names.isdisjoint(cut.names))), None)
 
 
 def _causes(statuses: dict[str, str], flow: list[Cut]) -> Iterator[Cause]:

@@ -42,18 +42,30 @@ def verdict_of(explanation: Explanation, shown: Shown = printable_short) -> str:
 
     ``shown`` writes a name or a place as the format needs it.
     """
+    about = [f"{_reason(explanation, each, shown)}." for each in explanation.causes if each.kind == _OTHER_SUBJECT]
+    return " ".join([sentence_of(explanation, shown), *about, *_unexamined(explanation)])
+
+
+def sentence_of(explanation: Explanation, shown: Shown = printable_short) -> str:
+    """Return the first sentence of the verdict, which a picture or a page of the graph shows."""
     errors = [cause for cause in explanation.causes if cause.level == "error"]
     # Names of one tensor count once.
     others = {name for group in explanation.tied for name in group[1:]}
     statuses = Counter(status for name, status in explanation.statuses.items() if name not in others)
     if not statuses and not errors:
-        sentence = "There is no parameter and no named tensor to explain."
-    elif errors:
-        sentence = _harm(explanation, statuses, errors, shown)
-    else:
-        sentence = _state(explanation, statuses, shown)
-    about = [f"{_reason(explanation, each, shown)}." for each in explanation.causes if each.kind == _OTHER_SUBJECT]
-    return " ".join([sentence, *about, *_unexamined(explanation)])
+        return "There is no parameter and no named tensor to explain."
+    return (_harm if errors else _state)(explanation, statuses, shown)
+
+
+def gravest(explanation: Explanation) -> Cause | None:
+    """Return the cause that the sentence names: the first of those that take most parameters their gradient."""
+    errors = [cause for cause in explanation.causes if cause.level == "error"]
+    if errors:
+        return max(errors, key=lambda cause: len(_lacking(explanation, cause)))
+    # Frozen parameters need no reason. Of equally many the first information, before a note.
+    unlike = {id(cause): len(_lacking(explanation, cause, but="frozen")) for cause in explanation.causes}
+    found = max(explanation.causes, key=lambda cause: (unlike[id(cause)], cause.level != "note"), default=None)
+    return found if found and unlike[id(found)] else None
 
 
 def subject(explanation: Explanation, names: Sequence[str], shown: Shown = printable_short) -> str:
@@ -72,13 +84,14 @@ def place_text(source: Source) -> str:
     return f"{where} in {printable(source.function)}" if source.function not in {"", "<module>"} else where
 
 
-def _harm(explanation: Explanation, statuses: Counter[str], errors: Sequence[Cause], shown: Shown) -> str:
-    # The first of those that take most.
-    gravest = max(errors, key=lambda cause: len(_lacking(explanation, cause)))
-    concerned = _lacking(explanation, gravest)
+def _harm(explanation: Explanation, statuses: Counter[str], shown: Shown) -> str:
+    cause = gravest(explanation)
+    assert cause is not None  # noqa: S101 (there is an error)
+    concerned = _lacking(explanation, cause)
     phrase = _PHRASES.get(explanation.statuses.get(concerned[0], "") if concerned else "")
-    reason = _reason(explanation, gravest, shown)
-    further = f", and {counted(len(errors) - 1, 'more error')}" if len(errors) > 1 else ""
+    reason = _reason(explanation, cause, shown)
+    more = sum(each.level == "error" for each in explanation.causes) - 1
+    further = f", and {counted(more, 'more error')}" if more else ""
     if "error" in statuses or not statuses:
         return f"No parameter gets a gradient: {reason}{further}."
     if phrase is None and statuses.total() == sum(statuses[status] for status in _GOOD):
@@ -91,9 +104,9 @@ def _harm(explanation: Explanation, statuses: Counter[str], errors: Sequence[Cau
     return f"{_share(explanation, statuses, alike, phrase, shown)}{of_them} {reason}{further}."
 
 
-def _lacking(explanation: Explanation, cause: Cause) -> list[str]:
-    """Return the names of a cause that get no proper gradient."""
-    return [name for name in cause.names if explanation.statuses.get(name, "reached") not in _GOOD]
+def _lacking(explanation: Explanation, cause: Cause, but: str = "") -> list[str]:
+    """Return the names of a cause that get no proper gradient; those of the status ``but`` do not count."""
+    return [name for name in cause.names if explanation.statuses.get(name, "reached") not in {*_GOOD, but}]
 
 
 def _state(explanation: Explanation, statuses: Counter[str], shown: Shown) -> str:
@@ -115,19 +128,14 @@ def _state(explanation: Explanation, statuses: Counter[str], shown: Shown) -> st
 
 
 def _excuse(explanation: Explanation, shown: Shown) -> str:
-    """Return why most of those that get no gradient do not, where that is no error; frozen ones need no reason."""
-    unlike = {
-        id(cause): [name for name in _lacking(explanation, cause) if explanation.statuses.get(name) != "frozen"]
-        for cause in explanation.causes
-    }
+    """Return why most of those that get no gradient do not, where that is no error."""
     if any(allowed.causes for allowed in explanation.allowed):
         return ", which is allowed"
-    # Of equally many the first information, before a note.
-    order = sorted(explanation.causes, key=lambda cause: (-len(unlike[id(cause)]), cause.level == "note"))
-    if not order or not unlike[id(order[0])]:
+    cause = gravest(explanation)
+    if cause is None:
         return ""
-    how = "does no harm" if order[0].level == "note" else "may be meant"
-    return f", which {how}: {_reason(explanation, order[0], shown)}"
+    how = "does no harm" if cause.level == "note" else "may be meant"
+    return f", which {how}: {_reason(explanation, cause, shown)}"
 
 
 def _share(

@@ -10,9 +10,10 @@ from itertools import pairwise, repeat
 from operator import sub
 from typing import TYPE_CHECKING, Any, Final
 
+from gradir.explanations.stored import verdict
 from gradir.ir.edge_columns import EdgeColumns
 from gradir.ir.ids import function_prefix, split_ordinal
-from gradir.ir.marks import failure, overlay_verdict, status
+from gradir.ir.marks import failure, status
 from gradir.ir.memo import Memo, Table
 from gradir.ir.merged import bytes_told
 from gradir.ir.model import first_known
@@ -87,7 +88,6 @@ class Columns:
             nearly = self._kinds(roles, ops, statuses, edges, has_attrs=False)
             known = known._replace(kinds=nearly)
             once = EqualSteps(self._tree, self._scopes, known, layers, words, how="nearly equal")
-        verdict = overlay_verdict(nodes)
         return {
             "kind": "forward" if graph.producer.options.get("graph") == "forward" else "autograd",
             "framework": graph.producer.framework,
@@ -114,9 +114,18 @@ class Columns:
             "channels": channels(nodes, texts),
             "changes": change_records(changes, numbers, place),
             **self._before(),
-            **({"verdict": [*map(printable, verdict)]} if verdict else {}),
+            **self._verdict(),
             "texts": list(texts),
         }
+
+    def _verdict(self) -> dict[str, Any]:
+        """The look and the sentence, and what is selected by a click on it."""
+        found = verdict(self._graph)
+        if found is None:
+            return {}
+        place, cuts = found.place, self._graph.cuts
+        at = ["node", self._edges.numbers.get(place)] if isinstance(place, str) else place and ["cut", cuts.index(place)]
+        return {"verdict": [found.look, printable(found.sentence), *(at or ())]}
 
     def _shown(self, outputs: tuple[TensorMeta, ...]) -> tuple[int, int]:
         """The texts of the dtype and the shape of what is shown of some outputs."""

@@ -18,8 +18,8 @@ export interface Model {
   readonly edges: Edges;
   readonly cuts: readonly Cut[];
   readonly channels: readonly Channel[];
-  /** What an overlay says of the whole graph. */
-  readonly verdict?: readonly [look: string, words: string];
+  /** What is said of the whole graph, and what of it a click selects. */
+  readonly verdict?: readonly [look: string, words: string, kind?: "cut" | "node", at?: number];
   /** The changes of a diff in the order of its report, empty for one graph. */
   readonly changes: readonly Change[];
   /** By changed node the operation that it was; what modules had in the first graph. Neither of one graph. */

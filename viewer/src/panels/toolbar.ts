@@ -4,6 +4,7 @@ import { lookSign, lookToken } from "../draw/theme.ts";
 import { switches } from "../state.ts";
 import type { Page } from "./context.ts";
 import { type Child, h, set } from "./dom.ts";
+import { link } from "./pieces.ts";
 
 export interface Toolbar {
   readonly element: HTMLElement;
@@ -42,7 +43,7 @@ export function toolbar(page: Page, finder: HTMLElement): Toolbar {
       tools(tool("-", "\u2212"), tool("+", "+"), tool("f", "Fit")),
       model.changes.length > 0 && tools(tool("p", "\u2039"), tool("n", "\u203a"), sides),
       tools(menus[2], tool("[", "Lists"), tool("]", "Details"), tool("?", "?")),
-      model.verdict ? verdictLine(...model.verdict) : null,
+      verdictLine(page),
     ),
     show() {
       const { state } = page;
@@ -53,9 +54,12 @@ export function toolbar(page: Page, finder: HTMLElement): Toolbar {
   };
 }
 
-/** The keys reach the line, to scroll a long one. */
-function verdictLine(look: string, words: string): HTMLElement {
-  const line = h("p.verdict", { tabindex: 0 }, `${lookSign(look)} `, words);
+/** The keys reach the line, to scroll a long one; a click leads to the place that it tells of. */
+export function verdictLine(page: Page): Child {
+  if (!page.model.verdict) return null;
+  const [look, words, kind, at = -1] = page.model.verdict;
+  const said = `${lookSign(look)} ${words}`;
+  const line = h("p.verdict", { tabindex: kind ? null : 0 }, kind ? link(page, { kind, at }, said) : said);
   line.style.background = `var(--${lookToken(look)})`;
   return line;
 }
