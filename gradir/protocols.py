@@ -81,12 +81,18 @@ class ListsChanges(Protocol):
     """An exporter that can list what changed beside the picture of a diff, as ``gradir diff --format html`` asks."""
 
     def export_changes(
-        self, graph: Graph, options: Any, changes: Sequence[ListedChange], had: Mapping[str, tuple[int, int]]
+        self,
+        graph: Graph,
+        options: Any,
+        changes: Sequence[ListedChange],
+        had: Mapping[str, tuple[int, int]],
+        sides: Sequence[tuple[str, Graph]] = (),
     ) -> str:
         """As `Exporter.export`, with its errors, of a graph whose nodes are marked with what became of them.
 
         ``had`` has by the path of each module of the first graph, as ``graph`` calls it, how many elements its
-        parameters had there with those of the modules below, and how many bytes it saved itself.
+        parameters had there with those of the modules below, and how many bytes it saved itself. ``sides`` are both
+        graphs, each with what it is called.
         """
         ...
 

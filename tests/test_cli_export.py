@@ -268,10 +268,10 @@ def test_view_opens_a_page_and_needs_no_graphviz(
     assert main(["view", "chain.gir", "-O", "title=A <chain>"]) == 0
     named, titled = (Path(unquote(urlparse(address).path)) for address in opened)
     assert named.suffix == ".html"
-    assert "<title>everything.gir</title>" in named.read_text()
+    assert ": everything.gir</title>" in named.read_text()
     assert "<title>A &lt;chain&gt;</title>" in titled.read_text()
     assert main(["view", "everything.gir", "-O", "theme=dark"]) == 2
-    assert capfd.readouterr() == ("", "gradir: exporter 'html' has no option 'theme': its options are title\n")
+    assert capfd.readouterr() == ("", "gradir: exporter 'html' has no option 'theme': its options are title, file\n")
 
 
 @pytest.mark.usefixtures("dot_program")
@@ -302,7 +302,7 @@ def test_view_folds_what_is_too_large_to_read(opened: list[str], capfd: Read) ->
 
 def test_view_writes_where_it_is_asked_to_and_opens_nothing(opened: list[str], capfd: Read) -> None:
     assert main(["view", "everything.gir", "-o", "page.html"]) == 0
-    assert "<title>everything.gir</title>" in Path("page.html").read_text()
+    assert ": everything.gir</title>" in Path("page.html").read_text()
     assert main(["view", "everything.gir", "-o", "-"]) == 0
     assert capfd.readouterr().out == Path("page.html").read_text()
     assert main(["view", "everything.gir", "-o", "tree.txt"]) == 2

@@ -181,7 +181,7 @@ def test_the_legend_tells_what_is_drawn(browser: Browser) -> None:
     assert "changes inside" in closed
     assert "changes inside" not in opened
     words = [entry.partition("\n")[2] or entry for entry in opened]
-    assert words == ["same", "added", "removed", "changed"]
+    assert words == ["same", "added: only in after", "removed: only in before", "changed"]
     assert not any(" ".join(entry.split()) in {"> renamed", "^ moved"} for entry in closed)
 
 
@@ -204,7 +204,8 @@ def test_a_module_that_came_is_listed_once(browser: Browser) -> None:
 
 @pytest.mark.parametrize("kind", ["boxes", "frames"])
 def test_what_is_pointed_at_may_be_gone_with_the_next_key(browser: Browser, kind: str) -> None:
-    with browser.opened(layered().to("html"), "#open=*") as page:
+    # A caption needs some pixels to be drawn.
+    with browser.opened(layered().to("html"), "#open=*", viewport={"width": 1400, "height": 1000}) as page:
         page.page.locator("[role=application]").focus()
         page.press("e")
         place = page.ask("place(it)", page.ask(kind)[-1]["name"])

@@ -213,4 +213,4 @@ def test_both_sides_are_saved(review: Opened, key: str) -> None:
 def test_what_raised_and_its_line_are_read_at_the_first_picture(browser: Browser, width: int) -> None:
     with browser.opened(failed().to("html"), viewport={"width": width, "height": 600}) as page:
         for words in ("\u2715 sizes 4 and 8 differ", "net.py:9 in forward"):
-            page.page.get_by_text(words).wait_for(state="visible")
+            page.page.get_by_label("Details").get_by_text(words).wait_for(state="visible")

@@ -114,7 +114,8 @@ def test_python_gives_what_the_command_prints(name: str, capfd: pytest.CaptureFi
     for ignored in ((), ("attrs", "cuts")):
         main(["diff", "a.gir", "b.gir", "--format", name, *(word for field in ignored for word in ("--ignore", field))])
         found = library.diff(library.load("a.gir"), library.load("b.gir"), ignore=ignored)
-        assert found.to(name) == capfd.readouterr().out
+        names = {"before": "a.gir", "after": "b.gir"} if name == "html" else {}
+        assert found.to(name, **names) == capfd.readouterr().out
     assert library.diff(everything(), everything()).to(name)
 
 

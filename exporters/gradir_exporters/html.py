@@ -47,7 +47,8 @@ _FRAME: Final = """\
 class HtmlOptions(Options, frozen=True, kw_only=True):
     """What the page is called."""
 
-    title: Annotated[str, msgspec.Meta(description="the title of the page", min_length=1)] = "gradir"
+    title: Annotated[str, msgspec.Meta(description="the title of the page (default: the model and the file)")] = ""
+    file: Annotated[str, msgspec.Meta(description="what the file or program of the graph is called")] = ""
 
 
 class HtmlExporter:
@@ -66,7 +67,12 @@ class HtmlExporter:
         return self.export_changes(graph, options, (), {})
 
     def export_changes(
-        self, graph: Graph, options: HtmlOptions, changes: Sequence[ListedChange], had: Mapping[str, tuple[int, int]]
+        self,
+        graph: Graph,
+        options: HtmlOptions,
+        changes: Sequence[ListedChange],
+        had: Mapping[str, tuple[int, int]],
+        sides: Sequence[tuple[str, Graph]] = (),
     ) -> str:
         """The page of a diff: a graph whose nodes are marked, with a list of the changes beside it.
 
@@ -74,12 +80,13 @@ class HtmlExporter:
             ExportError: an edge comes from a node that the graph does not have.
         """
         with stage("collecting what the page draws"):
-            columns = Columns(graph, changes, had)
-            block = {"title": printable(options.title), **columns.block()}
+            columns = Columns(graph, changes, had, sides)
+            title = options.title or _title(graph, options.file, sides)
+            block = {"title": printable(title), **columns.block()}
         with stage("packing the page"):
             first, second = _squeezed(block), _squeezed(columns.facts.block())
         contents = f"{counted(len(graph.nodes), 'node')} and {counted(columns.edges, 'edge')}"
-        return _page(options.title, contents, first, second)
+        return _page(title, contents, first, second)
 
     def export_report(self, title: str, style: str, body: str, graphs: Sequence[tuple[str, Graph]]) -> str:
         """A page of a report, whose markup is given, with graphs below it that a reader opens.
@@ -102,6 +109,14 @@ class HtmlExporter:
 </body>
 </html>
 """
+
+
+def _title(graph: Graph, file: str, sides: Sequence[tuple[str, Graph]]) -> str:
+    """The class of the model and the file that it is from, or both files of a diff."""
+    graphs = [side for _, side in sides] or [graph]
+    classes = dict.fromkeys(filter(None, (each.scopes[""].class_name for each in graphs if "" in each.scopes)))
+    said = [" \u2192 ".join(names) for names in (classes, [name for name, _ in sides] or filter(None, [file]))]
+    return ": ".join(filter(None, said)) or "Graph"
 
 
 def _squeezed(block: object) -> str:

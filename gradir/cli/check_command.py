@@ -18,6 +18,7 @@ from gradir.cli.sources import (
     load,
     load_two,
     refuse_program_options,
+    short_names,
     source_of,
     with_forward,
 )
@@ -68,6 +69,7 @@ def run(options: argparse.Namespace) -> int:
     comparing.check_options(options)
     source, against = source_of(options.file), _against(options.against)
     _expect_two(options, against)
+    options.names = short_names([against.name, source.name])
     # The program may change the working directory.
     path = files.Located(against.path) if against.path else None
     if options.output != "-":

@@ -161,6 +161,10 @@ def _values(options: argparse.Namespace) -> dict[str, Any]:
     if options.format == TEXT:
         told = {"details": options.details, "full": options.full}
         return {**told, "color": wants_colour(options), "width": columns(options), **values}
+    from gradir import registry
+
+    if "before" in registry.renderer(_renderer(options.format)).options.__struct_fields__:
+        values = {**dict(zip(("before", "after"), getattr(options, "names", ()), strict=False)), **values}
     return {"legend": True, **values} if options.format != _renderer(options.format) else values
 
 

@@ -7,7 +7,7 @@ import argparse
 from gradir.cli import comparing, two_graphs
 from gradir.cli.parser import Parser, add_output
 from gradir.cli.report import write_shown
-from gradir.cli.sources import add_program_options, load_two, sources_of, status_of
+from gradir.cli.sources import add_program_options, load_two, short_names, sources_of, status_of
 from gradir.errors import GradirError
 
 DESCRIPTION = "Compare two graphs node by node, and group the differences by module."
@@ -62,6 +62,7 @@ def run(options: argparse.Namespace) -> int:
     before, after = sources_of(options)
     if options.run_both and not (before.is_program and after.is_program and options.output == "-"):
         raise GradirError("--run runs two programs and prints: name both without -o, e.g. old.py:loss new.py:loss")
+    options.names = short_names([before.name, after.name])
     for source in (before, after):
         files.check_apart(source.path or "-", options.output)
     # A program may change the working directory.

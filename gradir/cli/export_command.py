@@ -10,7 +10,15 @@ from gradir.cli.parser import Parser, add_output
 from gradir.cli.plugin_options import add_option, add_pass_options, chosen_passes, given_options
 from gradir.cli.programs import Loaded
 from gradir.cli.report import is_terminal, one_line, write_shown
-from gradir.cli.sources import Source, add_graph_argument, load, refuse_program_options, source_of, status_of
+from gradir.cli.sources import (
+    Source,
+    add_graph_argument,
+    load,
+    refuse_program_options,
+    short_names,
+    source_of,
+    status_of,
+)
 from gradir.cli.suffixes import check_suffix, format_of, is_picture, own_suffix
 from gradir.errors import ExportError
 from gradir.pictures import PICTURES
@@ -211,8 +219,8 @@ def run(options: argparse.Namespace) -> int:
     return status_of(loaded)
 
 
-def written(options: argparse.Namespace, source: Source, **more: object) -> tuple[bytes, Loaded]:
-    """Return what the exporter ``options.to`` writes of a graph, and the graph; ``more`` are options by default.
+def written(options: argparse.Namespace, source: Source) -> tuple[bytes, Loaded]:
+    """Return what the exporter ``options.to`` writes of a graph, and the graph.
 
     Raises:
         GradirError: the graph cannot be loaded, or there is no such option, or the format cannot hold the graph.
@@ -224,7 +232,10 @@ def written(options: argparse.Namespace, source: Source, **more: object) -> tupl
     # Options are checked first: loading a large file only to learn of a typing error takes a while.
     values: dict[str, object] = {**more, **given_options(options)}
     passes, is_chosen = chosen_passes(options)
-    if "all" in registry.exporter(exporter).options.__struct_fields__:
+    known = registry.exporter(exporter).options.__struct_fields__
+    if "file" in known and source.word != "-":
+        values.setdefault("file", short_names([source.name])[0])
+    if "all" in known:
         if options.all or is_chosen:
             values.setdefault("all", "true")
     elif options.all:

@@ -212,13 +212,12 @@ def _target_of(options: argparse.Namespace) -> object:
 
 def summary(graph: Graph) -> str:
     """A graph in one line."""
+    from gradir.ir.cuts import cut_counts
     from gradir.ir.text import counted
     from gradir.ir.totals import totals
 
     counts = totals(graph)
-    hidden = sum(1 for cut in graph.cuts if cut.kind == "hidden")
-    places = sum(cut.is_place for cut in graph.cuts)
-    none = len(graph.cuts) - hidden - places
+    places, none, hidden = cut_counts(graph)
     cut = f", {counted(places, 'cut')}" if places else ""
     cut += f", {counted(none, 'parameter')} without gradient" if none else ""
     cut += f", {counted(hidden, 'parameter')} hidden" if hidden else ""

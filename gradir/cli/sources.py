@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -127,6 +127,22 @@ def sources_of(options: argparse.Namespace) -> tuple[Source, Source]:
     options.program_arguments = ()
     before, after = sides(words, len(given) - 1 - given.index("--") if "--" in given else 0)
     return _of_side(before), _of_side(after)
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """What files, programs and files of revisions are called, with no more folders than it takes to tell them apart.
+
+    >>> short_names(["/home/me/old/model.gir", "/home/me/new/model.gir"]), short_names(["HEAD:a/b.gir", "a/b.gir"])
+    (['old/model.gir', 'new/model.gir'], ['HEAD:b.gir', 'b.gir'])
+    """
+    divided = [name.rpartition(":") if ":" in name.rpartition("/")[0] else ("", "", name) for name in names]
+    # The letter of a drive is no revision.
+    divided = [("", "", path) if len(head) == 1 else (head, colon, path) for head, colon, path in divided]
+    paths = [path.replace("\\", "/").split("/") for _, _, path in divided]
+    depth = 1
+    while len({*names}) > len({(head, *path[-depth:]) for (head, _, _), path in zip(divided, paths, strict=True)}):
+        depth += 1
+    return [f"{head}{colon}{'/'.join(path[-depth:])}" for (head, colon, _), path in zip(divided, paths, strict=True)]
 
 
 def program_of(word: str) -> None:

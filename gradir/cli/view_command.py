@@ -55,20 +55,12 @@ def run(options: argparse.Namespace) -> int:
         check_suffix(options.output, options.to, own_suffix(options.to, {}))
         files.check_apart(source.path or "-", options.output)
     options.to = options.to or _PAGE
-    data, loaded = written(options, source, **_title(source.name, options.to))
+    data, loaded = written(options, source)
     if path is not None:
         files.write_bytes(path, data)
     else:
         _open(data, options.to)
     return status_of(loaded)
-
-
-def _title(name: str, to: str) -> dict[str, object]:
-    """The name of the file for a title of the page, where none is given."""
-    from pathlib import Path
-
-    base = Path(name).name
-    return {"title": base} if to == _PAGE and base not in {"", "standard input"} else {}
 
 
 def _open(data: bytes, suffix: str) -> None:

@@ -34,6 +34,25 @@ class Stub(NamedTuple):
     is_place: bool = False
 
 
+class CutCounts(NamedTuple):
+    """How many places of cuts a graph has, parameters that get no gradient, and parameters that a function hides."""
+
+    places: int
+    unreached: int
+    hidden: int
+
+
+def cut_counts(graph: Graph) -> CutCounts:
+    """Count the cuts of a graph, each parameter once.
+
+    >>> cut_counts(Graph.of([], cuts=[Cut("unreached", ("w",)), Cut("detach", ("w",), op="detach")]))
+    CutCounts(places=1, unreached=1, hidden=0)
+    """
+    places = sum(cut.is_place for cut in graph.cuts)
+    hidden = sum(cut.kind == "hidden" for cut in graph.cuts)
+    return CutCounts(places, len(graph.cuts) - places - hidden, hidden)
+
+
 def cut_text(cut: Cut, *, count: bool = False) -> str:
     """A cut in one printable line; ``count`` says how many names there are instead of which.
 

@@ -78,9 +78,11 @@ class MermaidRenderer:
 
 
 class PageOptions(Options, frozen=True, kw_only=True):
-    """What the page is called."""
+    """What the page and both graphs are called."""
 
-    title: Annotated[str, Meta(description="the title of the page", min_length=1)] = "gradir diff"
+    title: Annotated[str, Meta(description="the title of the page (default: the model and both graphs)")] = ""
+    before: Annotated[str, Meta(description="what the first graph is called", min_length=1)] = "before"
+    after: Annotated[str, Meta(description="what the second graph is called", min_length=1)] = "after"
 
 
 class HtmlRenderer:
@@ -104,8 +106,9 @@ class HtmlRenderer:
         if not isinstance(exporter, ListsChanges):
             raise ExportError(f"the exporter {_PAGE!r} lists no changes: use the one of gradir")
         values = registry.exporter_options(_PAGE, {"title": options.title})
+        named = [(options.before, sides.before), (options.after, sides.after)]
         graph = _with_sentence(united.graph, diff)
-        return exporter.export_changes(graph, values, listed(diff, sides, united), held_before(sides, united))
+        return exporter.export_changes(graph, values, listed(diff, sides, united), held_before(sides, united), named)
 
 
 def _with_sentence(graph: Graph, diff: Diff) -> Graph:

@@ -3,8 +3,7 @@
 import type { Shown } from "./graph/shown.ts";
 import type { Selected } from "./state.ts";
 import { statuses } from "./data/model.ts";
-import { sharedStatus } from "./draw/looks.ts";
-import { type Sums, scopeOf } from "./draw/sums.ts";
+import { type Sums, scopeOf, sharedStatus } from "./draw/sums.ts";
 import { nodesOf } from "./draw/trail.ts";
 import { depths } from "./graph/columns.ts";
 

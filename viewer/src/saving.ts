@@ -11,7 +11,7 @@ export async function saved({ drawings, shown, places }: Stage, selected: Select
   const marks = marksOf(shown, places, selected);
   for (const { painting, camera, size } of drawings) {
     const side = drawings[1] ? (names[0] ? "-after" : "-before") : "";
-    const name = `${(title || "graph").replace(/[^\w.-]+/g, "-").slice(0, 80)}${side}.${kind}`;
+    const name = `${title.replace(/[^\w.-]+/g, "-").slice(0, 80)}${side}.${kind}`;
     const blob =
       kind === "svg"
         ? new Blob([svgOf(painting!, camera, size, marks, title, verdict?.[1] ?? "")], { type: "image/svg+xml" })

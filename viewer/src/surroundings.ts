@@ -116,7 +116,7 @@ export function surroundings(model: Model): Surroundings {
   }
   function nameSides(): void {
     if (!page.state.sides) return;
-    stage.element.append(h("p", "before"), h("p", "after"));
+    stage.element.append(...model.sides.map((name) => h("p", { title: name }, name)));
     pointing(page, stage.drawings[1]);
   }
 }

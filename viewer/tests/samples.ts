@@ -108,6 +108,8 @@ export class Sample {
       title: this.title,
       kind: "autograd",
       framework: "pytorch",
+      sides: [],
+      figures: [],
       texts: [...this.texts.keys()],
       scopes: {
         count: scopes.length,

@@ -11,6 +11,7 @@ from operator import sub
 from typing import TYPE_CHECKING, Any, Final
 
 from gradir.explanations.stored import verdict
+from gradir.ir.cuts import cut_counts
 from gradir.ir.edge_columns import EdgeColumns
 from gradir.ir.ids import function_prefix, split_ordinal
 from gradir.ir.marks import failure, status
@@ -20,7 +21,7 @@ from gradir.ir.model import first_known
 from gradir.ir.module_tree import OUTSIDE, class_text, whole_tree
 from gradir.ir.saved import SavedBytes
 from gradir.ir.text import printable, size_text
-from gradir.ir.totals import bounded
+from gradir.ir.totals import bounded, totals
 from gradir.passes.blocks import NodeColumns
 from gradir.passes.ladder import MOST_BOXES
 from gradir.passes.rounds import ACCUMULATOR
@@ -51,14 +52,18 @@ class Columns:
     """A graph as a page has it: ``block()`` is the first block, ``facts.block()`` the second, ``edges`` how many."""
 
     def __init__(
-        self, graph: Graph, changes: Sequence[ListedChange] = (), had: Mapping[str, tuple[int, int]] | None = None
+        self,
+        graph: Graph,
+        changes: Sequence[ListedChange] = (),
+        had: Mapping[str, tuple[int, int]] | None = None,
+        sides: Sequence[tuple[str, Graph]] = (),
     ) -> None:
         """Look at a graph, and at what `gradir.protocols.ListsChanges` gives with that of a diff.
 
         Raises:
             ExportError: an edge comes from a node that the graph does not have.
         """
-        self._graph, self._changes, self._had = graph, changes, had or {}
+        self._graph, self._changes, self._had, self._sides = graph, changes, had or {}, sides
         self._nodes = list(graph.nodes.values())
         self._texts = Table([""])
         self._edges = EdgeColumns(self._nodes)
@@ -91,6 +96,8 @@ class Columns:
         return {
             "kind": "forward" if graph.producer.options.get("graph") == "forward" else "autograd",
             "framework": graph.producer.framework,
+            "sides": [printable(name) for name, _ in self._sides],
+            "figures": _figures([side for _, side in self._sides] or [graph]),
             "scopes": self._scope_block(saved, alike),
             "steps": [[step.parent, step.of, texts[step.name], step.times] for step in once.modules],
             "nodes": {
@@ -124,7 +131,9 @@ class Columns:
         if found is None:
             return {}
         place, cuts = found.place, self._graph.cuts
-        at = ["node", self._edges.numbers.get(place)] if isinstance(place, str) else place and ["cut", cuts.index(place)]
+        at = (
+            ["node", self._edges.numbers.get(place)] if isinstance(place, str) else place and ["cut", cuts.index(place)]
+        )
         return {"verdict": [found.look, printable(found.sentence), *(at or ())]}
 
     def _shown(self, outputs: tuple[TensorMeta, ...]) -> tuple[int, int]:
@@ -246,6 +255,22 @@ class Columns:
             "saved": column([*map(bounded, with_those_below(tree, own))]),
             "alike": column([place - found for place, found in enumerate(first)]),
         }
+
+
+def _figures(graphs: Sequence[Graph]) -> list[tuple[str | int, ...]]:
+    """What there is, and how much of it in each graph, as ``gradir info`` and ``gradir capture`` say it."""
+    found, cuts = [*map(totals, graphs)], [*map(cut_counts, graphs)]
+    rows = {
+        "nodes": [each.nodes for each in found],
+        "edges": [each.edges for each in found],
+        "modules": [len(graph.scopes) for graph in graphs],
+        "parameter elements": [each.parameters for each in found],
+        "saved for backward": [each.saved_bytes for each in found],
+        "cuts": [each.places for each in cuts],
+        "parameters without gradient": [each.unreached for each in cuts],
+        "parameters hidden": [each.hidden for each in cuts],
+    }
+    return [(name, *values) for name, values in rows.items() if any(values)]
 
 
 def _ordinal(text: str) -> int:

@@ -10,6 +10,9 @@ export interface Model {
   /** What the graph is of: "autograd" or "forward". */
   readonly kind: string;
   readonly framework: string;
+  /** What both graphs of a diff are called; what there is, and how much of it in the graph or in each of both. */
+  readonly sides: readonly string[];
+  readonly figures: readonly (readonly [name: string, ...amounts: number[]])[];
   /** Every text of the columns, each once; text 0 is empty. */
   readonly texts: readonly string[];
   readonly scopes: Scopes;
@@ -24,6 +27,8 @@ export interface Model {
   readonly changes: readonly Change[];
   /** By changed node the operation that it was; what modules had in the first graph. Neither of one graph. */
   readonly was?: ReadonlyMap<number, string> | undefined;
+  /** By module whose class changed the class that it had. */
+  readonly classWas?: ReadonlyMap<number, string>;
   readonly had?: { readonly parameters: Packed; readonly saved: Packed };
 }
 

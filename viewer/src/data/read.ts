@@ -4,7 +4,7 @@ import type { Channel, Edges, Model, Nodes, Scopes } from "./model.ts";
 type Columns<T> = { readonly count: number } & { readonly [Name in keyof T as T[Name] extends ArrayBufferView ? Name : never]: Packed };
 
 /** The first block, as exporters/gradir_exporters/_page/columns.py writes it. */
-export interface ColumnsBlock extends Pick<Model, "title" | "kind" | "framework" | "texts" | "cuts" | "changes" | "steps" | "had" | "verdict"> {
+export interface ColumnsBlock extends Pick<Model, "title" | "kind" | "framework" | "sides" | "figures" | "texts" | "cuts" | "changes" | "steps" | "had" | "verdict"> {
   /** The dtype and the shape of what is shown of some outputs, as texts. */
   readonly tensors: readonly (readonly [number, number])[];
   readonly sizes: readonly number[];
@@ -27,8 +27,13 @@ export function modelOf(block: ColumnsBlock): Model {
   const { count } = nodes;
   const channels = block.channels.map((channel) => ({ ...channel, look: column(count, channel.look), said: column(count, channel.said) }));
   const was = new Map<number, string>();
-  for (const { nodes, fields } of block.changes) for (const { path, before } of fields) if (path === "op") for (const node of nodes) was.set(node, before);
-  return { ...block, texts, scopes, nodes, edges, channels, was };
+  const classWas = new Map<number, string>();
+  for (const change of block.changes)
+    for (const { path, before } of change.fields) {
+      if (path === "op") for (const node of change.nodes) was.set(node, before);
+      if (path === "class") for (const scope of change.scopes) classWas.set(scope, before);
+    }
+  return { ...block, texts, scopes, nodes, edges, channels, was, classWas };
 }
 
 function scopesOf({ scopes: packed }: ColumnsBlock, texts: readonly string[]): Scopes {

@@ -4,7 +4,7 @@ import { type Model, flag, roles, statuses } from "../data/model.ts";
 import type { Shown } from "../graph/shown.ts";
 import type { Scene } from "../scene/scene.ts";
 import { bytesText, plain } from "./plain.ts";
-import type { Sums } from "./sums.ts";
+import { type Sums, sharedStatus } from "./sums.ts";
 import { depths } from "../graph/columns.ts";
 import { type Token, lookSign, lookToken, severity } from "./theme.ts";
 
@@ -91,15 +91,8 @@ function byChanges(model: Model, sums: Sums): Colouring {
     name: "changes",
     node: (node) => look[model.nodes.status[node]],
     scope: (scope) => (sharedStatus(sums, scope) > 0 ? look[sharedStatus(sums, scope)] : ["module", ""]),
-    legend: look.map(([token, sign], at) => ({ token, sign, words: statuses[at] })),
+    legend: look.map(([token, sign], at) => ({ token, sign, words: statuses[at] + (/added|removed/.test(statuses[at]) ? `: only in ${plain(model.sides[2 - at] ?? "", 60)}` : "") })),
   };
-}
-
-export function sharedStatus(sums: Sums, scope: number): number {
-  for (let status = 1; status < statuses.length; status++) {
-    if (sums.nodes[scope] > 0 && sums.byStatus[scope * statuses.length + status] === sums.nodes[scope]) return status;
-  }
-  return 0;
 }
 
 /** Modules of the first depth at which there are three or more, each with a tint of its own. */

@@ -70,3 +70,11 @@ export function resultsOf(model: Model): Int32Array {
   }
   return result;
 }
+
+/** The status that all nodes of a scope share, else 0. */
+export function sharedStatus(sums: Sums, scope: number): number {
+  for (let status = 1; status < statuses.length; status++) {
+    if (sums.nodes[scope] > 0 && sums.byStatus[scope * statuses.length + status] === sums.nodes[scope]) return status;
+  }
+  return 0;
+}

@@ -32,19 +32,12 @@ export function detailsPanel(page: Page): DetailsPanel {
 }
 
 function ofGraph({ model }: Page): Child {
-  const { kind, framework, nodes, edges, scopes } = model;
+  const { kind, framework, figures, sides } = model;
+  const rows = figures.map(([name, ...amounts]) => [name, ...amounts.map(/^saved/.test(name) ? bytesText : numberText)]);
   return [
-    h("h2", model.title || "Graph"),
-    facts({
-      kind: `${kind} graph${framework === "" ? "" : ` of ${framework}`}`,
-      nodes: nodes.count,
-      edges: edges.count,
-      modules: scopes.count - 1,
-      parameters: scopes.parameters[0],
-      saved: bytesText(scopes.saved[0]),
-      cuts: model.cuts.length,
-      changes: model.changes.length,
-    }),
+    h("h2", model.title),
+    h("p", `${kind} graph${framework === "" ? "" : ` of ${framework}`}`),
+    sides.length > 0 ? h("div.sides", table(["how many", ...sides], rows)) : facts(rows.map(([name, amount]) => [name, amount] as const)),
     h("p.note", "Click a box for what the file knows of it, double-click a module to open it, press ? for the keys."),
   ];
 }

@@ -91,8 +91,8 @@ export function outline(page: Page): List {
   function ofScope(scope: number): Child {
     const changed = sums.nodes[scope] - sums.byStatus[scope * statuses.length];
     return [
-      h("span.name", scope === 0 ? model.title || "the whole graph" : texts[scopes.name[scope]]),
-      h("span.note", ` ${plain(texts[scopes.className[scope]], 200)} `),
+      h("span.name", scope === 0 ? model.title : texts[scopes.name[scope]]),
+      h("span.note", ` ${scope === 0 ? "" : plain(texts[scopes.className[scope]], 200)} `),
       h("span.count", `${numberText(sums.nodes[scope])}${changed > 0 ? ` (${changed} changed)` : ""}`),
     ];
   }

@@ -37,7 +37,7 @@ export function toolbar(page: Page, finder: HTMLElement): Toolbar {
   return {
     element: h(
       "header",
-      h("h1", { title: model.title }, model.title || "gradir"),
+      h("h1", { title: model.title }, model.title),
       finder,
       tools(menus[0], menus[1], colour),
       tools(tool("-", "\u2212"), tool("+", "+"), tool("f", "Fit")),

@@ -1,6 +1,7 @@
 /** The text in boxes and over frames. */
 import { type Model, flag, roles } from "../data/model.ts";
 import { bytesText, scaled } from "../draw/plain.ts";
+import { type Sums, sharedStatus, sumsOf } from "../draw/sums.ts";
 import type { Shown } from "../graph/shown.ts";
 import type { Tree } from "./buckets.ts";
 import { fitted, font, printable, textWidth } from "./widths.ts";
@@ -93,15 +94,27 @@ export function scopeLabel({ shown, gives: givers, givesMore, nodes }: Tree, sco
 }
 
 /** "attn: SelfAttention", "0–11: Block ×12", "relu: ReLU (2 of 3)". */
-export function caption({ model, scopes }: Shown, scope: number): string {
+export function caption(shown: Shown, scope: number): string {
+  const { model, scopes } = shown;
   if (scopes.isRun(scope)) return scopes.times[scope] > 1 ? scopes.name(scope) : `nodes ${scopes.name(scope)}`;
-  const of = scopes.of[scope];
-  const className = model.texts[model.scopes.className[of]];
+  const className = classOf(model, shown, scope);
   const name = scopes.parts[scope] > 1 ? scopes.name(scope).replace(/#\d+$/, "") : scopes.name(scope);
   const times = scopes.times[scope] > 1 ? ` ×${scopes.times[scope]}` : "";
   const part = scopes.parts[scope] > 1 ? ` (${scopes.part[scope] + 1} of ${scopes.parts[scope]})` : "";
   const both = name && className ? `${name}: ${className}` : name || className || model.title;
   return `${both}${times}${part}`;
+}
+
+const sums = new WeakMap<Shown, Sums>();
+
+/** The class of a module; of one that had another, that of what is left of the first graph in it, or both. */
+function classOf({ scopes, texts, was, classWas }: Model, shown: Shown, scope: number): string {
+  const now = texts[scopes.className[shown.scopes.of[scope]]];
+  const before = was && classWas?.get(shown.scopes.of[scope]);
+  if (!before) return now;
+  if (!sums.has(shown)) sums.set(shown, sumsOf(shown.model, shown));
+  const status = sharedStatus(sums.get(shown)!, scope);
+  return status === 2 ? before : status === 1 ? now : `${before} \u2192 ${now}`;
 }
 
 const large = ["", " k", " M", " G", " T"];
