@@ -7,6 +7,7 @@ from typing import Final
 from gradir import registry
 from gradir.errors import ExportError
 from gradir.ir import Graph
+from gradir.lines import with_lines
 from gradir.passes import layers, readable
 from gradir.pictures import render
 
@@ -56,5 +57,5 @@ def _framed(graph: Graph) -> str:
 
     if len(graph.nodes) > _MOST_NODES:
         return ""
-    page = escape(registry.export(_PAGE, graph, {}))
+    page = escape(registry.export(_PAGE, with_lines(graph), {}))
     return _FRAME.format(page=page, title=escape(repr(graph).strip("<>"))) if len(page) <= _LARGEST_PAGE else ""

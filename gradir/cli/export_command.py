@@ -249,6 +249,10 @@ def written(options: argparse.Namespace, source: Source) -> tuple[bytes, Loaded]
 
             graph = with_verdict(graph)
         graph = passes(graph)
+    if source.is_program and registry.shows_channels(exporter):
+        from gradir.lines import with_lines
+
+        graph = with_lines(graph)
     own = {"channel": options.channel} if options.channel and not options.overlay else {}
     if is_drawn:
         return api.render(graph, options.to, seconds=options.seconds, **own, **values), loaded

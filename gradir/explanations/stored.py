@@ -101,8 +101,8 @@ def verdict(graph: Graph) -> Verdict | None:
         if node is None:
             return None if said is None else Verdict(*said)
         where = f" ({place_text(node.source)})" if node.source else ""
-        sentence = f"The forward ended at {printable(node.op or node.id)}: {printable(shortened(failure(node), MOST_OF_A_VERDICT))}{where}."
-        return Verdict("alarm", sentence, node.id)
+        error = printable(shortened(failure(node), MOST_OF_A_VERDICT))
+        return Verdict("alarm", f"The forward ended at {printable(node.op or node.id)}: {error}{where}.", node.id)
     if said is None and any(stands_for_several(node) or not _OF_PARTS.isdisjoint(node.ext) for node in nodes):
         return None
     found = explained(graph)

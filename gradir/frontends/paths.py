@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import os
 import re
 import sys
@@ -14,20 +13,11 @@ from typing import Final
 
 from gradir.frontends.texts import plain_text
 from gradir.ir.text import printable
+from gradir.lines import remember
 
 _INSTALLED: Final = ("site-packages", "dist-packages")
 _CELL: Final = re.compile(r"ipykernel_\d+")
 """The folder of the cells of a notebook, named after its process."""
-
-
-_FILES: Final[dict[str, set[str]]] = {}
-"""By how it is shown, what Python calls a file."""
-
-
-def line_text(file: str, line: int) -> str:
-    """Return a line of a file that `ShownPaths` shows so; nothing where it cannot be read, or several are shown so."""
-    (name, *others) = _FILES.get(file) or ("",)
-    return "" if others else linecache.getline(name, line).rstrip("\r\n")
 
 
 class ShownPaths:
@@ -50,7 +40,7 @@ class ShownPaths:
         shown = self._known.get(filename)
         if shown is None:
             shown = self._known[filename] = printable(plain_text(self._relative(Path(filename)).as_posix()))
-            _FILES.setdefault(shown, set()).add(filename)
+            remember(shown, filename)
         return shown
 
     def _relative(self, path: Path) -> Path:

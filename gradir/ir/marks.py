@@ -16,6 +16,7 @@ __all__ = [
     "FLOPS",
     "FOCUS",
     "LEFT_OUT",
+    "LINE",
     "LOOKS",
     "LOST",
     "MILLISECONDS",
@@ -66,6 +67,9 @@ FOCUS: Final = "focus"
 
 LEFT_OUT: Final = "left_out"
 """The key of ``ext`` for how many nodes a choice of a part left out before a node and behind it."""
+
+LINE: Final = "line"
+"""The key of ``ext`` for the text of the node's source line."""
 
 STATUS: Final = "diff"
 """The key of ``ext`` that says what became of the node from one graph to another."""

@@ -12,7 +12,7 @@ import { caption } from "./scene/labels.ts";
 import { type State, carried, hashOf, nothing, stateOf, switched, switchesOf } from "./state.ts";
 import { boxesWords, trailWords } from "./words.ts";
 
-export interface Reader extends Omit<Page, "tool"> {
+export interface Reader extends Omit<Page, "tool" | "find"> {
   /** Goes to the view of a link, to the first one where it is empty. */
   go(hash: string): void;
   /** Follows the size of the window; a view that nobody has touched begins again in it. */

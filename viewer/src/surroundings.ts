@@ -37,6 +37,7 @@ export function surroundings(model: Model): Surroundings {
   const reader = readerOf(model, follow, (words) => fill(live, words.slice(0, 400)));
   const { stage } = reader;
   const page = Object.assign(reader, {
+    find: (words: string) => finder.focus(words),
     tool(key: string, words?: string) {
       const [, said, run] = help.byKey.get(key) ?? ["", "", () => undefined];
       // A sign alone says nothing to who does not see it.
@@ -60,7 +61,7 @@ export function surroundings(model: Model): Surroundings {
   );
   const help: Help = helpOf(
     commands(page, {
-      find: finder.focus,
+      find: () => finder.focus(),
       help: () => help.open(),
       tab(name) {
         showSide("left");

@@ -130,11 +130,12 @@ class Columns:
         found = verdict(self._graph)
         if found is None:
             return {}
-        place, cuts = found.place, self._graph.cuts
-        at = (
-            ["node", self._edges.numbers.get(place)] if isinstance(place, str) else place and ["cut", cuts.index(place)]
-        )
-        return {"verdict": [found.look, printable(found.sentence), *(at or ())]}
+        place, at = found.place, list[str | int]()
+        if isinstance(place, str):
+            at = ["node", self._edges.numbers[place]]
+        elif place is not None:
+            at = ["cut", self._graph.cuts.index(place)]
+        return {"verdict": [found.look, printable(found.sentence), *at]}
 
     def _shown(self, outputs: tuple[TensorMeta, ...]) -> tuple[int, int]:
         """The texts of the dtype and the shape of what is shown of some outputs."""

@@ -13,7 +13,7 @@ from gradir.ir import TensorMeta
 from gradir.ir.fields import other_fields
 from gradir.ir.ids import storage_key
 from gradir.ir.jsontext import TOLD, further_facts
-from gradir.ir.marks import LOST, OVERLAY, OVERLAYS, STATUS, VERDICT
+from gradir.ir.marks import LINE, LOST, OVERLAY, OVERLAYS, STATUS, VERDICT
 from gradir.ir.memo import Table, exact_key
 from gradir.ir.model import Node, Saved
 from gradir.ir.text import tensor_text, value_text
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Facts", "source_text"]
 
-_MARKS: Final = frozenset({LOST, OVERLAY, OVERLAYS, STATUS, VERDICT})
+_MARKS: Final = frozenset({LINE, LOST, OVERLAY, OVERLAYS, STATUS, VERDICT})
 """Entries of ``ext`` that the page draws."""
 
 _slots_of: Final = attrgetter("slot", "dtype", "shape", "bytes", "state")
@@ -60,6 +60,7 @@ class Facts:
             number: node.names for number, node in enumerate(self._nodes) if len(node.names) > 1 or "" in node.names
         }
         roles = Table[str]()
+        lines = {node.source: node.ext.get(LINE, "") for node in self._nodes if node.ext}
         return {
             "role": column([roles[node.role] for node in self._nodes]),
             "roles": list(roles),
@@ -70,6 +71,7 @@ class Facts:
             "attributes": self._attrs,
             "source": column(source),
             "sources": [*map(source_text, places)],
+            "lines": [lines.get(source, "") for source in places],
             "names": [[*names], [*names.values()]],
             "saved": column(self.saved),
             "slots": self._slot_rows,

@@ -23,9 +23,9 @@ from gradir.frontends.jax.reading.flow import kind_of, sources_of
 from gradir.frontends.jax.reading.jaxprs import is_inexact, type_of
 from gradir.frontends.jax.replay import Replay, Step, origins, passed_by, replayed
 from gradir.frontends.jax.traps import called, spoilt, zeroed
-from gradir.frontends.paths import line_text
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import codes_in, reached
+from gradir.lines import line_text
 
 _SMALL: Final = 20_000
 """A function of so many equations is differentiated once to look at its gradients, where nobody says whether to."""

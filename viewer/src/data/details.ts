@@ -14,6 +14,7 @@ export interface DetailsBlock {
   readonly attributes: readonly (readonly string[])[];
   readonly source: Packed;
   readonly sources: readonly string[];
+  readonly lines: readonly string[];
   /** The nodes with more than one name, and the names of each. */
   readonly names: readonly [readonly number[], readonly (readonly string[])[]];
   readonly saved: Packed;
@@ -81,6 +82,7 @@ export function detailsOf(block: DetailsBlock, model: Model): DetailsOfAll {
         native: block.natives[native[node]],
         names: names.get(node) ?? (own === 0 ? [] : [model.texts[own]]),
         source: block.sources[source[node]],
+        line: block.lines[source[node]],
         attributes: Array.from({ length: told.length / 2 }, (_, at) => [told[2 * at], told[2 * at + 1]] as const),
         outputs: block.outputs[model.nodes.outputs[node]],
         saved: block.slots[saved[node]].map(([slot, tensor, bytes, state], at) => {

@@ -172,8 +172,9 @@ export interface Details {
   readonly role: string;
   readonly native: string;
   readonly names: readonly string[];
-  /** "file:line in function", or nothing. */
+  /** "file:line in function", and the text of that line; or nothing. */
   readonly source: string;
+  readonly line: string;
   readonly attributes: readonly (readonly [key: string, value: string])[];
   readonly outputs: readonly string[];
   readonly saved: readonly {

@@ -25,6 +25,8 @@ export interface Page {
   /** The address of what is seen now. */
   link(): string;
   say(words: string): void;
+  /** Searches as if the reader had typed it. */
+  find(words: string): void;
   /** A button that does what a key does, with the words of the help where no others are given. */
   tool(key: string, words?: string): HTMLButtonElement;
 }

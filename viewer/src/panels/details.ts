@@ -9,7 +9,9 @@ import { trails } from "../state.ts";
 import type { Page } from "./context.ts";
 import { type Child, button, fill, h, set } from "./dom.ts";
 import { reason } from "./entries.ts";
+import { editorLink } from "./editor.ts";
 import { badges, below, copy, facts, moduleButton, nodeButton, several, table, titleOf, typeOf } from "./pieces.ts";
+import { rankings } from "./rankings.ts";
 
 export interface DetailsPanel {
   readonly element: HTMLElement;
@@ -31,14 +33,17 @@ export function detailsPanel(page: Page): DetailsPanel {
   };
 }
 
-function ofGraph({ model }: Page): Child {
-  const { kind, framework, figures, sides } = model;
+function ofGraph(page: Page): Child {
+  const { model } = page;
+  const { kind, framework, figures, sides, verdict } = model;
   const rows = figures.map(([name, ...amounts]) => [name, ...amounts.map(/^saved/.test(name) ? bytesText : numberText)]);
   return [
     h("h2", model.title),
     h("p", `${kind} graph${framework === "" ? "" : ` of ${framework}`}`),
+    verdict ? h("p", verdict[1]) : null,
     sides.length > 0 ? h("div.sides", table(["how many", ...sides], rows)) : facts(rows.map(([name, amount]) => [name, amount] as const)),
     h("p.note", "Click a box for what the file knows of it, double-click a module to open it, press ? for the keys."),
+    rankings(page),
   ];
 }
 
@@ -86,9 +91,11 @@ function errorOf(details: Details | null): string {
   return said.replace(/^"|"$/g, "");
 }
 
-function known(page: Page, { names, native, source, base, attributes, outputs, saved }: Details): Child {
+function known(page: Page, { names, native, source, line, base, attributes, outputs, saved }: Details): Child {
   return [
     facts({ names: names.join(", "), native, source, "view of": base }),
+    line !== "" && h("pre", line),
+    source !== "" && editorLink(page.model.title, source),
     below("Attributes", facts(attributes)),
     below("Outputs", facts(outputs.map((output, at) => [String(at), output] as const))),
     below(

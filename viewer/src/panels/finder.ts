@@ -11,7 +11,7 @@ import { list } from "./list.ts";
 export interface Finder {
   readonly element: HTMLElement;
   readonly hits: readonly Hit[];
-  focus(): void;
+  focus(words?: string): void;
 }
 
 /** When a hit is chosen the drawing has the focus: what follows is about it, keys too. */
@@ -106,9 +106,12 @@ export function finder(page: Page): Finder {
     get hits() {
       return hits;
     },
-    focus() {
+    focus(words = input.value) {
+      const isNew = words !== input.value;
+      input.value = words;
       input.focus();
       input.select();
+      if (isNew) find();
     },
   };
 }

@@ -1,0 +1,64 @@
+/** What is largest in a graph, before anything is selected: modules by what they keep, parameters by size, files by operations. */
+
+import { roles } from "../data/model.ts";
+import { bytesText, numberText } from "../draw/plain.ts";
+import type { Page } from "./context.ts";
+import { type Child, button, h } from "./dom.ts";
+import { below, moduleButton, nodeButton, several } from "./pieces.ts";
+
+const most = 6;
+const parameter = roles.indexOf("parameter");
+
+export function rankings(page: Page): Child {
+  const { nodes, scopes, texts } = page.model;
+  // What a module keeps by itself; equal layers and steps together.
+  const kept = scopes.saved.slice();
+  for (let scope = 1; scope < scopes.count; scope++) kept[scopes.parent[scope]] -= scopes.saved[scope];
+  const modules = together(kept, scopes.alike);
+  const sizes = Array.from(nodes.role, (role, node) => (role === parameter ? elements(texts[nodes.shape[node]]) : 0));
+  const files = new Map<string, number>();
+  const { sources = [], sourceOf = [] } = page.details ?? {};
+  for (const place of sourceOf) {
+    const file = /^(.+):\d+/.exec(sources[place])?.[1];
+    if (file) files.set(file, (files.get(file) ?? 0) + 1);
+  }
+  return [
+    ranked("Kept for backward", modules, bytesText, (scope) => (scope ? moduleButton(page, scope) : "in no module")),
+    ranked("Parameters by size", together(sizes, nodes.stands), numberText, (node) => nodeButton(page, node)),
+    ranked(
+      "Operations by source file",
+      [...files].map(([file, count]) => [file, count, 1]),
+      numberText,
+      (file) => button(file, () => page.find(`source:"${file}"`), { class: "link" }),
+    ),
+  ];
+}
+
+type Ranked<Item> = readonly [item: Item, amount: number, times: number];
+
+function ranked<Item>(title: string, all: readonly Ranked<Item>[], textOf: (amount: number) => string, draw: (item: Item) => Child): Child {
+  const order = all.filter(([, amount]) => amount > 0).sort((one, other) => other[1] - one[1]);
+  return below(
+    title,
+    several(order, most, ([item, amount, times]) => {
+      const bar = h("div.bar");
+      bar.style.width = `${(100 * amount) / order[0][1]}%`;
+      return [h("span.count", textOf(amount)), draw(item), times > 1 && h("span.note", ` \u00d7${times}`), bar];
+    }),
+  );
+}
+
+/** Amounts with those of what one stands for, and how many these are. */
+function together(amounts: ArrayLike<number>, standsFor: Int32Array): Ranked<number>[] {
+  const sums = new Map<number, [sum: number, times: number]>();
+  for (let at = 0; at < amounts.length; at++) {
+    const [sum, times] = sums.get(standsFor[at]) ?? [0, 0];
+    if (amounts[at] > 0) sums.set(standsFor[at], [sum + amounts[at], times + 1]);
+  }
+  return [...sums].map(([at, [sum, times]]) => [at, sum, times]);
+}
+
+/** "[3, 4]" is 12; nothing is known of a shape with a letter. */
+function elements(shape: string): number {
+  return shape === "" ? 0 : (shape.match(/[^[\], ]+/g) ?? []).reduce((product, size) => product * Number(size), 1) || 0;
+}
