@@ -108,6 +108,26 @@ def test_search_finds_ids_names_operations_classes_and_lines(page: Opened, words
     assert hit in find(page, words)[:12]
 
 
+def test_search_finds_what_the_outline_says(page: Opened) -> None:
+    for row, hit in (("mm float32[4, 8]", "h.0.attn/mm:1"), ("● weight float32[8, 8]", "head.weight")):
+        assert hit in find(page, row.removeprefix("● ")), row
+    assert find(page, "head: Linear")[0] == "head"
+    # No regular expression: what is wrong is said, and nothing is broken.
+    assert {*find(page, "op:/^(gelu|softmax)$/ in:h.1")} == {"h.1.attn/softmax:1", "h.1.mlp/gelu:1"}
+    field = page.page.get_by_role("combobox", name="Search nodes and modules")
+    field.fill("/(/")
+    page.page.get_by_text("Invalid regular expression").first.wait_for()
+    assert page.ask("hits") == []
+    page.page.keyboard.press("Enter")
+
+
+def test_the_help_tells_the_fields_of_a_search(page: Opened) -> None:
+    page.press("?")
+    said = page.text("dialog")
+    assert all(f"{field}:" in said for field in ("id", "name", "op", "class", "dtype", "shape", "source", "in"))
+    assert "/add|mul/" in said
+
+
 def test_a_hit_is_selected_and_brought_into_view(page: Opened) -> None:
     page.press("0", "/")
     hits = find(page, "h.2.mlp/gelu")

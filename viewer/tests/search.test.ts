@@ -58,6 +58,23 @@ test("hostile words find nothing and break nothing", () => {
   ]);
 });
 
+test("what boxes and lists write is found", () => {
+  assert.deepEqual(told(model, "gelu float32[8, 64] h.2"), told(model, "gelu h.2"));
+  assert.deepEqual(told(model, "attn: SelfAttention (1 of 2) \u00d712"), told(model, "attn SelfAttention"));
+  assert.ok(told(model, "attn: SelfAttention").length > 0);
+  assert.deepEqual(told(model, "relu \u2192 gelu"), told(model, "relu gelu"));
+});
+
+test("between slashes stands a regular expression", () => {
+  assert.deepEqual(new Set(told(model, "op:/^(gelu|softmax)$/")), new Set([...told(model, "op:gelu"), ...told(model, "op:softmax")]));
+  assert.deepEqual(told(model, "/GELU|no thing/ in:h.2"), told(model, "gelu in:h.2"));
+  assert.deepEqual(told(model, "in:/^h\\.[12]\\b/ op:gelu").length, 2);
+  assert.ok(told(model, "id:/softmax:\\d+$/").length > 0);
+  // A part of an id is none.
+  assert.ok(told(model, "h.2.attn/softmax").length > 0);
+  assert.throws(() => parsed("/(/"), SyntaxError);
+});
+
 test("ancestors and descendants are what ways lead from and to", () => {
   for (let seed = 0; seed < 60; seed++) {
     const next = seeded(seed);

@@ -7,16 +7,33 @@ export interface Word {
   readonly text: string;
   /** The one field to look in, if one is named. */
   readonly key: SearchKey | undefined;
+  /** What is looked for in place of the text. */
+  readonly expression?: RegExp;
 }
 
-/** 'op:mm "max pool" in:layers.3' as three words, in lower case. What stands in quotes or brackets is one word: a shape has spaces. */
+/** What boxes say beside names: "fc: Linear (1 of 2)", "Block \u00d712", "relu \u2192 gelu". */
+const beside = /\(\d+ of \d+\)|\(opaque\)|\u00d7\d+|\u2192|:(?=\s|$)/g;
+
+/**
+ * 'op:mm "max pool" in:layers.3 /add|mul/' as four words, in lower case. What stands in quotes or brackets is one word: a shape has
+ * spaces. What stands between slashes is a regular expression.
+ *
+ * Raises a SyntaxError where that is none.
+ */
 export function parsed(words: string): Word[] {
   const found: Word[] = [];
-  for (const [whole] of words.slice(0, 1000).toLowerCase().matchAll(/(?:[a-z]+:)?(?:"[^"]*"?|\[[^\]]*\]?|[^\s"[]+)+/g)) {
-    const colon = whole.indexOf(":");
-    const key = searchKeys.find((name) => colon > 0 && name === whole.slice(0, colon));
-    const text = (key ? whole.slice(colon + 1) : whole).replaceAll('"', "");
-    if (text) found.push({ text, key });
+  const parts = /(?:[a-z]+:)?(?:\/(?:\\.|[^\\/])+\/(?=\s|$)|(?:"[^"]*"?|\[[^\]]*\]?|[^\s"[]+)+)/gi;
+  for (const [whole] of words.slice(0, 1000).replace(beside, " ").matchAll(parts)) {
+    const [, named, rest] = /^(?:([a-z]+):)?(.*)$/is.exec(whole)!;
+    const key = searchKeys.find((name) => name === named?.toLowerCase());
+    const own = key ? rest : whole;
+    if (/^\/.+\/$/.test(own)) found.push({ text: own, key, expression: new RegExp(own.slice(1, -1), "i") });
+    // "float32[8, 32]" is two fields.
+    else
+      for (const part of key ? [own] : own.split(/(?<=\w)(?=\[)/)) {
+        const text = part.replaceAll('"', "").toLowerCase();
+        if (text) found.push({ text, key });
+      }
   }
   return found;
 }

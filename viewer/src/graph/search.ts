@@ -35,7 +35,7 @@ export function search(model: Model, details: DetailsOfAll | null, words: string
   ofScope[0] = 0;
   for (const word of asked) {
     const fields = fieldsOf(word);
-    const inTexts = matches(index.texts, word.text);
+    const inTexts = matches(index.texts, word);
     const inPaths = fields.has("in") ? pathMatches(index, word) : undefined;
     scoreScopes(model, ofScope, word, inTexts, inPaths);
     scoreNodes(model, index, details, score, word, inTexts, inPaths);
@@ -44,7 +44,8 @@ export function search(model: Model, details: DetailsOfAll | null, words: string
 }
 
 /** By text 3 where it is the word, 2 where it or a part of it behind a dot starts with it, 1 where it is in it. */
-function matches(texts: readonly string[], word: string): Uint8Array {
+function matches(texts: readonly string[], { text: word, expression }: Word): Uint8Array {
+  if (expression) return Uint8Array.from(texts, (text) => valueOf(expression.exec(text)));
   const found = new Uint8Array(texts.length);
   const part = `.${word}`;
   for (let place = 0; place < texts.length; place++) {
@@ -57,9 +58,14 @@ function matches(texts: readonly string[], word: string): Uint8Array {
   return found;
 }
 
+function valueOf(match: RegExpExecArray | null): number {
+  return match === null ? 0 : match[0] === match.input ? 3 : match.index === 0 ? 2 : 1;
+}
+
 /** By scope: of "in:" whole parts of its path must be the words; else they may stand anywhere in it. */
-function pathMatches({ paths }: Index, { text, key }: Word): Uint8Array {
-  if (key !== "in") return matches(paths, text);
+function pathMatches({ paths }: Index, word: Word): Uint8Array {
+  const { text, key, expression } = word;
+  if (key !== "in" || expression) return matches(paths, word);
   const whole = `.${text}.`;
   return Uint8Array.from(paths, (path) => (`.${path}.`.includes(whole) ? 3 : 0));
 }
@@ -90,12 +96,12 @@ function scoreNodes(
   const fields = fieldsOf(word);
   const { count, op, name, dtype, shape, scope } = model.nodes;
   const { className } = model.scopes;
-  const inIds = fields.has("id") ? idMatches(index, word.text, count) : undefined;
+  const inIds = fields.has("id") ? idMatches(index, word, count) : undefined;
   const inSources =
     details && fields.has("source")
       ? matches(
           details.sources.map((source) => source.toLowerCase()),
-          word.text,
+          word,
         )
       : undefined;
   const [byOp, byName, byDtype, byShape, byClass] = (["op", "name", "dtype", "shape", "class"] as const).map((key) => fields.has(key));
@@ -115,8 +121,9 @@ function scoreNodes(
 }
 
 /** By node how its id has the word: the ids are one text, each between line feeds. */
-function idMatches({ ids, idStarts }: Index, word: string, count: number): Uint8Array {
+function idMatches({ ids, idStarts }: Index, { text: word, expression }: Word, count: number): Uint8Array {
   const found = new Uint8Array(count);
+  if (expression) return found.map((_, node) => valueOf(expression.exec(ids.slice(idStarts[node], idStarts[node + 1] - 1))));
   for (let node = 0, at = ids.indexOf(word); at >= 0; at = ids.indexOf(word, idStarts[node + 1])) {
     while (idStarts[node + 1] <= at) node++;
     const isWhole = idStarts[node + 1] - 1 - at === word.length;

@@ -21,7 +21,7 @@ export function finder(page: Page): Finder {
   let timer = 0;
   const input = h("input", {
     type: "search",
-    placeholder: "Search id, name, op, class, dtype, shape, source",
+    placeholder: "Search: addmm, op:mm in:h.3, /add|mul/",
     "aria-label": "Search nodes and modules",
     autocomplete: "off",
     spellcheck: "false",
@@ -68,12 +68,17 @@ export function finder(page: Page): Finder {
     clearTimeout(timer);
     const words = input.value.trim();
     const before = performance.now();
-    hits = words === "" ? [] : search(model, page.details, words);
+    let trouble = "Nothing found";
+    try {
+      hits = words === "" ? [] : search(model, page.details, words);
+    } catch (error) {
+      [hits, trouble] = [[], (error as Error).message];
+    }
     timings.search = performance.now() - before;
     found.element.hidden = hits.length === 0;
     open(words !== "");
     found.show(hits.length, 0);
-    fill(note, hits.length === 0 ? "Nothing found" : `${numberText(hits.length)}${hits.length === mostHits ? " or more" : ""} found${hits.length > 1 ? ", the best first" : ""}`);
+    fill(note, hits.length === 0 ? trouble : `${numberText(hits.length)}${hits.length === mostHits ? " or more" : ""} found${hits.length > 1 ? ", the best first" : ""}`);
     if (words !== "") page.say(note.textContent ?? "");
   }
   function choose(index: number): boolean {

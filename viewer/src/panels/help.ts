@@ -1,6 +1,7 @@
 /** Listens to the keys of all commands, and tells them. */
 
 import type { Command, Commands } from "../commands.ts";
+import { searchKeys } from "../graph/query.ts";
 import { button, h } from "./dom.ts";
 
 export interface Help {
@@ -53,6 +54,11 @@ export function help(all: Commands): Help {
       if (rows.length > 0) body.append(h("section", h("h3", title), h("dl", rows)));
     }
     body.append(
+      h(
+        "section",
+        h("h3", "Search"),
+        h("p.note", `All words must be found. ${searchKeys.join(": ")}: search one field, as in op:mm in:layers.3. "max pool" is one word, /add|mul/ a regular expression.`),
+      ),
       h("p.note", "By mouse: drag to pan, wheel to zoom, click to select, double-click a module or click its + or \u2212 to open or close it."),
     );
   }
