@@ -44,6 +44,11 @@ export function pointing(page: Page, view: Drawing): void {
       const [isLeft, isAbove] = [x > width - 300, y > height - 90];
       tip.style.inset = [isAbove ? "auto" : `${y + 16}px`, isLeft ? `${width - x + 14}px` : "auto", isAbove ? `${height - y + 12}px` : "auto", isLeft ? "auto" : `${x + 14}px`].join(" ");
     },
+    left() {
+      tip.hidden = false;
+      fill(tip, "Ctrl and wheel zoom");
+      tip.style.inset = "8px auto auto 8px";
+    },
     leave() {
       tip.hidden = true;
       stage.point(noMarks);

@@ -7,7 +7,12 @@ export interface Meanings {
   leave(): void;
   click(x: number, y: number, event: PointerEvent): void;
   double(x: number, y: number): void;
+  /** The wheel was left to the page around. */
+  left(): void;
 }
+
+/** In a frame of another page the wheel belongs to that page, as with maps. */
+export const isFramed = self !== top;
 
 /** Pixels that a pointer may tremble and still click. */
 const tremble = 4;
@@ -69,6 +74,10 @@ export function gestures(element: HTMLElement, meanings: Meanings): void {
   element.addEventListener(
     "wheel",
     (event) => {
+      if (isFramed && !event.ctrlKey && !event.metaKey) {
+        meanings.left();
+        return;
+      }
       event.preventDefault();
       const unit = event.deltaMode === 1 ? 20 : event.deltaMode === 2 ? 400 : 1;
       if (event.shiftKey && !event.ctrlKey) {
