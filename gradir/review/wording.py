@@ -246,7 +246,7 @@ def change_text(change: Change, *, summary: bool = True, by: str = "") -> str:
         return f"cut {cut_text(change.cut)}"
     subject = f"{renamed_text(change) if change.subject == 'module' else change.subject} "
     subject = subject if change.subject in _NAMED else ""
-    named = module_name if change.subject == "module" else word
+    named = module_name if change.subject in {"module", "scope"} else word
     was = f"{named(change.was)} -> " if change.was or change.subject == "module" else ""
     about, how = change_summary(change) if summary else "", nesting(change)
     how = f", {how}{by}" if how else ""

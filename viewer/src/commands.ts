@@ -35,7 +35,7 @@ export function commands(page: Page, around: Surroundings): Commands {
       ["/", "search", around.find],
       ["t", "outline tree", tab("outline")],
       ["m", "table of modules", tab("modules")],
-      ["u", "cuts and parameters that are not reached", tab("cuts"), model.cuts.length > 0],
+      ["u", "cuts and parameters without gradient", tab("cuts"), model.cuts.length > 0],
     ],
     Changes: [
       ["v", "list of changes", tab("changes"), isDiff],

@@ -22,8 +22,8 @@ export type Trail = "" | (typeof trails)[number][0];
 /** The switches: the word of each in a link, its name, its key, its words, and whether it is on at first. */
 export const switches = [
   ["shapes", "hideRearranging", "h", "hide shape operations", false],
-  ["accumulators", "dropAccumulators", "g", "drop accumulators", true],
-  ["rollup", "rollUp", "r", "roll up equal layers and steps", false],
+  ["accumulators", "dropAccumulators", "g", "hide gradient accumulators", true],
+  ["rollup", "rollUp", "r", "draw equal layers and steps once", false],
   ["inline", "inlineParameters", "i", "parameters in their operation", true],
 ] as const;
 

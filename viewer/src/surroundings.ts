@@ -52,7 +52,7 @@ export function surroundings(model: Model): Surroundings {
       ["changes", `Changes ${numberText(changes.length)}`, () => changesList(page), isDiff],
       ["outline", "Outline", () => outline(page)],
       ["modules", "Modules", () => modulesTable(page)],
-      ["cuts", lacking > 0 ? `Unreached ${numberText(lacking)}` : `Cuts ${cuts.length}`, () => cutsList(page), cuts.length > 0],
+      ["cuts", lacking > 0 ? `No gradient ${numberText(lacking)}` : `Cuts ${cuts.length}`, () => cutsList(page), cuts.length > 0],
     ],
     (name) => {
       root.classList.toggle("wide", name === "modules");

@@ -52,7 +52,7 @@ function ofNode(page: Page, node: number): Child {
   const { nodes, edges } = model;
   const details = page.details?.of(node) ?? null;
   const is = (bit: number): boolean => (nodes.flags[node] & bit) !== 0;
-  const inputs = Array.from({ length: edges.first[node + 1] - edges.first[node] }, (_, at) => edges.first[node] + at);
+  const inputs = range(edges.first[node], edges.first[node + 1]);
   return [
     h("h2", titleOf(model, node)),
     badges(
@@ -79,15 +79,17 @@ function ofNode(page: Page, node: number): Child {
       "Overlay",
       facts(model.channels.map(({ name, said }) => [name, model.texts[said[node]]] as const)),
     ),
-    neighbours(page, "Inputs", inputs, edges.from),
-    neighbours(page, "Consumers", [...rowsAt(consumers(model), node)], edges.to),
+    neighbours(page, "Inputs", inputs, edges.from, (at) => range(edges.first[at], edges.first[at + 1])),
+    neighbours(page, "Consumers", [...rowsAt(consumers(model), node)], edges.to, (at) => rowsAt(consumers(model), at)),
     below("Module", moduleButton(page, nodes.scope[node])),
   ];
 }
 
+const failure = "ext.failed";
+
 /** What the failed operation raised, as the file has it. */
 function errorOf(details: Details | null): string {
-  const said = details?.attributes.find(([key]) => key === "ext.failed")?.[1] ?? "";
+  const said = details?.attributes.find(([key]) => key === failure)?.[1] ?? "";
   return said.replace(/^"|"$/g, "");
 }
 
@@ -96,7 +98,7 @@ function known(page: Page, { names, native, source, line, base, attributes, outp
     facts({ names: names.join(", "), native, source, "view of": base }),
     line !== "" && h("pre", line),
     source !== "" && editorLink(page.model.title, source),
-    below("Attributes", facts(attributes)),
+    below("Attributes", facts(attributes.filter(([key]) => key !== failure))),
     below("Outputs", facts(outputs.map((output, at) => [String(at), output] as const))),
     below(
       "Saved for backward",
@@ -138,12 +140,12 @@ function ofModule(page: Page, at: number): Child {
       button("Copy path", () => copy(page, model.scopes.path(scope))),
     ),
     facts({
-      detail: texts[scopes.detail[scope]],
+      settings: texts[scopes.detail[scope]],
       calls: calls[scope],
       nodes: sums.nodes[scope],
       parameters: parameters[scope],
-      own: own[scope] === parameters[scope] ? "" : own[scope],
-      trainable: trainable[scope] === parameters[scope] ? "" : trainable[scope],
+      "own parameters": own[scope] === parameters[scope] ? "" : own[scope],
+      "trainable parameters": trainable[scope] === parameters[scope] ? "" : trainable[scope],
       saved: saved[scope] && bytesText(saved[scope]),
       cuts: sums.cuts[scope],
       changes: changed.join(", "),
@@ -181,18 +183,28 @@ function ofChange(page: Page, at: number): Child {
   ];
 }
 
+/** What fields of a module are called. */
+const fieldWords: Readonly<Record<string, string>> = { detail: "settings", own: "own parameters", total: "parameters", trainable: "trainable parameters" };
+
 /** Both values of each field that differs. */
 function changeFields({ changes }: Model, isWanted: (change: Model["changes"][number], at: number) => boolean): Child {
   return changes
     .filter(isWanted)
     .map(({ fields }) => {
-      const rows = fields.slice(0, 200).map(({ path, before, after }) => [path, before, after]);
+      const rows = fields.slice(0, 200).map(({ path, before, after }) => [fieldWords[path] ?? path, before, after]);
       return h("div.fields", table(["field", "before", "after"], rows));
     });
 }
 
-function neighbours(page: Page, title: string, edges: readonly number[], ends: Int32Array): Child {
+function range(first: number, end: number): number[] {
+  return Array.from({ length: end - first }, (_, at) => first + at);
+}
+
+/** The nodes at the ends of edges. Where accumulators are not drawn, what lies behind one is told in its place. */
+function neighbours(page: Page, title: string, all: readonly number[], ends: Int32Array, behind: (node: number) => Iterable<number>): Child {
   const { slot, output, kind, kinds, status } = page.model.edges;
+  const isHidden = (edge: number): boolean => page.state.switches.dropAccumulators && (page.model.nodes.flags[ends[edge]] & flag.accumulates) !== 0;
+  const edges = all.flatMap((edge) => (isHidden(edge) ? [...behind(ends[edge])] : [edge]));
   return below(
     `${title} (${numberText(edges.length)})`,
     several(edges, mostNeighbours, (edge) => {

@@ -27,7 +27,9 @@ export function changesList(page: Page): List {
 
 /** A change without the path that its heading ends with: "h.0.attn: the same change in each of 2 modules, here in h.0.attn". */
 function within(heading: string, text: string): string {
-  const here = /\S*$/.exec(heading)![0];
+  // "(top level)" ends with no path.
+  const here = /[^\s)]+$/.exec(heading)?.[0];
+  if (!here) return text;
   const isHere = (word: string): boolean => word.startsWith(here) && "/.".includes(word[here.length] ?? "");
   return text.replace(/\S+/g, (word) => (isHere(word) ? word.slice(here.length + 1) : word));
 }

@@ -23,10 +23,10 @@ export function legend(): Legend {
       const kinds = new Set(lines.flatMap(({ kind }) => (kind > 0 ? [shown.model.edges.kinds[kind]] : [])));
       const signs: readonly (readonly [isDrawn: boolean, className: string, words: string])[] = [
         [looks.failed.includes(1), "failing", "the operation that failed"],
-        [stubs.length > 0, "cutting", "no gradient flows on: a cut"],
-        [boxes.some((box) => box.times > 1), "times", "equals drawn once"],
+        [stubs.length > 0, "cutting", "a cut: no gradient flows on here"],
+        [boxes.some((box) => box.times > 1), "times", "equal layers or steps, drawn once"],
         [looks.holds.some((held) => held > 0), "striped", "changes inside"],
-        [lines.some((line) => line.marked), "wedge", "a far line: select its box"],
+        [lines.some((line) => line.marked), "wedge", "a longer line: select its box to see it"],
         [kinds.size > 0, "dotted", [...kinds].join(", ")],
       ];
       fill(summary, `Colours: ${title}`);
