@@ -275,7 +275,8 @@ def test_a_review_has_the_changes_of_the_report(told: Told) -> None:
     before = layered()
     found = told(gradir.diff(before, changed(before)).to("html"))
     ids = [node["details"]["id"] for node in found["nodes"]]
-    output, layers, added = found["changes"]
+    # The output, which only takes from another node now, stands behind the cause.
+    layers, added, output = found["changes"]
     assert (output["group"], output["kind"]) == ("(top level)", "changed")
     assert output["fields"] == [{"path": "in[0]", "before": "sum:1", "after": "head/exp:1"}]
     assert layers["group"].startswith("h.{0..3}.mlp: the same")

@@ -27,11 +27,15 @@ _FOLLOWING: Final = {
     "following": "(follows from what changed for all)",
 }
 _INPUTS: Final = "in"
+_TAKEN_OVER: Final = frozenset({_INPUTS, "out", "saved"})
+"""Fields of a node that change with the nodes before it."""
 _ANY: Final = "*"
 
 
 def listed(diff: Diff, sides: Sides, united: United) -> list[ListedChange]:
     """The changes in the order of the text, with the nodes of the united graph that each is about.
+
+    Modules in which nothing but inputs, outputs and saved tensors changed come behind the others, which are the cause.
 
     Changes that equal modules have in common are one, with the nodes of all of them.
 
@@ -72,7 +76,7 @@ class _Listing:
         """The changes, one after the other."""
         found = sections(self._diff)
         within = ""
-        for finding in (*found["graph"], *found["modules"], *found["last"], *found["note"]):
+        for finding in (*found["graph"], *self._causes_first(found["modules"]), *found["last"], *found["note"]):
             of_each = [[self._changes[at] for at in indices] for indices in finding.changes]
             if finding.kind in {"cut-added", "cut-removed"}:
                 cuts, nodes = of_each
@@ -86,6 +90,24 @@ class _Listing:
             else:
                 for change in chain.from_iterable(of_each):
                     yield self._listed(_FOLLOWING.get(finding.kind, _WHOLE), [change])
+
+    def _causes_first(self, findings: Sequence[Finding]) -> Iterable[Finding]:
+        together: list[list[Finding]] = []
+        for finding in findings:
+            # What reads a module that came or went stands below it.
+            if finding.kind == "reads" and together:
+                together[-1].append(finding)
+            else:
+                together.append([finding])
+        return chain.from_iterable(sorted(together, key=lambda each: self._takes_over(each[0])))
+
+    def _takes_over(self, finding: Finding) -> bool:
+        changes = [self._changes[at] for indices in finding.changes for at in indices]
+        return all(
+            (change.subject, change.kind) == ("node", "changed")
+            and _TAKEN_OVER.issuperset(field.path[0] for field in change.fields)
+            for change in changes
+        )
 
     def _module(self, finding: Finding, changes: Iterable[Change]) -> ListedChange:
         """Modules that came or went."""

@@ -107,8 +107,13 @@ export function surroundings(model: Model): Surroundings {
     panel.show();
     legend.show(page.colours.find(([name]) => name === state.colour)?.[1] ?? "role", stage);
     if (state.sides !== last.sides) {
+      // The legend would cover the side before.
+      legend.element.open = !state.sides && innerWidth > 1100;
       nameSides();
-      stage.reveal(state.selected);
+      const { camera, scene, drawings } = stage;
+      if (state.selected.kind !== "none") stage.reveal(state.selected);
+      // Where all of it is seen at this size, it is put into the middle of the side.
+      else if (scene.width * camera.k < drawings[0].size.width && scene.height * camera.k < drawings[0].size.height) stage.fit();
     }
     if (state.selected === last.selected) return;
     tabs.reveal();

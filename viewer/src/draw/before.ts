@@ -5,11 +5,16 @@ import { treeOf } from "../scene/buckets.ts";
 import { caption } from "../scene/labels.ts";
 import { labelOf } from "../scene/plans.ts";
 import type { Rectangle, Scene } from "../scene/scene.ts";
+import { fitted } from "../scene/widths.ts";
 
 export function wordsOf(shown: Shown, { boxes, frames }: Scene, isBefore: boolean): ReadonlyMap<Rectangle, readonly string[]> {
   const tree = treeOf(isBefore ? before(shown) : { ...shown, model: { ...shown.model, was: undefined } });
   return new Map<Rectangle, readonly string[]>([
-    ...boxes.map((box) => [box, labelOf(tree, box.node < 0 ? tree.scopesFrom + box.scope : box.node).lines] as const),
+    ...boxes.map((box) => {
+      // A box is as large as its words in the drawing of both.
+      const { lines } = labelOf(tree, box.node < 0 ? tree.scopesFrom + box.scope : box.node);
+      return [box, lines.slice(0, box.label.length).map((line, at) => fitted(line, box.width - 8, at === 0))] as const;
+    }),
     ...frames.map((frame) => [frame, [caption(tree.shown, frame.scope)]] as const),
   ]);
 }

@@ -5,7 +5,7 @@ import type { Stage } from "../draw/stage.ts";
 import { fill, h } from "./dom.ts";
 
 export interface Legend {
-  readonly element: HTMLElement;
+  readonly element: HTMLDetailsElement;
   show(title: string, stage: Stage): void;
 }
 
@@ -23,7 +23,7 @@ export function legend(): Legend {
       const kinds = new Set(lines.flatMap(({ kind }) => (kind > 0 ? [shown.model.edges.kinds[kind]] : [])));
       const signs: readonly (readonly [isDrawn: boolean, className: string, words: string])[] = [
         [looks.failed.includes(1), "failing", "the operation that failed"],
-        [stubs.length > 0, "cutting", "a cut: no gradient flows on here"],
+        [stubs.length > 0, "cutting", "a cut: no gradient flows on"],
         [boxes.some((box) => box.times > 1), "times", "equal layers or steps, drawn once"],
         [looks.holds.some((held) => held > 0), "striped", "changes inside"],
         [lines.some((line) => line.marked), "wedge", "a longer line: select its box to see it"],

@@ -2,10 +2,15 @@
 
 import { bytesText, numberText, plain } from "../draw/plain.ts";
 import { resultsOf } from "../draw/sums.ts";
+import type { Model } from "../data/model.ts";
 import type { Page } from "./context.ts";
 import { button, h, roving, set } from "./dom.ts";
 import { type List, list } from "./list.ts";
-import { typeOf } from "./pieces.ts";
+
+/** A narrow column loses the end: "[8, 32] float32". */
+function shapeFirst({ nodes, texts }: Model, node: number): string {
+  return `${texts[nodes.shape[node]]} ${texts[nodes.dtype[node]]}`;
+}
 
 type Value = string | number;
 /** What it is sorted by, and the text of that where it is a number; columns of numbers start with the largest. */
@@ -19,13 +24,11 @@ export function modulesTable(page: Page): List {
   const columns: readonly Column[] = [
     ["Module", (scope) => scope, (scope) => model.scopes.path(scope)],
     ["Class", (scope) => texts[scopes.className[scope]]],
-    ["Result", (scope) => (results[scope] < 0 ? "" : typeOf(model, results[scope]))],
+    ["Result", (scope) => (results[scope] < 0 ? "" : shapeFirst(model, results[scope]))],
     numbers("Calls", scopes.calls),
     numbers("Nodes", sums.nodes),
     numbers("Parameters", scopes.parameters),
     numbers("Saved", scopes.saved, bytesText),
-    numbers("Own", scopes.own),
-    numbers("Trainable", scopes.trainable),
   ];
   const order = Array.from({ length: scopes.count - 1 }, (_, at) => at + 1);
   let sorted = -1;
