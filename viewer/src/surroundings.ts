@@ -1,6 +1,7 @@
 /** What stands around the drawing, bar, lists, details and legend, and how all of it follows the state. */
 
 import { commands } from "./commands.ts";
+import { dropping } from "./dropped.ts";
 import { type Model, flag } from "./data/model.ts";
 import { numberText } from "./draw/plain.ts";
 import type { Page } from "./panels/context.ts";
@@ -80,17 +81,24 @@ export function surroundings(model: Model): Surroundings {
     role: "application",
     "aria-label": "Drawing of the graph. The outline tells the same in text: press t. Press ? for the keys.",
   });
+  const note = h("p.dropped", { hidden: true });
   const root = h(
     "div.page",
     bar.element,
     h("aside.left", { "aria-label": "Lists" }, tabs.element),
-    h("main", stage.element, model.nodes.count === 0 && h("p.nothing", "This graph has no nodes"), legend.element, stage.map),
+    h("main", stage.element, model.nodes.count === 0 && h("p.nothing", "This graph has no nodes"), legend.element, stage.map, note),
     h("aside.right", { "aria-label": "Details" }, panel.element),
     live,
   );
   // What raised is told in the details.
   if (innerWidth < narrow) root.classList.add("noleft", model.nodes.flags.some((bits) => bits & flag.failed) ? "page" : "noright");
   document.body.append(root, help.dialog);
+  dropping(page, (words) => {
+    fill(note, words);
+    note.hidden = false;
+    page.say(words);
+    setTimeout(() => (note.hidden = true), 8000);
+  });
   for (const each of stage.drawings) pointing(page, each);
   return { page, finder, showLists: () => tabs.show(isDiff ? "changes" : "outline"), showDetails: panel.show };
 

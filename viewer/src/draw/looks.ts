@@ -6,7 +6,7 @@ import type { Scene } from "../scene/scene.ts";
 import { bytesText, plain } from "./plain.ts";
 import { type Sums, sharedStatus } from "./sums.ts";
 import { depths } from "../graph/columns.ts";
-import { type Token, lookSign, lookToken, severity } from "./theme.ts";
+import { type Token, lookSign, lookToken } from "./theme.ts";
 
 export interface LegendEntry {
   readonly token: Token;
@@ -49,17 +49,15 @@ export const roleSigns: Readonly<Record<string, string>> = {
   other: "",
 };
 const tints = 8;
-const steps = ["look-step-1", "look-step-2", "look-step-3", "look-step-4", "look-step-5"] as const;
 
 /** The names that one can colour by, with their words. */
-export function colourings(model: Model, sums: Sums): readonly (readonly [name: string, words: string])[] {
+export function colourings(model: Model, sums: Sums): (readonly [name: string, words: string])[] {
   return [
     ...(sums.differs ? [["changes", "changes"] as const] : []),
     // Who gives an overlay wants to see it.
     ...model.channels.map((channel) => [`overlay:${channel.name}`, plain(channel.name, 40)] as const),
     ["role", "role"],
     ["module", "module"],
-    ["dtype", "dtype"],
     ["saved", "bytes saved"],
   ];
 }
@@ -68,7 +66,6 @@ export function colourings(model: Model, sums: Sums): readonly (readonly [name: 
 export function colouring(model: Model, sums: Sums, name: string, isRolled = false): Colouring {
   if (name === "changes") return byChanges(model, sums);
   if (name === "module") return byModule(model);
-  if (name === "dtype") return byDtype(model);
   if (name === "saved") return bySaved(model);
   const channel = model.channels.findIndex((each) => `overlay:${each.name}` === name);
   return channel >= 0 ? byChannel(model, channel, isRolled) : byRole(model);
@@ -122,67 +119,66 @@ function byModule(model: Model): Colouring {
   };
 }
 
-function byDtype(model: Model): Colouring {
-  const counts = new Map<number, number>();
-  for (const text of model.nodes.dtype) if (text > 0) counts.set(text, (counts.get(text) ?? 0) + 1);
-  const order = [...counts].sort((one, other) => other[1] - one[1]).map(([text]) => text);
-  const place = new Map(order.map((text, at) => [text, Math.min(at, tints - 1)]));
-  return {
-    name: "dtype",
-    node(node) {
-      const at = place.get(model.nodes.dtype[node]);
-      return at === undefined ? ["plain", ""] : [`tint-${at}` as Token, ""];
-    },
-    scope: () => ["module", ""],
-    legend: order.slice(0, tints).map((text, at) => ({
-      token: `tint-${at}` as Token,
-      sign: "",
-      words: at === tints - 1 && order.length > tints ? "others" : plain(model.texts[text], 40),
-    })),
-  };
-}
-
 function bySaved(model: Model): Colouring {
-  let most = 0;
-  for (const bytes of model.nodes.saved) most = Math.max(most, bytes);
-  for (const bytes of model.scopes.saved.subarray(1)) most = Math.max(most, bytes);
-  // Five steps of a factor of eight below the most.
-  const step = (bytes: number): number => Math.max(0, Math.min(4, 4 + Math.ceil(Math.log(bytes / most) / Math.log(8) - 1e-9)));
-  const look = (bytes: number): readonly [Token, string] => (bytes > 0 ? [steps[step(bytes)], ""] : ["look-quiet", ""]);
+  const { nodes, scopes } = model;
+  const scale = scaleOf([...nodes.saved, ...scopes.saved.subarray(1)].filter((bytes) => bytes > 0), bytesText);
+  const look = (bytes: number): readonly [Token, string] => [bytes > 0 ? scale.token(scale.part(bytes)) : "look-quiet", ""];
   return {
     name: "saved",
-    node: (node) => look(model.nodes.saved[node]),
-    scope: (scope, times) => look(model.scopes.saved[scope] * times),
-    legend: [
-      { token: "look-quiet", sign: "", words: "nothing saved" },
-      ...steps.map((token, at) => ({ token, sign: "", words: `up to ${bytesText(most / 8 ** (4 - at))}` })),
-    ],
+    node: (node) => look(nodes.saved[node]),
+    scope: (scope, times) => look(scopes.saved[scope] * times),
+    legend: [{ token: "look-quiet", sign: "", words: "nothing saved" }, ...scale.legend],
   };
 }
 
+/** Numbers as colours without steps, by magnitude where all are above zero; of one number the colour is that of the middle. */
+function scaleOf(numbers: readonly number[], textOf: (value: number) => string) {
+  const [lowest, most] = numbers.reduce(([low, high], each) => [Math.min(low, each), Math.max(high, each)], [Infinity, -Infinity]);
+  const by = lowest > 0 ? Math.log : Number;
+  // One number close to zero would leave all others one colour.
+  const least = lowest > 0 ? Math.max(lowest, Number((most / 1e4).toPrecision(3))) : lowest;
+  const token = (part: number): Token => `scale-${Math.round(part * 40)}`;
+  const words = least < most ? `${lowest < least ? "\u2264 " : ""}${textOf(least)} to ${textOf(most)}` : textOf(least);
+  return {
+    token,
+    part: (value: number): number => (least < most ? Math.max(0, Math.min(1, (by(value) - by(least)) / (by(most) - by(least)))) : 0.5),
+    legend: numbers.length > 0 ? [{ token: token(0.5), sign: "", words }] : [],
+  };
+}
+
+/** How much a look asks to be seen; numbers are between. */
+const levels = ["", "quiet", "good", "step", "", "caution", "alarm"];
+const stepLevel = levels.indexOf("step");
+
 function byChannel(model: Model, at: number, isRolled: boolean): Colouring {
-  const channel = model.channels[at];
-  const rank = channel.looks.map((look) => severity.indexOf(look));
-  const worse = (one: number, other: number): number => (one === 0 || rank[other] > rank[one] ? other || one : one);
+  const { name, look, looks, said, legend } = model.channels[at];
   const { stands, scope: holder } = model.nodes;
   const { count, parent, alike } = model.scopes;
-  const seen = channel.look.slice();
-  const worst = new Int32Array(count);
+  const isStep = (each: number): boolean => /^step/.test(looks[each]);
+  const numberOf = (node: number): number => Number(model.texts[said[node]].replace("at most ", ""));
+  const scale = scaleOf([...look.keys()].filter((node) => isStep(look[node])).map(numberOf), String);
+  const level = Float64Array.from(look, (each, node) => (isStep(each) ? stepLevel + scale.part(numberOf(node)) : Math.max(0, levels.indexOf(looks[each]))));
+  const seen = level.slice();
+  const worst = new Float64Array(count);
   // What is drawn for several has the look that most asks to be seen.
-  channel.look.forEach((each, node) => {
-    if (isRolled) seen[stands[node]] = worse(seen[stands[node]], each);
-    worst[holder[node]] = worse(worst[holder[node]], each);
+  level.forEach((each, node) => {
+    if (isRolled) seen[stands[node]] = Math.max(seen[stands[node]], each);
+    worst[holder[node]] = Math.max(worst[holder[node]], each);
   });
   for (let scope = count - 1; scope > 0; scope--)
-    for (const other of [isRolled ? alike[scope] : scope, parent[scope]]) worst[other] = worse(worst[other], worst[scope]);
-  const look = (number: number): readonly [Token, string] =>
-    number === 0 ? ["plain", ""] : [lookToken(channel.looks[number]), lookSign(channel.looks[number])];
+    for (const other of [isRolled ? alike[scope] : scope, parent[scope]]) worst[other] = Math.max(worst[other], worst[scope]);
+  const shown = (grade: number): readonly [Token, string] => {
+    if (grade >= stepLevel && grade <= stepLevel + 1) return [scale.token(grade - stepLevel), ""];
+    return grade === 0 ? ["plain", ""] : [lookToken(levels[grade]), lookSign(levels[grade])];
+  };
   return {
-    name: `overlay:${channel.name}`,
-    node: (node, inline) =>
-      look(inline.reduce((most, each) => worse(most, seen[each]), seen[node])),
-    scope: (scope) => look(worst[scope]),
-    legend: channel.legend.map(([number, words]) => ({ token: look(number)[0], sign: look(number)[1], words: plain(words, 80) })),
+    name: `overlay:${name}`,
+    node: (node, inline) => shown(inline.reduce((most, each) => Math.max(most, seen[each]), seen[node])),
+    scope: (scope) => shown(worst[scope]),
+    legend: [
+      ...legend.flatMap(([each, words]) => (isStep(each) ? [] : [{ token: lookToken(looks[each]), sign: lookSign(looks[each]), words: plain(words, 80) }])),
+      ...scale.legend,
+    ],
   };
 }
 

@@ -51,7 +51,8 @@ export const tokens = [
   "tint-7",
 ] as const;
 
-export type Token = (typeof tokens)[number];
+/** A colour of the style sheet, or one of the 41 of a scale between its steps. */
+export type Token = (typeof tokens)[number] | `scale-${number}`;
 /** The colour of a token. */
 export type Theme = (token: Token) => string;
 
@@ -60,17 +61,29 @@ export function themeOf(element: Element): Theme {
   const known = new Map<Token, string>();
   return (token) => {
     let colour = known.get(token);
-    if (colour === undefined) known.set(token, (colour = style.getPropertyValue(`--${token}`).trim() || "#888"));
+    if (colour === undefined) {
+      const place = /^scale-(.*)/.exec(token);
+      const property = (name: string): string => style.getPropertyValue(`--${name}`).trim() || "#888888";
+      known.set(token, (colour = place ? between((step) => property(`look-step-${step}`), Number(place[1]) / 10) : property(token)));
+    }
     return colour;
   };
 }
 
-/** The looks that an overlay may name, the gravest last. */
-export const severity = ["quiet", "good", "step 1", "step 2", "step 3", "step 4", "step 5", "caution", "alarm"];
+/** A colour between those of two steps. */
+function between(colourOf: (step: number) => string, place: number): string {
+  const first = Math.min(3, Math.floor(place));
+  const [low, high] = [first + 1, first + 2].map((step) => parseInt(colourOf(step).slice(1), 16));
+  const mixed = [16, 8, 0].map((bits) => {
+    const [from, to] = [(low >> bits) & 255, (high >> bits) & 255];
+    return Math.round(from + (to - from) * (place - first)).toString(16).padStart(2, "0");
+  });
+  return `#${mixed.join("")}`;
+}
 
 /** The token of a look that an overlay names; quiet where the page does not know it. */
 export function lookToken(look: string): Token {
-  return `look-${severity.includes(look) ? look.replace(" ", "-") : "quiet"}` as Token;
+  return `look-${/^(good|caution|alarm)$/.test(look) ? look : "quiet"}` as Token;
 }
 
 /** A look is told by a sign too, so that no colour is needed to see it. */

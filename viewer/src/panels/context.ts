@@ -12,7 +12,7 @@ export interface Page {
   readonly sums: Sums;
   readonly stage: Stage;
   /** What one can colour by. */
-  readonly colours: readonly (readonly [name: string, words: string])[];
+  readonly colours: (readonly [name: string, words: string])[];
   readonly state: State;
   readonly shown: Shown;
   /** Null until the second block has been read. */

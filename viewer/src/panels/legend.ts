@@ -35,8 +35,10 @@ export function legend(): Legend {
         // A scale is told whole, anything else as far as it is drawn.
         looks.legend.map(({ token, sign, words }) => {
           const swatch = h("span.swatch", { "aria-hidden": "true" }, sign);
-          swatch.style.background = `var(--${token})`;
-          return (drawn.has(token) || token.startsWith("look")) && h("li", swatch, words);
+          const isScale = token.startsWith("scale");
+          if (isScale) swatch.classList.add("scale");
+          else swatch.style.background = `var(--${token})`;
+          return (drawn.has(token) || isScale || token.startsWith("look")) && h("li", swatch, words);
         }),
         signs.map(([isDrawn, className, words]) => isDrawn && h("li", h("span", { class: `swatch ${className}`, "aria-hidden": "true" }), words)),
       );

@@ -3,7 +3,7 @@
 import { lookSign, lookToken } from "../draw/theme.ts";
 import { switches } from "../state.ts";
 import type { Page } from "./context.ts";
-import { type Child, h, set } from "./dom.ts";
+import { type Child, fill, h, set } from "./dom.ts";
 import { link } from "./pieces.ts";
 
 export interface Toolbar {
@@ -16,7 +16,6 @@ export function toolbar(page: Page, finder: HTMLElement): Toolbar {
   const colour = h(
     "select",
     { "aria-label": "Colour by", change: () => page.change({ colour: colour.value }) },
-    page.colours.map(([value, words]) => h("option", { value }, `Colour: ${words}`)),
   );
   const boxes = switches.map(([, , key]) => h("input", { type: "checkbox", change: () => tool(key).click() }));
   const sides = tool("b", "Side by side");
@@ -47,6 +46,8 @@ export function toolbar(page: Page, finder: HTMLElement): Toolbar {
     ),
     show() {
       const { state } = page;
+      // A file that is dropped on the page adds colours.
+      if (colour.length !== page.colours.length) fill(colour, page.colours.map(([value, words]) => h("option", { value }, `Colour: ${words}`)));
       colour.value = state.colour;
       switches.forEach(([, name], at) => (boxes[at].checked = state.switches[name]));
       set(sides, { "aria-pressed": `${state.sides}` });
