@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "capture",
     "diff",
+    "diff_mimebundle",
     "diff_text",
     "dumps",
     "explain",
@@ -469,6 +470,13 @@ def mimebundle(graph: Graph) -> dict[str, str]:
     from gradir.display import mimebundle as shown
 
     return shown(graph)
+
+
+def diff_mimebundle(diff: Diff) -> dict[str, str]:
+    """What a notebook shows for a diff, by MIME type."""
+    from gradir.display import diff_mimebundle as shown
+
+    return shown(diff)
 
 
 def matching(graph: Graph, pattern: str) -> set[str]:

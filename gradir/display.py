@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gradir import registry
 from gradir.errors import ExportError
 from gradir.ir import Graph
-from gradir.lines import with_lines
+from gradir.ir.text import printable
+from gradir.lines import with_cells, with_lines
 from gradir.passes import layers, readable
 from gradir.pictures import render
+
+if TYPE_CHECKING:
+    from gradir.diffs.changes import Diff
 
 _SECONDS: Final = 10.0
 _PAGE: Final = "html"
@@ -18,6 +22,11 @@ _LARGEST_PAGE: Final = 2_000_000
 
 _MOST_NODES: Final = 200_000
 """Of more no page is made, which would take seconds."""
+
+_NO_MODULE: Final = """\
+<div>gradir saw no module run. To see the modules, run the forward inside <code>with gradir.record(model) as rec:</code>
+and show <code>rec.capture(loss)</code>.</div>
+"""
 
 _FRAME: Final = """\
 <iframe srcdoc="{page}" title="{title}" width="100%" height="600" frameborder="0"
@@ -37,7 +46,7 @@ def mimebundle(graph: Graph) -> dict[str, str]:
     nodes has no page.
     """
     shown = {"text/plain": repr(graph)}
-    if page := _framed(graph):
+    if page := _of_graph(graph):
         shown["text/html"] = page
     small = readable(layers(graph))
     if small is None:
@@ -51,11 +60,31 @@ def mimebundle(graph: Graph) -> dict[str, str]:
     return {**shown, "image/svg+xml": fitting}
 
 
-def _framed(graph: Graph) -> str:
-    """The page of a graph in a frame; nothing where it is too large to be kept in a notebook."""
-    from html import escape
+def diff_mimebundle(diff: Diff) -> dict[str, str]:
+    """A diff as text, as the report of a pull request, and as a page to review it, unless that is too large.
 
+    There is no page of a diff that found nothing, and of one that was read from a file.
+    """
+    shown = {"text/plain": str(diff), "text/markdown": diff.to("markdown")}
+    sides = diff.sides
+    if diff and sides and len(sides.before.nodes) + len(sides.after.nodes) <= _MOST_NODES:
+        page = _framed(diff.to(_PAGE), shown["text/plain"].partition("\n")[0])
+        shown |= {"text/html": page} if page else {}
+    return shown
+
+
+def _of_graph(graph: Graph) -> str:
     if len(graph.nodes) > _MOST_NODES:
         return ""
-    page = escape(registry.export(_PAGE, with_lines(graph), {}))
-    return _FRAME.format(page=page, title=escape(repr(graph).strip("<>"))) if len(page) <= _LARGEST_PAGE else ""
+    page = _framed(registry.export(_PAGE, with_cells(with_lines(graph)), {}), repr(graph).strip("<>"))
+    # A front-end says whether it knows in which module an operation ran.
+    is_blind = graph.producer.options.get("scopes") is False and any(graph.scopes)
+    return f"{page}{_NO_MODULE}" if page and is_blind else page
+
+
+def _framed(page: str, title: str) -> str:
+    """A page in a frame with its title below; nothing where it is too large to be kept in a notebook."""
+    from html import escape
+
+    shown = escape(page)
+    return _FRAME.format(page=shown, title=escape(printable(title))) if len(shown) <= _LARGEST_PAGE else ""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import linecache
+import re
+import sys
 from typing import Final
 
 from msgspec.structs import replace
 
-from gradir.ir import Graph
+from gradir.ir import Graph, Source
 from gradir.ir.excerpt import shortened
 from gradir.ir.marks import LINE
 from gradir.ir.memo import Memo
@@ -31,6 +33,36 @@ def line_text(file: str, line: int) -> str:
     """
     (name, *others) = _FILES.get(file) or ("",)
     return "" if others else linecache.getline(name, line).rstrip("\r\n")
+
+
+def cell_of(filename: str) -> str:
+    """Return which cell of a notebook Python calls so, as ``cell 3``; nothing where it is none."""
+    if "IPython" not in sys.modules:
+        return ""
+    compiler = getattr(sys.modules["IPython"].get_ipython(), "compile", None)
+    named = None if compiler is None else compiler.format_code_name(filename)
+    number = re.search(r"\[(\d+)\]", named[1]) if named else None
+    return f"cell {number[1]}" if number else ""
+
+
+def with_cells(graph: Graph) -> Graph:
+    """The graph with the cells of this notebook in place of the files that Python calls them.
+
+    >>> with_cells(Graph.of([])).nodes
+    {}
+    """
+    known = Memo[str, str](lambda file: cell_of(*names) if len(names := _FILES.get(file) or ()) == 1 else "")
+
+    def shown(source: Source | None) -> Source | None:
+        return replace(source, file=cell) if source and (cell := known[source.file]) else source
+
+    nodes = {
+        key: replace(node, source=shown(node.source))
+        for key, node in graph.nodes.items()
+        if node.source and known[node.source.file]
+    }
+    cuts = tuple(replace(cut, source=shown(cut.source), via=shown(cut.via)) for cut in graph.cuts)
+    return replace(graph, nodes={**graph.nodes, **nodes}, cuts=cuts) if nodes or cuts != graph.cuts else graph
 
 
 def with_lines(graph: Graph) -> Graph:

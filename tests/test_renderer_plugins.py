@@ -126,7 +126,11 @@ def test_a_diff_prints_itself(capfd: pytest.CaptureFixture[str]) -> None:
     mine = capfd.readouterr().out
     main(["diff", "a.gir", "b.gir"])
     assert mine == capfd.readouterr().out
-    assert found._repr_mimebundle_() == {"text/plain": mine.removesuffix("\n"), "text/markdown": found.to("markdown")}
+    shown = found._repr_mimebundle_()
+    assert shown.pop("text/html").startswith("<iframe srcdoc=")
+    assert shown == {"text/plain": mine.removesuffix("\n"), "text/markdown": found.to("markdown")}
+    # Nothing to review.
+    assert {*library.diff(everything(), everything())._repr_mimebundle_()} == {"text/plain", "text/markdown"}
     main(["diff", "a.gir", "b.gir", "--full"])
     assert found.to("text", full=True) == capfd.readouterr().out
     main(["diff", "a.gir", "b.gir", "-O", "full=true", "-O", "width=40"])

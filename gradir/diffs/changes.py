@@ -217,8 +217,9 @@ class Diff(Record, frozen=True, dict=True):
         return self.to("text").removesuffix("\n")
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:  # noqa: ARG002
-        """What a notebook shows: the report for a pull request."""
-        return {"text/plain": str(self), "text/markdown": self.to("markdown")}
+        """What a notebook shows: a page to review it, or the report for a pull request."""
+        shown: dict[str, str] = sys.modules["gradir.api"].diff_mimebundle(self)
+        return shown
 
 
 def script_for(graph: object, diff: object) -> Script:

@@ -59,16 +59,6 @@ class ShownPaths:
         return name
 
 
-def cell_of(filename: str) -> str:
-    """Return which cell of a notebook Python calls so, as ``cell 3``; nothing where it is none."""
-    if "IPython" not in sys.modules:
-        return ""
-    compiler = getattr(sys.modules["IPython"].get_ipython(), "compile", None)
-    named = None if compiler is None else compiler.format_code_name(filename)
-    number = re.search(r"\[(\d+)\]", named[1]) if named else None
-    return f"cell {number[1]}" if number else ""
-
-
 def is_installed(filename: str) -> bool:
     """Whether a file is a library's, installed or of Python itself, and not the user's own."""
     path = Path(filename)

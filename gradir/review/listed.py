@@ -99,7 +99,8 @@ class _Listing:
                 together[-1].append(finding)
             else:
                 together.append([finding])
-        return chain.from_iterable(sorted(together, key=lambda each: self._takes_over(each[0])))
+        ordered: list[list[Finding]] = sorted(together, key=lambda each: self._takes_over(each[0]))
+        return chain.from_iterable(ordered)
 
     def _takes_over(self, finding: Finding) -> bool:
         changes = [self._changes[at] for indices in finding.changes for at in indices]

@@ -169,7 +169,9 @@ def source_text(source: Source | None) -> str:
     if source is None:
         return ""
     function = f" in {source.function}" if source.function else ""
-    return f"{source.file}:{source.line}{function}{_behind(source)}"
+    # As in `gradir.explanations.verdict.place_text`, before anything is escaped.
+    where = f"{source.file}, line {source.line}" if source.file.startswith("cell ") else f"{source.file}:{source.line}"
+    return f"{where}{function}{_behind(source)}"
 
 
 def _behind(record: Record) -> str:

@@ -14,7 +14,6 @@ import torch
 from msgspec.structs import replace
 
 from gradir.explanations.model import Cause, Excerpt, Level, Term
-from gradir.frontends.paths import cell_of
 from gradir.frontends.pytorch.recording.flow import Flow, is_number
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.sources import ShownLines
@@ -22,6 +21,7 @@ from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, SCALES, SUMS,
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import grouped, reached
 from gradir.ir import Source
+from gradir.lines import cell_of
 from gradir.vocabulary.operations import OWN_NAMES
 
 if TYPE_CHECKING:
