@@ -51,6 +51,6 @@ if (arguments_.includes("--tests")) {
  * with a `this` of its own, and no getter does more than get.
  */
 async function smaller(text) {
-  const { code } = await minify(text, { ecma: 2020, toplevel: true, compress: { passes: 2, pure_getters: true, unsafe_arrows: true }, format: { ascii_only: true } });
+  const { code } = await minify(text, { ecma: 2020, toplevel: true, compress: { passes: 3, pure_getters: true, unsafe_arrows: true, unsafe: true, unsafe_methods: true, unsafe_comps: true, keep_fargs: false }, format: { ascii_only: true } });
   return `${code}\n`;
 }
