@@ -35,6 +35,22 @@ _GZIP: Final = 31
 _NO_SYSTEM: Final = 9
 """The byte of the head of gzip that tells the system that wrote it."""
 
+_START: Final = """\
+(async () => {
+  try {
+    const packed = document.getElementById("script").textContent;
+    const bytes = Uint8Array.from(atob(packed), (sign) => sign.charCodeAt(0));
+    const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const script = document.createElement("script");
+    script.textContent = await new Response(unpacked).text();
+    document.body.append(script);
+  } catch (error) {
+    document.body.append(`This page cannot be drawn: ${error}`);
+  }
+})();
+"""
+"""What unpacks the script, which would be half of most pages; the policy names both by their hash."""
+
 _IMAGES: Final = "data: blob:"
 _FRAME: Final = """\
 <details class="graph"><summary>{title}</summary>
@@ -99,7 +115,7 @@ class HtmlExporter:
             for label, graph in graphs
         ]
         # A page inside a frame is within the policy of the outer one.
-        scripts = hashed(_asset("page.js")) if frames else "'none'"
+        scripts = _scripts() if frames else "'none'"
         styles = " ".join(map(hashed, [style, *([_asset("style.css")] if frames else [])]))
         return f"""\
 {head(printable(title), style, scripts=scripts, styles=styles, images=_IMAGES)}
@@ -121,9 +137,23 @@ def _title(graph: Graph, file: str, sides: Sequence[tuple[str, Graph]]) -> str:
 
 def _squeezed(block: object) -> str:
     """JSON, compressed to the same bytes on every system, in base64."""
+    return _packed(json_text(block))
+
+
+def _packed(text: str) -> str:
     packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
-    data = packer.compress(json_text(block).encode()) + packer.flush()
+    data = packer.compress(text.encode()) + packer.flush()
     return b64encode(data[:_NO_SYSTEM] + b"\xff" + data[_NO_SYSTEM + 1 :]).decode()
+
+
+@cache
+def _script() -> str:
+    return _packed(_asset("page.js"))
+
+
+@cache
+def _scripts() -> str:
+    return f"{hashed(_START)} {hashed(_asset('page.js'))}"
 
 
 @cache
@@ -134,14 +164,15 @@ def _asset(name: str) -> str:
 
 
 def _page(title: str, contents: str, first: str, second: str) -> str:
-    script, style = _asset("page.js"), _asset("style.css")
+    style = _asset("style.css")
     return f"""\
-{head(printable(title), style, scripts=hashed(script), images=_IMAGES)}
+{head(printable(title), style, scripts=_scripts(), images=_IMAGES)}
 <body>
 <noscript><p>This page draws a graph of {contents}, for which it needs JavaScript.</p></noscript>
 <script type="application/octet-stream" id="gradir-columns">{first}</script>
 <script type="application/octet-stream" id="gradir-details">{second}</script>
-<script>{script}</script>
+<script type="application/octet-stream" id="script">{_script()}</script>
+<script>{_START}</script>
 </body>
 </html>
 """
