@@ -82,6 +82,16 @@ def test_every_page_has_the_sentence_of_explain_and_a_click_leads_to_the_place(b
         assert not page.violations()
 
 
+def test_in_a_narrow_window_a_click_on_the_sentence_opens_the_details(browser: Browser) -> None:
+    with browser.opened(layered(flow=True).to("html"), viewport=NARROW) as page:
+        panel = page.page.get_by_label("Details")
+        assert not panel.is_visible()
+        page.page.locator(".verdict button").click()
+        assert "net.py:77 in forward" in details(page)
+        page.page.locator(".verdict button").click()
+        assert panel.is_visible()
+
+
 def test_without_a_recorded_flow_no_reason_is_guessed(browser: Browser) -> None:
     graph = layered()
     lost = Cut("unreached", ("lost.weight",), "head", META)

@@ -24,7 +24,7 @@ export function legend(): Legend {
       const signs: readonly (readonly [isDrawn: boolean, className: string, words: string])[] = [
         [looks.failed.includes(1), "failing", "the operation that failed"],
         [stubs.length > 0, "cutting", "a cut: no gradient flows on"],
-        [boxes.some((box) => box.times > 1), "times", "equal layers or steps, drawn once"],
+        [boxes.some((box) => box.times > 1), "times", "equal ones, drawn once"],
         [looks.holds.some((held) => held > 0), "striped", "changes inside"],
         [lines.some((line) => line.marked), "wedge", "a longer line: select its box to see it"],
         [kinds.size > 0, "dotted", [...kinds].join(", ")],

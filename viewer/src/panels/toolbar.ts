@@ -60,7 +60,10 @@ export function verdictLine(page: Page): Child {
   if (!page.model.verdict) return null;
   const [look, words, kind, at = -1] = page.model.verdict;
   const said = `${lookSign(look)} ${words}`;
-  const line = h("p.verdict", { tabindex: kind ? null : 0 }, kind ? link(page, { kind, at }, said) : said);
+  const place = kind ? link(page, { kind, at }, said) : said;
+  const line = h("p.verdict", { tabindex: kind ? null : 0 }, place);
+  // Beside the drawing of a narrow window the details are closed.
+  line.addEventListener("click", () => kind && line.closest(".noright") && page.tool("]").click());
   line.style.background = `var(--${lookToken(look)})`;
   return line;
 }
