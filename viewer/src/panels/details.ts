@@ -43,7 +43,7 @@ function ofGraph(page: Page): Child {
     verdict ? h("p", verdict[1]) : null,
     sides.length > 0 ? h("div.sides", table(["how many", ...sides], rows)) : facts(rows.map(([name, amount]) => [name, amount] as const)),
     h("p.note", "Click a box for what the file knows of it, double-click a module to open it, press ? for the keys."),
-    rankings(page),
+    page.details && rankings(page, page.details),
   ];
 }
 

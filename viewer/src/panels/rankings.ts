@@ -1,6 +1,6 @@
 /** What is largest in a graph, before anything is selected: modules by what they keep, parameters by size, files by operations. */
 
-import { roles } from "../data/model.ts";
+import { type DetailsOfAll, type Model, roles } from "../data/model.ts";
 import { bytesText, numberText } from "../draw/plain.ts";
 import type { Page } from "./context.ts";
 import { type Child, button, h } from "./dom.ts";
@@ -9,35 +9,43 @@ import { below, moduleButton, nodeButton, several } from "./pieces.ts";
 const most = 6;
 const parameter = roles.indexOf("parameter");
 
-export function rankings(page: Page): Child {
-  const { nodes, scopes, texts } = page.model;
+const known = new WeakMap<Model, ReturnType<typeof counted>>();
+
+/** Asked for after the first picture, and counted once. */
+export function rankings(page: Page, details: DetailsOfAll): Child {
+  const { model } = page;
+  if (!known.has(model)) known.set(model, counted(model, details));
+  const { modules, parameters, files } = known.get(model)!;
+  return [
+    ranked("Kept for backward", modules, bytesText, (scope) => (scope ? moduleButton(page, scope) : "in no module")),
+    ranked("Parameters by size", parameters, numberText, (node) => nodeButton(page, node)),
+    ranked("Operations by source file", files, numberText, (file) => button(file, () => page.find(`source:"${file}"`), { class: "link" })),
+  ];
+}
+
+function counted({ nodes, scopes, texts }: Model, { sources, sourceOf }: DetailsOfAll) {
   // What a module keeps by itself; equal layers and steps together.
   const kept = scopes.saved.slice();
   for (let scope = 1; scope < scopes.count; scope++) kept[scopes.parent[scope]] -= scopes.saved[scope];
-  const modules = together(kept, scopes.alike);
   const sizes = Array.from(nodes.role, (role, node) => (role === parameter ? elements(texts[nodes.shape[node]]) : 0));
   const files = new Map<string, number>();
-  const { sources = [], sourceOf = [] } = page.details ?? {};
-  for (const place of sourceOf) {
-    const file = /^(.+):\d+/.exec(sources[place])?.[1];
-    if (file) files.set(file, (files.get(file) ?? 0) + 1);
-  }
-  return [
-    ranked("Kept for backward", modules, bytesText, (scope) => (scope ? moduleButton(page, scope) : "in no module")),
-    ranked("Parameters by size", together(sizes, nodes.stands), numberText, (node) => nodeButton(page, node)),
-    ranked(
-      "Operations by source file",
-      [...files].map(([file, count]) => [file, count, 1]),
-      numberText,
-      (file) => button(file, () => page.find(`source:"${file}"`), { class: "link" }),
-    ),
-  ];
+  const fileOf = sources.map((source) => /^(.+):\d+/.exec(source)?.[1] ?? "");
+  for (const place of sourceOf) files.set(fileOf[place], (files.get(fileOf[place]) ?? 0) + 1);
+  files.delete("");
+  return {
+    modules: ordered(together(kept, scopes.alike)),
+    parameters: ordered(together(sizes, nodes.stands)),
+    files: ordered([...files].map(([file, count]) => [file, count, 1])),
+  };
 }
 
 type Ranked<Item> = readonly [item: Item, amount: number, times: number];
 
-function ranked<Item>(title: string, all: readonly Ranked<Item>[], textOf: (amount: number) => string, draw: (item: Item) => Child): Child {
-  const order = all.filter(([, amount]) => amount > 0).sort((one, other) => other[1] - one[1]);
+function ordered<Item>(all: readonly Ranked<Item>[]): readonly Ranked<Item>[] {
+  return all.filter(([, amount]) => amount > 0).sort((one, other) => other[1] - one[1]);
+}
+
+function ranked<Item>(title: string, order: readonly Ranked<Item>[], textOf: (amount: number) => string, draw: (item: Item) => Child): Child {
   return below(
     title,
     several(order, most, ([item, amount, times]) => {
