@@ -8,6 +8,7 @@ import pytest
 from command_line import Run, fails, runner
 
 import gradir
+from gradir.cli import main
 
 pytest.importorskip("torch")
 
@@ -29,6 +30,11 @@ instance = Net()
 
 def loss():
     return instance, instance.fc(torch.ones(1, 3)).sum()
+
+def half():
+    cut = nn.Linear(3, 3)
+    net = nn.Sequential(cut, instance.fc)
+    return net, instance.fc(cut(torch.ones(1, 3)).detach()).sum()
 
 def samples():
     with torch.no_grad():
@@ -70,6 +76,20 @@ def test_a_flow_leaves_the_autograd_graph_as_it_is(run: Run, tmp_path: Path) -> 
         assert done.returncode == 0, done.stderr
     plain, flow, verified = (gradir.load(tmp_path / f"graph{number}.gir") for number in range(3))
     assert dict(plain.nodes) == dict(flow.nodes) == dict(verified.nodes)
+
+
+def test_a_page_of_a_program_tells_the_line_that_cuts(run: Run, tmp_path: Path) -> None:
+    for name, options in (("plain", ()), ("flow", ("--flow",))):
+        done = run("export", "spec.py:half", *options, "-o", f"{name}.html")
+        assert done.returncode == 0, done.stderr
+    assert run("view", "spec.py:half", "-o", "viewed.html").returncode == 0
+    assert run("capture", "spec.py:half", "-o", "half.gir").returncode == 0
+    assert [cut.kind for cut in gradir.load(tmp_path / "half.gir").cuts] == ["unreached"] * 2
+    assert main(["export", str(tmp_path / "half.gir"), "-o", str(tmp_path / "unknown.html")]) == 0
+    assert (tmp_path / "unknown.html").read_bytes() != (tmp_path / "plain.html").read_bytes()
+    plain, flow, viewed = ((tmp_path / f"{name}.html").read_bytes() for name in ("plain", "flow", "viewed"))
+    assert plain == flow
+    assert len(viewed) > 0
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from gradir.cli.sources import (
     Source,
     add_graph_argument,
     load,
+    load_with_flow,
     refuse_program_options,
     short_names,
     source_of,
@@ -68,6 +69,7 @@ _LONGEST_NAME: Final = 80
 _LONGEST: Final = 1_000_000
 """Seconds; what waits for a program takes about twice as many."""
 
+_PAGE: Final = "html"
 _MARKDOWN: Final = ".md"
 _LANGUAGES: Final = {".mmd": "mermaid", ".txt": "text", ".graphml": "xml", _MARKDOWN: "markdown"}
 
@@ -142,14 +144,16 @@ def _load(options: argparse.Namespace, source: Source, exporter: str) -> Loaded:
 
     if not source.is_program:
         refuse_program_options(options, source.word)
+    # A page tells the lines that cut gradients.
+    read = load_with_flow if exporter == _PAGE else load
     if not options.overlay:
-        return load(options, source)
+        return read(options, source)
     if [source.word, *options.overlay].count("-") > 1:
         raise ExportError("standard input is the graph or the overlay: give one of them as a file")
     from gradir.overlays import overlaid
 
     overlay = _overlay(options.overlay)
-    loaded = load(options, source)
+    loaded = read(options, source)
     try:
         shown = overlaid(loaded.graph, overlay, options.channel or "", with_others=registry.shows_channels(exporter))
     except ExportError as error:

@@ -237,6 +237,30 @@ def load(options: argparse.Namespace, source: Source, other: Source | None = Non
         return Loaded(api.loads(source.read(other)))
 
 
+def load_with_flow(options: argparse.Namespace, source: Source) -> Loaded:
+    """Load a graph as `load` does; run a program again if a parameter gets no gradient, to record where it is lost.
+
+    The first graph is returned if the second run fails or leaves out other parameters.
+
+    Raises:
+        GradirError: see `load`.
+    """
+    loaded = load(options, source)
+    lost = _unreached(loaded)
+    if not source.is_program or options.flow or not lost:
+        return loaded
+    options.flow = True
+    with suppress(GradirError):
+        again = load(options, source)
+        if _unreached(again) == lost:
+            return again
+    return loaded
+
+
+def _unreached(loaded: Loaded) -> set[tuple[str, ...]]:
+    return {cut.names for cut in loaded.graph.cuts if cut.kind == "unreached" and not cut.is_place}
+
+
 def load_two(options: argparse.Namespace, a: Source, b: Source) -> tuple[Loaded, Loaded]:
     """Load both graphs of a comparison; of two programs the first runs in a process of its own.
 
