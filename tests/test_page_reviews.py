@@ -109,7 +109,7 @@ def test_a_large_review_begins_at_a_change_that_can_be_read(browser: Browser) ->
         view = page.ask("view")
         assert 12 * view["k"] >= 5
         right, bottom = (view[at] + view[size] / view["k"] for at, size in (("x", "width"), ("y", "height")))
-        first = next(box for box in page.ask("boxes") if box["status"] != "same")
+        first = min((box for box in page.ask("boxes") if box["status"] != "same"), key=lambda box: float(box["y"]))
         assert view["x"] <= first["x"] <= right
         assert view["y"] <= first["y"] <= bottom
         drawing(page).press("f")
@@ -138,13 +138,16 @@ def test_the_side_before_has_no_cut_that_came(browser: Browser) -> None:
         assert "unreached" not in drawn_text(page)
 
 
+DETACH = "detach net.py:7"
+
+
 def test_cuts_that_came_and_went_are_those_of_the_diff(browser: Browser) -> None:
     """No node of these parameters went or came: what the diff says of the cuts is all that tells."""
     base = layered()
     place = Cut("detach", (), "head", op="detach", source=Source("net.py", 7), into="head/mm:1", slot=0)
     lost = Cut("unreached", ("head.scale",), "head", WEIGHT)
     one, other = replace(base, cuts=(lost,)), replace(base, cuts=(place,))
-    for before, after, came, went in ((one, other, "detach", "unreached"), (other, one, "unreached", "detach")):
+    for before, after, came, went in ((one, other, DETACH, "unreached"), (other, one, "unreached", DETACH)):
         with browser.opened(gradir.diff(before, after).to("html"), "#open=head") as page:
             drawing(page)
             both = drawn_text(page)
@@ -168,9 +171,9 @@ def test_the_stub_of_a_module_that_went_goes_with_it(browser: Browser) -> None:
     after = changed(stays)
     with browser.opened(gradir.diff(stays, after).to("html"), "#open=head") as page:
         drawing(page)
-        assert "detach" in drawn_text(page)
+        assert DETACH in drawn_text(page)
         page.press("b")
-        assert "detach" not in drawn_text(page)
+        assert DETACH not in drawn_text(page)
 
 
 def test_the_words_before_and_after_stand_above_the_drawings(review: Opened) -> None:

@@ -7,6 +7,7 @@ import { minify } from "terser";
 
 const here = fileURLToPath(new URL(".", import.meta.url));
 const home = join(here, "../exporters/gradir_exporters/_page");
+
 const arguments_ = process.argv.slice(2);
 
 if (arguments_.includes("--tests")) {
@@ -51,6 +52,11 @@ if (arguments_.includes("--tests")) {
  * with a `this` of its own, and no getter does more than get.
  */
 async function smaller(text) {
-  const { code } = await minify(text, { ecma: 2020, toplevel: true, compress: { passes: 3, pure_getters: true, unsafe_arrows: true, unsafe: true, unsafe_methods: true, unsafe_comps: true, keep_fargs: false }, format: { ascii_only: true } });
+  const { code } = await minify(text, {
+    ecma: 2020,
+    toplevel: true,
+    compress: { passes: 3, pure_getters: true, unsafe_arrows: true, unsafe: true, unsafe_methods: true, unsafe_comps: true, keep_fargs: false },
+    format: { ascii_only: true },
+  });
   return `${code}\n`;
 }

@@ -33,7 +33,9 @@ window.told = (() => {
         holds: statuses.filter((_, status) => ((looks.holds[at] >> status) & 1) === 1),
         failed: looks.failed[at] === 1,
         fill: looks.fill[at],
-        lit: lit === null ? null : lit[at] === 1,
+        lit: lit === null ? null : lit[at] > 0,
+        isShared: lit !== null && lit[at] === 2,
+        isLost: looks.failed[at] === 2,
         x: box.x,
         y: box.y,
         width: box.width,
@@ -44,11 +46,12 @@ window.told = (() => {
       return stage().scene.frames.map(({ scope, depth, x, y, width, height }) => ({ name: keyOf(scope), depth, x, y, width, height }));
     },
     get edges() {
-      return stage().scene.lines.map(({ from, to, weight, marked, status }) => ({
+      return stage().scene.lines.map(({ from, to, weight, marked, status, words }) => ({
         from: boxName(from),
         to: boxName(to),
         weight,
         marked,
+        words,
         status: statuses[status],
       }));
     },

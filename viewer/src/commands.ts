@@ -77,7 +77,11 @@ export function commands(page: Page, around: Surroundings): Commands {
       ...switches.map(([, name, key, words]): Command => [
         key,
         words,
-        () => page.change({ switches: { ...page.state.switches, [name]: !page.state.switches[name] } }),
+        () => {
+          const isOn = !page.state.switches[name];
+          // Among layers shape operations say nothing, among operations they are some.
+          page.change({ switches: { ...page.state.switches, ...(name === "layers" && { hideRearranging: isOn }), [name]: isOn } });
+        },
       ]),
     ],
     Save: [

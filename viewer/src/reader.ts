@@ -31,7 +31,8 @@ export function reader(model: Model, onChange: (last: State) => void, say: (word
     selected: nothing,
     opened: new Set(),
     colour: colours[0][0],
-    switches: switched((word, byDefault) => byDefault || (word === "rollup" && model.nodes.count > large)),
+    // A review is of operations: what changed is one of them.
+    switches: switched((word, byDefault) => (word === "rollup" ? model.nodes.count > large : byDefault && !(model.changes.length > 0 && /layers|shapes/.test(word)))),
     trail: "",
     sides: false,
   };
@@ -58,7 +59,13 @@ export function reader(model: Model, onChange: (last: State) => void, say: (word
     const now = stage.shown.scopes;
     const { kind, at } = next.selected;
     const found = kind === "module" ? now.find(before.key(at)) : at;
-    return { ...next, opened: carried(next.opened, before, now), selected: found < 0 ? nothing : { kind, at: found } };
+    let opened = carried(next.opened, before, now);
+    if (next.switches.layers !== state.switches.layers) {
+      // Operations are seen in what holds them, layers are closed.
+      const holders = new Set(now.parent);
+      opened = next.switches.layers ? new Set([...opened].filter((scope) => holders.has(scope))) : new Set([...opened, ...stage.firstOpened()]);
+    }
+    return { ...next, opened, selected: found < 0 ? nothing : { kind, at: found } };
   }
   function go(hash: string): void {
     const last = state;
@@ -117,7 +124,8 @@ export function reader(model: Model, onChange: (last: State) => void, say: (word
       const next = { ...state, ...part };
       apply(part.switches === undefined ? next : renumbered(next));
       if (part.switches !== undefined || part.opened !== undefined) {
-        stage.fit();
+        if (part.switches === undefined) stage.fit();
+        else stage.begin();
         say(boxesWords(stage));
       }
       if (part.trail !== undefined) say(trailWords(state, stage));
@@ -126,6 +134,7 @@ export function reader(model: Model, onChange: (last: State) => void, say: (word
       const began = performance.now();
       const scope = stage.shown.scopes.drawn(wanted);
       apply({ ...state, opened: toggled(state.opened, scope) }, scope);
+      stage.reveal({ kind: "module", at: scope });
       say(`${caption(stage.shown, scope)} ${state.opened.has(scope) ? "opened" : "closed"}`);
       requestAnimationFrame(() => setTimeout(() => (timings.opened = performance.now() - began)));
     },

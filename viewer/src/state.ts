@@ -21,7 +21,9 @@ export type Trail = "" | (typeof trails)[number][0];
 
 /** The switches: the word of each in a link, its name, its key, its words, and whether it is on at first. */
 export const switches = [
-  ["shapes", "hideRearranging", "h", "hide shape operations", false],
+  ["layers", "layers", "y", "layers", true],
+  ["shapes", "hideRearranging", "h", "hide shape operations", true],
+  ["across", "across", "j", "left to right", false],
   ["accumulators", "dropAccumulators", "g", "hide gradient accumulators", true],
   ["rollup", "rollUp", "r", "draw equal layers and steps once", false],
   ["inline", "inlineParameters", "i", "parameters in their operation", true],

@@ -29,15 +29,19 @@ function neighbour(stage: Stage, { box: here, frame }: { readonly box: number; r
     return nearest([...boxes.keys()], (box) => Math.hypot(middleOf(boxes[box]) - at.x, boxes[box].y - at.y));
   }
   const { x, y, width, height } = boxes[here];
-  if (dy !== 0) {
+  const { across } = stage.scene;
+  const along = across ? dx : dy;
+  if (along !== 0) {
     const ends = [...linesAt(stage.places, here)].flatMap((at) => {
       const { from, to } = lines[at];
-      return (dy > 0 ? from : to) === here ? [dy > 0 ? to : from] : [];
+      return (along > 0 ? from : to) === here ? [along > 0 ? to : from] : [];
     });
-    return nearest(ends, (box) => Math.abs(middleOf(boxes[box]) - middleOf(boxes[here])));
+    return nearest(ends, (box) => (across ? Math.abs(boxes[box].y - y) : Math.abs(middleOf(boxes[box]) - middleOf(boxes[here]))));
   }
-  const band = { x: dx > 0 ? x + width : 0, y, width: dx > 0 ? stage.scene.width - x - width : Math.max(0, x), height };
-  const far = (box: number): number => (boxes[box].x - x) * dx;
+  const band = across
+    ? { x, y: dy > 0 ? y + height : 0, width, height: dy > 0 ? stage.scene.height - y - height : Math.max(0, y) }
+    : { x: dx > 0 ? x + width : 0, y, width: dx > 0 ? stage.scene.width - x - width : Math.max(0, x), height };
+  const far = (box: number): number => (boxes[box].x - x) * dx + (boxes[box].y - y) * dy;
   return nearest(
     stage.places.boxes.inside(band).filter((box) => far(box) > 0),
     far,

@@ -34,5 +34,5 @@ export function boxesWords({ scene: { boxes } }: Stage): string {
 export function trailWords({ trail }: State, { lit, scene }: Stage): string {
   if (trail === "") return "Nothing followed";
   if (lit === null) return "Select what to follow";
-  return `${trail[0].toUpperCase()}${trail.slice(1)}: ${numberText(lit.reduce((sum, each) => sum + each, 0))} of ${numberText(scene.boxes.length)} boxes`;
+  return `${trail[0].toUpperCase()}${trail.slice(1)}: ${numberText(lit.filter((each) => each).length)} of ${numberText(scene.boxes.length)} boxes`;
 }

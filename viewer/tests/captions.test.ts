@@ -6,7 +6,7 @@ import { shown } from "../src/graph/shown.ts";
 import { Composer } from "../src/scene/compose.ts";
 import { experts, Sample, seeded, transformer, unet } from "./samples.ts";
 
-const usual = { hideRearranging: true, dropAccumulators: true, rollUp: false, inlineParameters: true };
+const usual = { layers: false, across: false, hideRearranging: true, dropAccumulators: true, rollUp: false, inlineParameters: true };
 const size = { width: 900, height: 700 };
 
 function paintingOf(sample: Sample | ReturnType<Sample["done"]>): Painting {

@@ -11,7 +11,7 @@ import { fitted, textWidth } from "../src/scene/widths.ts";
 import { overlaps } from "./measure.ts";
 import { chain, experts, rnn, Sample, seeded, siblings, transformer, unet } from "./samples.ts";
 
-const usual: Switches = { hideRearranging: true, dropAccumulators: true, rollUp: false, inlineParameters: true };
+const usual: Switches = { layers: false, across: false, hideRearranging: true, dropAccumulators: true, rollUp: false, inlineParameters: true };
 
 function composer(model: Model, switches = usual): Composer {
   return new Composer(shown(model, switches));
@@ -58,7 +58,7 @@ function check(scene: Scene, made: Composer): void {
 
 test("scenes of samples with any modules open are whole", () => {
   for (const [number, model] of [transformer(200), unet(), rnn(6), experts(40), chain(2_100), siblings(1_500)].entries()) {
-    for (const switches of [usual, { ...usual, rollUp: true }, { hideRearranging: false, dropAccumulators: false, rollUp: false, inlineParameters: false }]) {
+    for (const switches of [usual, { ...usual, rollUp: true }, { layers: false, across: false, hideRearranging: false, dropAccumulators: false, rollUp: false, inlineParameters: false }]) {
       const made = composer(model, switches);
       check(made.scene(new Set()), made);
       const next = seeded(number);
@@ -126,7 +126,7 @@ test("a cut is a stub at its box or at the closed module that holds it", () => {
   const x = sample.parameter("a.b.weight", "[2]");
   const stopped = sample.add("exp", [x], "a.b");
   const after = sample.add("sin", [stopped], "c");
-  const cut = { kind: "detach", op: "detach", names: [], source: "", via: "", meant: "", slot: -1, text: "", advice: "" };
+  const cut = { kind: "detach", op: "detach", shape: "", names: [], source: "", via: "", meant: "", slot: -1, text: "", advice: "" };
   sample.cuts.push({ ...cut, scope: 0, at: stopped, into: after }, { ...cut, scope: sample.scope("a.b"), at: -1, into: -1 });
   const made = composer(sample.done());
   const closed = made.scene(new Set([0]));
@@ -148,7 +148,7 @@ test("a cut is a stub at its box or at the closed module that holds it", () => {
 test("what the root lacks is marked below the drawing", () => {
   const sample = new Sample("lacking");
   sample.add("exp", []);
-  sample.cuts.push({ kind: "unreached", op: "", names: ["scale"], scope: 0, source: "", via: "", meant: "", at: -1, into: -1, slot: -1, text: "", advice: "" });
+  sample.cuts.push({ kind: "unreached", op: "", shape: "", names: ["scale"], scope: 0, source: "", via: "", meant: "", at: -1, into: -1, slot: -1, text: "", advice: "" });
   const { stubs, boxes, width } = composer(sample.done()).scene(new Set());
   const [stub] = stubs;
   assert.ok(stub.y >= boxes[0].y + boxes[0].height && stub.x < width);

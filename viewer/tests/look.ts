@@ -9,8 +9,8 @@ import { chain, experts, rnn, siblings, transformer, unet } from "./samples.ts";
 import { svg } from "./svg.ts";
 
 const folder = process.argv[2];
-const usual = { hideRearranging: true, dropAccumulators: true, rollUp: true, inlineParameters: true };
-const whole = { hideRearranging: false, dropAccumulators: false, rollUp: false, inlineParameters: true };
+const usual = { layers: false, across: false, hideRearranging: true, dropAccumulators: true, rollUp: true, inlineParameters: true };
+const whole = { layers: false, across: false, hideRearranging: false, dropAccumulators: false, rollUp: false, inlineParameters: true };
 
 function look(name: string, model: Model, switches = usual, all = false): void {
   const composer = new Composer(shown(model, switches));

@@ -12,7 +12,7 @@ import { unreached } from "../src/panels/entries.ts";
 import { Composer } from "../src/scene/compose.ts";
 import { Sample } from "./samples.ts";
 
-const switches = { hideRearranging: false, dropAccumulators: false, rollUp: false, inlineParameters: false };
+const switches = { layers: false, across: false, hideRearranging: false, dropAccumulators: false, rollUp: false, inlineParameters: false };
 
 function changed() {
   const sample = new Sample("changed");
@@ -89,9 +89,9 @@ test("every colouring has a look and a legend for all that it colours", () => {
 });
 
 test("a parameter without gradient leads to the place that cuts it", () => {
-  const cut = { kind: "unreached", op: "", names: ["w"], scope: 0, source: "", via: "", meant: "", at: -1, into: -1, slot: -1, text: "", advice: "" };
-  const place = { ...cut, kind: "detach", op: "detach", names: ["w", "reached otherwise"], source: "net.py:8" };
-  assert.deepEqual(unreached([cut, { ...cut, names: ["v"] }, place]), [
+  const cut = { kind: "unreached", op: "", shape: "", names: ["w"], scope: 0, source: "", via: "", meant: "", at: -1, into: -1, slot: -1, text: "", advice: "" };
+  const place = { ...cut, kind: "detach", op: "detach", shape: "", names: ["w", "reached otherwise"], source: "net.py:8" };
+  assert.deepEqual(unreached([cut, { ...cut, shape: "", names: ["v"] }, place]), [
     ["w", 2],
     ["v", 1],
   ]);
@@ -119,6 +119,7 @@ test("a curve passes its corners and never leaves the band between two of them",
       },
     },
     way,
+    false,
   );
   assert.deepEqual(ends, [...way]);
 });

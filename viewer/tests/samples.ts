@@ -155,6 +155,7 @@ export class Sample {
         status: new Uint8Array(from.length),
       },
       cuts: this.cuts,
+      lost: { scopes: [], lines: [] },
       channels: [],
       changes,
     };

@@ -7,7 +7,7 @@ import { shown } from "../src/graph/shown.ts";
 import type { Shown, Switches } from "../src/graph/shown.ts";
 import { chain, rnn, Sample, seeded, siblings, transformer, unet } from "./samples.ts";
 
-const off: Switches = { hideRearranging: false, dropAccumulators: false, rollUp: false, inlineParameters: false };
+const off: Switches = { layers: false, across: false, hideRearranging: false, dropAccumulators: false, rollUp: false, inlineParameters: false };
 
 function pairs({ wires }: Shown): string[] {
   return Array.from({ length: wires.count }, (_, wire) => `${wires.from[wire]} ${wires.to[wire]}`);
@@ -150,7 +150,7 @@ test("a container that is never called is not split, and what it held says where
 function rounds({ model, instead, host, wires }: Shown): [number, number][] {
   const kept = new Set(Array.from({ length: wires.count }, (_, wire) => `${wires.from[wire]} ${wires.to[wire]}`));
   const found = new Map<string, [number, number]>();
-  const unrolled = shown(model, { hideRearranging: true, dropAccumulators: true, rollUp: false, inlineParameters: true }).wires;
+  const unrolled = shown(model, { layers: false, across: false, hideRearranging: true, dropAccumulators: true, rollUp: false, inlineParameters: true }).wires;
   for (let wire = 0; wire < unrolled.count; wire++) {
     const pair: [number, number] = [instead[unrolled.from[wire]], instead[unrolled.to[wire]]];
     if (host[pair[0]] === pair[0] && !kept.has(pair.join(" "))) found.set(pair.join(" "), pair);
@@ -160,7 +160,7 @@ function rounds({ model, instead, host, wires }: Shown): [number, number][] {
 
 test("equal layers are rolled up into the first: what it is fed, what takes from the last, and rounds", () => {
   const model = transformer(45 * 12);
-  const rolled = shown(model, { hideRearranging: true, dropAccumulators: true, rollUp: true, inlineParameters: true });
+  const rolled = shown(model, { layers: false, across: false, hideRearranging: true, dropAccumulators: true, rollUp: true, inlineParameters: true });
   const first = rolled.scopes.find("h.0");
   assert.equal(rolled.scopes.times[first], 12);
   assert.equal(rolled.scopes.name(first), "0–11");
@@ -201,7 +201,7 @@ test("a parameter of one operation is written in its box, one of several stands 
   const one = sample.add("mm", [single, shared, cut], "fc");
   sample.add("mm", [one, shared], "fc");
   const batched = sample.add("native_batch_norm", [one], "bn");
-  sample.cuts.push({ kind: "detach", op: "", names: [], scope: 0, source: "", via: "", meant: "", at: cut, into: -1, slot: -1, text: "", advice: "" });
+  sample.cuts.push({ kind: "detach", op: "", shape: "", names: [], scope: 0, source: "", via: "", meant: "", at: cut, into: -1, slot: -1, text: "", advice: "" });
   const { host } = shown(sample.done(), { ...off, inlineParameters: true });
   assert.deepEqual([host[single], host[shared], host[cut], host[buffer]], [one, shared, cut, batched]);
 });

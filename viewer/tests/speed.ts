@@ -7,7 +7,7 @@ import { Composer } from "../src/scene/compose.ts";
 import type { Model } from "../src/data/model.ts";
 import { chain, siblings, transformer } from "./samples.ts";
 
-const switches = { hideRearranging: true, dropAccumulators: true, rollUp: true, inlineParameters: true };
+const switches = { layers: false, across: false, hideRearranging: true, dropAccumulators: true, rollUp: true, inlineParameters: true };
 
 function timed(name: string, make: () => unknown, runs = 7): void {
   const times: number[] = [];

@@ -6,7 +6,7 @@ import { eyeOf, withoutEye } from "../src/memory.ts";
 import { type State, carried, hashOf, nothing, stateOf, switchesOf } from "../src/state.ts";
 import { Sample } from "./samples.ts";
 
-const switches = { hideRearranging: false, dropAccumulators: true, rollUp: false, inlineParameters: true };
+const switches = { layers: false, across: false, hideRearranging: false, dropAccumulators: true, rollUp: false, inlineParameters: true };
 const sample = new Sample("links");
 let last = sample.add("input", []);
 for (let layer = 0; layer < 400; layer++) {
@@ -56,12 +56,12 @@ test("what is open comes back, said by the innermost", () => {
 test("switches, colours, what is followed and both sides come back", () => {
   comesBack({
     ...base,
-    switches: { hideRearranging: true, dropAccumulators: false, rollUp: true, inlineParameters: false },
+    switches: { layers: false, across: false, hideRearranging: true, dropAccumulators: false, rollUp: true, inlineParameters: false },
     colour: "overlay:a & b=c",
     trail: "path",
     sides: true,
   });
-  comesBack({ ...base, switches: { hideRearranging: false, dropAccumulators: false, rollUp: false, inlineParameters: false } });
+  comesBack({ ...base, switches: { layers: false, across: false, hideRearranging: false, dropAccumulators: false, rollUp: false, inlineParameters: false } });
 });
 
 test("a link of another graph or a broken one leaves what was", () => {

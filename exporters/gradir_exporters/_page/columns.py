@@ -26,8 +26,9 @@ from gradir.passes.blocks import NodeColumns
 from gradir.passes.ladder import MOST_BOXES
 from gradir.passes.rounds import ACCUMULATOR
 from gradir.vocabulary import vocabulary_of
-from gradir_exporters._page.details import Facts
+from gradir_exporters._page.details import Facts, shape_text
 from gradir_exporters._page.edges import edge_block, edge_statuses
+from gradir_exporters._page.lost import lost_modules
 from gradir_exporters._page.marks import change_records, channels, cut_records, node_statuses
 from gradir_exporters._page.repeats import EqualSteps, equal_layers
 from gradir_exporters._page.tables import column, steps
@@ -118,6 +119,7 @@ class Columns:
             "tensors": [self._shown(outputs) for outputs in self.facts.output_lists],
             "edges": edge_block(self._edges, edges),
             "cuts": cut_records(graph, numbers, place, changes),
+            "lost": lost_modules(graph, self._tree, self._scopes, numbers),
             "channels": channels(nodes, texts),
             "changes": change_records(changes, numbers, place),
             **self._before(),
@@ -142,8 +144,7 @@ class Columns:
         tensor = first_known(outputs)
         if tensor is None:
             return 0, 0
-        shape = "" if tensor.shape is None else f"[{', '.join(map(size_text, tensor.shape))}]"
-        return self._texts[tensor.dtype or ""], self._texts[shape]
+        return self._texts[tensor.dtype or ""], self._texts[shape_text(tensor)]
 
     def _ids(self) -> list[int]:
         """How each id is made: above 0 its ordinal, 0 where it is the name, -1 that of an accumulator of its input.

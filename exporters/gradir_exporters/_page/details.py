@@ -16,7 +16,7 @@ from gradir.ir.jsontext import TOLD, further_facts
 from gradir.ir.marks import LINE, LOST, OVERLAY, OVERLAYS, STATUS, VERDICT
 from gradir.ir.memo import Table, exact_key
 from gradir.ir.model import Node, Saved
-from gradir.ir.text import tensor_text, value_text
+from gradir.ir.text import size_text, tensor_text, value_text
 from gradir_exporters._page.tables import column
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gradir.ir import AttrValue, Source
     from gradir.ir.model import Record
 
-__all__ = ["Facts", "source_text"]
+__all__ = ["Facts", "shape_text", "source_text"]
 
 _MARKS: Final = frozenset({LINE, LOST, OVERLAY, OVERLAYS, STATUS, VERDICT})
 """Entries of ``ext`` that the page draws."""
@@ -162,6 +162,11 @@ def _tensor(tensor: TensorMeta) -> str:
     device = "" if tensor.device in (None, "cpu") else f" {tensor.device}"
     layout = "" if tensor.layout == "strided" else f" {tensor.layout}"
     return f"{tensor_text(tensor)}{device}{layout}{_behind(tensor)}"
+
+
+def shape_text(tensor: TensorMeta | None) -> str:
+    """``[4, 8]``, empty where it is unknown."""
+    return "" if tensor is None or tensor.shape is None else f"[{', '.join(map(size_text, tensor.shape))}]"
 
 
 def source_text(source: Source | None) -> str:

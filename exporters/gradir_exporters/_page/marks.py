@@ -11,7 +11,7 @@ from gradir.ir.memo import Table
 from gradir.ir.text import printable
 from gradir.vocabulary.causes import worded
 from gradir_exporters._overlay_looks import overlay_legend, overlay_text
-from gradir_exporters._page.details import source_text
+from gradir_exporters._page.details import shape_text, source_text
 from gradir_exporters._page.tables import column
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def _record(
         "kind": cut.kind,
         "op": cut.op,
         "names": cut.names,
+        "shape": shape_text(cut.tensor),
         "scope": place_of(cut.scope),
         "source": source_text(cut.source),
         "via": source_text(cut.via),

@@ -20,6 +20,7 @@ export interface Model {
   readonly nodes: Nodes;
   readonly edges: Edges;
   readonly cuts: readonly Cut[];
+  readonly lost: Lost;
   readonly channels: readonly Channel[];
   /** What is said of the whole graph, and what of it a click selects. */
   readonly verdict?: readonly [look: string, words: string, kind?: "cut" | "node", at?: number];
@@ -119,6 +120,12 @@ export interface Edges {
   readonly status: Uint8Array | Int32Array;
 }
 
+/** Modules without a node in which a parameter gets no gradient, and by cut the one whose value it keeps from a node. */
+export interface Lost {
+  readonly scopes: readonly number[];
+  readonly lines: readonly (readonly [scope: number, into: number])[];
+}
+
 export interface Cut {
   readonly kind: string;
   readonly op: string;
@@ -131,6 +138,8 @@ export interface Cut {
   /** Nodes, -1 where the graph has none, and the input slot, -1 where it is not sure. */
   readonly at: number;
   readonly into: number;
+  /** That of the tensor; empty where unknown. */
+  readonly shape: string;
   readonly slot: number;
   /** Of one that came or went with a diff the place of that in `statuses`. */
   readonly status?: number;

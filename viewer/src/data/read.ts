@@ -4,7 +4,7 @@ import type { Channel, Edges, Model, Nodes, Scopes } from "./model.ts";
 type Columns<T> = { readonly count: number } & { readonly [Name in keyof T as T[Name] extends ArrayBufferView ? Name : never]: Packed };
 
 /** The first block, as exporters/gradir_exporters/_page/columns.py writes it. */
-export interface ColumnsBlock extends Pick<Model, "title" | "kind" | "framework" | "sides" | "figures" | "texts" | "cuts" | "changes" | "steps" | "had" | "verdict"> {
+export interface ColumnsBlock extends Pick<Model, "title" | "kind" | "framework" | "sides" | "figures" | "texts" | "cuts" | "lost" | "changes" | "steps" | "had" | "verdict"> {
   /** The dtype and the shape of what is shown of some outputs, as texts. */
   readonly tensors: readonly (readonly [number, number])[];
   readonly sizes: readonly number[];

@@ -1,6 +1,7 @@
 /** Where the eye is: the world point at the top left of the view, and screen pixels by world unit. */
 
 import type { Rectangle } from "../scene/scene.ts";
+import { font } from "../scene/widths.ts";
 
 export interface Camera {
   readonly x: number;
@@ -15,8 +16,12 @@ export interface Size {
 
 export const nearest = 4;
 const farthest = 0.0002;
+/** At this scale a word has 11 pixels: nothing is brought into sight at a smaller one. */
+export const readable = 11 / font.size + 0.005;
 /** A text stays readable from this scale on, so that fitting a small drawing does not blow it up. */
 const natural = 1.25;
+/** Around what is fitted. */
+export const margin = 24;
 
 export function limited(k: number): number {
   return Math.min(nearest, Math.max(farthest, k));
@@ -31,15 +36,22 @@ export function panned(camera: Camera, screenX: number, screenY: number): Camera
   return { x: camera.x - screenX / camera.k, y: camera.y - screenY / camera.k, k: camera.k };
 }
 
-export function fitted(what: Rectangle, size: Size, margin = 24, most = natural): Camera {
-  const wide = Math.max(1, size.width - 2 * margin) / Math.max(1, what.width);
-  const high = Math.max(1, size.height - 2 * margin) / Math.max(1, what.height);
+export function fitted(what: Rectangle, size: Size, around = margin, most = natural): Camera {
+  const wide = Math.max(1, size.width - 2 * around) / Math.max(1, what.width);
+  const high = Math.max(1, size.height - 2 * around) / Math.max(1, what.height);
   const k = limited(Math.min(wide, high, most));
   return centred(what, size, k);
 }
 
 export function centred(what: Rectangle, size: Size, k: number): Camera {
   return { x: what.x + what.width / 2 - size.width / 2 / k, y: what.y + what.height / 2 - size.height / 2 / k, k };
+}
+
+/** As much of something as can be read, from its beginning on where it is larger than the view. */
+export function fittedToRead(what: Rectangle, size: Size, most = natural, least = readable): Camera {
+  const k = Math.max(least, fitted(what, size, margin, most).k);
+  const { x, y } = centred(what, size, k);
+  return { x: what.width * k > size.width ? what.x - margin : x, y: what.height * k > size.height ? what.y - margin : y, k };
 }
 
 export function seen(camera: Camera, size: Size): Rectangle {

@@ -70,7 +70,7 @@ function svgPen(parts: string[]): Pen {
         parts.push(`<rect x="${x}" y="${y}" width="${width}" height="${height}"${look}/>`);
       }
     },
-    curves(ways, stroke) {
+    curves(ways, stroke, across) {
       for (const way of ways) {
         let d = "";
         curve(
@@ -80,6 +80,7 @@ function svgPen(parts: string[]): Pen {
             bezierCurveTo: (...corners) => void (d += `C${corners.map(short).join(" ")}`),
           },
           way,
+          across,
         );
         parts.push(`<path d="${d}" fill="none"${stroked(stroke)}${opacity}/>`);
       }

@@ -5,7 +5,6 @@ import type { Shown } from "../graph/shown.ts";
 import type { Scene } from "../scene/scene.ts";
 import { bytesText, plain } from "./plain.ts";
 import { type Sums, sharedStatus } from "./sums.ts";
-import { depths } from "../graph/columns.ts";
 import { type Token, lookSign, lookToken } from "./theme.ts";
 
 export interface LegendEntry {
@@ -21,6 +20,7 @@ export interface Looks {
   readonly status: Uint8Array;
   /** A bit for each status that a closed module holds. */
   readonly holds: Uint8Array;
+  /** 1 where the forward failed, 2 of a module that is drawn for the parameters that get no gradient. */
   readonly failed: Uint8Array;
   /** The status of each frame that all in it share, else 0. */
   readonly frames: Uint8Array;
@@ -48,7 +48,6 @@ export const roleSigns: Readonly<Record<string, string>> = {
   function: "",
   other: "",
 };
-const tints = 8;
 
 /** The names that one can colour by, with their words. */
 export function colourings(model: Model, sums: Sums): (readonly [name: string, words: string])[] {
@@ -56,8 +55,8 @@ export function colourings(model: Model, sums: Sums): (readonly [name: string, w
     ...(sums.differs ? [["changes", "changes"] as const] : []),
     // Who gives an overlay wants to see it.
     ...model.channels.map((channel) => [`overlay:${channel.name}`, plain(channel.name, 40)] as const),
+    ["class", "class"],
     ["role", "role"],
-    ["module", "module"],
     ["saved", "bytes saved"],
   ];
 }
@@ -65,10 +64,10 @@ export function colourings(model: Model, sums: Sums): (readonly [name: string, w
 /** Where equal layers and steps are drawn once, `isRolled`, the first of them stands for all. */
 export function colouring(model: Model, sums: Sums, name: string, isRolled = false): Colouring {
   if (name === "changes") return byChanges(model, sums);
-  if (name === "module") return byModule(model);
+  if (name === "role") return byRole(model);
   if (name === "saved") return bySaved(model);
   const channel = model.channels.findIndex((each) => `overlay:${each.name}` === name);
-  return channel >= 0 ? byChannel(model, channel, isRolled) : byRole(model);
+  return channel >= 0 ? byChannel(model, channel, isRolled) : byClass(model);
 }
 
 function byRole(model: Model): Colouring {
@@ -92,31 +91,33 @@ function byChanges(model: Model, sums: Sums): Colouring {
   };
 }
 
-/** Modules of the first depth at which there are three or more, each with a tint of its own. */
-function byModule(model: Model): Colouring {
-  const { scopes } = model;
-  const depth = depths(model.scopes.parent);
-  const wide: number[] = [];
-  for (let scope = 1; scope < scopes.count; scope++) wide[depth[scope]] = (wide[depth[scope]] ?? 0) + 1;
-  const level = Math.max(
-    1,
-    wide.findIndex((count) => count >= 3),
-  );
-  const group = new Int32Array(scopes.count).fill(-1);
-  const heads: number[] = [];
-  for (let scope = 1; scope < scopes.count; scope++) {
-    if (depth[scope] > level) group[scope] = group[scopes.parent[scope]];
-    else if (depth[scope] === level) group[scope] = heads.push(scope) - 1;
-  }
-  const look = (scope: number): readonly [Token, string] => (group[scope] < 0 ? ["plain", ""] : [`tint-${group[scope] % tints}` as Token, ""]);
-  const shown = heads.slice(0, tints).map((scope, at) => ({ token: `tint-${at}` as Token, sign: "", words: plain(model.scopes.path(scope), 40) }));
-  const more = heads.length - shown.length;
-  return {
-    name: "module",
-    node: (node) => look(model.nodes.scope[node]),
-    scope: look,
-    legend: more > 0 ? [...shown, { token: "plain", sign: "", words: `${more} more, in the same tints again` }] : shown,
-  };
+const tint = (number: number | string) => `tint-${number}` as Token;
+/** What classes of modules are called, with a tint that is always theirs; that of lost gradients is not among them. */
+const families: readonly (readonly [name: RegExp, look: Token])[] = [
+  [/^$|^(Sequential|Module(List|Dict))$/, "module"],
+  [/norm/i, tint(6)],
+  [/attention|attn/i, tint(3)],
+  [/mlp|feedforward|ffn/i, tint(1)],
+  [/embed/i, tint(4)],
+  [/linear|Conv1D$/i, tint(0)],
+  [/conv/i, tint(7)],
+  [/lstm|gru|rnn/i, tint(4)],
+  [/elu|sigmoid|tanh|swish|silu|softmax|activation/i, tint(2)],
+  [/drop|pool|flatten|identity/i, "plain"],
+];
+const otherTints = "12347";
+
+/** The same for a name in every graph. */
+export function lookOfClass(name: string): Token {
+  let sum = 0;
+  for (const letter of name) sum = (sum * 31 + letter.charCodeAt(0)) % 99;
+  return families.find(([family]) => family.test(name))?.[1] ?? tint(otherTints[sum % otherTints.length]);
+}
+
+/** Modules by their class, which stands in their boxes; what else is drawn by its role. */
+function byClass(model: Model): Colouring {
+  const { className } = model.scopes;
+  return { ...byRole(model), name: "class", scope: (scope) => [lookOfClass(model.texts[className[scope]]), ""] };
 }
 
 function bySaved(model: Model): Colouring {
@@ -199,6 +200,8 @@ export function looksOf(shown: Shown, sums: Sums, colours: Colouring, scene: Sce
     }
     if (status[at] > 0) sign[at] = statusSigns[status[at]];
     if (box.node >= 0 && (model.nodes.flags[box.node] & flag.failed) !== 0) failed[at] = 1;
+    if (shown.lost.has(box.scope)) failed[at] = 2;
+    if (failed[at]) fill[at] = "lost";
   });
   return {
     fill,

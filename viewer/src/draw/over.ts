@@ -60,7 +60,7 @@ export function captions(painting: Painting, camera: Camera, size: Size): Captio
     const width = frame.width * camera.k;
     const height = frame.height * camera.k;
     if (width < 36 || height < (camera.k * font.size < legible ? 70 : 18)) continue;
-    const scale = Math.min(13, Math.max(8.5, font.size * camera.k));
+    const scale = Math.min(13, Math.max(11, font.size * camera.k));
     const outer = known.get(parent[frame.scope]);
     const isBelow = outer === undefined || top >= outer.y + high;
     const isStuck = outer === undefined ? top < 0 : outer.y <= 0 && !isBelow;
@@ -150,9 +150,9 @@ function paintMarkedBox(pen: Pen, painting: Painting, at: number, width: number,
     marked.push(other);
   }
   for (const [colour, own] of ways) {
-    pen.curves(own, { colour, width: width * 0.75 });
+    pen.curves(own, { colour, width: width * 0.75 }, places.scene.across);
     pen.polygons(
-      own.map((way) => arrow(way, 1.2)),
+      own.map((way) => arrow(way, 1.2, places.scene.across)),
       colour,
     );
   }

@@ -2,7 +2,7 @@
 
 import { statuses } from "../data/model.ts";
 import { listOf } from "../graph/columns.ts";
-import type { Rectangle } from "../scene/scene.ts";
+import type { Rectangle, SceneLine } from "../scene/scene.ts";
 import { fitted, font } from "../scene/widths.ts";
 import { overlap } from "./camera.ts";
 import { statusSigns } from "./looks.ts";
@@ -26,7 +26,7 @@ export function paintScene(pen: Pen, painting: Painting, window: Rectangle, k: n
   const { lit } = painting;
   for (const wanted of lit ? [0, 1] : [1]) {
     pen.opacity(wanted ? 1 : faded);
-    paintBoxes(pen, painting, lit ? visible.filter((box) => lit[box] === wanted) : visible, k);
+    paintBoxes(pen, painting, lit ? visible.filter((box) => !lit[box] === !wanted) : visible, k);
   }
   paintStubs(pen, painting, window, k);
 }
@@ -71,16 +71,23 @@ function paintLines(pen: Pen, painting: Painting, visible: readonly number[], k:
   const { theme, lit, looks } = painting;
   const batches = new Map<number, Float64Array[]>();
   const ports: number[][] = [];
+  const { across } = scene;
+  /** By box how many lines on a trail leave it: all ways lead along a lone one. */
+  const leaving = new Int32Array(scene.boxes.length);
+  if (lit) for (const { from, to } of scene.lines) if (lit[from] && lit[to]) leaving[from]++;
+  const words: (readonly [SceneLine, number])[] = [];
   for (const at of visible) {
     const line = scene.lines[at];
     if (isHidden(painting, line.status) || isHidden(painting, looks.status[line.from]) || isHidden(painting, looks.status[line.to])) continue;
-    const isLit = lit === null || (lit[line.from] !== 0 && lit[line.to] !== 0);
+    const isLit = lit === null || (lit[line.from] > 0 && lit[line.to] > 0);
+    const lighting = lit === null ? 1 : !isLit ? 0 : lit[line.from] === 2 && leaving[line.from] === 1 ? 3 : 2;
     if (line.marked && !(lit !== null && isLit)) {
-      if (k > 0.25) ports.push(port(line.way, 0, 1), port(line.way, line.way.length - 2, -1));
+      if (k > 0.25) ports.push(port(line.way, 0, 1, across), port(line.way, line.way.length - 2, -1, across));
       continue;
     }
     const weight = line.weight >= 64 ? 3 : line.weight >= 12 ? 2 : line.weight >= 2 ? 1 : 0;
-    const key = (((isLit ? (lit === null ? 1 : 2) : 0) * statuses.length + line.status) * 4 + weight) * 16 + Math.min(15, line.kind);
+    const key = ((lighting * statuses.length + line.status) * 4 + weight) * 16 + (line.kind < 0 ? 15 : Math.min(14, line.kind));
+    if (line.words && font.size * k >= legible) words.push([line, isLit ? 1 : faded]);
     listOf(batches, key).push(line.way);
   }
   for (const [key, ways] of [...batches].sort((one, other) => one[0] - other[0])) {
@@ -88,34 +95,43 @@ function paintLines(pen: Pen, painting: Painting, visible: readonly number[], k:
     const weight = Math.floor(key / 16) % 4;
     const status = Math.floor(key / 64) % statuses.length;
     const lighting = Math.floor(key / 64 / statuses.length);
-    const colour = lighting === 2 ? theme("accent") : status > 0 ? theme(rims[status]) : theme("line");
+    const colour = kind === 15 ? theme("cut") : lighting > 1 ? theme("accent") : status > 0 ? theme(rims[status]) : theme("line");
     pen.opacity(lighting === 0 ? faded : 1);
-    const width = Math.max(widths[weight], 0.6 / k);
-    const dash = status === 2 ? [6, 4] : kind > 0 ? [2, 3] : undefined;
-    pen.curves(ways, dash ? { colour, width, dash } : { colour, width });
+    const width = Math.max(widths[lighting > 2 ? 3 : weight], 0.6 / k);
+    const dash = status === 2 || kind === 15 ? [6, 4] : kind > 0 ? [2, 3] : undefined;
+    pen.curves(ways, dash ? { colour, width, dash } : { colour, width }, across);
     if (k > 0.3)
       pen.polygons(
-        ways.map((way) => arrow(way, 1)),
+        ways.map((way) => arrow(way, 1, across)),
         colour,
       );
+  }
+  for (const [{ way, words: own, at, isLeft }, opacity] of words) {
+    pen.opacity(opacity);
+    // Along a line that runs across there is room above it, or below.
+    const [x, y] = across ? [at ? -9 : 6, isLeft ? 14 : -5] : [isLeft ? -6 : 6, at ? -9 : 14];
+    pen.text(own, way[at] + x, way[at + 1] + y, font.size, theme("quiet"), false, (across ? at : isLeft) ? "right" : "left");
   }
   pen.opacity(1);
   pen.polygons(ports, theme("quiet"));
 }
 
-/** The head of a line, at its end, as it comes in from above. */
-export function arrow(way: Float64Array, scale: number): number[] {
-  const x = way[way.length - 2];
-  const y = way[way.length - 1];
-  const down = y >= way[way.length - 3] ? 1 : -1;
-  return [x, y, x - 3.2 * scale, y - 7 * scale * down, x + 3.2 * scale, y - 7 * scale * down];
+/** The head of a line, at its end, as it comes in from above, or from the left. */
+export function arrow(way: Float64Array, scale: number, across: boolean): number[] {
+  const [x, y, before] = across ? [way.at(-1)!, way.at(-2)!, way.at(-4)!] : [way.at(-2)!, way.at(-1)!, way.at(-3)!];
+  const back = y >= before ? -7 * scale : 7 * scale;
+  return turned([x, y, x - 3.2 * scale, y + back, x + 3.2 * scale, y + back], across);
+}
+
+/** The same corners with x for y. */
+function turned(corners: readonly number[], across: boolean): number[] {
+  return corners.map((_, at) => corners[across ? at ^ 1 : at]);
 }
 
 /** A mark for a line that is not drawn: a small wedge that leaves (1) or enters (-1) its box. */
-function port(way: Float64Array, at: number, leaves: number): number[] {
-  const x = way[at];
-  const y = way[at + 1];
-  return leaves > 0 ? [x - 3.5, y, x + 3.5, y, x, y + 5] : [x - 3.5, y - 5, x + 3.5, y - 5, x, y];
+function port(way: Float64Array, at: number, leaves: number, across: boolean): number[] {
+  const [x, y] = turned([way[at], way[at + 1]], across);
+  return turned(leaves > 0 ? [x - 3.5, y, x + 3.5, y, x, y + 5] : [x - 3.5, y - 5, x + 3.5, y - 5, x, y], across);
 }
 
 /** Beside the statuses. */
@@ -132,7 +148,7 @@ function paintBoxes(pen: Pen, painting: Painting, visible: readonly number[], k:
     const box = boxes[at];
     const { x, y, width, height } = box;
     listOf(fills, looks.fill[at]).push(x, y, width, height);
-    listOf(outlines, (looks.failed[at] ? failed : looks.status[at]) * 2 + (box.node < 0 ? 1 : 0)).push(x, y, width, height);
+    listOf(outlines, (looks.failed[at] ? failed - 1 + looks.failed[at] : looks.status[at]) * 2 + (box.node < 0 ? 1 : 0)).push(x, y, width, height);
     if (box.times > 1) cards.push(x + 4, y + 4, width, height);
   }
   pen.rectangles(cards, theme("module"), { colour: theme("rim"), width: 1 }, round);
@@ -140,11 +156,13 @@ function paintBoxes(pen: Pen, painting: Painting, visible: readonly number[], k:
   if (k > 0.08) {
     for (const [key, places] of outlines) {
       const status = key >> 1;
-      const colour = status === failed ? theme("cut") : theme(rims[status]);
+      const colour = theme(rims[status] ?? "cut");
       const width = status === failed ? 3 : status > 0 ? 2 : key > 0 ? 1.5 : 1;
-      pen.rectangles(places, null, status === 2 ? { colour, width, dash: [5, 3] } : { colour, width }, round);
+      pen.rectangles(places, null, status === 2 || status > failed ? { colour, width, dash: [5, 3] } : { colour, width }, round);
     }
   }
+  // All ways lead through these.
+  pen.rectangles(visible.filter((at) => painting.lit?.[at] === 2).flatMap((at) => [boxes[at].x, boxes[at].y, boxes[at].width, boxes[at].height]), null, { colour: theme("accent"), width: 3 }, round);
   paintStripes(pen, painting, visible, k);
   if (font.size * k < legible) return;
   for (const at of visible) paintLabel(pen, painting, at, true);
@@ -179,7 +197,7 @@ export function paintSigns(pen: Pen, { places, looks, theme }: Painting, visible
   };
   for (const at of visible) {
     const box = places.scene.boxes[at];
-    const sign = looks.failed[at] ? "\u2715" : looks.sign[at];
+    const sign = ["", "\u2715", "\u2298"][looks.failed[at]] || looks.sign[at];
     const colour = looks.failed[at] ? theme("cut") : looks.status[at] > 0 ? theme(rims[looks.status[at]]) : theme("quiet");
     if (sign !== "") put(sign, box.x + 3, box.y, colour);
     if (box.node < 0) put("+", box.x + box.width - 3, box.y, theme("quiet"));
@@ -225,6 +243,7 @@ function paintStubs(pen: Pen, painting: Painting, window: Rectangle, k: number):
   pen.curves(
     inside.map(({ x, y, end }) => Float64Array.of(x, y, x, end)),
     { colour: theme("cut"), width: Math.max(1.6, 0.8 / k), dash: [3, 2] },
+    false,
   );
   pen.polygons(
     inside.map(({ x, end }) => [x - 6, end - 1.5, x + 6, end - 1.5, x + 6, end + 1.5, x - 6, end + 1.5]),
@@ -232,16 +251,17 @@ function paintStubs(pen: Pen, painting: Painting, window: Rectangle, k: number):
   );
   if (font.size * k < legible) return;
   // Stubs stand close together: those of one box that say the same say it once, behind the last of them.
-  const said = new Map<string, { readonly words: string; readonly x: number; readonly y: number; readonly times: number }>();
+  const said = new Map<string, { readonly words: string; readonly line: string; readonly x: number; readonly y: number; readonly times: number }>();
   for (const { box, x, end, above, cut } of inside) {
-    const { op, kind, status } = shown.model.cuts[cut];
+    const { op, kind, status, source } = shown.model.cuts[cut];
+    const [line] = source.split(" in ");
     const words = (status === 2 ? `${statusSigns[2]} ` : "") + (op || kind);
     const key = `${box} ${above} ${words}`;
     const before = said.get(key);
-    said.set(key, { words, x: Math.max(x, before?.x ?? x), y: end + (above ? 6 : 4), times: (before?.times ?? 0) + 1 });
+    said.set(key, { words, line: before && before.line !== line ? "" : line, x: Math.max(x, before?.x ?? x), y: end + (above ? 6 : 4), times: (before?.times ?? 0) + 1 });
   }
-  for (const { words, x, y, times } of said.values()) {
-    pen.text(fitted(words, 160, true) + (times > 1 ? ` \u00d7${times}` : ""), x + 9, y, font.size - 1, theme("cut"), true, "left");
+  for (const { words, line, x, y, times } of said.values()) {
+    pen.text(fitted(words + (line && ` ${line}`), 160, true) + (times > 1 ? ` \u00d7${times}` : ""), x + 9, y, font.size, theme("cut"), true, "left");
   }
 }
 

@@ -24,7 +24,7 @@ export interface Painting {
   readonly theme: Theme;
   /** A bit for each status that is not drawn: one side of two. */
   readonly hidden: number;
-  /** 1 for each box that is part of what is followed; the others fade. */
+  /** 1 for each box that is part of what is followed, 2 where all ways lead through it; the others fade. */
   readonly lit: Uint8Array | null;
   /** What boxes and frames say that is not what the scene has for them. */
   readonly words: ReadonlyMap<Rectangle, readonly string[]>;

@@ -14,7 +14,7 @@ export interface Pen {
   /** Rectangles as x, y, width, height, one after the other. */
   rectangles(places: readonly number[], fill: string | null, stroke: Stroke | null, radius: number): void;
   /** Curves through corners. */
-  curves(ways: readonly Float64Array[], stroke: Stroke): void;
+  curves(ways: readonly Float64Array[], stroke: Stroke, across: boolean): void;
   /** Closed polygons as corners. */
   polygons(corners: readonly (readonly number[])[], fill: string): void;
   /** Squeezed where it would be wider than `most`. */
@@ -32,8 +32,17 @@ interface Path {
   bezierCurveTo(x1: number, y1: number, x2: number, y2: number, x: number, y: number): void;
 }
 
-/** Smooth through all corners and vertical at both ends: cubic parts whose slopes never overshoot a corner. */
-export function curve(path: Path, way: Float64Array): void {
+/** Smooth through all corners and vertical at both ends, horizontal of what runs across: cubic parts whose slopes never overshoot a corner. */
+export function curve(path: Path, way: Float64Array, across: boolean): void {
+  if (across) {
+    const turned: Path = {
+      moveTo: (x, y) => path.moveTo(y, x),
+      lineTo: (x, y) => path.lineTo(y, x),
+      bezierCurveTo: (x1, y1, x2, y2, x, y) => path.bezierCurveTo(y1, x1, y2, x2, y, x),
+    };
+    curve(turned, way.map((_, at) => way[at ^ 1]), false);
+    return;
+  }
   const last = way.length / 2 - 1;
   path.moveTo(way[0], way[1]);
   let slope = 0;
@@ -81,10 +90,10 @@ export function canvasPen(context: CanvasRenderingContext2D): Pen {
       }
       if (stroke !== null) stroked(stroke);
     },
-    curves(ways, stroke) {
+    curves(ways, stroke, across) {
       if (ways.length === 0) return;
       context.beginPath();
-      for (const way of ways) curve(context, way);
+      for (const way of ways) curve(context, way, across);
       stroked(stroke);
     },
     polygons(corners, fill) {

@@ -8,7 +8,7 @@ import type { Rectangle, Scene } from "../scene/scene.ts";
 import type { Selected, State } from "../state.ts";
 import { changedOpened } from "../opening.ts";
 import { wordsOf } from "./before.ts";
-import { type Camera, type Size, centred, fitted, overlap, panned, seen, within, zoomedAt } from "./camera.ts";
+import { type Camera, type Size, centred, fitted, fittedToRead, overlap, panned, readable, seen, within, zoomedAt } from "./camera.ts";
 import { type Drawing, drawing } from "./drawing.ts";
 import { type Colouring, type Looks, colouring, looksOf } from "./looks.ts";
 import { minimap } from "./minimap.ts";
@@ -16,7 +16,7 @@ import { type Marks, noMarks } from "./over.ts";
 import { type Painting, type Places, placesOf } from "./painting.ts";
 import { type Sums, sumsOf } from "./sums.ts";
 import { type Theme, themeOf } from "./theme.ts";
-import { litBoxes, trailNodes } from "./trail.ts";
+import { litBoxes } from "./trail.ts";
 
 export interface Stage {
   readonly element: HTMLElement;
@@ -50,11 +50,8 @@ export interface Stage {
 
 const before = 1 << statuses.indexOf("added");
 const after = 1 << statuses.indexOf("removed");
-/** A box that is brought into sight is brought to a size at which its text can be read. */
-const readable = 0.75;
-/** Below this scale a drawing has no text. */
-const least = 0.42;
-
+/** The scale of the smallest words that a drawing is fitted with: what is larger runs off the view. */
+const least = 0.5;
 export function stage(model: Model, initial: State, modelSums: Sums, onMove: () => void): Stage {
   const element = document.createElement("div");
   element.className = "stage";
@@ -65,7 +62,7 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
   const coloured = (): Colouring => colouring(model, modelSums, state.colour, state.switches.rollUp);
   let colours = coloured();
   let theme: Theme = themeOf(document.documentElement);
-  let scene: Scene = { width: 0, height: 0, frames: [], boxes: [], lines: [], stubs: [], boxOf: () => -1, boxOfScope: () => -1 };
+  let scene: Scene = { width: 0, height: 0, across: false, frames: [], boxes: [], lines: [], stubs: [], boxOf: () => -1, boxOfScope: () => -1 };
   let places = placesOf(scene);
   let looks = looksOf(shown, sums, colours, scene);
   let lit: Uint8Array | null = null;
@@ -101,8 +98,7 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
     map.look(seen(first().camera, first().size));
   };
   const light = (): void => {
-    const nodes = trailNodes(shown, state.selected, state.trail);
-    lit = nodes === null ? null : litBoxes(scene, nodes);
+    lit = litBoxes(shown, scene, state.selected, state.trail);
   };
   const mark = (): void => drawings.forEach((each) => each.mark(selectedMarks, pointed));
   const arrange = (): void => {
@@ -147,9 +143,10 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
     cameras.sort((one, other) => other.k - one.k);
     return cameras.find((camera) => isClear(camera, isFree)) ?? cameras[0];
   };
+  const everything = (): Rectangle => ({ x: 0, y: 0, width: scene.width, height: scene.height });
   const whole = (): Camera =>
     clear(
-      (size) => fitted({ x: 0, y: 0, width: scene.width, height: scene.height }, size),
+      (size) => fittedToRead(everything(), size, undefined, least),
       (covered) => places.boxes.inside(covered).length === 0,
     );
   const placeOf = (marks: Marks): Rectangle | null => {
@@ -187,7 +184,10 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
     get composed() {
       return composed;
     },
-    firstOpened: () => (sums.differs ? changedOpened(shown, sums) : composer.firstOpened(first().size.width, first().size.height)),
+    firstOpened() {
+      const { width, height } = first().size;
+      return sums.differs ? changedOpened(shown, sums) : composer.firstOpened(width / readable, height / readable);
+    },
     follow(next, anchor) {
       const last = state;
       state = next;
@@ -229,10 +229,11 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
       if (place === null) return;
       const { camera, size } = first();
       const window = seen(camera, size);
-      const isFrame = place.width > window.width * 0.9 || place.height > window.height * 0.9;
+      const k = Math.max(readable, camera.k);
+      const isLarge = place.width * k > size.width * 0.9 || place.height * k > size.height * 0.9;
       const isFree = (covered: Rectangle): boolean => !overlap(place, covered);
-      if (camera.k >= readable * 0.7 && (isFrame ? overlap(place, window) : within(place, window) && isClear(camera, isFree))) return;
-      first().fly(isFrame ? fitted(place, size) : clear((part) => centred(place, part, Math.max(readable, camera.k)), isFree));
+      if (camera.k >= readable * 0.99 && within(place, window) && (isLarge || isClear(camera, isFree))) return;
+      first().fly(isLarge ? fittedToRead(place, size, k) : clear((part) => centred(place, part, k), isFree));
     },
     fit(selected) {
       const place = selected === undefined ? null : placeOf(marksOf(shown, places, selected));
@@ -241,13 +242,13 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
     begin() {
       const { size } = first();
       const camera = whole();
-      const change = looks.status.findIndex((status) => status > 0);
-      if (camera.k >= least || scene.boxes.length === 0) first().move(camera);
-      else if (change >= 0) first().move(centred(scene.boxes[change], size, readable));
-      else {
-        const { x, y, width } = scene.boxes.reduce((best, box) => (box.y < best.y ? box : best));
-        first().move(centred({ x, y: y + (size.height / 2 - 40) / readable, width, height: 0 }, size, readable));
-      }
+      const changes = scene.boxes.filter((_, at) => looks.status[at] > 0);
+      const all = changes.length > 0 ? changes : scene.boxes;
+      const top = all.reduce((best, box) => (best && (scene.across ? best.x <= box.x : best.y <= box.y) ? best : box), all[0]);
+      const start = fittedToRead(everything(), size);
+      if (camera.k >= readable || all.length === 0) first().move(camera);
+      else if (changes.length > 0) first().move(centred(top, size, readable));
+      else first().move(scene.across || scene.width * readable <= size.width ? start : { ...start, x: centred(top, size, readable).x });
     },
     zoom(factor, x = first().size.width / 2, y = first().size.height / 2) {
       first().move(zoomedAt(first().camera, factor, x, y));

@@ -12,6 +12,7 @@ export const tokens = [
   "frame-rim",
   "accent",
   "cut",
+  "lost",
   "module",
   "plain",
   "role-function",

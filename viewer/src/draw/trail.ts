@@ -2,27 +2,27 @@
 
 import { type Model, flag } from "../data/model.ts";
 import type { Shown } from "../graph/shown.ts";
-import { ancestors, descendants, path } from "../graph/walks.ts";
+import { ancestors, descendants, ways } from "../graph/walks.ts";
 import type { Selected, Trail } from "../state.ts";
 import type { Scene } from "../scene/scene.ts";
 import { scopeOf } from "./sums.ts";
 
 const mostEnds = 16;
 
-/** The nodes of a trail, none where nothing is followed. */
-export function trailNodes(shown: Shown, selected: Selected, trail: Trail): Iterable<number> | null {
+/** By box 1 where it is on a trail, 2 where every way of it leads through it, else 0; nothing where nothing is followed. */
+export function litBoxes(shown: Shown, scene: Scene, selected: Selected, trail: Trail): Uint8Array | null {
   const { model } = shown;
-  if (trail === "") return null;
-  const from = nodesOf(shown, selected);
+  const from = trail === "" ? [] : nodesOf(shown, selected);
   if (from.length === 0) return null;
-  if (trail === "ancestors") return [...ancestors(model, from), ...from];
-  if (trail === "descendants") return [...descendants(model, from), ...from];
-  const start = from[from.length - 1];
-  for (const end of endsOf(model)) {
-    const way = path(model, start, end);
-    if (way.length > 0) return way;
-  }
-  return [start];
+  const nodes = trail === "path" ? ways(model, from, endsOf(model)) : new Uint8Array(model.nodes.count);
+  for (const node of trail === "ancestors" ? ancestors(model, from) : trail === "descendants" ? descendants(model, from) : []) nodes[node] = 1;
+  for (const node of from) nodes[node] ||= 1;
+  const lit = new Uint8Array(scene.boxes.length);
+  nodes.forEach((how, node) => {
+    const box = how ? scene.boxOf(node) : -1;
+    if (box >= 0) lit[box] = Math.max(lit[box], how);
+  });
+  return lit;
 }
 
 /** The nodes that stand for what is selected. */
@@ -50,13 +50,4 @@ function endsOf(model: Model): number[] {
   const ends: number[] = [];
   for (let node = nodes.count - 1; node >= 0 && ends.length < mostEnds; node--) if (nodes.flags[node] & flag.output) ends.push(node);
   return ends.length || !nodes.count ? ends : [nodes.count - 1];
-}
-
-export function litBoxes(scene: Scene, nodes: Iterable<number>): Uint8Array {
-  const lit = new Uint8Array(scene.boxes.length);
-  for (const node of nodes) {
-    const box = scene.boxOf(node);
-    if (box >= 0) lit[box] = 1;
-  }
-  return lit;
 }

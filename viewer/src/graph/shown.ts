@@ -1,6 +1,7 @@
 /** What is left of a graph by the switches of the page, with rewired edges. */
 import { flag, roles } from "../data/model.ts";
 import type { Model, StepScope } from "../data/model.ts";
+import { splitCalls } from "./calls.ts";
 import { parts } from "./parts.ts";
 import { runs } from "./runs.ts";
 import { layersOf, roll } from "./stacks.ts";
@@ -8,7 +9,11 @@ import { gone, keep, rewired } from "./wiring.ts";
 import type { Wires } from "./wiring.ts";
 
 export interface Switches {
+  /** A module that holds no other one is one box with its parameters, and shapes stand on the lines. */
+  readonly layers: boolean;
   readonly hideRearranging: boolean;
+  /** The flow runs from left to right. */
+  readonly across: boolean;
   readonly dropAccumulators: boolean;
   readonly rollUp: boolean;
   /** Write a parameter into the box of the one operation that takes it. */
@@ -29,8 +34,10 @@ export interface Shown {
   /** By node the scope that holds its box, -1 where it is not left. */
   readonly scope: Int32Array;
   readonly scopes: ShownScopes;
-  /** The edges between nodes with boxes of their own. */
+  /** The edges between nodes with boxes of their own, and from lost modules, which count on after all nodes. */
   readonly wires: Wires;
+  /** Modules without a node in which a parameter gets no gradient. */
+  readonly lost: ReadonlySet<number>;
 }
 
 export interface ShownScopes {
@@ -62,12 +69,14 @@ export function shown(model: Model, switches: Switches): Shown {
   const { count } = model.nodes;
   const left = new Uint8Array(count);
   for (let node = 0; node < count; node++) left[node] = instead[node] === node ? 1 : 0;
-  const host = hosts(model, left, wires, switches.inlineParameters);
+  const host = hosts(model, left, wires, switches);
   const boxed = new Uint8Array(count);
   for (let node = 0; node < count; node++) boxed[node] = host[node] === node ? 1 : 0;
   // Edges of what is written into another box are gone with it.
   keep(wires, (wire) => boxed[wires.from[wire]] === 1);
-  const { scope, of, parent, part } = parts(model, steps, boxed, wires);
+  const found = parts(model, steps, boxed, wires);
+  splitCalls(model, found, wires);
+  const { scope, of, parent, part } = found;
   const runsFrom = parent.length;
   const made = runs(model, scope, boxed, parent, wires);
   for (let node = 0; node < count; node++) if (left[node] && !boxed[node]) scope[node] = scope[host[node]];
@@ -75,30 +84,50 @@ export function shown(model: Model, switches: Switches): Shown {
     of.push(of[run.parent]);
     part.push(0);
   }
-  return { model, switches, instead, host, scope, scopes: described(model, switches.rollUp, scope, parent, of, part, runsFrom, made), wires };
+  const scopes = described(model, switches.rollUp, scope, parent, of, part, runsFrom, made);
+  const equal = (own: number): number => (switches.rollUp ? model.scopes.alike[own] : own);
+  const lost = new Set(model.lost.scopes.map(equal));
+  for (const own of lost) if (!lost.has(scopes.parent[own])) scopes.parent[own] = scopes.drawn(scopes.parent[own]);
+  const ends = model.lost.lines.map(([own, into]) => [count + equal(own), host[instead[into]] ?? -1]).filter(([, into]) => into >= 0);
+  return { model, switches, instead, host, scope, scopes, lost, wires: ends.length ? withLost(wires, ends) : wires };
 }
 
+function withLost({ count, from, to, by, kind, status }: Wires, ends: readonly (readonly number[])[]): Wires {
+  const grown = (column: Int32Array | Uint8Array, more: (end: readonly number[]) => number) => Int32Array.from([...column.subarray(0, count), ...ends.map(more)]);
+  return { count: count + ends.length, from: grown(from, ([own]) => own), to: grown(to, ([, into]) => into), by: grown(by, () => -1), kind: grown(kind, () => cutKind), status: grown(status, () => 0) };
+}
+
+/** The kind of a line along which no gradient flows. */
+export const cutKind = -1;
+
 /** What an operation keeps although no gradient goes to it. */
-const besideRoles = [roles.indexOf("buffer"), roles.indexOf("input")];
-const inlineRoles = [roles.indexOf("parameter"), ...besideRoles];
+const [parameterRole, inputRole] = [roles.indexOf("parameter"), roles.indexOf("input")];
+const besideRoles = [roles.indexOf("buffer"), inputRole];
+const mostInputs = 12;
+const inlineRoles = [parameterRole, ...besideRoles];
 const functionRole = roles.indexOf("function");
 
 /** The node in whose box each is written: a parameter of one operation in that operation's, unless a diff or a cut says something of it. */
-function hosts(model: Model, left: Uint8Array, wires: Wires, inline: boolean): Int32Array {
+function hosts(model: Model, left: Uint8Array, wires: Wires, { inlineParameters, layers }: Switches): Int32Array {
   const { role, status, flags, scope, count } = model.nodes;
   const host = new Int32Array(count).fill(-1);
   for (let node = 0; node < count; node++) if (left[node]) host[node] = node;
-  if (!inline) return host;
+  if (!inlineParameters) return host;
   const consumer = new Int32Array(count).fill(-1);
   const fed = new Uint8Array(count);
   for (let wire = 0; wire < wires.count; wire++) {
     const [from, to] = [wires.from[wire], wires.to[wire]];
     fed[to] = 1;
-    consumer[from] = consumer[from] === -1 || consumer[from] === to ? to : -2;
+    const isAlone = consumer[from] === -1 || consumer[from] === to;
+    // The layers of all calls of a module have its weight written in them.
+    const isOwn = layers && consumer[from] >= 0 && role[from] === parameterRole && scope[from] === scope[to] && scope[from] === scope[consumer[from]];
+    if (!isOwn) consumer[from] = isAlone ? to : -2;
     if (wires.status[wire]) consumer[from] = -2;
   }
   // No edge leads to a buffer that an operation only keeps; where its module has one operation, it is that one.
   const only = new Int32Array(model.scopes.count).fill(-1);
+  // Very many inputs are numbers that a program made on its way.
+  const hasInputs = layers && Array.from(role).filter((own) => own === inputRole).length <= mostInputs;
   for (let node = 0; node < count; node++) {
     if (left[node] && role[node] === functionRole) only[scope[node]] = only[scope[node]] === -1 ? node : -2;
   }
@@ -106,7 +135,7 @@ function hosts(model: Model, left: Uint8Array, wires: Wires, inline: boolean): I
   for (const cut of model.cuts) for (const node of [cut.at, cut.into]) if (node >= 0) consumer[node] = -2;
   for (let node = 0; node < count; node++) {
     const taker = consumer[node];
-    if (!left[node] || taker < 0 || fed[node] || !inlineRoles.includes(role[node])) continue;
+    if (!left[node] || taker < 0 || fed[node] || !inlineRoles.includes(role[node]) || (hasInputs && role[node] === inputRole)) continue;
     if (role[taker] === functionRole && status[taker] === status[node] && !(flags[node] & flag.output)) host[node] = taker;
   }
   return host;

@@ -1,4 +1,4 @@
-/** What a node depends on, what depends on it, and a way between two: along all edges of the file, also those of hidden nodes. */
+/** What a node depends on, what depends on it, and all ways between some: along all edges of the file, also those of hidden nodes. */
 import type { Model } from "../data/model.ts";
 import { grouped, rowsAt } from "./columns.ts";
 import type { Groups } from "./columns.ts";
@@ -49,26 +49,23 @@ function reached(model: Model, nodes: Iterable<number>, each: (node: number, mee
   return found;
 }
 
-/** The nodes of a shortest way along the flow, both ends among them; empty where none leads there. */
-export function path(model: Model, from: number, to: number): Int32Array {
+/** By node 1 where it lies on a way from some nodes to some ends, 2 where all ways lead through it, else 0. */
+export function ways(model: Model, from: readonly number[], ends: readonly number[]): Uint8Array {
+  const { count } = model.nodes;
   const out = consumers(model);
-  const heads = model.edges.to;
-  const before = new Int32Array(model.nodes.count).fill(-1);
-  const queue = [from];
-  before[from] = from;
-  for (let place = 0; place < queue.length && before[to] < 0; place++) {
-    const node = queue[place];
-    for (const edge of rowsAt(out, node)) {
-      const next = heads[edge];
-      // Nodes stand after what they take from, so no way leads back.
-      if (before[next] >= 0 || next > to) continue;
-      before[next] = node;
-      queue.push(next);
-    }
+  const { to } = model.edges;
+  const found = new Uint8Array(count);
+  for (const node of [...descendants(model, from), ...from]) found[node] = 1;
+  const above = new Uint8Array(count);
+  for (const node of [...ancestors(model, ends), ...ends]) above[node] = 1;
+  for (let node = 0; node < count; node++) found[node] &= above[node];
+  // Nodes stand after what they take from: one that no edge passes by is on every way.
+  let farthest = from.reduce((most, node) => Math.max(most, found[node] && node), 0);
+  for (let node = 0; node < count; node++) {
+    if (!found[node]) continue;
+    if (farthest <= node) found[node] = 2;
+    if (ends.includes(node)) farthest = count;
+    for (const edge of rowsAt(out, node)) if (found[to[edge]]) farthest = Math.max(farthest, to[edge]);
   }
-  if (before[to] < 0) return new Int32Array(0);
-  const way: number[] = [];
-  for (let node = to; node !== from; node = before[node]) way.push(node);
-  way.push(from);
-  return Int32Array.from(way.reverse());
+  return found;
 }

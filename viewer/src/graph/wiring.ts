@@ -7,6 +7,8 @@ export interface Wires {
   count: number;
   readonly from: Int32Array;
   readonly to: Int32Array;
+  /** The node of the file that the value comes from, where hidden ones stand between. */
+  readonly by: Int32Array;
   /** Places in `Edges.kinds` and in `statuses`. */
   readonly kind: Int32Array | Uint8Array;
   readonly status: Int32Array | Uint8Array;
@@ -16,7 +18,7 @@ const functionRole = roles.indexOf("function");
 
 /** Keeps some of the edges, in their order. */
 export function keep(wires: Wires, isKept: (wire: number) => boolean): void {
-  const columns = [wires.from, wires.to, wires.kind, wires.status];
+  const columns = [wires.from, wires.to, wires.by, wires.kind, wires.status];
   let kept = 0;
   for (let wire = 0; wire < wires.count; wire++) {
     if (!isKept(wire)) continue;
@@ -75,11 +77,13 @@ export function rewired(model: Model, gone: Uint8Array): { instead: Int32Array; 
     if (edge >= 0) passed[node] = edges.status[edge] || passed[edges.from[edge]];
   }
   const data = edges.kinds.indexOf("data");
-  const wires: Wires = { count: edges.count, from: edges.from.slice(), to: edges.to.slice(), kind: edges.kind.slice(), status: edges.status.slice() };
+  const wires: Wires = { count: edges.count, from: edges.from.slice(), to: edges.to.slice(), by: edges.from.slice(), kind: edges.kind.slice(), status: edges.status.slice() };
   keep(wires, (edge) => {
     const producer = edges.from[edge];
     if (gone[edges.to[edge]] || (gone[producer] && edges.kind[edge] !== data) || instead[producer] < 0) return false;
     wires.from[edge] = instead[producer];
+    // The file tells the shape of the first output alone.
+    if (edges.output[edge]) wires.by[edge] = -1;
     wires.status[edge] ||= passed[producer];
     return true;
   });

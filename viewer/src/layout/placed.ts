@@ -4,7 +4,7 @@ import { boundsOf, middlesOf } from "./coordinates.ts";
 import type { Box, Layout, Line } from "./layered.ts";
 import { packed } from "./packed.ts";
 import { placesIn, webOf } from "./order.ts";
-import { markedWay, waysOf } from "./routes.ts";
+import { wayAround, waysOf } from "./routes.ts";
 
 /** From rank to rank, and the most that is added where lines run far sideways. */
 const rankGap = 32;
@@ -23,12 +23,12 @@ export interface PlacedPiece {
   readonly height: number;
 }
 
-export function placed(arranged: Arranged, boxes: readonly Box[], lines: readonly Line[]): Layout {
+export function placed(arranged: Arranged, boxes: readonly Box[], lines: readonly Line[], gap = rankGap): Layout {
   const { rank, turned, marks, pieces } = arranged;
   const x = new Float64Array(boxes.length);
   const y = new Float64Array(boxes.length);
   const ways: Float64Array[] = new Array<Float64Array>(lines.length);
-  const own = pieces.map((piece) => placedPiece(piece, turned, boxes, lines));
+  const own = pieces.map((piece) => placedPiece(piece, turned, boxes, lines, gap));
   const { left, top, width, height } = packed(own);
   own.forEach((part, number) => {
     const { piece } = part;
@@ -50,11 +50,16 @@ export function placed(arranged: Arranged, boxes: readonly Box[], lines: readonl
     });
     waysOf(part, { left: left[number], top: top[number] }, { boxes, lines, turned, x, y }, ways);
   });
-  for (let line = 0; line < lines.length; line++) if (marks[line]) ways[line] = markedWay(lines[line], boxes, x, y);
+  for (let line = 0; line < lines.length; line++) {
+    if (!marks[line]) continue;
+    const { from, to, fromAt, toAt } = lines[line];
+    const [start, end] = [from, to].map((box) => ({ ...boxes[box], x: x[box], y: y[box] }));
+    ways[line] = wayAround(start, end, 0, width, fromAt, toAt);
+  }
   return { x, y, rank, width, height, ways, marks };
 }
 
-function placedPiece(piece: Piece, turned: Uint8Array, boxes: readonly Box[], lines: readonly Line[]): PlacedPiece {
+function placedPiece(piece: Piece, turned: Uint8Array, boxes: readonly Box[], lines: readonly Line[], gap: number): PlacedPiece {
   if (piece.vertices === 1) {
     const { width, height } = boxes[piece.boxes[0]];
     return { piece, x: [width / 2], top: [0], bottom: [height], width, height };
@@ -65,7 +70,7 @@ function placedPiece(piece: Piece, turned: Uint8Array, boxes: readonly Box[], li
   const x = middlesOf(web, widths, endsOf(piece, turned, lines));
   const [least, most] = boundsOf(x, widths);
   for (let vertex = 0; vertex < x.length; vertex++) x[vertex] -= least;
-  const { top, bottom } = rows(piece, boxes, x);
+  const { top, bottom } = rows(piece, boxes, x, gap);
   return { piece, x, top, bottom, width: most - least, height: bottom[bottom.length - 1] };
 }
 
@@ -83,7 +88,7 @@ function endsOf(piece: Piece, turned: Uint8Array, lines: readonly Line[]): { atU
 }
 
 /** The top and bottom of each rank. Where lines run far sideways there is more room below. */
-function rows(piece: Piece, boxes: readonly Box[], x: Float64Array): { top: Float64Array; bottom: Float64Array } {
+function rows(piece: Piece, boxes: readonly Box[], x: Float64Array, gap: number): { top: Float64Array; bottom: Float64Array } {
   const { layers } = piece;
   const rankOf = placesIn(layers, piece.vertices).rank;
   const slack = new Float64Array(layers.length);
@@ -101,7 +106,7 @@ function rows(piece: Piece, boxes: readonly Box[], x: Float64Array): { top: Floa
     let high = 0;
     for (const vertex of layer) if (vertex < piece.boxes.length) high = Math.max(high, boxes[piece.boxes[vertex]].height);
     bottom[rank] = at + high;
-    const least = isBorder[rank] || isBorder[rank + 1] ? borderGap : rankGap;
+    const least = isBorder[rank] || isBorder[rank + 1] ? borderGap : gap;
     if (layer.length) at += high + (rank + 1 < layers.length ? least + slack[rank] : 0);
   });
   return { top, bottom };

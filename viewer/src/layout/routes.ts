@@ -43,14 +43,21 @@ export function waysOf(part: PlacedPiece, at: { left: number; top: number }, aro
   }
 }
 
-/** A line that is drawn when it is selected: straight from end to end. */
-export function markedWay({ from, to, fromAt = 0, toAt = 0 }: Line, boxes: readonly Box[], x: Float64Array, y: Float64Array): Float64Array {
-  return Float64Array.of(
-    x[from] + boxes[from].width / 2 + fromAt,
-    y[from] + boxes[from].height,
-    x[to] + boxes[to].width / 2 + toAt,
-    y[to],
-  );
+interface Placed extends Box {
+  readonly x: number;
+  readonly y: number;
+}
+
+/** How far a way round all boxes runs beside them, and above and below its ends. */
+const aside = 9;
+
+/** A line that is drawn when it is selected: round the boxes between its ends, on the nearer side of a drawing from left to right. */
+export function wayAround(from: Placed, to: Placed, left: number, right: number, fromAt = 0, toAt = 0): Float64Array {
+  const start = from.x + from.width / 2 + fromAt;
+  const end = to.x + to.width / 2 + toAt;
+  const [below, above] = [from.y + from.height, to.y];
+  const side = start + end < left + right ? left - aside : right + aside;
+  return Float64Array.of(start, below, side, below + aside, side, above - aside, end, above);
 }
 
 /** Leaves out corners between which a way goes straight on, and turns a way round. */

@@ -208,7 +208,7 @@ function neighbours(page: Page, title: string, all: readonly number[], ends: Int
   return below(
     `${title} (${numberText(edges.length)})`,
     several(edges, mostNeighbours, (edge) => {
-      const words = [slot[edge] >= 0 && `input ${slot[edge]}`, output[edge] > 0 && `output ${output[edge]}`, kind[edge] > 0 && kinds[kind[edge]]];
+      const words = [title === "Inputs" && typeOf(page.model, ends[edge]), slot[edge] >= 0 && `input ${slot[edge]}`, output[edge] > 0 && `output ${output[edge]}`, kind[edge] > 0 && kinds[kind[edge]]];
       const note = words.filter((word) => word).join(", ");
       return [nodeButton(page, ends[edge]), h("span", { class: `note ${statuses[status[edge]]}` }, ` ${note} ${statusWords(status[edge])}`)];
     }),

@@ -19,6 +19,7 @@ export function toolbar(page: Page, finder: HTMLElement): Toolbar {
   );
   const boxes = switches.map(([, , key]) => h("input", { type: "checkbox", change: () => tool(key).click() }));
   const sides = tool("b", "Side by side");
+  const operations = tool("y", "Operations");
   const menus = [
     menu("Open", tool("e"), tool("0"), [..."1234"].map((depth) => tool(depth, `to depth ${depth}`)), tool("o")),
     menu(
@@ -39,6 +40,7 @@ export function toolbar(page: Page, finder: HTMLElement): Toolbar {
       h("h1", { title: model.title }, model.title),
       finder,
       tools(menus[0], menus[1], colour),
+      tools(operations),
       tools(tool("-", "\u2212"), tool("+", "+"), tool("f", "Fit")),
       model.changes.length > 0 && tools(tool("p", "\u2039"), tool("n", "\u203a"), sides),
       tools(menus[2], tool("[", "Lists"), tool("]", "Details"), tool("?", "?")),
@@ -50,6 +52,7 @@ export function toolbar(page: Page, finder: HTMLElement): Toolbar {
       if (colour.length !== page.colours.length) fill(colour, page.colours.map(([value, words]) => h("option", { value }, `Colour: ${words}`)));
       colour.value = state.colour;
       switches.forEach(([, name], at) => (boxes[at].checked = state.switches[name]));
+      set(operations, { "aria-pressed": `${!state.switches.layers}` });
       set(sides, { "aria-pressed": `${state.sides}` });
     },
   };

@@ -1,10 +1,11 @@
 /** The tree of a graph, and its edges by the lowest scope that holds both ends. Made once for each state of the switches. */
-import { statuses } from "../data/model.ts";
+import { roles, statuses } from "../data/model.ts";
 import { depths, grouped } from "../graph/columns.ts";
 import type { Groups } from "../graph/columns.ts";
 import type { Shown } from "../graph/shown.ts";
 
 const removed = statuses.indexOf("removed");
+const parameterRole = roles.indexOf("parameter");
 
 /** An item is a node, or a scope counted on after all nodes. */
 export interface Tree {
@@ -20,11 +21,22 @@ export interface Tree {
   readonly toItem: Int32Array;
   /** By node with parameters written in its box those. */
   readonly inline: Groups;
+  /** By scope of the model its parameters, where they are told with it. */
+  readonly own: Groups;
+  /** By scope of the model how many of its parts are drawn. */
+  readonly copies: Int32Array;
+  /** The dtype of most nodes, a text. */
+  readonly dtype: number;
   /** By scope the nodes in it, those that a diff marks, one that gives what leaves it (-1 where none does) and whether others do. */
   readonly nodes: Int32Array;
   readonly changed: Int32Array;
   readonly gives: Int32Array;
   readonly givesMore: Uint8Array;
+}
+
+/** What holds the box of an item. */
+export function holderOf({ model: { nodes }, scope, scopes }: Shown, item: number): number {
+  return item < nodes.count ? scope[item] : scopes.parent[item - nodes.count];
 }
 
 export function treeOf(shown: Shown): Tree {
@@ -46,7 +58,9 @@ export function treeOf(shown: Shown): Tree {
     if (host[node] === node) keys[node] = scope[node];
     else inlineOf[node] = host[node];
   }
-  for (let inner = 1; inner < scopes.count; inner++) if (nodes[inner]) keys[scopesFrom + inner] = parent[inner];
+  for (let inner = 1; inner < scopes.count; inner++) if (nodes[inner] || shown.lost.has(inner)) keys[scopesFrom + inner] = parent[inner];
+  const copies = new Int32Array(scopes.count);
+  for (let inner = 1; inner < scopes.count; inner++) if (nodes[inner]) copies[scopes.of[inner]]++;
   const gives = new Int32Array(scopes.count).fill(-1);
   const givesMore = new Uint8Array(scopes.count);
   const lowest = new Int32Array(wires.count);
@@ -54,9 +68,9 @@ export function treeOf(shown: Shown): Tree {
   const toItem = new Int32Array(wires.count);
   for (let wire = 0; wire < wires.count; wire++) {
     const node = wires.from[wire];
-    const isGone = wires.status[wire] === removed;
+    const isGone = wires.status[wire] === removed || node >= scopesFrom;
     let [fromChild, toChild] = [node, wires.to[wire]];
-    let [one, other] = [scope[fromChild], scope[toChild]];
+    let [one, other] = [holderOf(shown, node), scope[toChild]];
     while (one !== other) {
       if (depth[one] >= depth[other]) {
         if (gives[one] < 0) gives[one] = isGone ? -1 : node;
@@ -80,9 +94,18 @@ export function treeOf(shown: Shown): Tree {
     fromItem,
     toItem,
     inline: grouped(inlineOf, scopesFrom),
+    own: grouped(model.nodes.scope.map((own, node) => (shown.switches.layers && model.nodes.role[node] === parameterRole ? own : -1)), model.scopes.count),
+    copies,
+    dtype: commonest(model.nodes.dtype),
     nodes,
     changed,
     gives,
     givesMore,
   };
+}
+
+function commonest(texts: Int32Array): number {
+  const counts = new Map<number, number>();
+  for (const text of texts) if (text) counts.set(text, (counts.get(text) ?? 0) + 1);
+  return [...counts].reduce((best, each) => (each[1] > best[1] ? each : best), [0, 0])[0];
 }

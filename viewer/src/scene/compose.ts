@@ -2,6 +2,7 @@
 import type { Shown } from "../graph/shown.ts";
 import type { Box, Layout } from "../layout/layered.ts";
 import { placed } from "../layout/placed.ts";
+import { turnedBox } from "../layout/turned.ts";
 import { treeOf } from "./buckets.ts";
 import type { Tree } from "./buckets.ts";
 import { drawn } from "./emit.ts";
@@ -14,6 +15,9 @@ import { textWidth } from "./widths.ts";
 
 /** Room in a frame around what it holds; its caption stands in the room at the top. */
 export const room = { side: 14, top: 28, bottom: 16 } as const;
+
+/** From rank to rank; across a shape stands between them. */
+const gap = { down: 32, across: 88 } as const;
 
 /** An opened scope at its size. */
 export interface Opened {
@@ -82,18 +86,21 @@ export class Composer {
     });
     const before = this.kept.get(scope);
     if (before && before.inner.size === inner.size && [...inner].every(([place, one]) => before.inner.get(place) === one)) return before;
-    const boxes: Box[] = plan.labels.map((label, place) => inner.get(place) ?? label);
+    const { across } = this.shown.switches;
+    const boxes: Box[] = plan.labels.map((label, place) => inner.get(place) ?? (across ? turnedBox(label) : label));
     for (const border of plan.ports) boxes.push({ width: 2, height: 0, border });
     const lines = plan.lines.map((line, number) => {
       const fromAt = portAt(inner.get(line.from), number);
       const toAt = portAt(inner.get(line.to), number);
       return fromAt || toAt ? { ...line, fromAt, toAt } : line;
     });
-    const layout = placed(plan.arranged, boxes, lines);
+    const layout = placed(plan.arranged, boxes, lines, across ? gap.across : gap.down);
     const words = scope === 0 ? 0 : textWidth(caption(this.shown, scope), true) + 2 * room.side + 16;
-    const width = Math.max(layout.width + 2 * room.side, Math.min(words, 320));
-    const height = layout.height + room.top + room.bottom;
-    return { plan, layout, inner, width, height, left: (width - layout.width) / 2, top: room.top };
+    // A frame that is turned has its caption at the top all the same.
+    const [start, end, ahead, behind] = across ? [room.top, room.bottom, room.side, room.side] : [room.side, room.side, room.top, room.bottom];
+    const width = Math.max(layout.width + start + end, across ? 0 : Math.min(words, 320));
+    const height = Math.max(layout.height + ahead + behind, across ? Math.min(words, 320) : 0);
+    return { plan, layout, inner, width, height, left: across ? start : (width - layout.width) / 2, top: across ? (height - layout.height) / 2 : ahead };
   }
 }
 

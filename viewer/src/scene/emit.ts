@@ -1,9 +1,12 @@
 /** Laid out scopes → everything in it at its place in one coordinate system. */
 import { statuses } from "../data/model.ts";
 import { listOf, rowsAt } from "../graph/columns.ts";
+import { holderOf } from "./buckets.ts";
 import type { Tree } from "./buckets.ts";
+import { turnedBox, turnedWay } from "../layout/turned.ts";
+import { wayAround } from "../layout/routes.ts";
 import type { Opened } from "./compose.ts";
-import { caption } from "./labels.ts";
+import { caption, shapeOn } from "./labels.ts";
 import type { Label } from "./labels.ts";
 import { itemUnder, pairKey, passes } from "./plans.ts";
 import type { Frame, Scene, SceneBox, SceneLine } from "./scene.ts";
@@ -21,6 +24,7 @@ interface Put {
 
 export function drawn(tree: Tree, root: Opened, opened: ReadonlySet<number>): Scene {
   const { shown, scopesFrom } = tree;
+  const { across } = shown.switches;
   const frames: Frame[] = [];
   const boxes: SceneBox[] = [];
   const boxOfItem = new Map<number, number>();
@@ -38,13 +42,14 @@ export function drawn(tree: Tree, root: Opened, opened: ReadonlySet<number>): Sc
         const scope = item - scopesFrom;
         const { width, height } = open;
         const depth = depths[next] + 1;
-        frames.push({ x: left, y: top, width, height, scope, depth, caption: caption(shown, scope) });
+        const frame = { x: left, y: top, width, height, scope, depth, caption: caption(shown, scope) };
+        frames.push(across ? turnedBox(frame) : frame);
         puts.push({ opened: open, x: left + open.left, y: top + open.top });
         depths.push(depth);
         return;
       }
       boxOfItem.set(item, boxes.length);
-      boxes.push(boxAt(tree, item, left, top, plan.labels[place]));
+      boxes.push(across ? boxAt(tree, item, top, left, plan.labels[place]) : boxAt(tree, item, left, top, plan.labels[place]));
     });
   }
   const lines: SceneLine[] = [];
@@ -54,17 +59,21 @@ export function drawn(tree: Tree, root: Opened, opened: ReadonlySet<number>): Sc
     if (!(stands >= 0)) return -1;
     return boxOfItem.get(visibleItem(tree, opened, shown.host[stands])) ?? -1;
   };
-  const boxOfScope = (scope: number): number => boxOfItem.get(visibleScope(tree, opened, scope)) ?? -1;
-  const [width, height] = [root.layout.width + 2 * margin, root.layout.height + 2 * margin];
+  const boxOfScope = (scope: number): number => boxOfItem.get(visibleItem(tree, opened, scopesFrom + scope)) ?? -1;
+  const upright = { width: root.layout.width + 2 * margin, height: root.layout.height + 2 * margin };
+  const { width, height } = across ? turnedBox(upright) : upright;
   // What the root lacks is marked at the border of all.
   const whole = { x: 0, y: 0, width, height: height - margin, scope: 0, depth: 0, caption: "" };
+  const stubs = stubsOf(shown, boxes, [...frames, whole], boxOf, boxOfScope);
+  placeWords(lines, across, new Set(stubs.flatMap(({ box, above }) => (above ? [] : [box]))));
   return {
     width,
     height,
+    across,
     frames,
     boxes,
     lines,
-    stubs: stubsOf(shown, boxes, [...frames, whole], boxOf, boxOfScope),
+    stubs,
     boxOf,
     boxOfScope,
   };
@@ -77,17 +86,11 @@ function boxAt({ shown, scopesFrom, inline, changed }: Tree, item: number, x: nu
   return { ...place, node: item, scope: -1, times: 1, inline: Array.from(rowsAt(inline, item)), changed: shown.model.nodes.status[item] ? 1 : 0 };
 }
 
-/** The item that is drawn as a box and holds a node. */
-export function visibleItem(tree: Tree, opened: ReadonlySet<number>, node: number): number {
+/** The item that is drawn as a box and holds one. */
+export function visibleItem(tree: Tree, opened: ReadonlySet<number>, inner: number): number {
   const { shown, scopesFrom } = tree;
-  let item = node;
-  for (let above = shown.scope[node]; above > 0; above = shown.scopes.parent[above]) if (!opened.has(above)) item = scopesFrom + above;
-  return item;
-}
-
-function visibleScope({ shown, scopesFrom }: Tree, opened: ReadonlySet<number>, scope: number): number {
-  let item = scopesFrom + scope;
-  for (let above = scope; above > 0; above = shown.scopes.parent[above]) if (!opened.has(above)) item = scopesFrom + above;
+  let item = inner;
+  for (let above = holderOf(shown, inner); above > 0; above = shown.scopes.parent[above]) if (!opened.has(above)) item = scopesFrom + above;
   return item;
 }
 
@@ -102,7 +105,7 @@ function linesOf(
   lines: SceneLine[],
 ): void {
   const { plan, layout, inner } = own;
-  const { wires } = tree.shown;
+  const { wires, switches: { across } } = tree.shown;
   plan.lines.forEach((line, number) => {
     // What passes the border is drawn with the line of the scope around.
     if (line.from >= plan.items.length || line.to >= plan.items.length) return;
@@ -114,7 +117,7 @@ function linesOf(
       const from = boxOfItem.get(plan.items[line.from])!;
       const to = boxOfItem.get(plan.items[line.to])!;
       const edges = plan.edges[number];
-      lines.push({ from, to, weight: line.weight, way, marked: isMarked, kind: wires.kind[edges[0]], status: statusOf(edges) });
+      add(from, to, edges, way, isMarked);
       return;
     }
     const pairs = new Map<number, number[]>();
@@ -127,9 +130,19 @@ function linesOf(
     for (const [key, edges] of pairs) {
       const [from, to] = [Math.floor(key / 0x4000000), key % 0x4000000];
       const whole = passes(plan, number) ? throughBorders(number, edges[0], way, outOf, into) : undefined;
-      lines.push({ from, to, weight: edges.length, way: whole ?? directWay(boxes[from], boxes[to]), marked: !whole, kind: wires.kind[edges[0]], status: statusOf(edges) });
+      add(from, to, edges, whole ?? around(boxes[from], boxes[to]), !whole);
     }
   });
+
+  function around(from: SceneBox, to: SceneBox): Float64Array {
+    const ends = across ? [turnedBox(from), turnedBox(to)] : [from, to];
+    return wayAround(ends[0], ends[1], x, x + layout.width);
+  }
+
+  function add(from: number, to: number, edges: readonly number[], way: Float64Array, marked: boolean): void {
+    const words = marked || !tree.shown.switches.layers ? "" : shapeOn(tree, edges);
+    lines.push({ from, to, weight: edges.length, way: across ? turnedWay(way) : way, marked, kind: wires.kind[edges[0]], words, at: 0, isLeft: false, status: statusOf(edges) });
+  }
 
   function statusOf(edges: readonly number[]): number {
     const status = wires.status[edges[0]];
@@ -160,8 +173,24 @@ function linesOf(
   }
 }
 
-function directWay(from: SceneBox, to: SceneBox): Float64Array {
-  return Float64Array.of(from.x + from.width / 2, from.y + from.height, to.x + to.width / 2, to.y);
+/** What leaves a box is told once below it, beside the lines that turn away; what is not the same stands where it arrives. */
+function placeWords(lines: readonly SceneLine[], across: boolean, cut: ReadonlySet<number>): void {
+  const first = new Map<number, SceneLine>();
+  const turns = new Map<number, number>();
+  for (const line of lines) {
+    if (line.marked) continue;
+    for (let at = across ? 1 : 0; at < line.way.length; at += 2) {
+      const aside = line.way[at] - line.way[across ? 1 : 0];
+      if (Math.abs(aside) > 2) turns.set(line.from, (turns.get(line.from) ?? 0) | (aside > 0 !== across ? 1 : 2));
+    }
+    const before = first.get(line.from);
+    if (before?.words === line.words) line.words = "";
+    else if (line.words && before) {
+      line.at = line.way.length - 2;
+      line.isLeft = true;
+    } else if (line.words) first.set(line.from, line);
+  }
+  for (const [box, line] of first) line.isLeft = cut.has(box) || turns.get(box) === 1;
 }
 
 function moved(way: Float64Array, x: number, y: number): Float64Array {

@@ -1,52 +1,52 @@
-/** Which modules are open when a page is first seen: as many as can be read in the window. */
+/** Which modules are open when a page is first seen: those with the most in them, as far as the window has room for words that can be read. */
 import { listOf, rowsAt } from "../graph/columns.ts";
 import type { Tree } from "./buckets.ts";
 import type { Opened } from "./compose.ts";
+import { isLayer } from "./labels.ts";
 
 const mostBoxes = 60;
 const mostTried = 40;
-/** Below this scale text can no longer be read. */
-const leastScale = 0.6;
+/** A layer of more operations is no layer to who reads it. */
+const mostInLayer = 8;
+/** A drawing of less boxes says too little: what holds most of the graph is opened though it runs off the window. */
+const fewest = 6;
 
+/** `width` and `height` are those of the window at the least scale at which words can be read. */
 export function firstOpened(tree: Tree, open: (opened: ReadonlySet<number>) => Opened, width: number, height: number): Set<number> {
-  const { shown, scopesFrom, children } = tree;
-  const { scopes } = shown;
+  const { shown, scopesFrom, children, nodes } = tree;
+  const { scopes, switches } = shown;
   let opened = new Set([0]);
-  const childScopes = (scope: number): number[] =>
-    Array.from(rowsAt(children, scope))
-      .filter((item) => item >= scopesFrom)
-      .map((item) => item - scopesFrom);
   const size = (scope: number): number => children.first[scope + 1] - children.first[scope];
+  const weight = (group: readonly number[]): number => group.reduce((sum, scope) => sum + nodes[scope] * scopes.times[scope], 0);
   let boxes = size(0);
-  let level = [0];
-  let tried = 0;
-  while (level.length) {
-    const inner: number[] = [];
-    for (const group of alikeGroups(level.flatMap(childScopes))) {
-      // Equal modules open together or not at all.
-      const more = group.reduce((sum, scope) => sum + size(scope) - 1, 0);
-      // A run of thousands is a choice of where to look; opened it would only push the others away.
-      if (boxes + more > mostBoxes || (scopes.isRun(group[0]) && scopes.times[group[0]] === 1)) continue;
-      // A frame around one operation says less than the box of the module.
-      if (group.every((scope) => size(scope) === 1 && !childScopes(scope).length)) continue;
-      if (tried++ >= mostTried) return opened;
-      const wider = new Set([...opened, ...group]);
-      const root = open(wider);
-      if (Math.min(width / root.layout.width, height / root.layout.height) < leastScale) continue;
-      opened = wider;
-      boxes += more;
-      inner.push(...group);
-    }
-    level = inner;
+  let waiting = groupsIn([0]);
+  for (let tried = 0; waiting.length && tried < mostTried; ) {
+    const group = waiting.reduce((best, each) => (weight(each) > weight(best) ? each : best));
+    waiting = waiting.filter((each) => each !== group);
+    // Equal modules open together or not at all.
+    const more = group.reduce((sum, scope) => sum + size(scope) - 1, 0);
+    // A run of thousands is a choice of where to look; opened it would only push the others away.
+    if (boxes + more > mostBoxes || (scopes.isRun(group[0]) && scopes.times[group[0]] === 1)) continue;
+    // A frame around one operation says less than the box of the module.
+    if (group.every((scope) => isLayer(tree, scope) && size(scope) <= (switches.layers ? mostInLayer : 1))) continue;
+    tried++;
+    const wider = new Set([...opened, ...group]);
+    const { layout } = open(wider);
+    const [wide, high] = switches.across ? [layout.height, layout.width] : [layout.width, layout.height];
+    const isMost = boxes < fewest && 2 * weight(group) > nodes[0];
+    // What is longer than the window runs off it along the flow.
+    if (switches.across ? high > height || (wide > width && !isMost) : wide > width || (high > height && !isMost)) continue;
+    opened = wider;
+    boxes += more;
+    waiting.push(...groupsIn(group));
   }
   return opened;
 
-  function alikeGroups(found: readonly number[]): number[][] {
+  function groupsIn(found: readonly number[]): number[][] {
     const groups = new Map<number, number[]>();
-    for (const scope of found) {
-      const first = shown.model.scopes.alike[scopes.of[scope]];
-      listOf(groups, first).push(scope);
-    }
+    for (const scope of found)
+      for (const item of rowsAt(children, scope))
+        if (item >= scopesFrom && nodes[item - scopesFrom]) listOf(groups, shown.model.scopes.alike[scopes.of[item - scopesFrom]]).push(item - scopesFrom);
     return [...groups.values()];
   }
 }

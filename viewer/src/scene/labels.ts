@@ -2,6 +2,7 @@
 import { type Model, flag, roles } from "../data/model.ts";
 import { bytesText, scaled } from "../draw/plain.ts";
 import { type Sums, sharedStatus, sumsOf } from "../draw/sums.ts";
+import { rowsAt } from "../graph/columns.ts";
 import type { Shown } from "../graph/shown.ts";
 import type { Tree } from "./buckets.ts";
 import { fitted, font, printable, textWidth } from "./widths.ts";
@@ -16,19 +17,24 @@ const widest = 230;
 const padding = { across: 10, down: 7 } as const;
 const least = 56;
 const mostInline = 3;
+const mostShape = 120;
 
 const functionRole = roles.indexOf("function");
+const parameterRole = roles.indexOf("parameter");
 const outputRole = roles.indexOf("output");
 
-function boxed(lines: string[]): Label {
+/** A box as wide as its lines, and so that a shape below it stands no further than half the gap beside it. */
+function boxed(lines: string[], shape = ""): Label {
   const cut = lines.filter((line) => line).map((line, place) => fitted(line, widest, place === 0));
   const width = cut.reduce((most, line, place) => Math.max(most, textWidth(line, place === 0)), 0);
-  return { lines: cut, width: Math.ceil(Math.max(least, width + 2 * padding.across)), height: cut.length * font.line + 2 * padding.down };
+  return { lines: cut, width: Math.ceil(Math.max(least, width + 2 * padding.across, 2 * Math.min(mostShape, textWidth(shape)) - 12)), height: cut.length * font.line + 2 * padding.down };
 }
 
 /** The operation, dtype and shape of what it gives, and its parameters; of a tensor its name first. */
-export function nodeLabel({ model }: Shown, node: number, inline: readonly number[]): Label {
-  const { texts, nodes } = model;
+export function nodeLabel(tree: Tree, node: number): Label {
+  const { model, switches, instead } = tree.shown;
+  const { texts, nodes, edges } = model;
+  const inline = Array.from(rowsAt(tree.inline, node));
   const text = (column: Int32Array): string => texts[column[node]];
   const type = tensor(text(nodes.dtype), text(nodes.shape));
   const isFunction = nodes.role[node] === functionRole;
@@ -38,8 +44,27 @@ export function nodeLabel({ model }: Shown, node: number, inline: readonly numbe
   const lines = [title + (nodes.flags[node] & flag.opaque ? " (opaque)" : "")];
   if (isFunction && name && name !== title) lines.push(name);
   // An output shows what it is given; it often has no type of its own.
-  if (type && !(nodes.role[node] === outputRole && !text(nodes.shape))) lines.push(type);
-  return boxed([...lines, ...wrapped(inline.map((parameter) => parameterText(model, parameter)))]);
+  if (type && !(nodes.role[node] === outputRole && !text(nodes.shape)) && !(switches.layers && isFunction)) lines.push(type);
+  // What did not fit together is the question.
+  const into = nodes.flags[node] & flag.failed ? Array.from({ length: edges.first[node + 1] - edges.first[node] }, (_, at) => edges.from[edges.first[node] + at]) : [];
+  const given = into.map((from) => `${inline.includes(instead[from]) ? lastOf(model, instead[from]) : ""} ${texts[nodes.shape[from]]}`.trim());
+  const more = given.length ? given : inline.map((parameter) => parameterText(model, parameter));
+  return boxed([...lines, ...wrapped(more)], switches.layers && !given.length ? shapeOf(tree, [node]) : "");
+}
+
+/** The shape of what some nodes give, with its dtype where that is not the usual one. */
+function shapeOf({ shown: { model: { texts, nodes } }, dtype }: Tree, found: readonly number[]): string {
+  const all = new Set(found.map((node) => (node < 0 ? "" : `${nodes.dtype[node] === dtype ? "" : `${texts[nodes.dtype[node]]} `}${texts[nodes.shape[node]]}`)));
+  const [first] = all;
+  return first + (all.size > 1 ? " …" : "");
+}
+
+/** What stands on a line: a parameter that goes to another module is told in its own. */
+export function shapeOn(tree: Tree, wires: readonly number[]): string {
+  const { model, wires: all } = tree.shown;
+  const told = wires.filter((wire) => model.nodes.role[all.from[wire]] !== parameterRole);
+  const words = told.length ? shapeOf(tree, told.map((wire) => all.by[wire])) : "";
+  return words === "[]" ? "" : fitted(words, mostShape);
 }
 
 /** A name without the path of the module that holds it, which stands above. */
@@ -61,21 +86,43 @@ function wrapped(words: readonly string[]): string[] {
 }
 
 /** "weight [8, 4]": the last part of its name says enough in the box of the operation that takes it. */
-function parameterText({ texts, nodes }: Shown["model"], node: number): string {
-  const name = printable(texts[nodes.name[node]] || texts[nodes.op[node]]);
-  return `${name.slice(name.lastIndexOf(".") + 1)} ${texts[nodes.shape[node]]}`.trim();
+function parameterText(model: Model, node: number): string {
+  return `${lastOf(model, node)} ${model.texts[model.nodes.shape[node]]}`.trim();
+}
+
+function lastOf({ texts, nodes }: Model, node: number): string {
+  return lastPart(texts[nodes.name[node]] || texts[nodes.op[node]]);
+}
+
+function lastPart(name: string): string {
+  return printable(name.slice(name.lastIndexOf(".") + 1));
 }
 
 export function tensor(dtype: string, shape: string): string {
   return `${dtype} ${shape}`.trim();
 }
 
-/** A closed module: name and class, what it gives, parameters and what it keeps for backward. */
-export function scopeLabel({ shown, gives: givers, givesMore, nodes }: Tree, scope: number): Label {
-  const { model, scopes } = shown;
+/** A closed module: name and class, what it gives, parameters and what it keeps for backward; of a layer, its parameters one by one. */
+export function scopeLabel(tree: Tree, scope: number): Label {
+  const { shown, gives: givers, givesMore, nodes, own } = tree;
+  const { model, scopes, switches } = shown;
   const gives = givers[scope];
+  const isLost = shown.lost.has(scope);
   const of = scopes.of[scope];
   const lines = [caption(shown, scope)];
+  if (switches.layers || isLost) {
+    const parameters = isLost
+      ? model.cuts.flatMap((cut) => (cut.scope === scopes.of[scope] && !cut.op && !cut.source ? cut.names.map((name) => `${lastPart(name)} ${cut.shape}`) : []))
+      : Array.from(rowsAt(own, of), (node) => parameterText(model, node)).sort((one, other) => +one.startsWith("bias") - +other.startsWith("bias"));
+    const all = model.scopes.parameters[of] * scopes.times[scope];
+    const isRun = scopes.isRun(scope);
+    if (isRun) lines.push(`${counted(nodes[scope])} nodes`);
+    else if (isLayer(tree, scope)) lines.push(...wrapped(parameters));
+    else if (all && !scopes.part[scope]) lines.push(`${counted(all)} parameters`);
+    if (model.scopes.calls[of] > 1 && tree.copies[of] === 1 && !isRun) lines.push(`${counted(model.scopes.calls[of])} calls`);
+    if (isLost) lines.push("no gradient");
+    return boxed(lines, gives >= 0 ? shapeOf(tree, [gives]) : "");
+  }
   if (gives >= 0) {
     const type = tensor(model.texts[model.nodes.dtype[gives]], model.texts[model.nodes.shape[gives]]);
     if (type) lines.push(type + (givesMore[scope] ? ", …" : ""));
@@ -91,6 +138,11 @@ export function scopeLabel({ shown, gives: givers, givesMore, nodes }: Tree, sco
     lines.push(...wrapped(said.filter((words) => words)));
   }
   return boxed(lines);
+}
+
+/** Whether a module holds no other one. */
+export function isLayer({ children, scopesFrom }: Tree, scope: number): boolean {
+  return rowsAt(children, scope).every((item) => item < scopesFrom);
 }
 
 /** "attn: SelfAttention", "0–11: Block ×12", "relu: ReLU (2 of 3)". */

@@ -3,6 +3,7 @@ import { rowsAt } from "../graph/columns.ts";
 import { acrossOrder, arranged } from "../layout/arranged.ts";
 import type { Arranged } from "../layout/arranged.ts";
 import type { Line } from "../layout/layered.ts";
+import { holderOf } from "./buckets.ts";
 import type { Tree } from "./buckets.ts";
 import { nodeLabel, scopeLabel } from "./labels.ts";
 import type { Label } from "./labels.ts";
@@ -95,15 +96,13 @@ export function pairKey(from: number, to: number): number {
   return from * 0x4000000 + to;
 }
 
-/** The item of a scope that holds a node. */
-export function itemUnder({ shown, scopesFrom }: Tree, scope: number, node: number): number {
-  let item = node;
-  for (let above = shown.scope[node]; above !== scope; above = shown.scopes.parent[above]) item = scopesFrom + above;
+/** The item of a scope that holds an inner one. */
+export function itemUnder({ shown, scopesFrom }: Tree, scope: number, inner: number): number {
+  let item = inner;
+  for (let above = holderOf(shown, inner); above !== scope; above = shown.scopes.parent[above]) item = scopesFrom + above;
   return item;
 }
 
 export function labelOf(tree: Tree, item: number): Label {
-  const { shown, scopesFrom, inline } = tree;
-  if (item < scopesFrom) return nodeLabel(shown, item, Array.from(rowsAt(inline, item)));
-  return scopeLabel(tree, item - scopesFrom);
+  return item < tree.scopesFrom ? nodeLabel(tree, item) : scopeLabel(tree, item - tree.scopesFrom);
 }

@@ -3,6 +3,8 @@
 export interface Scene {
   readonly width: number;
   readonly height: number;
+  /** Whether the flow runs from left to right. */
+  readonly across: boolean;
   /** Opened modules, outer before inner. */
   readonly frames: readonly Frame[];
   readonly boxes: readonly SceneBox[];
@@ -57,6 +59,11 @@ export interface SceneLine {
   /** Only marks at both ends are drawn until it is selected. */
   readonly marked: boolean;
   readonly kind: number;
+  /** The shape of what flows, where it is told at this line. */
+  words: string;
+  /** The corner of the way that it stands at, and whether left of it. */
+  at: number;
+  isLeft: boolean;
   /** A place in `statuses`: that of all its edges, "changed" where they differ. */
   readonly status: number;
 }
