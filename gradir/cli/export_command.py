@@ -223,8 +223,8 @@ def run(options: argparse.Namespace) -> int:
     return status_of(loaded)
 
 
-def written(options: argparse.Namespace, source: Source) -> tuple[bytes, Loaded]:
-    """Return what the exporter ``options.to`` writes of a graph, and the graph.
+def written(options: argparse.Namespace, source: Source, **more: object) -> tuple[bytes, Loaded]:
+    """Return what the exporter ``options.to`` writes of a graph, and the graph; ``more`` are options by default.
 
     Raises:
         GradirError: the graph cannot be loaded, or there is no such option, or the format cannot hold the graph.
