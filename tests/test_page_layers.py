@@ -97,6 +97,8 @@ def test_a_module_without_a_node_is_drawn_where_it_gets_no_gradient(browser: Bro
         assert not any(edge["from"] == "gen" for edge in page.ask("edges")), "where it would lead to is not known"
         drawing(page).open("gen")
         assert box(page, "gen.0")["label"] == ["0: Linear", "weight [8, 8]", "no gradient"]
+        page.press("e")
+        assert box(page, "gen.0")["isLost"], "it has nothing in it to open"
         page.press("u")
         page.page.get_by_role("option").filter(has_text="gen.0.weight").click()
         assert page.ask("selection")["kind"] == "cut"
@@ -122,6 +124,17 @@ def test_a_lost_module_within_a_closed_one_is_told_there(browser: Browser) -> No
         drawing(page).open("disc")
         assert not page.ask("stubs")
         assert box(page, "disc.aux")["isLost"]
+
+
+def test_very_many_lost_modules_are_told_of_the_one_around_them(browser: Browser) -> None:
+    graph = adversarial(flow=False)
+    paths = [f"disc.{number}" for number in range(10, 100)]
+    scopes = [*graph.scopes.values(), *(Scope(path, "Linear", own=64, total=64) for path in paths)]
+    cuts = [Cut("unreached", (f"{path}.weight",), path, SQUARE) for path in paths]
+    for link in ("#open=", "#open=disc"):
+        with browser.opened(Graph.of([*graph.nodes.values()], scopes, cuts=cuts).to("html"), link) as page:
+            assert [stub["box"] for stub in page.ask("stubs")] == ["disc"] * 90
+            assert not any(each["isLost"] for each in page.ask("boxes"))
 
 
 def test_two_calls_of_a_module_have_a_frame_each(browser: Browser) -> None:

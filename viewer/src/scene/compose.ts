@@ -43,7 +43,10 @@ export class Composer {
 
   /** The scene with these scopes open, the root among them in any case; those in a closed one wait for it to open. */
   scene(opened: ReadonlySet<number>): Scene {
-    return drawn(this.tree, this.open(opened), opened);
+    // What has nothing in it that could be seen, such as a layer that gets no gradient, stays a box.
+    const { first } = this.tree.children;
+    const held = new Set([...opened].filter((scope) => first[scope + 1] > first[scope]));
+    return drawn(this.tree, this.open(held), held);
   }
 
   /** The modules to open at first in a window of this size. */

@@ -26,9 +26,11 @@ export function stubsOf(
     if (stops >= 0) add(cut, stops, false);
     if (lacks >= 0 && lacks !== stops) add(cut, lacks, true);
     if (stops >= 0 || lacks >= 0 || scope < 0) return;
-    const holder = placeOf.get(shown.scopes.drawn(scope)) ?? boxOfScope(shown.scopes.drawn(scope));
+    // What is not drawn itself is told of what is around it, in the end of the whole.
+    let holder = -1;
+    for (let own = shown.scopes.drawn(scope); holder < 0; own = shown.scopes.parent[own]) holder = placeOf.get(own) ?? boxOfScope(own);
     // A module that is drawn for its cuts alone says so itself; of another one they stand at one place, with their number.
-    if (holder >= 0 && !shown.lost.has(places[holder].scope)) add(cut, holder, false, true);
+    if (!shown.lost.has(places[holder].scope)) add(cut, holder, false, true);
   });
   return found.map(({ cut, box, above, side, order }) => {
     const { x, y, width, height } = places[box];
