@@ -322,7 +322,9 @@ def _label(picture: Picture, caption: str, theme: _Theme) -> str:
     for role, words in boxes.items():
         look = {**theme.node, **_box_look(role, theme)}
         fill = look["fillcolor"] if role not in _BARE_LOOKS else theme.tints[0]
-        attributes = {"border": look.get("penwidth", "1"), "bgcolor": fill, "color": look.get("color", "black")}
+        # The border of a cell is a whole number.
+        width = max(1, round(float(look.get("penwidth", "1"))))
+        attributes = {"border": str(width), "bgcolor": fill, "color": look.get("color", "black")}
         bare = {"style": "dashed"} if role in _BARE_LOOKS else {}
         cells.append((words, _attributes({**attributes, **bare}), look.get("fontcolor", "")))
     cells += [(f"{_LINE_SIGNS.get(kind, _LINE_SIGNS['view'])} {words}", "", "") for kind, words in lines.items()]
