@@ -243,7 +243,7 @@ def passes() -> Mapping[str, Pass[Any]]:
     """The installed passes by name, in the order in which they run. One that is broken is warned of and left out.
 
     >>> list(passes())[-2:]
-    ['once', 'fold']
+    ['fold-modules', 'fold']
     """
     found: dict[str, Pass[Any]] = {}
     options: dict[str, str] = {}

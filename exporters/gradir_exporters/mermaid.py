@@ -41,7 +41,7 @@ class MermaidExporter:
     >>> b = Builder()
     >>> w = b.tensor("fc.w", TensorMeta("float32", (3,)), role="parameter", scope="fc")
     >>> b.output(b.function("exp", [w], [TensorMeta("float32", (3,))], scope="fc"))
-    >>> for line in MermaidExporter().export(b.build(), MermaidOptions(shapes=False)).splitlines()[10:]:
+    >>> for line in MermaidExporter().export(b.build(), MermaidOptions(shapes=False)).splitlines()[11:]:
     ...     print(line)
     subgraph m0["fc"]
       n0["fc.w"]:::parameter
@@ -50,6 +50,7 @@ class MermaidExporter:
     n2["output"]:::output
     n0 --> n1
     n1 --> n2
+    class m0 frame
     """
 
     suffix: ClassVar[str] = ".mmd"
