@@ -64,7 +64,7 @@ class DotOptions(Options, frozen=True, kw_only=True):
     clusters: Annotated[bool, msgspec.Meta(description="draw a frame around the boxes of each module")] = True
     theme: Annotated[
         Literal["light", "dark", "paper", "classic"],
-        msgspec.Meta(description="the look: paper is black on white for print, classic as torchviz draws"),
+        msgspec.Meta(description="the look: paper is black on white for print, classic that of gradir.make_dot"),
     ] = "light"
     caption: Annotated[str, msgspec.Meta(description="a line of text below the picture")] = ""
     legend: Annotated[bool, msgspec.Meta(description="say below the picture what its boxes and lines mean")] = False

@@ -27,13 +27,26 @@ from gradir.ir.fields import fields_of
 from gradir.ir.head import Head, renamed_head
 from gradir.ir.model import Record
 from gradir.overlays import Channel, Overlay, overlaid
-from gradir.passes import ancestors, between, descendants, drop, focus, fold, hide_shape_ops, ladder, once, rollup
+from gradir.passes import (
+    ancestors,
+    between,
+    descendants,
+    drop,
+    focus,
+    fold,
+    fold_modules,
+    hide_shape_ops,
+    ladder,
+    layers,
+    once,
+    rollup,
+)
 from gradir.passes.contraction import contracted
 from gradir.passes.focus import around
 from gradir.passes.fold import FoldOptions
 from gradir.passes.shared_words import in_shared_words
 from gradir.passes.wiring import pointed_out, within, without
-from gradir.plan import applied, planned
+from gradir.plan import applied, planned, with_costs
 from gradir.registry import run_pass
 from gradir.review.drawn import drawn_part
 from gradir.review.reviewing import reviewed
@@ -54,7 +67,9 @@ PASSES: Final[Mapping[str, object]] = {
     "depth": 1,
     "drop": "leaf",
     "focus": NODE,
+    "fold": "layers.*",
     "hide_shape_ops": True,
+    "layers": True,
     "once": True,
     "rollup": True,
 }
@@ -133,6 +148,8 @@ def operations(graph: Graph) -> Mapping[str, Operation]:
         "gradir.passes.focus.between": Operation(partial(between, one="x", other="layers.2/exp:1")),
         "gradir.passes.focus.focus": Operation(partial(focus, pattern=NODE)),
         "gradir.passes.fold.fold": Operation(partial(fold, depth=1)),
+        "gradir.passes.fold.fold_modules": Operation(partial(fold_modules, patterns=["layers.*"])),
+        "gradir.passes.layers.layers": Operation(layers),
         "gradir.passes.drop.hide_shape_ops": Operation(hide_shape_ops),
         "gradir.passes.ladder.readable": Operation(lambda graph: _graph_of(ladder.readable(graph))),
         "gradir.passes.ladder.smallest": Operation(lambda graph: ladder.smallest(graph).graph),
@@ -145,6 +162,7 @@ def operations(graph: Graph) -> Mapping[str, Operation]:
         "gradir.passes.wiring.within": Operation(partial(within, kept={NODE})),
         "gradir.passes.wiring.without": Operation(partial(without, gone={NODE}, joins=lambda _: True)),
         "gradir.plan.applied": Operation(partial(applied, planned({"depth": 1}))),
+        "gradir.plan.with_costs": Operation(lambda graph: with_costs(_costed(graph), "flops", "dot")),
         "gradir.registry.run_pass": Operation(lambda graph: run_pass("fold", graph, FoldOptions(depth=1))),
         "gradir.review.united.drawn_union": Operation(lambda graph: drawn_union(graph).graph),
         "gradir.distributed.linking.joined": Operation(
@@ -158,6 +176,11 @@ def operations(graph: Graph) -> Mapping[str, Operation]:
 
 def _drawn(diff: gradir.Diff) -> Graph:
     return drawn_part(diff, United(diff))
+
+
+def _costed(graph: Graph) -> Graph:
+    node = graph.nodes[NODE]
+    return replace(graph, nodes={**graph.nodes, NODE: replace(node, ext={**node.ext, "flops": 8})})
 
 
 def _graph_of(found: ladder.Readable | None) -> Graph:
