@@ -104,8 +104,8 @@ def render(source: str, picture: str, *, seconds: float = 60.0) -> bytes:
         if _CLUSTER.search(source):
             # Lines are drawn over frames, so their captions are boxes in a drawing of the same layout.
             laid_out, _ = _lay_out(program, source, _DOT, seconds)
-            source = _with_captions(source, laid_out.decode())
-            drawn, said = _lay_out(program, source, picture, seconds, *_AS_LAID_OUT)
+            with_captions = _with_captions(source, laid_out.decode())
+            drawn, said = _lay_out(program, with_captions, picture, seconds, *_AS_LAID_OUT)
         else:
             drawn, said = _lay_out(program, source, picture, seconds)
     if picture == "png":
