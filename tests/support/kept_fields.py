@@ -22,6 +22,7 @@ from gradir.diffs.marked_union import marked_union
 from gradir.diffs.matching import match
 from gradir.diffs.merging.three_way import merged
 from gradir.distributed.linking import joined
+from gradir.explanations.stored import with_verdict
 from gradir.ir import Builder, Graph, TensorMeta
 from gradir.ir.fields import fields_of
 from gradir.ir.head import Head, renamed_head
@@ -142,6 +143,7 @@ def operations(graph: Graph) -> Mapping[str, Operation]:
         ),
         "gradir.diffs.merging.three_way.merged": Operation(lambda graph: _merged(graph, changed, again)),
         "gradir.overlays.overlaid": Operation(partial(overlaid, overlay=marks)),
+        "gradir.explanations.stored.with_verdict": Operation(with_verdict),
         "gradir.passes.contraction.contracted": Operation(lambda graph: contracted(graph, places)[0]),
         "gradir.passes.drop.drop": Operation(partial(drop, what=["leaf"])),
         "gradir.passes.focus.around": Operation(partial(around, ids=[NODE])),

@@ -12,7 +12,7 @@ export function editorLink(title: string, source: string): Child {
   const element = h("p");
   const show = (): void => {
     const address = stored(key);
-    const to = address.replace("{file}", encodeURI(found[1])).replace("{line}", found[2]);
+    const to = address.replace("{file}", encodeURI(found[1].replace(/\p{Surrogate}/gu, "\ufffd"))).replace("{line}", found[2]);
     fill(
       element,
       address !== "" && [h("a", { href: to, title: to, target: "_blank", rel: "noreferrer" }, "Open in the editor"), " "],
