@@ -116,13 +116,13 @@ def test_a_file_that_is_too_large_is_not_read(page: Opened) -> None:
 
 def test_hostile_texts_of_a_file_are_text(page: Opened) -> None:
     text = overlay(
-        name=HOSTILE, unit=HOSTILE, values={"head/mm:1": HOSTILE, "sum:1": "a" * 100_000}, looks={HOSTILE: "__proto__"}
+        name=HOSTILE, unit=HOSTILE, values={"h.0.mlp/mm:1": HOSTILE, "sum:1": "a" * 100_000}, looks={HOSTILE: "__proto__"}
     )
     said = drop(page, text, HOSTILE.replace("/", ""))
     assert "<img src=x" in said
     assert "\u202e" not in page.text("body")
     assert page.page.locator("img").count() == 0
-    page.click("head/mm:1")
+    page.click("h.0.mlp/mm:1")
     page.page.get_by_label("Details").get_by_text("onerror").first.wait_for()
     polluted = '{"format": "gir-overlay", "version": "1.0", "channels": [{"name": "p", "values": {"__proto__": 1}}]}'
     assert "of another graph" in drop(page, polluted, "p.json")

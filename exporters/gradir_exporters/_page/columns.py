@@ -20,7 +20,7 @@ from gradir.ir.merged import bytes_told
 from gradir.ir.model import first_known
 from gradir.ir.module_tree import OUTSIDE, class_text, whole_tree
 from gradir.ir.saved import SavedBytes
-from gradir.ir.text import printable, size_text
+from gradir.ir.text import printable
 from gradir.ir.totals import bounded, totals
 from gradir.passes.blocks import NodeColumns
 from gradir.passes.ladder import MOST_BOXES
