@@ -116,7 +116,10 @@ def test_a_file_that_is_too_large_is_not_read(page: Opened) -> None:
 
 def test_hostile_texts_of_a_file_are_text(page: Opened) -> None:
     text = overlay(
-        name=HOSTILE, unit=HOSTILE, values={"h.0.mlp/mm:1": HOSTILE, "sum:1": "a" * 100_000}, looks={HOSTILE: "__proto__"}
+        name=HOSTILE,
+        unit=HOSTILE,
+        values={"h.0.mlp/mm:1": HOSTILE, "sum:1": "a" * 100_000},
+        looks={HOSTILE: "__proto__"},
     )
     said = drop(page, text, HOSTILE.replace("/", ""))
     assert "<img src=x" in said
