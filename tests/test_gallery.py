@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from gradir.cli import main
 ROOT = Path(__file__).parents[1]
 GALLERY = ROOT / "docs" / "gallery"
 PAGE = (GALLERY / "README.md").read_text(encoding="utf-8")
-*SECTIONS, REVIEW = PAGE.split("\n## ")[1:]
+LOST, *SECTIONS, REVIEW = PAGE.split("\n## ")[1:]
 
 
 def commands(section: str) -> list[list[str]]:
@@ -28,6 +29,7 @@ def commands(section: str) -> list[list[str]]:
 def somewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the examples, in which commands run."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
+    shutil.copy(GALLERY / "gan.py", tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -41,6 +43,13 @@ def test_the_page_and_the_mermaid_block_are_what_the_commands_make(
     (block,) = re.findall(r"^```mermaid\n.*?^```\n", section, re.DOTALL | re.MULTILINE)
     assert capfd.readouterr().out == block
     assert is_linked(section, somewhere / page[-1])
+
+
+def test_the_page_of_what_is_lost_is_what_the_command_makes(somewhere: Path) -> None:
+    explain, page = commands(LOST)
+    assert main(explain) == 1
+    assert main(page) == 0
+    assert is_linked(LOST, somewhere / page[-1])
 
 
 def test_the_review_is_what_the_commands_make(somewhere: Path) -> None:
@@ -59,7 +68,7 @@ def is_linked(section: str, made: Path) -> bool:
 def test_every_picture_is_shown_and_there() -> None:
     shown = set(re.findall(r'(?:src|srcset)="([^"]*)"', PAGE))
     assert shown == {path.name for path in GALLERY.iterdir() if path.suffix in {".svg", ".png"}}
-    assert len(shown) == 6 * len(SECTIONS) + 2
+    assert len(shown) == 6 * len(SECTIONS) + 4
     assert {path.name for path in (GALLERY / "pages").iterdir()} == set(re.findall(r"\(pages/(.*?)\)", PAGE))
 
 

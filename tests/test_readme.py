@@ -86,6 +86,17 @@ def test_the_diff_is_what_gradir_says(tmp_path: Path, clean_environment: dict[st
     assert (done.returncode, done.stdout, done.stderr) == (1, DIFF, "")
 
 
+def test_the_line_that_loses_a_gradient_is_the_one_it_names(tmp_path: Path, clean_environment: dict[str, str]) -> None:
+    source = (ROOT / "docs" / "gallery" / "gan.py").read_text(encoding="utf-8")
+    (tmp_path / "gan.py").write_text(source)
+    done = gradir_command(["explain", "gan.py:loss"], tmp_path, clean_environment)
+    sentence, *_ = done.stdout.splitlines()
+    assert f"    $ gradir explain gan.py:loss\n    {sentence}\n" in README
+    said = re.findall(r"^    (    fake = .*|    return .*)$", README, re.MULTILINE)
+    assert len(said) == 2
+    assert all(f"    {line}" in source for line in said)
+
+
 def test_a_training_script_is_captured_as_it_says(tmp_path: Path, clean_environment: dict[str, str]) -> None:
     (tmp_path / "train.py").write_text(LOOP)
     lines = indented(USING, "## From a training script")

@@ -61,13 +61,14 @@ EXHIBITS = (
     Exhibit("t5", "T5, folded to its stacks", "t5.py:loss", "--rollup --depth 3"),
 )
 
+LOST = Exhibit("lost", "A generator that gets no gradient", "gan.py:loss")
 REVIEW = Exhibit("review", "A review: an adapter in one of twelve layers", "gpt.py:edited")
 
 
-def gradir(*arguments: str, expected: int = 0) -> None:
-    """Run the command, which has to end with the expected status."""
+def gradir(*arguments: str, expected: int = 0, folder: Path = ROOT) -> None:
+    """Run the command in a folder; it has to end with the expected status."""
     line = [sys.executable, "-m", "gradir", *arguments]
-    if subprocess.run(line, cwd=ROOT, check=False).returncode != expected:  # noqa: S603 (its own program)
+    if subprocess.run(line, cwd=folder, check=False).returncode != expected:  # noqa: S603 (its own program)
         raise SystemExit(f"failed: {shlex.join(line[2:])}")
 
 
@@ -88,6 +89,21 @@ def draw(exhibit: Exhibit, browser: Browser, folder: Path) -> str:
     gradir("export", str(graph), "--to", "html", "-O", f"title={exhibit.title}", "-o", str(page))
     photograph_page(page, browser)
     return section(exhibit, source)
+
+
+def draw_lost(browser: Browser) -> str:
+    """Draw the model whose gradient is lost; returns its section."""
+    page = FOLDER / "pages" / f"{LOST.name}.html"
+    gradir("export", LOST.spec, "--to", "html", "-o", str(page), folder=FOLDER)
+    photograph_page(page, browser)
+    return f"""
+## {LOST.title}
+
+    gradir explain {LOST.spec}
+    gradir export {LOST.spec} --to html -o {LOST.name}.html
+
+{linked(LOST.name)}
+"""
 
 
 def draw_review(browser: Browser, folder: Path) -> str:
@@ -193,7 +209,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place, sync_playwright() as playwright:
         folder = Path(place)
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        sections = [draw(exhibit, browser, folder) for exhibit in EXHIBITS]
+        sections = [draw_lost(browser), *(draw(exhibit, browser, folder) for exhibit in EXHIBITS)]
         sections.append(draw_review(browser, folder))
         browser.close()
     (FOLDER / "README.md").write_text(HEAD + "".join(sections), encoding="utf-8")
