@@ -71,7 +71,7 @@ def test_an_honest_port_has_no_difference(kind: str, operations: int, written: s
 def test_another_activation_is_told_in_the_words_of_both(written: str) -> None:
     found = gradir.diff(in_torch("stack", activation="relu"), in_jax(f"{written}_stack"), vocabulary=True)
     assert [(change.kind, change.what) for change in found.changes] == [("changed", "gelu")] * 3
-    assert 'native: relu -> "integer_pow, mul, add, tanh"' in str(found)
+    assert 'native: relu -> "integer_pow, mul, add, tanh"' in found.to("text", details=True)
 
 
 def test_the_exact_gelu_is_not_the_approximate_one() -> None:

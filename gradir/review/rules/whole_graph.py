@@ -52,7 +52,7 @@ def _is_rename(change: Change) -> bool:
 def _naming(change: Change) -> Hashable:
     """What is equal for renames in one way: one name became another, or what is so called wraps, however often."""
     role = change.what if change.subject == "module" else ""
-    was, now = change.was.split("."), change.id.split(".")
+    was, now = (name.split(".") for name in (change.was, change.id))
     how = nesting(change)
     if how:
         return role, how, max(was, now, key=len)[-1]
