@@ -59,7 +59,8 @@ def _heads(line: str, group: Finding) -> bool:
         names, rest = expanded(line)
         what = "change" if len(group.changes[0]) == 1 else f"{len(group.changes[0])} changes"
         here = module_name(group.subjects[0])
-        told = f"{removed}: the same {what} in each of {len(group.subjects)} modules, here in {here}"
+        but = "but for sizes, " if "sizes" in group.details else ""
+        told = f"{removed}: {but}the same {what} in each of {len(group.subjects)} modules, here in {here}"
         return rest == told and Counter(names) == Counter(group.subjects)
     return False
 
