@@ -88,7 +88,7 @@ def test_the_summary_counts_what_is_held_and_what_is_made_anew() -> None:
 
 def test_modules_of_a_model_are_a_table() -> None:
     text = captured("linen gpt with tied embeddings").to("summary")
-    for word in ("GPT", "h_0", "MultiHeadDotProductAttention", "DenseGeneral", "Embed"):
+    for word in ("GPT", "h_0", "MultiHeadDot", "DenseGeneral", "Embed"):
         assert word in text
 
 
