@@ -32,9 +32,14 @@ class Model(nn.Module):
         return self.function(dict(self.named_parameters()))
 
 
+def compared(one: Function, other: Function) -> gradir.Diff:
+    return gradir.diff(
+        *(gradir.capture(Model(function), torch.zeros(()), graph="forward") for function in (one, other))
+    )
+
+
 def verdict(one: Function, other: Function) -> bool:
-    graphs = [gradir.capture(Model(function), torch.zeros(()), graph="forward") for function in (one, other)]
-    found = gradir.diff(*graphs)
+    found = compared(one, other)
     return not found or any(finding.kind == "same-result" for finding in found.findings)
 
 
@@ -43,6 +48,10 @@ def largest_difference(one: Function, other: Function) -> float:
     if results[0].shape != results[1].shape:
         return float("inf")
     return float((results[0] - results[1]).detach().abs().max())
+
+
+def levels(t: Tensor) -> Tensor:
+    return (t.abs() * 99 + 60).byte()
 
 
 def heads(t: Tensor) -> Tensor:
@@ -103,6 +112,24 @@ OTHER: dict[str, tuple[Function, Function]] = {
         lambda p: F.scaled_dot_product_attention(p["x"], p["y"], p["x"]),
         lambda p: F.scaled_dot_product_attention(p["x"], p["y"], p["x"], is_causal=True),
     ),
+    "bytes that wrap": (
+        lambda p: p["x"] * (levels(p["y"]) + levels(p["y"])),
+        lambda p: p["x"] * (levels(p["y"]) * 1.0 + levels(p["y"]) * 1.0),
+    ),
+    "truths that are added": (
+        lambda p: p["x"] * ((p["y"] > 0) + (p["y"] < 1)),
+        lambda p: p["x"] * ((p["y"] > 0) * 1 + (p["y"] < 1) * 1),
+    ),
+    "whole numbers": (
+        lambda p: p["x"] * (torch.arange(4) * 2654435761 % 16),
+        lambda p: p["x"] * (torch.arange(4) * 2654435762 % 16),
+    ),
+    "out of range": (lambda p: p["x"] * 1.0, lambda p: p["x"] * 1e200 * 1e200 * 1e-200 * 1e-200),
+    "slices in an index": (
+        lambda p: (p["w"] @ p["v"])[torch.arange(4) % 3],
+        lambda p: (p["w"] @ p["v"])[:, torch.arange(4) % 3],
+    ),
+    "what is normalized": (lambda p: F.layer_norm(p["x"], (4,)), lambda p: F.layer_norm(p["x"], (4, 4))),
     "in place": (lambda p: p["x"].exp() * p["y"], lambda p: (t := p["x"].exp()).mul_(p["y"]).add(t) / 2 + 1),
 }
 
@@ -125,6 +152,36 @@ def test_two_draws_are_not_one() -> None:
         return t + t
 
     assert not verdict(once, lambda p: F.dropout(p["x"]) + F.dropout(p["x"]))
+
+
+@pytest.mark.parametrize("draw", [torch.poisson, torch.bernoulli])
+def test_the_order_of_draws_counts(draw: Callable[[Tensor], Tensor]) -> None:
+    def drawn(p: dict[str, Tensor], *, first: bool) -> Tensor:
+        chances = p["y"].detach().sigmoid()
+        made = [draw(chances), torch.rand(2, 4, 4)] if first else [torch.rand(2, 4, 4), draw(chances)][::-1]
+        return p["x"].transpose(1, 2).transpose(1, 2) * made[0] + made[1]
+
+    one, other = (lambda p, first=first: drawn(p, first=first) for first in (True, False))
+    assert not any(each.kind == "same-result" for each in compared(one, other).findings)
+
+
+def test_a_norm_that_writes_what_another_reads_counts_in_its_order() -> None:
+    def normed(p: dict[str, Tensor], *, first: bool) -> Tensor:
+        mean, var = torch.zeros(4), torch.ones(4)
+        there = {}
+        for training in (first, not first):
+            there[training] = F.batch_norm(p["x"].reshape(8, 4), mean, var, training=training, momentum=0.9)
+        return there[True] * there[False]
+
+    one, other = (lambda p, first=first: normed(p, first=first) for first in (True, False))
+    assert not any(each.kind == "same-result" for each in compared(one, other).findings)
+
+
+def test_constants_have_to_be_equal_too() -> None:
+    one, other = (lambda p, n=n: p["x"].transpose(1, 2).transpose(1, 2) * torch.tensor(n) for n in (0.5, 3.0))
+    found = compared(one, lambda p: p["x"] * torch.tensor(3.0))
+    assert found.findings[0].text == "computes the same result in other operations, if its 1 constant is equal too"
+    assert not compared(one, other), "no graph has their values"
 
 
 STEPS: dict[str, Callable[[Tensor, dict[str, Tensor]], Tensor]] = {

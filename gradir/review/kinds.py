@@ -85,7 +85,8 @@ def _unowned(finding: Finding, _: Sequence[Change]) -> str:
 
 def _same_result(finding: Finding, _: Sequence[Change]) -> str:
     but = f", with {ranges(finding.subjects)} transposed" if finding.subjects else ""
-    return f"computes the same in other operations{but}"
+    constants = f", if its {counted(finding.count, 'constant')} {'is' if finding.count == 1 else 'are'} equal too"
+    return f"computes the same result in other operations{but}{constants if finding.count else ''}"
 
 
 def _total(finding: Finding, _: Sequence[Change]) -> str:

@@ -85,7 +85,10 @@ class Vocabulary(NamedTuple):
     """What operations come to where graphs are compared by what they compute, see `gradir.diffs.computing.reading`."""
 
     draws: frozenset[str] = frozenset()
-    """Parts of the names of operations that draw random numbers."""
+    """Parts of names of operations that draw numbers or write what others of them read: their order counts."""
+
+    unsaid: frozenset[str] = frozenset()
+    """Operations with settings that a graph does not hold."""
 
     literal: str = ""
     """The attribute that holds a constant operand, by the input slot: ``in{}``."""

@@ -117,7 +117,15 @@ VOCABULARY: Final = Vocabulary(
             "by element",
         ),
     },
-    draws=frozenset({"bernoulli", "drop", "multinomial", "normal", "rand", "uniform"}),
+    # A batch norm writes the statistics that the next one reads.
+    draws=frozenset(
+        {
+            *("batch_norm", "bernoulli", "binomial", "cauchy", "dirichlet", "drop", "exponential", "gamma"),
+            *("geometric", "gumbel", "multinomial", "normal", "poisson", "rand", "rrelu", "uniform"),
+        }
+    ),
+    # Between the tensors of an index there may be slices, which no graph tells.
+    unsaid=frozenset({"index", "index_put", "unsafe_index", "unsafe_index_put"}),
     settings={"gelu.approximate": "approximate", "var.correction": "correction"},
     left_out=frozenset({"clone", "contiguous", "flip", "view_as"}),
     parts=frozenset({"chunk", "split", "split_with_sizes", "tensor_split", "unbind", "unsafe_split"}),

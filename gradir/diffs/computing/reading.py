@@ -7,7 +7,6 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gradir.diffs.computing.terms import Terms, Value
-from gradir.diffs.ignoring import names_field
 from gradir.ir import Node
 from gradir.ir.marks import failure
 from gradir.ir.text import value_text
@@ -20,16 +19,25 @@ if TYPE_CHECKING:
     from gradir.vocabulary import Vocabulary
 
 _IN_PLACE: Final = "_"
+_FLOATS: Final = frozenset({"float64", "float32", "float16", "bfloat16"})
+_REARRANGING: Final = frozenset({"same", "reshape", "permute", "expand"})
+_MOST: Final = 1e6
+"""A larger factor, or a smaller one than its inverse, may leave the range of a number on the way."""
 
 
 class Same(NamedTuple):
-    """That two graphs compute the same, if the second has these of its parameters the other way round."""
+    """That two graphs compute the same result.
+
+    ``transposed`` are parameters that the second has the other way round, and ``constants`` is how many tensors without
+    a name it takes: of these no graph has the values, so they have to be equal too.
+    """
 
     transposed: tuple[str, ...] = ()
+    constants: int = 0
 
 
 def computes_the_same(a: Graph, b: Graph, matched: Mapping[str, str]) -> Same | None:
-    """Whether the outputs of two graphs of one framework are equal for equal parameters and inputs, up to rounding.
+    """Whether the outputs of two graphs of one framework are equal for equal tensors, up to rounding.
 
     ``matched`` are the nodes of the first graph by id with what the second calls them. A product is the same in any
     spelling, and a transpose, a view or an expand is no operation by itself; what nothing is known of is the same where
@@ -47,7 +55,7 @@ def computes_the_same(a: Graph, b: Graph, matched: Mapping[str, str]) -> Same | 
     ...     return b.build(producer=Producer(framework="torch"))
     >>> same = {name: name for name in "xw"}
     >>> computes_the_same(graph(), graph(), same), computes_the_same(graph(), graph("plain"), same)
-    (Same(transposed=()), None)
+    (Same(transposed=(), constants=0), None)
     """
     words = vocabulary_of(a, b)
     if not words.meanings or any(_writes(node) for graph in (a, b) for node in graph.nodes.values()):
@@ -62,7 +70,7 @@ def computes_the_same(a: Graph, b: Graph, matched: Mapping[str, str]) -> Same | 
     outputs = [reader.outputs() for reader in readers]
     if not outputs[0] or outputs[0] != outputs[1]:
         return None
-    return Same(tuple(sorted(transposed)))
+    return Same(tuple(sorted(transposed)), readers[1].constants)
 
 
 def _writes(node: Node) -> bool:
@@ -101,6 +109,7 @@ class _Reader:
         self._transposed = transposed
         self._values: dict[tuple[str, int], Value] = {}
         self._drawn: Counter[str] = Counter()
+        self.constants = 0
 
     def outputs(self) -> list[Value]:
         """What the outputs are, each with one axis for each dimension; nothing where a size is not known."""
@@ -111,7 +120,7 @@ class _Reader:
                 return []
             if node.role == "output":
                 found += [self._terms.plain(value) for value in self._operands(node)]
-            elif node.role == "function" and None in node.inputs:
+            elif node.role == "function" and (None in node.inputs or node.op.strip(_IN_PLACE) in self._words.unsaid):
                 return []
             elif node.role == "function":
                 self._read(node)
@@ -120,6 +129,7 @@ class _Reader:
         return found
 
     def _leaf(self, node: Node) -> None:
+        self.constants += not node.names
         for nr, output in enumerate(node.outputs):
             name: Hashable = ("leaf", self._called(node.id), output.dtype, nr)
             shape = _sizes(node, nr)
@@ -152,30 +162,31 @@ class _Reader:
         plain = tuple(map(self._terms.plain, operands))
         output = node.outputs[nr]
         drawn: Hashable = 0
-        if not plain or any(part in node.op for part in self._words.draws):
-            # Two draws are not one, though all that is known of them is equal.
-            self._drawn[node.op] += not nr
-            drawn = self._drawn[node.op]
+        draws = any(part in node.op for part in self._words.draws)
+        if draws or not plain or any("dropout" in key and value for key, value in node.attrs.items()):
+            # Two draws are not one, though all that is known of them is equal, and of any the order counts.
+            counted = "" if draws or plain else node.op
+            self._drawn[counted] += not nr
+            drawn = self._drawn[counted]
         name = (node.op, self._settings(node), plain, output.dtype, nr, drawn)
         return self._terms.leaf(name, _sizes(node, nr))
 
     def _settings(self, node: Node) -> Hashable:
-        ignored = (*self._words.sizes, *self._words.incidental)
-        return tuple(
-            [
-                (key, value_text(node.attrs[key]))
-                for key in sorted(node.attrs)
-                if not any(names_field(pattern, f"attrs.{key}") for pattern in ignored)
-            ]
-        )
+        return tuple([(key, value_text(node.attrs[key])) for key in sorted(node.attrs)])
 
     def _known(self, node: Node, operands: list[Value]) -> Value | None:
         """What an operation comes to that something is known of."""
         meaning = self._words.meanings.get(node.op.strip(_IN_PLACE), "")
         read = _MEANINGS.get(meaning)
-        if read is None or node.opaque:
+        if read is None or node.opaque or (meaning not in _REARRANGING and not self._is_of_one_float(node)):
             return None
         return read(_Step(self._terms, node, operands, dict(node.attrs), self._settings(node)))
+
+    def _is_of_one_float(self, node: Node) -> bool:
+        """Whether all that an operation takes and makes are numbers of one kind that has no end, but for rounding."""
+        taken = [self._graph.nodes[ref.id].outputs[ref.output_nr].dtype for ref in node.inputs if ref is not None]
+        kinds = {*taken, *(output.dtype for output in node.outputs[:1])}
+        return len(kinds) == 1 and str(*kinds) in _FLOATS
 
 
 class _Step(NamedTuple):
@@ -312,7 +323,7 @@ def _mul(step: _Step) -> Value | None:
     is_quotient = step.node.op.strip(_IN_PLACE) == "div"
     values = step.operands
     other = step.number("other", 0) if "other" in step.attrs and step.has_only("other") else None
-    if len(values) == 1 and other:
+    if len(values) == 1 and other and 1 / _MOST <= abs(other) <= _MOST:
         return _times(values[0], 1 / other if is_quotient else other)
     if is_quotient or len(values) != 2 or not step.has_only():
         return None

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def computing(evidence: Evidence) -> Iterator[Finding]:
-    """That both graphs compute the same, where both are of a forward, which has all operands, and nodes changed.
+    """That both graphs compute the same result, where both are of a forward, which has all operands, and nodes changed.
 
-    ``subjects`` are the parameters that one of the graphs has transposed.
+    ``subjects`` are the parameters that one of the graphs has transposed, ``count`` counts the constants.
 
     >>> from gradir.ir import Builder, Producer, TensorMeta
     >>> from gradir.review.reviewing import reviewed
@@ -27,7 +27,7 @@ def computing(evidence: Evidence) -> Iterator[Finding]:
     ...     b.output(b.function("exp", [y], shape))
     ...     return b.build(producer=Producer(framework="torch", options={"graph": "forward"}))
     >>> reviewed(graph(False), graph(True)).findings[0].text
-    'computes the same in other operations'
+    'computes the same result in other operations'
     """
     is_forward = all(graph.producer.options.get("graph") == "forward" for graph in evidence.graphs)
     nodes = [change for change in evidence.changes if change.subject == "node"]
@@ -36,4 +36,4 @@ def computing(evidence: Evidence) -> Iterator[Finding]:
         return
     same = computes_the_same(*evidence.graphs, evidence.matched)
     if same is not None:
-        yield Finding("same-result", "note", same.transposed)
+        yield Finding("same-result", "note", same.transposed, count=same.constants)
