@@ -91,7 +91,7 @@ def test_a_review_names_both_sides(browser: Browser, tmp_path: Path, capsys: pyt
     ("names", "short"),
     [
         (["model.gir"], ["model.gir"]),
-        (["/home/me/train.py:loss"], ["train.py:loss"]),
+        (["/there/train.py:loss"], ["train.py:loss"]),
         (["pkg.train:loss"], ["pkg.train:loss"]),
         (["HEAD~1:runs/a.gir", "runs/a.gir"], ["HEAD~1:a.gir", "a.gir"]),
         (["main:a.gir", "topic:a.gir"], ["main:a.gir", "topic:a.gir"]),

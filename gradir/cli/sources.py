@@ -132,7 +132,7 @@ def sources_of(options: argparse.Namespace) -> tuple[Source, Source]:
 def short_names(names: Sequence[str]) -> list[str]:
     """What files, programs and files of revisions are called, with no more folders than it takes to tell them apart.
 
-    >>> short_names(["/home/me/old/model.gir", "/home/me/new/model.gir"]), short_names(["HEAD:a/b.gir", "a/b.gir"])
+    >>> short_names(["run/old/model.gir", "run/new/model.gir"]), short_names(["HEAD:a/b.gir", "a/b.gir"])
     (['old/model.gir', 'new/model.gir'], ['HEAD:b.gir', 'b.gir'])
     """
     divided = [name.rpartition(":") if ":" in name.rpartition("/")[0] else ("", "", name) for name in names]

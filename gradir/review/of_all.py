@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gradir.diffs.ignoring import names_field
 from gradir.ir import Ref
+from gradir.review.relative_changes import WHOLE_NUMBER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -32,7 +32,6 @@ _POWERS: Final = 3
 _CAME: Final = frozenset({"added", "removed"})
 _SAME_FOR_ALL: Final = frozenset({"dtype", "device", "layout"})
 _COUNTS: Final = frozenset({"own", "total", "trainable"})
-_NUMBER: Final = re.compile(r"(?<![\w.+-])\d+(?![\w.+-])")
 
 Values = tuple[str, object, object]
 """A property of tensors, its value before and its value after."""
@@ -213,9 +212,9 @@ class _Whole:
         """Whether two descriptions of a module differ in whole numbers alone, all in the ratio."""
         if not (isinstance(before, str) and isinstance(after, str)):
             return False
-        if _NUMBER.sub("#", before) != _NUMBER.sub("#", after):
+        if WHOLE_NUMBER.sub("#", before) != WHOLE_NUMBER.sub("#", after):
             return False
-        pairs = zip(map(int, _NUMBER.findall(before)), map(int, _NUMBER.findall(after)), strict=True)
+        pairs = zip(map(int, WHOLE_NUMBER.findall(before)), map(int, WHOLE_NUMBER.findall(after)), strict=True)
         return all(one == other or (one and Fraction(other, one) in self._products) for one, other in pairs)
 
     def _are_in_ratio(self, field: FieldChange, allowed: set[Fraction]) -> bool:

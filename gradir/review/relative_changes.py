@@ -28,7 +28,7 @@ _CLASS: Final = ("class",)
 _DETAIL: Final = ("detail",)
 _COUNTS: Final = frozenset({"own", "total", "trainable"})
 _SIZES: Final = frozenset({"shape", "bytes"})
-_NUMBER: Final = re.compile(r"(?<![\w.+-])\d+(?![\w.+-])")
+WHOLE_NUMBER: Final = re.compile(r"(?<![\w.+-])\d+(?![\w.+-])")
 """A whole number, which in a description is a size more often than not."""
 
 _WITH_SLOT: Final = 2
@@ -147,7 +147,7 @@ def _said(path: Path, before: _Value, after: _Value, *, became: bool) -> Hashabl
     if is_tensor or path[0] in _COUNTS or path[-1] in _SIZES:
         return ()
     if path == _DETAIL and became:
-        return _NUMBER.sub("#", before.text), _NUMBER.sub("#", after.text)
+        return WHOLE_NUMBER.sub("#", before.text), WHOLE_NUMBER.sub("#", after.text)
     return before, after
 
 

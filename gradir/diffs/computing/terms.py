@@ -146,9 +146,6 @@ class Terms:
         first = min(values, key=lambda value: value.term).factor
         if not first:
             return None
-        if all(value.factor == first for value in values):
-            same = self.by_element("add", [value._replace(factor=1.0) for value in values], shape, in_any_order=True)
-            return same and same._replace(factor=first)
         found = self.by_element(
             "add", [value._replace(factor=value.factor / first) for value in values], shape, in_any_order=True
         )
@@ -240,21 +237,27 @@ class Terms:
                     if len(values[at].dims[own]) > 1:
                         values[at] = self._merged(values[at], own)
         rows = [[*([()] * (rank - len(value.dims))), *value.dims] for value in values]
-        for dim in range(rank):
-            sizes = {
-                tuple(self._size(value, axis) for axis in row[dim])
-                for value, row in zip(values, rows, strict=True)
-                if any(axis >= 0 for axis in row[dim])
-            }
-            if len(sizes) > 1:
-                return None
-        return values, rows
+        return (values, rows) if self._fit(values, rows, rank) else None
+
+    def _fit(self, values: Sequence[Value], rows: Sequence[Sequence[tuple[int, ...]]], rank: int) -> bool:
+        """Whether in each dimension all that have axes have them of the same sizes."""
+        return all(
+            len(
+                {
+                    tuple(self._size(value, axis) for axis in row[dim])
+                    for value, row in zip(values, rows, strict=True)
+                    if any(axis >= 0 for axis in row[dim])
+                }
+            )
+            <= 1
+            for dim in range(rank)
+        )
 
     @staticmethod
-    def _places(row: Sequence[tuple[int, ...]], dims: Sequence[Sequence[int]], kind: str = "") -> dict[int, Place]:
+    def _places(row: Sequence[tuple[int, ...]], dims: Sequence[Sequence[int]]) -> dict[int, Place]:
         """Where each axis of an operand stands."""
         return {
-            axis: (kind, dim, number)
+            axis: ("", dim, number)
             for dim, axes in enumerate(row)
             for number, axis in enumerate(axes)
             if axis >= 0 and dim < len(dims)
@@ -274,14 +277,8 @@ class Terms:
         wide = [(1,) * (rank - len(shape)) + shape for shape in shapes]
         shape = [max(sizes) for sizes in zip(*wide, strict=True)]
         rows = [[*([()] * (rank - len(row))), *row] for row in rows]
-        for dim in range(rank):
-            found = {
-                tuple(self._size(value, axis) for axis in row[dim])
-                for value, row in zip(values, rows, strict=True)
-                if any(axis >= 0 for axis in row[dim])
-            }
-            if len(found) > 1:
-                return None
+        if not self._fit(values, rows, rank):
+            return None
         dims = _widest(rows, shape, self._sizes_of(values))
         result = _of_result(dims)
         places = [self._places(row, dims) for row in rows]
