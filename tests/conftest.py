@@ -51,6 +51,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # As a shell starts what runs in the background; what tests start and interrupt would ignore it too.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # To import all modules makes a million objects that stay; looking for garbage among them takes a third of the time.
+    gc.disable()
     if config.getoption("--quick"):
         settings.load_profile("quick")
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
@@ -91,6 +93,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 def pytest_collection_finish() -> None:
     """From here on no compiled module is written: tests edit programs faster than the times of files tell Python."""
+    gc.enable()
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
@@ -224,6 +227,14 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def forked_python(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every Python process that a command starts be a fork, which need not import torch."""
+    python = tmp_path_factory.mktemp("forked") / "python"
+    forked.program(python, ())
+    monkeypatch.setattr(sys, "executable", str(python))
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from command_line import fails, runner
 from tools import needs
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.usefixtures("forked_python")
 
 from gradir.cli.main import main  # noqa: E402
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.usefixtures("forked_python")
 
 from unseen_edits import MODEL, edited  # noqa: E402
 

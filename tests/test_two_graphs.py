@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.usefixtures("forked_python")
 
 from released import PROGRAMS  # noqa: E402
 from tools import needs  # noqa: E402

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import forked
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -18,6 +17,7 @@ from torch import nn  # noqa: E402
 from torch.amp import GradScaler  # noqa: E402
 from torch.nn import utils  # noqa: E402
 from torch.optim import Optimizer, lr_scheduler  # noqa: E402
+from torchrun import command_on_ranks  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.cli.main import main  # noqa: E402
@@ -460,7 +460,7 @@ def test_a_fault_of_gradir_leaves_the_training_alone(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch has no processes here")
-def test_a_training_on_several_ranks_is_watched(clean_environment: dict[str, str]) -> None:
+def test_a_training_on_several_ranks_is_watched() -> None:
     Path("train.py").write_text(
         "import torch, torch.distributed as dist\nfrom torch.nn.parallel import DistributedDataParallel\n"
         "dist.init_process_group('gloo')\ntorch.manual_seed(dist.get_rank())\n"
@@ -469,10 +469,8 @@ def test_a_training_on_several_ranks_is_watched(clean_environment: dict[str, str
         "    net(torch.randn(8, 4)).square().mean().backward()\n    opt.step()\n"
         "dist.destroy_process_group()\n"
     )
-    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
-    command = [*run, sys.executable, "-m", "gradir", "watch", "-o", "watch.{rank}.jsonl", "train.py"]
-    done = forked.run(command, env={**clean_environment, "OMP_NUM_THREADS": "1"}, text=True, cwd=Path.cwd())
-    assert done.returncode == 0, done.stderr
+    done = command_on_ranks(["watch", "-o", "watch.{rank}.jsonl", "train.py"], 2, Path.cwd())
+    assert done.returncode == 0, done.stdout
     norms = []
     for rank in range(2):
         lines = [json.loads(line) for line in Path(f"watch.{rank}.jsonl").read_text().splitlines()]
@@ -485,7 +483,7 @@ def test_a_training_on_several_ranks_is_watched(clean_environment: dict[str, str
 @pytest.mark.parametrize(
     ("seed", "wrap", "kinds"), [("0", "", ["parted"]), ("dist.get_rank()", "", []), ("0", "DDP", [])]
 )
-def test_replicas_that_part_are_told(seed: str, wrap: str, kinds: list[str], clean_environment: dict[str, str]) -> None:
+def test_replicas_that_part_are_told(seed: str, wrap: str, kinds: list[str]) -> None:
     Path("train.py").write_text(
         "import torch, torch.distributed as dist\nfrom torch.nn.parallel import DistributedDataParallel as DDP\n"
         f"dist.init_process_group('gloo')\ntorch.manual_seed({seed})\nnet = {wrap}(torch.nn.Linear(4, 1))\n"
@@ -493,11 +491,9 @@ def test_replicas_that_part_are_told(seed: str, wrap: str, kinds: list[str], cle
         "for step in range(9):\n    opt.zero_grad()\n    net(torch.randn(8, 4)).square().mean().backward()\n"
         "    opt.step()\n    dist.barrier()\ndist.destroy_process_group()\n"
     )
-    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
-    command = [*run, sys.executable, "-m", "gradir", "watch", "-o", "watch.{rank}.jsonl", "train.py"]
-    done = forked.run(command, env={**clean_environment, "OMP_NUM_THREADS": "1"}, text=True, cwd=Path.cwd())
+    done = command_on_ranks(["watch", "-o", "watch.{rank}.jsonl", "train.py"], 2, Path.cwd())
     lines = [json.loads(line) for line in Path("watch.0.jsonl").read_text().splitlines()]
-    assert [each["kind"] for each in errors(lines)] == kinds, done.stderr
+    assert [each["kind"] for each in errors(lines)] == kinds, done.stdout
     if kinds:
         assert "after step 1 rank 1 differs from rank 0" in errors(lines)[0]["text"]
         assert errors(lines)[0]["source"]["line"] == 10

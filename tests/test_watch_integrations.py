@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import importlib
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import forked
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
+from torchrun import command_on_ranks  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.cli.main import main  # noqa: E402
@@ -376,19 +375,17 @@ dist.destroy_process_group()
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch has no processes here")
-def test_a_sharded_training_is_watched_on_each_rank(clean_environment: dict[str, str]) -> None:
+def test_a_sharded_training_is_watched_on_each_rank() -> None:
     # The single row of the head is on the first rank, so the second has parameters without values.
     if not hasattr(importlib.import_module("torch.distributed.fsdp"), "fully_shard"):
         pytest.skip("torch has no fully_shard")
     Path("train.py").write_text(SHARDED)
-    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
-    command = [*run, sys.executable, "-m", "gradir", "watch", "-o", "watch.{rank}.jsonl", "train.py"]
-    done = forked.run(command, env={**clean_environment, "OMP_NUM_THREADS": "1"}, text=True, cwd=Path.cwd())
+    done = command_on_ranks(["watch", "-o", "watch.{rank}.jsonl", "train.py"], 2, Path.cwd())
     by_rank = [[json.loads(line) for line in Path(f"watch.{rank}.jsonl").read_text().splitlines()] for rank in range(2)]
     # torchrun may end one rank when the other exits with status 1.
     whole = [lines for lines in by_rank if lines[-1]["type"] == "end"]
-    assert whole, done.stderr
+    assert whole, done.stdout
     for lines in whole:
         found = [(line["kind"], line["source"]["line"]) for line in lines if line["type"] == "finding"]
-        assert found == [("lr_zero", line_of(SHARDED, "inner = "))], done.stderr
+        assert found == [("lr_zero", line_of(SHARDED, "inner = "))], done.stdout
         assert lines[-1]["steps"] == 24
