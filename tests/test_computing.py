@@ -179,7 +179,15 @@ def test_a_norm_that_writes_what_another_reads_counts_in_its_order() -> None:
 
 def test_constants_have_to_be_equal_too() -> None:
     one, other = (lambda p, n=n: p["x"].transpose(1, 2).transpose(1, 2) * torch.tensor(n) for n in (0.5, 3.0))
-    found = compared(one, lambda p: p["x"] * torch.tensor(3.0))
+    for number, same in ((0.5, True), (3.0, False)):
+        kinds = [each.kind for each in compared(one, lambda p, n=number: p["x"] * torch.tensor(n)).findings]
+        assert ("same-result" in kinds) is same
+    assert compared(one, other), "an edit of a number that was written out"
+
+
+def test_of_constants_that_are_too_long_for_a_graph_the_condition_is_said() -> None:
+    one, other = (lambda p, n=n: p["b"].unsqueeze(0).squeeze(0) * torch.tensor([n] * 17).sum() for n in (0.5, 3.0))
+    found = compared(one, lambda p: p["b"] * torch.tensor([3.0] * 17).sum())
     assert found.findings[0].text == "computes the same result in other operations, if its 1 constant is equal too"
     assert not compared(one, other), "no graph has their values"
 

@@ -87,9 +87,6 @@ class Vocabulary(NamedTuple):
     draws: frozenset[str] = frozenset()
     """Parts of names of operations that draw numbers or write what others of them read: their order counts."""
 
-    unsaid: frozenset[str] = frozenset()
-    """Operations with settings that a graph does not hold."""
-
     literal: str = ""
     """The attribute that holds a constant operand, by the input slot: ``in{}``."""
 

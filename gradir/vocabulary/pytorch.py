@@ -100,6 +100,7 @@ VOCABULARY: Final = Vocabulary(
         **dict.fromkeys(("reshape", "reshape_alias", "squeeze", "unsafe_view", "unsqueeze", "view"), "reshape"),
         **dict.fromkeys(("permute", "t", "transpose"), "permute"),
         "expand": "expand",
+        "lift_fresh": "literal",
         **dict.fromkeys(("bmm", "dot", "matmul", "mm", "mv"), "product"),
         **dict.fromkeys(("addmm", "addmv", "baddbmm"), "added product"),
         **dict.fromkeys(("linear", "mkldnn_linear"), "linear"),
@@ -124,8 +125,6 @@ VOCABULARY: Final = Vocabulary(
             *("geometric", "gumbel", "multinomial", "normal", "poisson", "rand", "rrelu", "uniform"),
         }
     ),
-    # Between the tensors of an index there may be slices, which no graph tells.
-    unsaid=frozenset({"index", "index_put", "unsafe_index", "unsafe_index_put"}),
     settings={"gelu.approximate": "approximate", "var.correction": "correction"},
     left_out=frozenset({"clone", "contiguous", "flip", "view_as"}),
     parts=frozenset({"chunk", "split", "split_with_sizes", "tensor_split", "unbind", "unsafe_split"}),

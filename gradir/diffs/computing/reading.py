@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 _IN_PLACE: Final = "_"
 _FLOATS: Final = frozenset({"float64", "float32", "float16", "bfloat16"})
-_REARRANGING: Final = frozenset({"same", "reshape", "permute", "expand"})
+_OF_ANY_KIND: Final = frozenset({"same", "reshape", "permute", "expand", "literal"})
+_VALUES: Final = "values"
 _MOST: Final = 1e6
 """A larger factor, or a smaller one than its inverse, may leave the range of a number on the way."""
 
@@ -29,7 +30,7 @@ class Same(NamedTuple):
     """That two graphs compute the same result.
 
     ``transposed`` are parameters that the second has the other way round, and ``constants`` is how many tensors without
-    a name it takes: of these no graph has the values, so they have to be equal too.
+    a name and without ``values`` it takes: of these no graph has the values, so they have to be equal too.
     """
 
     transposed: tuple[str, ...] = ()
@@ -109,7 +110,13 @@ class _Reader:
         self._transposed = transposed
         self._values: dict[tuple[str, int], Value] = {}
         self._drawn: Counter[str] = Counter()
-        self.constants = 0
+        self._unnamed: dict[str, bool] = {}
+        """The tensors without a name, and whether an operation that does not say their values takes each."""
+
+    @property
+    def constants(self) -> int:
+        """How many tensors there are of which neither a name nor the values are known."""
+        return sum(self._unnamed.values())
 
     def outputs(self) -> list[Value]:
         """What the outputs are, each with one axis for each dimension; nothing where a size is not known."""
@@ -120,7 +127,7 @@ class _Reader:
                 return []
             if node.role == "output":
                 found += [self._terms.plain(value) for value in self._operands(node)]
-            elif node.role == "function" and (None in node.inputs or node.op.strip(_IN_PLACE) in self._words.unsaid):
+            elif node.role == "function" and None in node.inputs:
                 return []
             elif node.role == "function":
                 self._read(node)
@@ -129,7 +136,8 @@ class _Reader:
         return found
 
     def _leaf(self, node: Node) -> None:
-        self.constants += not node.names
+        if not node.names:
+            self._unnamed[node.id] = False
         for nr, output in enumerate(node.outputs):
             name: Hashable = ("leaf", self._called(node.id), output.dtype, nr)
             shape = _sizes(node, nr)
@@ -145,6 +153,8 @@ class _Reader:
 
     def _read(self, node: Node) -> None:
         operands = self._operands(node)
+        if _VALUES not in node.attrs:
+            self._unnamed.update(dict.fromkeys(self._unnamed.keys() & {ref.id for ref in node.inputs if ref}, True))
         value = self._known(node, operands)
         if value is None or self._terms.shape(value) != _sizes(node):
             self._opaque(node, operands)
@@ -178,7 +188,7 @@ class _Reader:
         """What an operation comes to that something is known of."""
         meaning = self._words.meanings.get(node.op.strip(_IN_PLACE), "")
         read = _MEANINGS.get(meaning)
-        if read is None or node.opaque or (meaning not in _REARRANGING and not self._is_of_one_float(node)):
+        if read is None or node.opaque or (meaning not in _OF_ANY_KIND and not self._is_of_one_float(node)):
             return None
         return read(_Step(self._terms, node, operands, dict(node.attrs), self._settings(node)))
 
@@ -218,6 +228,12 @@ class _Step(NamedTuple):
 
 def _same(step: _Step) -> Value | None:
     return step.operands[0] if step.operands else None
+
+
+def _literal(step: _Step) -> Value | None:
+    """Return a tensor that the program wrote out, which is the same wherever its values are."""
+    name = (_VALUES, step.settings, step.node.outputs[0].dtype)
+    return step.terms.leaf(name, step.shape) if _VALUES in step.attrs else None
 
 
 def _reshape(step: _Step) -> Value | None:
@@ -344,6 +360,7 @@ def _times(value: Value, factor: float) -> Value:
 
 
 _MEANINGS: Final[dict[str, Callable[[_Step], Value | None]]] = {
+    "literal": _literal,
     "same": _same,
     "reshape": _reshape,
     "permute": _permute,

@@ -57,6 +57,9 @@ _MOST_NUMBERS: Final = 1000
 _CLASS: Final = "Tensor"
 """The class of torch that does so when it is called, of which nothing is told but what it reads."""
 
+_MOST_VALUES: Final = 16
+"""How many numbers of a list are part of the graph; a longer one is data."""
+
 MADE_OF_NUMBERS: Final = torch.ops.aten.lift_fresh.default
 """What torch runs on a tensor that it has made of the numbers of a program."""
 
@@ -227,6 +230,11 @@ class Flow:
         elif func is MADE_OF_NUMBERS and not called:
             copied = self._just_read(self._place(frame))
             called = _CLASS if copied else called
+        values: tuple[object, ...] | None = None
+        if func is MADE_OF_NUMBERS and _is_short(inputs[0]):
+            # A list in a program, such as an index: no other part of the graph would show that it was edited.
+            with private.without_dispatch_modes(), private.without_overrides():
+                values = tuple(inputs[0].flatten().tolist())
         reads = tuple([self.read(tensor, copied) for tensor in inputs])
         outputs: tuple[torch.Tensor, ...] = ()
         written = [tensor for tensor, kind in zip(inputs, kinds, strict=True) if kind == INPLACE]
@@ -259,6 +267,7 @@ class Flow:
                     self._place(frame if stepping is None else stepping),
                     failed,
                     self.switches.outer(frame) if mode == _NO_GRAD else None,
+                    values,
                 )
             )
         self._note_outputs(outputs, written)
@@ -424,6 +433,9 @@ def _operands(
         if tensors:
             inputs.extend(tensors)
             kinds.extend([signature.kinds.get(name, DATA)] * len(tensors))
+            if type(value) is list and (empty := tuple(at for at, each in enumerate(value) if each is None)):
+                # Of an index, the dimensions that are taken whole.
+                constants.append((f"none_in_{name}", empty))
         else:
             constants.append((name, tuple(value) if type(value) is list else value))
     return inputs, kinds, constants
@@ -432,6 +444,11 @@ def _operands(
 def _is_broken(tensor: torch.Tensor) -> bool:
     is_known = type(tensor) in _PLAIN and tensor.layout is torch.strided and not tensor.is_meta
     return is_known and tensor.is_floating_point() and not bool(tensor.isfinite().all())
+
+
+def _is_short(tensor: torch.Tensor) -> bool:
+    is_plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.device.type == "cpu"
+    return is_plain and not tensor.is_complex() and tensor.numel() <= _MOST_VALUES
 
 
 def _mode() -> str:

@@ -174,6 +174,8 @@ class _Forward:
         scope = self._scope_of(step.call)
         node_id = self._ids[index] = self._allocator.function(scope, operation)
         attrs = {name: plain_value(value, self._symbols) for name, value in step.constants}
+        if step.values is not None:
+            attrs["values"] = plain_value(step.values)
         variables = map(self._flow.variables.get, self._flow.made_by(index))
         self._nodes.append(
             Node(

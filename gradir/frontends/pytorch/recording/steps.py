@@ -54,6 +54,7 @@ class Step(NamedTuple):
     it raised. ``number`` is the autograd sequence number that came next, ``call`` the running module and
     ``called`` what the program called; what an optimizer writes is called ``step``, where its step was called.
     ``block`` is the line of the function that switched gradients off which led here, where that is known.
+    ``values`` are the numbers of a short tensor that the program wrote out.
     """
 
     func: Any
@@ -69,6 +70,7 @@ class Step(NamedTuple):
     place: Place | None = None
     failed: str = ""
     block: Place | None = None
+    values: tuple[object, ...] | None = None
 
     def of_kind(self, *kinds: str) -> list[Read]:
         """The inputs that are of these kinds."""
