@@ -19,13 +19,10 @@ class Described(NamedTuple):
 
 
 def described(text: str) -> Described:
-    """An input given as ``dtype[shape]`` or ``name=dtype[shape]``.
+    """Return the parts of an input given as ``dtype[shape]`` or ``name=dtype[shape]``.
 
     >>> described("ids=int64[1,8]")
     Described(name='ids', dtype='int64', shape=(1, 8))
-
-    Raises:
-        CaptureError: the text has no such form.
     """
     match = _INPUT.fullmatch(text.strip())
     if match is None:

@@ -21,10 +21,9 @@ _CELL: Final = re.compile(r"ipykernel_\d+")
 
 
 class ShownPaths:
-    """The working directory and the folders to import from, as they are when it is made.
+    """Shows a file relative to the deepest known folder around it.
 
-    A file is shown relative to the deepest folder that holds it, of the working directory and those that libraries are
-    installed in, else to where it is imported from, else by its name alone.
+    Those are the working directory and the folders of installed packages, else the folders to import from.
     """
 
     def __init__(self) -> None:

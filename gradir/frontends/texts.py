@@ -32,7 +32,7 @@ def plain_float(value: float) -> AttrScalar:
 
 
 def text_of(value: object) -> str:
-    """The characters of a str, whatever its class shows instead; for all else what ``str`` says.
+    """Return the characters of a str, whatever its class shows instead, and ``str`` of anything else.
 
     >>> from enum import Enum
     >>> text_of(Enum("Mode", {"SUM": "sum"}, type=str).SUM), text_of(1)

@@ -42,11 +42,7 @@ def codes_in(code: CodeType) -> Iterator[CodeType]:
 
 
 def paths_above(path: str) -> Iterator[str]:
-    """Yield a path of a module and those above it, the root last.
-
-    >>> list(paths_above("layers.3"))
-    ['layers.3', 'layers', '']
-    """
+    """Yield a path of a module and those above it, the root last."""
     return chain(path, lambda inner: inner.rpartition(".")[0] if inner else None)
 
 

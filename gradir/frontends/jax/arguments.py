@@ -56,13 +56,10 @@ class Arguments:
 
 
 def numbers_of(argnums: object, count: int) -> tuple[int, ...]:
-    """The numbers of the differentiated arguments, as `jax.grad` takes them: one or several, from the end if negative.
+    """Return the numbers of the differentiated arguments, as `jax.grad` takes them.
 
     >>> numbers_of(0, 2), numbers_of((0, -1), 3)
     ((0,), (0, 2))
-
-    Raises:
-        CaptureError: there is no such argument, or one is not a number.
     """
     try:
         given = [operator.index(each) for each in (argnums if isinstance(argnums, (tuple, list)) else (argnums,))]
@@ -85,13 +82,10 @@ def arranged(
     arrays_only: bool = False,
     has_aux: bool = False,
 ) -> Arguments:
-    """The leaves of a call ``fn(*args, **kwargs)`` whose arguments ``numbers`` are differentiated.
+    """Return the leaves of a call ``fn(*args, **kwargs)`` whose arguments ``numbers`` are differentiated.
 
-    Arrays, and Python's floats and complex numbers unless ``arrays_only``, are leaves; all else is part of the program,
-    as booleans and integers are, which steer it. ``names`` are those of the arguments.
-
-    Raises:
-        CaptureError: a differentiated argument has no leaf with a gradient.
+    Arrays are leaves, and so are Python's floats and complex numbers unless ``arrays_only``. Everything else is part of
+    the program, such as the booleans and integers that steer it. ``names`` are those of the arguments.
     """
     found, tree = tree_util.tree_flatten_with_path((tuple(args), dict(kwargs)))
     leaves = [leaf for _, leaf in found]
@@ -126,7 +120,7 @@ def arranged(
 
 
 def path_text(path: Sequence[Any]) -> str:
-    """A path in a pytree with dots, without what flax puts around every parameter.
+    """Join a path in a pytree with dots, without the collection that flax puts around every parameter.
 
     >>> path_text(tree_util.tree_flatten_with_path({"params": {"fc": [1.0]}})[0][0][0])
     'fc.0'
@@ -197,11 +191,7 @@ def drawn(leaves: Sequence[Any]) -> list[Any]:
 
 
 def gradients(fn: Callable[[Any, Any], Any], given: Sequence[Any], others: Sequence[Any]) -> list[Any]:
-    """What a real backward from the sum of all outputs brings to the leaves that are given.
-
-    Raises:
-        CaptureError: the backward cannot run.
-    """
+    """Run a real backward from the sum of all outputs, and return the gradients of the leaves."""
     try:
         # Compiled as a whole it takes a tenth of the time of operation by operation.
         made: list[Any] = jax.jit(partial(_backward, fn))([*given], [*others])

@@ -39,11 +39,7 @@ _CHANGED: Final[Mapping[Changed, Level]] = {"zero": "info", "nonfinite": "error"
 
 
 def explain(trace: Trace, *, values: bool | None = None) -> Explanation:
-    """Explain a function that was traced; see `gradir.explain`.
-
-    Raises:
-        CaptureError: ``values`` are asked for, and a leaf has a shape and a dtype alone, or the backward cannot run.
-    """
+    """Explain a function that was traced; see `gradir.explain`."""
     if values and not has_numbers(trace):
         raise CaptureError("gradients have values where the arguments have: hand over arrays, not shapes and dtypes")
     left_out = _left_out(values, trace)
@@ -165,10 +161,7 @@ def _norm(gradient: Any) -> float | str:
 
 
 def _of_refusals(trace: Trace, raises: Callable[[], bool]) -> Iterator[Cause]:
-    """The operations on a path, or beside it, of which JAX raises that they have no derivative.
-
-    ``raises`` tells whether a gradient of the function does where it runs uncompiled, with bounds that are numbers.
-    """
+    """Yield the operations for which JAX has no derivative; ``raises`` tells whether `while` raises uncompiled."""
     for record in trace.flat.records:
         found = record.probe
         is_live = any(value.is_live for value in record.outputs)
@@ -194,9 +187,9 @@ def _leaves_behind(trace: Trace, record: Record) -> Iterator[str]:
 
 
 def _of_captures(trace: Trace, statuses: Mapping[str, str]) -> Iterator[Cause]:
-    """The parameters that a function takes from outside: the array of an unused leaf, or what is in a tree it names.
+    """Yield a cause for the parameters that a function captures instead of taking them as arguments.
 
-    A single array may well be data; it is told if a leaf that is not used has its shape.
+    A single array may well be data, so it counts only if an unused leaf has its shape.
     """
     leaves = trace.arguments.differentiated
     given = {id(leaf.value): leaf.name for leaf in leaves if statuses[leaf.name] == "unused"}

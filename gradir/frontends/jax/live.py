@@ -35,11 +35,7 @@ class Trace:
     def __init__(
         self, arguments: Arguments, watch: ModuleWatch, name: str, argnums: Sequence[int], target: object = None
     ) -> None:
-        """Trace a function of leaves, which is made of ``target`` and called ``name`` in errors.
-
-        Raises:
-            CaptureError: nothing that it returns has a gradient, or it uses what gradients cannot be followed through.
-        """
+        """Trace a function of leaves, made from ``target`` and called ``name`` in errors."""
         self.arguments = arguments
         self._watch = watch
         self.name = name
@@ -79,11 +75,7 @@ class Trace:
         return [*Ends(self.flat, [value for _, value in self.outputs]).of(missing)] if missing else []
 
     def graph(self) -> Graph:
-        """The graph of what lies on a path.
-
-        Raises:
-            CaptureError: nothing does, or JAX has no derivative of an operation on the way.
-        """
+        """Return the graph of all operations that lie on a path."""
         if not self.is_connected:
             records = [record for record, _ in self.ends() if record is not None]
             why = f": it ends in {records[0].op} {place_text(records[0].context.source)}" if records else ""
@@ -105,11 +97,7 @@ def trace(
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
 ) -> Trace:
-    """Trace ``jax.grad(fn, argnums, has_aux)(*args, **kwargs)``.
-
-    Raises:
-        CaptureError: nothing that is returned has a gradient, or there is nothing to differentiate.
-    """
+    """Trace ``jax.grad(fn, argnums, has_aux)(*args, **kwargs)``."""
     if not args:
         raise CaptureError(f"{told(fn)} is called without an argument: name what is to be differentiated")
     numbers = numbers_of(argnums, len(args))

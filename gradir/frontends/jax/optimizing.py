@@ -43,10 +43,10 @@ class _Update(NamedTuple):
 
 
 def beside_optimizer(step: Trace, loss: Trace, whole: Explanation) -> Iterator[Cause]:
-    """Yield the causes of the loss inside a step, in view of what the optimizer of the step moves.
+    """Yield the causes of the loss inside a step, in view of the leaves that the optimizer moves.
 
-    A cause is no alarm if the optimizer leaves all of its leaves alone. It is an error if a leaf moves by its gradient
-    as it is, or if nothing that the optimizer moves gets a gradient.
+    A cause is no alarm if the optimizer leaves all of its leaves alone. It is an error if a leaf moves by its raw
+    gradient, or if nothing that the optimizer moves gets a gradient.
     """
     moved = _moved(step.flat.records)
     updates = {leaf.name: _update(leaf, output) for leaf, output in _new_values(step)}
@@ -131,11 +131,10 @@ def _by_end(updates: Mapping[str, _Update], names: Sequence[str]) -> dict[str, s
 def _left_out(
     step: Trace, loss: Trace, updates: Mapping[str, _Update], moved: set[int], *, works: bool
 ) -> frozenset[str]:
-    """The leaves of the loss inside a step whose new value does not depend on any gradient.
+    """Return the leaves of the loss inside a step whose new value does not depend on any gradient.
 
-    Where the step has numbers, it must give them back as well. The value of a leaf that gets no gradient depends on
-    none anyhow: it is left out if the optimizer keeps a state for others and none for it, or if it works on the
-    gradients of others and adds zeros to it.
+    A leaf without a gradient never depends on one. It counts as left out if the optimizer has a state for other leaves
+    alone, or if it works on other gradients and adds zeros here.
     """
     kept = {
         leaf.name: update.path
@@ -223,7 +222,7 @@ def _unchanged(step: Trace, kept: dict[str, str]) -> dict[str, str]:
 
 
 def _ends(name: str) -> list[str]:
-    """A path without its first components, one after the other.
+    """Return a path without its first components, one after the other.
 
     >>> _ends("state.mu.w")
     ['state.mu.w', 'mu.w', 'w']

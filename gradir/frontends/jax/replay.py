@@ -279,10 +279,9 @@ def rooted(cell: Cell) -> Cell:
 
 
 def origins(replay: Replay, status: Literal["zero", "nonfinite"]) -> Mapping[int, Origins | None]:
-    """By identity of a cell the operations in which the gradient that comes to it becomes so.
+    """Return by identity of a cell the operations in which the gradient that comes to it changes.
 
-    Where gradients that are not zero add up to zero, it is the operation that made the cell to which they come; it is
-    ``None`` for that cell.
+    Gradients that add up to zero change in the operation that made the cell; ``None`` marks that cell.
     """
     is_bad = is_zero if status == "zero" else lambda number: bool(broken(number).any())
     found: dict[int, dict[Record, Step] | None] = {}

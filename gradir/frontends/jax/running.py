@@ -54,10 +54,7 @@ class Call(NamedTuple):
 
 
 class Moment:
-    """A gradient that is asked for, in a call of a compiled function or by itself.
-
-    See `gradir.protocols.ReachedBackward`.
-    """
+    """A gradient that is asked for; see `gradir.protocols.ReachedBackward`."""
 
     def __init__(self, call: Call | None, asked: Callable[[], Asked] | None, request: CaptureRequest) -> None:
         """``asked`` tells what is asked for, where the program is there already."""
@@ -68,20 +65,12 @@ class Moment:
         """Nothing: the function is not called yet."""
 
     def capture(self) -> Graph:
-        """Capture the graph of the function whose gradient is asked for.
-
-        Raises:
-            CaptureError: it has no graph, or JAX cannot trace it once more.
-        """
+        """Capture the graph of the function whose gradient is asked for."""
         found = self._step(runs=False)
         return (self._by_itself() if found is None else found[1].trace).graph()
 
     def explain(self) -> Explanation:
-        """Explain the function whose gradient is asked for, in view of what the compiled step does with that.
-
-        Raises:
-            CaptureError: JAX cannot trace it once more, or its backward cannot run.
-        """
+        """Explain the function whose gradient is asked for, in view of the compiled step around it."""
         values = self._request.values
         found = self._step(runs=True)
         if found is None:
@@ -100,10 +89,7 @@ class Moment:
         return self._asked().traced()
 
     def _step(self, *, runs: bool) -> tuple[Trace, Inner] | None:
-        """Return a trace of the compiled function, and what it differentiates; ``None`` where it cannot be traced anew.
-
-        The program may be in the middle of its own trace, which is not to get what is computed here.
-        """
+        """Return a trace of the compiled function and what it differentiates, if JAX can trace it anew."""
         if self._call is None:
             return None
         fn, args, kwargs = _of_user(self._call)
@@ -176,10 +162,8 @@ _ASKING: Final = ("grad", "value_and_grad", "vjp")
 class Running:
     """Counts the gradients that a program asks for, and captures at one of them.
 
-    A call of a function that `jax.jit` made, that of nnx and equinox too, counts once if it asks for gradients, however
-    many these are, and so does each further call of it. Outside of such a call each gradient counts where it is asked
-    for. One inside of another, as of a penalty on gradients, does not count, nor does one in a process that this one
-    has forked.
+    Each call of a compiled function that asks for gradients counts once. Outside of such calls each gradient counts.
+    One inside another, as in a penalty on gradients, does not count, nor does one in a forked process.
     """
 
     def __init__(self, request: CaptureRequest, reached: Reached) -> None:

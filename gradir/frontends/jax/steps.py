@@ -31,20 +31,12 @@ from gradir.ir import Source
 
 
 def explained(found: Trace, *, values: bool | None = None) -> Explanation:
-    """Explain a function, or of a step of training the function that it differentiates; see `gradir.explain`.
-
-    Raises:
-        CaptureError: ``values`` are asked for, and a leaf has a shape and a dtype alone, or the backward cannot run.
-    """
+    """Explain a function, or the function that a step of training differentiates; see `gradir.explain`."""
     return explained_inside(found, inner_of(found), values=values) if _is_step(found) else explain(found, values=values)
 
 
 def explained_inside(found: Trace, inner: Inner | None, *, values: bool | None = None) -> Explanation:
-    """Explain the function that a step of training differentiates; see `explained`.
-
-    Raises:
-        CaptureError: as `explained`.
-    """
+    """Explain the function that a step of training differentiates; see `explained`."""
     if inner is None:
         detail = "which function it differentiates is not known, so what it returns is explained"
         about, source = found, None
@@ -77,11 +69,7 @@ class Asked(NamedTuple):
     has_aux: bool
 
     def traced(self) -> Trace:
-        """The trace of the function.
-
-        Raises:
-            CaptureError: nothing that it returns has a gradient, or there is nothing to differentiate.
-        """
+        """Trace the function."""
         return trace(self.fn, self.args, self.kwargs, argnums=self.argnums, has_aux=self.has_aux)
 
 
@@ -98,10 +86,9 @@ def _is_step(found: Trace) -> bool:
 
 
 def inner_of(found: Trace, *, runs: bool = True) -> Inner | None:
-    """The first function that a step differentiates by what has the shapes of its parameters, or else the first at all.
+    """Return the first function that a step differentiates by leaves like its own parameters, or else the first at all.
 
-    The step runs, as far as that, if its arguments have numbers; else, and without ``runs``, it is traced. ``None``
-    where it asks for no gradient in a way that is known.
+    The step runs if its arguments have numbers and ``runs`` allows it; otherwise it is traced.
     """
     wanted = Counter(type_of(value.aval) for value in found.differentiated)
     seen: list[Inner] = []

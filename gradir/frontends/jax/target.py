@@ -21,15 +21,11 @@ _OPTIONS = frozenset({"argnums", "has_aux"})
 
 
 def traced_target(target: object, inputs: Sequence[str], seed: int) -> Trace:
-    """Trace a target; nothing that it is given has data unless the program made it.
+    """Trace a target without data, except for the data that the program makes itself.
 
-    A function with required arguments runs on ``inputs``, each ``dtype[shape]`` or ``name=dtype[shape]``. Another is
-    called first, and returns ``(fn, args)``, ``(fn, args, {"argnums": …, "has_aux": …})``, or a module. A module, or a
-    class of modules, runs on ``inputs`` too; its parameters are made from the seed, without data.
-
-    Raises:
-        SpecError: the target raises, or cannot be traced with what was given.
-        CaptureError: nothing that it returns has a gradient, or none comes to what is differentiated.
+    A function with required arguments takes ``inputs``, each ``dtype[shape]`` or ``name=dtype[shape]``. Any other
+    callable returns ``(fn, args)``, ``(fn, args, {"argnums": …, "has_aux": …})``, or a module. A module, or a class of
+    modules, takes ``inputs`` too; its parameters come from the seed.
     """
     name = told(target)
     given = [_abstract(text) for text in inputs]
@@ -59,11 +55,7 @@ def traced_target(target: object, inputs: Sequence[str], seed: int) -> Trace:
 
 
 def _made(made: object, name: str) -> tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]:
-    """What a factory returned: a function, its arguments, and options of `gradir.capture`.
-
-    Raises:
-        SpecError: it returned something else.
-    """
+    """Return the function, its arguments and the options of `gradir.capture` that a factory returned."""
     if isinstance(made, tuple) and len(made) in (2, 3) and callable(made[0]) and isinstance(made[1], (tuple, list)):
         options = made[2] if len(made) == 3 else {}
         if isinstance(options, dict) and options.keys() <= _OPTIONS:
@@ -94,11 +86,7 @@ def _needs_arguments(target: Callable[..., Any]) -> bool:
 def _bound(
     target: Callable[..., Any], positional: Sequence[Any], named: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments in the order of the function, so that one that is given by name can be differentiated.
-
-    Raises:
-        SpecError: they do not fit the function.
-    """
+    """Return the arguments in the order of the function, so that one given by name can be differentiated."""
     try:
         bound = inspect.signature(target).bind(*positional, **named)
     except TypeError as error:
@@ -107,11 +95,7 @@ def _bound(
 
 
 def _of_module(module: Any, positional: Sequence[Any], named: Mapping[str, Any], seed: int) -> Trace:
-    """Trace a module on its inputs, after its variables where it has none of its own.
-
-    Raises:
-        SpecError: there are no inputs, or it raises.
-    """
+    """Trace a module on its inputs, after its variables if it is a linen module."""
     name = type(module).__name__
     if not positional and not named:
         raise SpecError(f"{name} is a module: say what to run it on, such as --input 'float32[1,3]'")

@@ -38,10 +38,7 @@ def called(record: Record) -> str:
 
 
 def zeroed(step: Step, *, is_lost: bool) -> tuple[str, Level, str]:
-    """The kind of cause by which a step gives a gradient of zero, how grave it is, and the name of the operation.
-
-    ``is_lost`` is set where what is differentiated is no number.
-    """
+    """Return the kind, level and operation of a gradient of zero; ``is_lost`` if the loss is no number."""
     kind, op = ("lost", "") if is_lost else _kind(step)
     return kind, _LEVELS.get(kind, "info"), op or called(step.record)
 
@@ -253,9 +250,9 @@ def _choices(step: Step) -> Iterator[Step]:
 
 
 def _is_blamed(replay: Replay, step: Step, choice: Step, made: Cell, bad: Any) -> bool:
-    """Whether what a choice does not take comes from where a step sends back what is not finite.
+    """Return whether the values that a choice ignores come from where a step sends back NaN or infinity.
 
-    It is asked of the backward itself, with ones where the choice gives zeros.
+    The backward itself tells, run with ones where the choice gives zeros.
     """
     which = np.asarray(choice.given(0)).astype(int)
     gradients: dict[int, Any] = {}

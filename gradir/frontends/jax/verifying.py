@@ -25,13 +25,9 @@ _MOST: Final = 2**28
 def verify(live: LiveGraph) -> Verification:
     """Compare a graph with JAX.
 
-    A leaf whose gradient in a real backward is not zero must be in the graph, and the whole `jax.vjp`, traced, must
-    hand a gradient to each leaf of the graph. What the graph holds must be as many bytes as the distinct values that
-    the whole `jax.vjp` keeps. Leaves without numbers get drawn ones; where they are too many, a warning says that the
-    backward was traced alone.
-
-    Raises:
-        CaptureError: the backward cannot run.
+    A leaf with a nonzero gradient in a real backward must be in the graph. The whole `jax.vjp`, traced, must give a
+    gradient to each leaf of the graph, and keep as many bytes as the graph has. Leaves without numbers get random ones,
+    or a warning where they are too many to run.
     """
     functions = sum(node.role == "function" for node in live.graph.nodes.values())
     whole = _whole(live)

@@ -100,12 +100,7 @@ class _Run(NamedTuple):
 
 
 def run_alike(request: CaptureRequest, path: str, pairs: Mapping[str, str] | None = None) -> Alike | None:
-    """Run a program and write to a file what it ran with and gave or, with ``pairs``, run it with what the file has.
-
-    Raises:
-        SpecError: the program cannot be run.
-        CaptureError: nothing that it returns has a gradient.
-    """
+    """Run a program and save its values to a file, or with ``pairs`` run it with the values in that file."""
     first = _run(request, None)
     if pairs is None:
         torch.save({key: getattr(first, key) for key in ("weights", "inputs", "outputs", "gradients")}, path)

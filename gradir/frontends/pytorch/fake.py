@@ -235,14 +235,7 @@ _been: Final[list[int]] = []
 
 @contextmanager
 def standing_in(rank: int, world: int) -> Iterator[None]:
-    """Let the program inside find itself as one of so many processes, of which the others do not exist.
-
-    A launcher's variables say so, and every process group that it makes is one that sends nothing. It goes with the
-    context.
-
-    Raises:
-        CaptureError: this torch cannot, there is a process group already, or the program makes none.
-    """
+    """Run a program as one rank of many, of which the others do not exist and no message is sent."""
     _check(rank)
     try:
         # The backend is registered as its module is imported.
@@ -286,11 +279,7 @@ def standing_in(rank: int, world: int) -> Iterator[None]:
 
 
 def _check(rank: int) -> None:
-    """Refuse what cannot be a rank.
-
-    Raises:
-        CaptureError: this torch cannot, or this process has a process group or has been another rank.
-    """
+    """Refuse to stand in for a rank if this process or this torch cannot."""
     if not distributed.is_available():
         raise CaptureError("--world needs a torch built with distributed, and this one is not")
     if _been:

@@ -54,11 +54,7 @@ def _reader(name: str, use: str) -> Callable[[Any], Any]:
 
 
 def _found(name: str, use: str) -> Any:
-    """What has a name without which nothing can be captured.
-
-    Raises:
-        CaptureError: this torch has none.
-    """
+    """Look up a name without which nothing can be captured."""
     _word(name, use)
     try:
         return pkgutil.resolve_name(name)

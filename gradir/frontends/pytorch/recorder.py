@@ -252,20 +252,12 @@ class Recorder:
         return self.live_capture(outputs, model=model, params=params).verify(keep_graph=keep_graph)
 
     def with_collectives(self, graph: Graph) -> Graph:
-        """A graph that was captured of this recording, with all that was exchanged until now.
-
-        Raises:
-            CaptureError: the recorder does not note what is exchanged.
-        """
+        """Return a captured graph of this recording with all that was exchanged until now."""
         return self.exchanged.with_collectives(graph)
 
     @property
     def exchanged(self) -> Exchanged:
-        """What was exchanged with other processes.
-
-        Raises:
-            CaptureError: the recorder does not note it.
-        """
+        """What was exchanged with other processes."""
         if self._exchanged is None:
             raise CaptureError("what is exchanged was not noted: record it with gradir.record(model, collectives=True)")
         return self._exchanged
@@ -296,12 +288,9 @@ class Recorder:
         return [*anew.values()]
 
     def forget_others(self, outputs: object, but: Iterable[nn.Module] = ()) -> list[nn.Module]:
-        """Forget the calls of modules that did nothing for these outputs; gives what was called from outside for them.
+        """Forget the calls of modules that did nothing for these outputs, and return the outermost modules left.
 
-        ``but`` are modules that are kept in any case.
-
-        Raises:
-            CaptureError: no tensor among the outputs has a graph.
+        ``but`` are modules to keep in any case.
         """
         walked = walk(flatten(outputs))
         ran = self._taking_part(Ran(self.called, list(self._timelines), self._recording), {}, walked)
@@ -465,10 +454,7 @@ def _named_by_module(temporary: Iterable[_Temporary], paths: Mapping[nn.Module, 
 
 
 def _surroundings() -> tuple[bool, bool]:
-    """Whether a custom Function, and whether the registration of a parametrization, runs the call of a module.
-
-    A hook of that call asks, and what is beyond the call above counts for nothing.
-    """
+    """Return whether a custom Function, and whether a registration of a parametrization, runs the call of a module."""
     frame: FrameType | None = sys._getframe(1)
     calls, registers = 0, False
     while frame is not None and calls < _OWN_CALL_AND_THE_ONE_ABOVE:

@@ -46,16 +46,10 @@ class _Ran(NamedTuple):
 
 
 def captured(request: CaptureRequest) -> LiveGraph | _Forward:
-    """The graph of tensors, or of what a module or a program makes; what comes out without a graph is told of.
+    """Capture tensors, or the result of a module or a program.
 
-    A callable that a PROGRAM names returns a tensor, containers or objects with tensors, or ``(model, outputs)``. A
-    class or factory of modules is called without arguments first. A module runs on the inputs, of a program each
-    ``dtype[shape]`` or ``name=dtype[shape]``.
-
-    Raises:
-        StoppedError: the graph of the forward is asked for, and the target raises behind an operation.
-        SpecError: a program raises, or cannot be run on what was given.
-        CaptureError: what comes out has no graph, or is not asked for in a way that fits.
+    A callable that a PROGRAM names returns tensors in containers or objects, or ``(model, outputs)``. A class or
+    factory of modules is called without arguments first. A module runs on the inputs.
     """
     if not request.is_program and not isinstance(request.target, nn.Module):
         return _of_tensors(request)
@@ -72,7 +66,7 @@ def captured(request: CaptureRequest) -> LiveGraph | _Forward:
 
 
 def _with_forward(live: LiveGraph, forward: Graph) -> LiveGraph:
-    """A capture with the graph of its forward, and the note that both are there.
+    """Return a capture with the graph of its forward.
 
     torch runs some operations as others while a forward is noted: a reshape is a view, and else an alias.
     """
@@ -99,11 +93,7 @@ def _of_tensors(request: CaptureRequest) -> LiveGraph:
 
 
 def _with_exchange(recorder: Recorder, live: LiveGraph) -> LiveGraph:
-    """The same with what this process exchanges with others; the backward for that runs here, and sends nothing.
-
-    Raises:
-        CaptureError: there is no process group.
-    """
+    """Return a capture with what this process exchanges, after a backward that sends nothing."""
     live = recorder.exchanged.with_dry_backward(live)
     if live.graph.rank is None:
         raise CaptureError(
@@ -114,22 +104,13 @@ def _with_exchange(recorder: Recorder, live: LiveGraph) -> LiveGraph:
 
 
 def _expect_some(outputs: object) -> None:
-    """Refuse what a training function without a result returns; of its forward alone there is a graph.
-
-    Raises:
-        SpecError: it is None.
-    """
+    """Refuse a training function without a result, of which only the forward has a graph."""
     if outputs is None:
         raise SpecError("it returned None; return the loss from it, or run the whole script with 'gradir run'")
 
 
 def _forward(request: CaptureRequest) -> Graph:
-    """The graph of the forward of a callable or of a module, which need have no gradient.
-
-    Raises:
-        StoppedError: the target raises, and has run an operation before.
-        SpecError: it cannot be run on what was given, raises at once, or is a tensor, whose forward has run.
-    """
+    """Capture the forward of a callable or of a module, which need have no gradient."""
     if isinstance(request.target, torch.Tensor):
         raise SpecError("the forward of a tensor has run already: PROGRAM must name what computes it")
     recorders: list[Recorder] = []
@@ -154,10 +135,9 @@ def _forward(request: CaptureRequest) -> Graph:
 
 
 def run_recorded(request: CaptureRequest, recorders: list[Recorder] | None = None) -> _Ran:
-    """Run a target, recorded: a module, or what runs first. The recorders that note it are put among ``recorders``.
+    """Run a target, recorded, and add each recorder to ``recorders``.
 
-    With what is exchanged it is the call number ``step`` of the target, or of the module that it makes; those before
-    run with their backward, since what wraps a model may change what it exchanges after some.
+    Calls before number ``step`` run with their backward, since a wrapper may exchange something else after some steps.
     """
     made: list[Recorder] = [] if recorders is None else recorders
 
@@ -213,12 +193,7 @@ def _step(outputs: object) -> None:
 
 
 def explained(request: CaptureRequest) -> Explanation:
-    """Why gradient arrives, or does not, at the parameters behind what `captured` captures.
-
-    Raises:
-        SpecError: a program cannot be run on what was given, or something else than an operation raises.
-        CaptureError: no tensor comes out, or the tensors were computed before.
-    """
+    """Explain the gradients of the parameters behind what `captured` captures."""
     if not request.is_program and not isinstance(request.target, nn.Module):
         raise CaptureError(
             "front-end 'torch' explains a forward that was recorded: "
@@ -290,17 +265,13 @@ def _without_data(request: CaptureRequest) -> Iterator[None]:
 
 
 def parse_input(text: str) -> tuple[str | None, torch.Tensor]:
-    """A tensor made from ``dtype[shape]``, with its keyword when given as ``name=dtype[shape]``.
+    """Make a tensor from ``dtype[shape]``, with its keyword if given as ``name=dtype[shape]``.
 
-    Floating-point and complex values are drawn from a normal distribution, all others are zero, which any embedding
-    accepts.
+    Floats are normally distributed, and all others are zero, which any embedding accepts.
 
     >>> name, tensor = parse_input("ids=int64[1,8]")
     >>> name, tensor.dtype, tuple(tensor.shape)
     ('ids', torch.int64, (1, 8))
-
-    Raises:
-        CaptureError: the text has no such form, or names no dtype of torch.
     """
     name, dtype_name, shape = described(text)
     dtype = getattr(torch, dtype_name, None)

@@ -127,7 +127,7 @@ def naming(call: Callable[..., Any], module: object, *names: str) -> Callable[..
 
 
 def argument_names(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
-    """What a function calls its first positional arguments; numbers where it does not tell.
+    """Return the names of a function's first positional arguments, or their numbers if it has no signature.
 
     >>> argument_names(lambda params, *inputs: 0, 3)
     ('params', 'inputs.0', 'inputs.1')

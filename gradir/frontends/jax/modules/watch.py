@@ -83,10 +83,10 @@ class ModuleWatch(ExitStack):
             self.running.pop()
 
     def module_path(self, parts: tuple[str, ...]) -> tuple[str, ...]:
-        """The components of a module's path, from the scopes around an equation.
+        """Return the components of a module's path, from the scopes around an equation.
 
-        Scopes that a program names inside a module stand below it, but for those of equinox, which gives its own layers
-        a scope each, of their class.
+        Scopes that a program names inside a module belong below it. equinox names its own layers by class, which adds
+        nothing.
         """
         marks = [place for place, part in enumerate(parts) if part.startswith(_MARK)]
         path = [*self._paths][int(parts[marks[-1]].removeprefix(_MARK))] if marks else ""
@@ -143,11 +143,10 @@ _ENTERED: Final = _Entered()
 
 
 class WrappedCalls(ExitStack):
-    """While it is entered, every call of a module in this thread stands in the scope of the module's path.
+    """Puts every call of a module in this thread into the scope of the module's path.
 
-    That is the path which the module was given with; else the one that ``path_of`` tells of a copy; else its place in
-    the module that runs. What is none of these, and is called first, is the root. ``found`` is told of every module
-    that comes to have a path.
+    The path is the one given with the module, else the one that ``path_of`` finds on a copy, else its place in the
+    running module. An unknown module that is called first is the root. ``found`` gets every module with its path.
     """
 
     def __init__(
@@ -241,11 +240,7 @@ def text_of(keys: Any) -> str:
 
 
 def below(path: str, inside: str) -> str:
-    """A path below a path.
-
-    >>> below("layers", "0"), below("", "0"), below("layers", "")
-    ('layers.0', '0', 'layers')
-    """
+    """Join a path and one below it."""
     return f"{path}.{inside}" if path and inside else path or inside
 
 

@@ -123,11 +123,7 @@ class Assembly:
         self._made: dict[int, ir_build.Value] = {}
 
     def graph(self, outputs: Sequence[Output], integers: Sequence[Value], producer: Producer) -> Graph:
-        """The graph; ``integers`` are the leaves that were to be differentiated and cannot be.
-
-        Raises:
-            CaptureError: JAX has no derivative of an operation on a path, or refuses one beside it.
-        """
+        """Return the graph; ``integers`` are leaves of the differentiated arguments that cannot be differentiated."""
         for record in self._flat.records:
             is_live = any(value.is_live for value in record.outputs)
             if record.probe is not None and (record.probe.is_refused or (is_live and record.probe.error)):

@@ -141,7 +141,7 @@ class Region:
 
 
 def varying(*loops: tuple[Loop, ...]) -> tuple[Loop, ...]:
-    """The loops in which something varies that is made of what varies in these.
+    """Return the loops in which a value varies that is computed from others.
 
     >>> varying((Loop(1, 4),), (), (Loop(0, 3), Loop(1, 4)))
     (Loop(number=0, length=3), Loop(number=1, length=4))
@@ -175,11 +175,7 @@ class Flattener:
         self._loops = count()
 
     def run(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Value], context: Context) -> list[Value]:
-        """Add the records of a jaxpr, and give the values of its outputs.
-
-        Raises:
-            CaptureError: an equation uses memory that others write to.
-        """
+        """Add the records of a jaxpr, and return the values of its outputs."""
         known: dict[int, Value] = {
             id(var): const if isinstance(const, Value) else Value(var.aval, "constant", literal=const)
             for var, const in zip(jaxpr.constvars, consts, strict=True)

@@ -184,7 +184,7 @@ _PLAIN: Final[tuple[tuple[tuple[type[Any], ...], Callable[[Any], AttrScalar]], .
 
 
 def plain_params(params: Mapping[str, Any]) -> dict[str, AttrValue]:
-    """What of an equation's parameters has a plain form; functions, jaxprs and shardings have none.
+    """Return the parameters of an equation that have a plain form, as functions, jaxprs and shardings do not.
 
     >>> plain_params({"axes": (0, 1), "jaxpr": object(), "dimension_numbers": (((1,), (0,)), ((), ())), "out": None})
     {'axes': (0, 1), 'dimension_numbers': (((1,), (0,)), ((), ()))}
@@ -230,10 +230,7 @@ class Sources:
         self._kinds: dict[str, int] = {}
 
     def of(self, eqn: Any, library: str | None = None) -> Source | None:
-        """The innermost line of the user's own that made an equation; ``None`` where the capture began below all.
-
-        In a function of a ``library``, which is a file, it is the line of something that this calls.
-        """
+        """Return the user's innermost line behind an equation, inside the capture and outside ``library``."""
         trace = eqn.source_info.traceback
         for frame in trace.frames if trace is not None and library != "" else ():
             kind = self._kind(frame.file_name)
@@ -271,9 +268,5 @@ def _kind_of(file: str) -> int:
 
 
 def place_text(source: Source | None) -> str:
-    """Where something is, for an error.
-
-    >>> place_text(Source("train.py", 7)), place_text(None)
-    ('at train.py:7', 'at a line that is not known')
-    """
+    """Return where something is, for an error."""
     return f"at {source.file}:{source.line}" if source is not None else "at a line that is not known"

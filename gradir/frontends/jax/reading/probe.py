@@ -107,11 +107,7 @@ def traced_pullback(
     outputs: Sequence[Any],
     gradients: Sequence[int],
 ) -> Traced:
-    """Trace `jax.vjp` of a function to its active inputs; ``gradients`` numbers the outputs that have one.
-
-    Raises:
-        ValueError: JAX has no derivative of it; `TypeError` and `NotImplementedError` too.
-    """
+    """Trace `jax.vjp` of a function to its active inputs; ``gradients`` numbers the outputs that have one."""
     moved = [slot for slot, is_active in enumerate(active) if is_active]
     rest = [slot for slot, is_active in enumerate(active) if not is_active]
     trees: list[Any] = []

@@ -39,10 +39,9 @@ class _Held(NamedTuple):
 
 
 def find_held(regions: Iterable[Region]) -> None:
-    """Note in regions that are in no others what they hold for their backward.
+    """Note what each outermost region holds for its backward.
 
-    What has the same jaxpr, policy, active inputs and live outputs holds the same, and is evaluated once: the layers of
-    a model that are one checkpointed function.
+    Regions with equal jaxpr, policy, active inputs and live outputs, such as the layers of a model, are evaluated once.
     """
     known: dict[Hashable, list[_Held]] = {}
     for region in regions:
@@ -242,9 +241,9 @@ class Slots:
         return reduce(self._in_branch, chain(branch, lambda each: each.outer), slot)
 
     def _in_branch(self, slot: Slot, branch: Branch) -> Slot:
-        """A slot in a branch, whose values JAX hands out of the conditional: a copy for each round.
+        """Return a slot in a branch, whose values JAX copies out of the conditional in each round.
 
-        Those of one type share a place, whichever branch ran. Before 0.12 what comes from outside is copied too, even a
+        Those of one type share a place, whichever branch ran. Before 0.12 values from outside are copied too, even a
         weight.
         """
         value = slot.value

@@ -218,10 +218,7 @@ class Judge:
         return found._replace(op=function.__name__, place=place, detail=f"it is applied {at}" if at else "")
 
     def _hook(self, fn: GradFn | None, leaf: torch.Tensor) -> Written | None:
-        """The hook at a function, or on a leaf, that changed a gradient.
-
-        Of what changes the gradient of a tensor that is no leaf, the recording knows what was registered while it ran.
-        """
+        """Return the hook at a function, or on a leaf, that changed a gradient."""
         if fn is None:
             return next(map(written, (hooks_of(leaf) or {}).values()), None)
         node, step = self._origin(fn)

@@ -143,11 +143,10 @@ _CLASSES: Final = frozenset({"Parameter", "Variable"})
 
 
 def made_at(computed: Place | None, used: Place | None) -> Place | None:
-    """Where a new leaf is made of what an instruction ``computed``, if the code of that or of its use shows one.
+    """Return where a new leaf is made of the result of ``computed``, else where it is ``used``.
 
-    The call begins in the line of the instruction, as in ``nn.Parameter(a * b)``, or is the next one after it; in the
-    code of the use it is the last one before. Else it may be the only one in functions that are written inside these.
-    Without any it is where the leaf is ``used``.
+    The call begins in the line of ``computed``, as in ``nn.Parameter(a * b)``, or is the next one after it. In the code
+    of the use it is the last one before. Otherwise it may be the only one in functions inside these.
     """
     if computed is not None:
         calls = _calls(computed.code)
@@ -190,10 +189,7 @@ _LONGEST_HEAD: Final = 12
 
 
 def not_taken(flow: Flow, paths: Mapping[nn.Module, str], names: Iterable[str]) -> dict[str, Place]:
-    """By name of a parameter that nothing takes, the condition by which a module that ran passed over its use.
-
-    It is there only where one line of the module's code decides on that.
-    """
+    """Return, by unused parameter, the one condition by which a module that ran skipped it."""
     # The modules in which an operation ran.
     calls = {id(step.call): step.call for step in flow.steps}
     called = {call.module for innermost in calls.values() for call in calls_from(innermost)}
@@ -274,10 +270,7 @@ class _Code:
         return found
 
     def conditions(self, use: _Use, steps: Collection[int]) -> list[tuple[int, int]]:
-        """The lines and offsets of the conditions one of whose sides alone comes to a use, or ends the loop around it.
-
-        One whose side there has run an operation was met; in a loop it may have been so for another module.
-        """
+        """Return lines and offsets of the conditions of which one side alone leads to a use, or ends its loop."""
         comes, goes_on = self._coming_to({use.at}), self._coming_to(use.again)
         found = []
         for index, each in enumerate(self._ops[use.first : use.at if use.last is None else use.last], use.first):

@@ -235,10 +235,7 @@ class Flowing:
         return outside.copied
 
     def exchanges(self) -> Iterator[Exit]:
-        """Where other numbers were assigned to what the loss is computed of, or was before.
-
-        To move a module, or to load it, before it runs is no loss.
-        """
+        """Yield the assignments to ``.data`` of tensors that the loss uses, except to move or load a module first."""
         first: dict[Value, int] = {}
         for index, step in enumerate(self.flow.steps if self.flow.exchanges else ()):
             if not self.wanted.isdisjoint(self.flow.made_by(index)):

@@ -266,12 +266,10 @@ def _gone_back_to(flow: Flow, value: Value) -> list[Value]:
 
 
 def carried_over(flow: Flow, ends: Iterable[Value], freed: Collection[int]) -> tuple[list[Value], int] | None:
-    """The values from before a backward, through its freed steps, to which the graph of ``ends`` goes back.
+    """Return the values from before a backward that the graph of ``ends`` uses, and the first step of that backward.
 
-    The number is that of the first step of that backward.
-
-    ``freed`` are the steps whose saved tensors are freed, `FROM_OUTSIDE` for what was not recorded. Nothing is known,
-    and ``None`` is given, where no backward was recorded that may have freed them.
+    ``freed`` are the steps whose saved tensors are freed, `FROM_OUTSIDE` for steps that were not recorded. Return
+    ``None`` if no recorded backward may have freed them.
     """
     newest = max(freed)
     deriving = (index for index in range(newest + 1, len(flow.steps)) if flow.steps[index].called in DERIVING)

@@ -180,10 +180,7 @@ class Gradients:
         return self._passed.get(fn, _NOTHING_PASSED)
 
     def masking(self, fn: GradFn) -> GradFn | None:
-        """The `where` or `masked_fill` whose zeros a function multiplies by what is not finite.
-
-        That is so where every number that it spoils belongs to a result which the other did not take.
-        """
+        """Return the `where` or `masked_fill` that masks every number which a function spoils."""
         spoilt = self._passed[fn].spoilt
         if spoilt is None:
             return None
@@ -328,12 +325,7 @@ class Gradients:
 
 
 def gradients_of(live: LiveGraph) -> Gradients:
-    """Run a backward, and note on the way how large each gradient is; afterwards all is what it was.
-
-    Raises:
-        CaptureError: a backward could run only once, would change the next one, runs already, or has no numbers.
-        RuntimeError: whatever the backward raises.
-    """
+    """Run a backward that changes nothing, and measure each gradient on the way."""
     passed: dict[GradFn, _Passed] = {}
     # Of what may be constant, and of those that it sends a gradient to, numbers are compared.
     compared = {fn for fn in live.grad_fns if type(fn).__name__ in MAY_BE_CONSTANT}

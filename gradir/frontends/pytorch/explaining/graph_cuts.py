@@ -27,10 +27,10 @@ NamesOf: TypeAlias = "Callable[[Value], tuple[str, ...]]"
 
 
 def cuts_of(flowing: Flowing, names_of: NamesOf, live: LiveGraph, paths: Mapping[nn.Module, str]) -> Iterator[Cut]:
-    """One cut for each place and kind, in the order of the program.
+    """Yield one cut for each place and kind, in the order of the program.
 
-    ``paths`` are where the modules are. A kind that no program asks for is left out where the graph has all leaves that
-    are behind it. Of a place that ran several times, the ends are those of the first time that has any.
+    A kind that no program asks for is left out if the graph has all leaves behind it. If a place ran several times, the
+    first time with ends in the graph counts.
     """
 
     def names(leaves: int, known: Collection[str] = ()) -> tuple[str, ...]:

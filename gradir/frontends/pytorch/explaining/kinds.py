@@ -80,10 +80,7 @@ def unseen_ends(flow: Flow, captured: Sequence[torch.Tensor]) -> Iterator[Value]
 
 
 def _is_written_to_since(flow: Flow, tensor: torch.Tensor) -> bool:
-    """Whether the grad_fn of a tensor is newer than all steps, as after ``loss += other`` outside.
-
-    The number of a custom Function may be taken after its steps, and torch renews the grad_fn of a view by itself.
-    """
+    """Return whether a tensor was written to after the last step, as by ``loss += other`` outside."""
     fn: object = tensor.grad_fn
     if fn is None or not flow.steps or isinstance(fn, BackwardCFunction) or base_of(tensor) is not None:
         return False

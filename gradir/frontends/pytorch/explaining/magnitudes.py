@@ -69,12 +69,7 @@ def held_gradients(tensors: Mapping[str, torch.Tensor]) -> dict[str, float | str
 def brought(
     live: LiveGraph, register: Callable[[], Iterable[RemovableHandle]]
 ) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
-    """What a backward brings to the leaves, while the hooks are there that ``register`` makes.
-
-    Raises:
-        CaptureError: as `gradients_of`.
-        RuntimeError: whatever the backward raises.
-    """
+    """Run a backward and return what it brings to the leaves; ``register`` makes the hooks for it."""
     tensors = [found.tensor for found in live.captured if found.role == "output"]
     leaves = list({id(tensor): tensor for tensor in live.leaves.values()}.values())
     # A reentrant checkpoint runs in no other backward than one that adds up.

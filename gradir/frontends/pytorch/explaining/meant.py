@@ -189,9 +189,9 @@ class Meant:
         self._has_nearest = any(_name(step) == "argmin" for step in flow.steps)
 
     def patterns(self, groups: Mapping[_Key, Sequence[Stop]]) -> tuple[dict[_Key, str], set[_Key]]:
-        """The pattern of all stops of each place, or nothing, and the places at targets of what is lost elsewhere.
+        """Return the pattern of each place, and the places at targets of values that lose their gradient elsewhere.
 
-        Where both sides of a comparison carry no gradient, the target is not the one that lacks it.
+        If both sides of a comparison carry no gradient, the target is not the side that lacks it.
         """
         found = {key: self._pattern_of_all(stops) for key, stops in groups.items()}
         lost = {key: self._lost(stops) for key, stops in groups.items() if not found[key]}

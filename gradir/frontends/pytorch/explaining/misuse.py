@@ -129,10 +129,9 @@ _KEEPING: Final = frozenset(
 
 
 def has_seen_one_step(name: str, arrivals: Mapping[str, Arrival]) -> bool:
-    """Whether a weight gets a gradient of zero as its direction of a recurrent network was read after one step.
+    """Return whether a recurrent weight has a zero gradient because only one step of its direction was read.
 
-    Then the state that it weighs is where that began, while the weight of the input gets a gradient. That of the other
-    direction says that there are more steps.
+    The state that it weighs is then the initial one, while the weights of the input and of the other direction learn.
     """
     found = _OF_STATE.fullmatch(name)
     if found is None:
@@ -165,10 +164,7 @@ _INDICES: Final = re.compile(r"did not receive grad for rank \d+: ([\d ]+)")
 
 
 def waits_for(flow: Flow, reached: Set[int]) -> set[int]:
-    """The parameters, by id(), of modules whose next iteration raises if one of them gets no gradient.
-
-    That is so of modules of which some get one: ``reached`` are all that do.
-    """
+    """Return the ids of parameters whose DistributedDataParallel raises next time, since some get no gradient."""
     calls = {id(step.call): step.call for step in flow.steps}
     modules = {
         id(call.module): call.module for each in calls.values() for call in calls_from(each) if _is_parallel(call)
@@ -263,11 +259,10 @@ def held_otherwise(tensors: Mapping[str, torch.Tensor]) -> set[str]:
 
 
 def forgotten(flow: Flow, flowing: Flowing, model: Mapping[str, Value], lacking: Collection[str]) -> Sequence[str]:
-    """Those of the names that an optimizer lacks which it should have, since it has others of the model.
+    """Return the names that an optimizer should have too, since it has others of the ``model``.
 
-    ``model`` is by name all that gets a gradient, in the order of the model. What comes before all that the optimizer
-    has is meant to stay, as below a new head, unless it was added to the model later. So is what runs in evaluation
-    mode, and what judges the results of the others, as a critic or a discriminator does.
+    It may leave out on purpose what comes before all its parameters, as below a new head, what runs in evaluation mode,
+    and what judges the results of the others, as a critic or a discriminator does.
     """
     trained = [name for name in model if name not in lacking]
     lacking_in = {f"{name.rpartition('.')[0]}." for name in lacking}

@@ -45,12 +45,7 @@ class Overwrite(NamedTuple):
 
 
 def overwrites(flow: Flow, flowing: Flowing, live: LiveGraph) -> list[Overwrite]:
-    """By place what was written over unseen, and makes a gradient wrong; the leaves are known by their identity.
-
-    Raises:
-        CaptureError: a backward cannot be run.
-        RuntimeError: whatever the backward raises.
-    """
+    """Return by place the unseen writes that make a gradient wrong, with the ids of the leaves."""
     changed = dict(_changed(flow, flowing, live))
     if not changed:
         return []

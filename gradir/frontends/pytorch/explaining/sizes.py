@@ -23,10 +23,9 @@ _At: TypeAlias = "tuple[Value, int | None]"
 
 
 def is_of_input(flow: Flow, value: Value, dim: int) -> bool:
-    """Whether a value has a single entry along a dimension because an input of the forward has a single one.
+    """Return whether a value has one entry along a dimension because an input of the forward has one.
 
-    Where a view makes it unclear, that is so if any input behind the view has a dimension with one entry. An input of
-    several sequences of one entry each is made so by the program.
+    Behind a view any dimension of one entry counts. The program itself made an input of several sequences of one entry.
     """
     start: _At = value, dim % max(len(_shape(flow, value)), 1)
     for at, place in islice(reached([start], partial(_behind, flow)), _MOST_STEPS):

@@ -76,10 +76,10 @@ def left_over(
 def replaced(
     trained: Sequence[torch.Tensor], parameters: Mapping[str, torch.Tensor], stale: Sequence[torch.Tensor]
 ) -> list[str]:
-    """The names of the parameters in whose places an optimizer has ``stale`` ones, which the model no longer has.
+    """Return the names of the parameters that took the places of the ``stale`` ones of an optimizer.
 
-    Either they have the shapes of the new ones, or what else the optimizer has is all of the model in its order, and
-    they are where the new ones are, or one of each shape is among these.
+    The stale ones have their shapes, or everything else in the optimizer is the whole model in order, and the stale
+    ones are at the places of the new ones.
     """
     given = list(dict.fromkeys(map(id, trained)))
     new = {id(tensor): tensor for tensor in parameters.values() if tensor.requires_grad}
@@ -127,10 +127,7 @@ def is_master(trained: Collection[torch.Tensor], reached: Collection[torch.Tenso
 
 
 def foreign(flow: Flow, aside: Mapping[str, torch.Tensor], leaves: Sequence[Value]) -> str:
-    """How many parameters leaves without a name are, if all are of other models than the recorded one.
-
-    ``aside`` is what the modules of that one keep otherwise than as parameters and buffers.
-    """
+    """Describe unnamed leaves if all of them are parameters of models other than the recorded one."""
     own = {id(tensor) for tensor in aside.values()}
     # A view that was made under no_grad counts as a leaf.
     owners = dict.fromkeys(map(flow.owner_of, leaves))
@@ -228,13 +225,7 @@ def subject_of(
     params: Names | None,
     optimizer: Any,
 ) -> Subject:
-    """What is to be explained of captured tensors, with the parameters of modules and further names.
-
-    ``ran`` are by name the parameters that modules had only while they ran.
-
-    Raises:
-        CaptureError: ``optimizer`` is none, nor several.
-    """
+    """Return the subject of captured tensors; ``ran`` are the parameters that modules had only while they ran."""
     held = None if optimizer is None else _held_by(optimizer)
     # Backward gives a gradient to the form that the forward ran with, and the optimizer has the other.
     whole = {id(form): forms[0] for forms in forms_of_sharded(modules.paths) for form in forms}

@@ -26,7 +26,7 @@ _SOFTMAXES: Final = frozenset({"LogSoftmaxBackward0", "SoftmaxBackward0"})
 
 
 def trap(fn: GradFn) -> str:
-    """Why the derivative of a function is not finite, in words; nothing where that is not known.
+    """Return why the derivative of a function is not finite, if its saved tensors tell.
 
     >>> w = torch.zeros(2, requires_grad=True)
     >>> trap(w.sqrt().grad_fn), trap((w + 1).sqrt().grad_fn)
@@ -55,10 +55,9 @@ def stem(fn: GradFn) -> str:
 def spoilt(
     live: LiveGraph, fn: GradFn, mask: GradFn | None, made: GradFn | None, line: Callable[[GradFn], str]
 ) -> tuple[str, str]:
-    """The kind of what makes a gradient infinite or NaN in a function, and what is known of it.
+    """Return the kind of cause that makes a gradient infinite or NaN in a function, and its details.
 
-    ``mask`` is what sends zeros back to it, ``made`` what gave it what is not finite in the forward already, and
-    ``line`` says in words where a function was called.
+    ``mask`` sends zeros back to the function, and ``made`` gave it NaN or infinity in the forward already.
     """
     softmax = fn if made is None else made
     masking = _mask_of_all(softmax)
@@ -274,10 +273,7 @@ class Births:
         self._live = live
 
     def before(self, fn: GradFn) -> GradFn | None:
-        """Return the function of the forward that first gave what reached another one as NaN or infinity.
-
-        Nothing is returned where what the other one took is finite, or where nothing saved proves that it is not.
-        """
+        """Return the first function of the forward that provably gave another one NaN or infinity."""
         current, seen = fn, {fn}
         while below := list(self._broken_below(current, seen)):
             current = min(below, key=sequence_number)

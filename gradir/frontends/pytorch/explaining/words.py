@@ -237,10 +237,9 @@ def _told(words: Words, numbers: tuple[int, ...], read: Set[Value]) -> str:
 
 
 def loose_ends(flow: Flow, flowing: Flowing) -> dict[Value, tuple[int, ...]]:
-    """By leaf, the newest of the last steps that a gradient would come from, if anything captured were made of them.
+    """Return by leaf the newest last steps that use it, leaving out those that the captured tensors depend on.
 
-    A step is the last where nothing that carries a gradient takes what it made. Those are left out of which what was
-    captured is made.
+    A step is the last if nothing that carries a gradient takes its result.
     """
     ends: dict[Value, tuple[int, ...]] = {}
     for number in range(len(flow.steps) - 1, -1, -1):

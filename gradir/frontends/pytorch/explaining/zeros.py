@@ -103,11 +103,7 @@ class Zeros:
         waiting: Mapping[Value, Sequence[Origin]],
         frozen: frozenset[Value],
     ) -> None:
-        """``named`` are the leaves that have a name; the others are zero throughout.
-
-        ``starting`` get a gradient that is not zero, ``waiting`` get one of zero, with where that arises, and
-        ``frozen`` get none.
-        """
+        """``starting`` leaves get a nonzero gradient, ``waiting`` ones a zero with its origins, ``frozen`` none."""
         self._flow = flowing.flow
         self._flowing = flowing
         self._named = named

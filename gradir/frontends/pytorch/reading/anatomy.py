@@ -116,7 +116,7 @@ def _slots(attributes: list[str]) -> Iterator[Slot]:
 
 @lru_cache(maxsize=4096)
 def neutral_name(native: str) -> str:
-    """The snake_case name of the operation that a grad_fn differentiates.
+    """Return the snake_case name of the operation that a grad_fn differentiates.
 
     >>> [neutral_name(n) for n in ("AddmmBackward0", "MaxPool2DWithIndicesBackward0", "TanhBackwardBackward0")]
     ['addmm', 'max_pool2d_with_indices', 'tanh_backward']
@@ -129,9 +129,7 @@ _ACCUMULATE_OP: Final = neutral_name(private.ACCUMULATOR)
 
 
 def native_name(qualified: str) -> str:
-    """A C++ node's own name without its namespaces and template arguments.
-
-    torch wraps a function of the user's in a node of one class, which says nothing of it.
+    """Return a C++ node's own name, without namespaces, template arguments and torch's wrapper class.
 
     >>> native_name("torch::autograd::CppNode<my::Op<float>>"), native_name("struct torch::autograd::AccumulateGrad")
     ('Op', 'AccumulateGrad')
@@ -146,10 +144,7 @@ def _own_name(qualified: str) -> str:
 
 
 def registered_name(native: str, operators: Callable[[], Iterable[str]]) -> str:
-    """The operation that a grad_fn differentiates which torch generated for a registered operator; else ``native``.
-
-    Its name joins the operator's namespace, name and overload by what may also be in each; ``operators`` gives the
-    names of all there are.
+    """Return the registered operator behind a generated grad_fn, or else ``native``.
 
     >>> registered_name("GeneratedBackwardFor_my_lib_scale_defaultBackward", lambda: ["aten::scale", "my_lib::scale"])
     'scale'

@@ -82,13 +82,9 @@ def assemble(
 ) -> LiveGraph:
     """Make the graph of the captured tensors, which may have been ``walked`` already.
 
-    When the forward was recorded, ``scope_of`` gives the module path of a grad_fn or ``None`` where that is open,
-    ``calls`` how often each module ran, ``inside`` which modules ran inside a custom Function, ``temporary`` the
-    parameters that modules had only while they ran, and ``sources``, if they were noted, the source lines. ``groups``
-    labels the process groups.
-
-    Raises:
-        CaptureError: called inside torch.compile, or ``params`` holds something else than tensors by name.
+    The other arguments come from a recording: ``scope_of`` gives the module path of each grad_fn, or ``None`` if it is
+    ambiguous, ``calls`` counts the calls of modules, ``inside`` are modules that a custom Function ran, and
+    ``temporary`` the parameters that modules had only while they ran.
     """
     if torch.compiler.is_compiling():
         raise CaptureError("capture inside torch.compile sees no grad_fn: capture outside the compiled function")

@@ -85,10 +85,7 @@ class PythonAttributeReader:
     """Reads the attributes of custom Functions, those that their code set among them."""
 
     def __init__(self, attributes: Mapping[str, str], groups: Groups, symbols: Callable[[object], str] = str) -> None:
-        """``attributes`` has, by name in the IR, the names that torch gives every such grad_fn.
-
-        ``groups`` labels process groups, ``symbols`` names symbolic sizes.
-        """
+        """``attributes`` has, by name in the IR, the names that torch gives every such grad_fn."""
         self._groups = groups
         self._symbols = symbols
         self._attributes = attributes
@@ -106,11 +103,7 @@ class PythonAttributeReader:
 
 
 def plain_value(value: object, symbols: Callable[[object], str] = str) -> AttrValue:
-    """A value of the IR for an attribute of a grad_fn.
-
-    Whatever its class, a value becomes one of Python's own. What has no plain form becomes text without addresses, an
-    integer that does not fit 64 bits its digits, hexadecimal ones if they are very many. ``symbols`` gives the text of
-    a symbolic integer.
+    """Return an attribute of a grad_fn as a value of the IR, whatever its class; else as text without addresses.
 
     >>> plain_value(2**64), plain_value(torch.float16), plain_value((1, float("inf")))
     ('18446744073709551616', 'float16', (1, NonFinite(float='inf')))
@@ -183,11 +176,7 @@ def _plain_name(value: object, symbols: Callable[[object], str]) -> str:
 
 
 def device_name(device: torch.device) -> str:
-    """The kind of a device, without the number, which differs between processes that do the same.
-
-    >>> device_name(torch.device("cuda", 3))
-    'cuda'
-    """
+    """Return the kind of a device, without its number, which differs between equal processes."""
     return plain_text(device.type)
 
 
@@ -200,11 +189,7 @@ _RAGGED: Final = re.compile(r"\bj\d+\b")
 
 
 def bare_name(kind: torch.dtype | torch.layout) -> str:
-    """The neutral name of a dtype or a layout.
-
-    >>> bare_name(torch.bfloat16), bare_name(torch.sparse_coo)
-    ('bfloat16', 'sparse_coo')
-    """
+    """Return the name of a dtype or a layout, without ``torch.``."""
     return plain_text(str(kind).removeprefix("torch."))
 
 
@@ -231,10 +216,7 @@ class MetadataReader:
         self._of_tensors: dict[tuple[Any, ...], TensorMeta] = {}
 
     def of_node(self, fn: Any) -> tuple[TensorMeta, ...]:
-        """The metadata of a grad_fn's forward outputs, by output number.
-
-        torch does not keep their layout: it is strided unless they are jagged.
-        """
+        """Return the metadata of a grad_fn's forward outputs, which have no layout but strided or jagged."""
         entries = output_metadata(fn)
         if len(entries) == 1:
             (entry,) = entries
@@ -287,7 +269,7 @@ class Symbols:
         self._known: dict[str, str] = {}
 
     def __call__(self, size: object) -> str:
-        """The text of a symbolic size.
+        """Return the text of a symbolic size.
 
         >>> symbols = Symbols()
         >>> symbols("j7"), symbols("2*j3"), symbols("j7"), symbols("s0")

@@ -83,20 +83,12 @@ def has_parameters(root: nn.Module) -> bool:
 
 
 def named_parameters_in(root: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the parameters of a module and of every module below it, with every name that each has.
-
-    Raises:
-        CaptureError: the modules are nested too deeply.
-    """
+    """Yield the parameters of a module and of every module below it, with every name that each has."""
     return _named(own_parameters, modules_at(root))
 
 
 def modules_at(root: nn.Module) -> list[Placed]:
-    """Return every module at every path, or at its first path alone where the paths have no end.
-
-    Raises:
-        CaptureError: the modules are nested too deeply.
-    """
+    """Return every module at every path, or at its first path alone if the paths have no end."""
     found = _placed(root) or _placed(root, seen=set())
     if not found:
         raise CaptureError("the modules are nested too deeply")
@@ -119,10 +111,7 @@ def is_training(module: nn.Module) -> bool:
 
 
 def details_of(module: nn.Module) -> str:
-    """Return what the `extra_repr` of a module's class says, asked of a stand-in; empty where it says nothing.
-
-    The stand-in has the fields of the module and no properties, so no parametrization runs.
-    """
+    """Return what ``extra_repr`` of a module's class says of a stand-in that runs no parametrization."""
     owner: Any = next(kind for kind in type(module).__mro__ if "extra_repr" in vars(kind))
     show = vars(owner)["extra_repr"]
     if owner is nn.Module or type(show) is not FunctionType:

@@ -86,22 +86,15 @@ class _Object:
 
 
 def tensors_of(outputs: object) -> list[torch.Tensor]:
-    """Return every tensor in some outputs, in order.
-
-    Raises:
-        CaptureError: the outputs are nested too deeply.
-    """
+    """Return every tensor in some outputs, in order."""
     return [leaf.value for leaf in leaves_of(outputs) if issubclass(type(leaf.value), torch.Tensor)]
 
 
 def leaves_of(outputs: object) -> list[Leaf]:
-    """Return every tensor in some outputs, and what is beside them, in order.
+    """Return every tensor and every other value in some outputs, in order.
 
-    A container or object counts at its first place. Of an object that is no plain record only its tensors count, each
-    once, or the object itself if it has none.
-
-    Raises:
-        CaptureError: the outputs are nested too deeply.
+    A container or object counts at its first place. An object that is no plain record counts as its tensors, each once,
+    or as itself if it has none.
     """
     search = _Search()
     search.look_at(outputs, None, None, 0)
@@ -128,11 +121,7 @@ class _Search:
         self._objects = 0
 
     def look_at(self, value: object, steps: _Steps | None, owner: _Object | None, depth: int) -> None:
-        """Note a leaf, or open what may have some in it.
-
-        Raises:
-            CaptureError: the outputs are nested too deeply.
-        """
+        """Note a leaf, or open a container or object."""
         if issubclass(type(value), torch.Tensor):
             self._note_tensor(value, steps, owner)
         elif id(value) not in self._met:
@@ -240,13 +229,7 @@ class Captured(NamedTuple):
 
 
 def flatten(outputs: object) -> list[Captured]:
-    """Return the tensors with a graph in some outputs, in order, and the bases of those that are views.
-
-    A warning names what is beside them.
-
-    Raises:
-        CaptureError: no tensor has a graph, or the outputs are nested too deeply.
-    """
+    """Return the tensors with a graph in some outputs and the bases of views; warn about everything else in them."""
     leaves = leaves_of(outputs)
     captured = _captured(leaves)
     rest = [leaf for leaf in leaves if not _has_graph(leaf)]
@@ -259,11 +242,7 @@ def flatten(outputs: object) -> list[Captured]:
 
 
 def flatten_quietly(outputs: object) -> list[Captured]:
-    """Return what `flatten` returns, without a warning.
-
-    Raises:
-        CaptureError: as for `flatten`.
-    """
+    """Return the result of `flatten` without its warning."""
     return _captured(leaves_of(outputs))
 
 

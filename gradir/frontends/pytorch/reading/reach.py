@@ -36,10 +36,7 @@ _END: Final = (type, ModuleType, FrameType, str, bytes, bytearray, int, float, c
 def hidden_among(
     tensors: Iterable[torch.Tensor], grad_fns: Collection[GradFn], inside: Iterable[nn.Module], *, is_recorded: bool
 ) -> Collection[int]:
-    """Which of the parameters, by id(), a function of the graph may reach without taking them as inputs.
-
-    That are those of modules that ran ``inside`` a custom Function, and what the functions of the graph can come to.
-    """
+    """Return the parameters, by id(), that a function of the graph may reach without taking them as inputs."""
     functions = hiding_functions(grad_fns)
     wanted = {id(tensor) for tensor in tensors}
     if not functions or not wanted:
@@ -76,10 +73,7 @@ def is_torchs_own(module: object) -> bool:
 
 
 def reached_by(functions: Iterable[GradFn], known: Collection[GradFn], wanted: Collection[int]) -> set[int]:
-    """Which of the wanted tensors, by id(), the functions can come to.
-
-    ``known`` are the grad_fns of the graph. All are said to be reached where that cannot be told.
-    """
+    """Return the wanted tensors, by id(), that functions can come to: all of them if that cannot be found out."""
     search = _Search(known, wanted)
     return set(search.found) if search.all_of(functions) else set(wanted)
 

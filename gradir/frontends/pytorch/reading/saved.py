@@ -49,10 +49,9 @@ class _Stopped(BaseException):
 
 
 def as_shown(fn: GradFn, name: str, raw: Any) -> Any:
-    """What torch 2.12 has as ``raw``, where this torch unpacks it as the attribute ``name``.
+    """Return ``raw`` as torch 2.12 shows it, where this torch unpacks it as the attribute ``name``.
 
-    Of what cannot be shown its state comes instead, in a slot without a name, and of a tuple a tuple. No hook is run
-    that is written in Python.
+    A slot without a name stands for the state of what cannot be shown. No hook written in Python runs.
     """
     if raw is None or isinstance(raw, Saved):
         return raw
@@ -89,12 +88,7 @@ def _refused(fn: GradFn, name: str, raw: Any, error: BaseException) -> Shown | S
 
 
 def _unpacked(fn: GradFn, name: str) -> Any:
-    """An attribute of a function; what is written in Python is stopped before it runs.
-
-    Raises:
-        _Stopped: something was.
-        RuntimeError: it cannot be unpacked.
-    """
+    """Return an attribute of a function; raise `_Stopped` before any Python code runs."""
     if clears_what_is_read(fn):
         raise _Stopped(_DISPATCH)
     # A profiler or a debugger of the program's is left alone.
@@ -175,11 +169,7 @@ class SavedReader:
         place: Callable[[Owned], str],
         symbols: Callable[[object], str],
     ) -> None:
-        """Read for the nodes of one graph.
-
-        ``ids`` gives the id of a grad_fn and ``symbols`` the text of a symbolic size; ``place`` makes a node of a
-        module's tensor and returns its id.
-        """
+        """``ids`` has the id of each grad_fn; ``place`` makes a node of a module's tensor and returns its id."""
         self._symbols = symbols
         self._ids = ids
         self._tensors = tensors
@@ -304,11 +294,9 @@ def _raises(unpack: Callable[..., object], *args: object) -> bool:
 
 
 def number_of(tensor: torch.Tensor, probe: torch.Tensor) -> AttrValue:
-    """The number that ``tensor`` was made of, ``None`` where it is a tensor of the user's or the number is not known.
+    """Return the number that torch made ``tensor`` of, if it is not a tensor of the user's.
 
-    torch lets a number give way to any tensor of its kind, and the larger of two scalar tensors win: so the dtype that
-    ``tensor`` and its ``probe`` have together tells which of the two it is. Source: "Type promotion" in the notes on
-    tensor attributes of torch's documentation.
+    Type promotion tells: a number gives way to any tensor of its kind, but of two scalar tensors the larger dtype wins.
 
     >>> fn = (torch.ones(2, requires_grad=True) * 0.5).grad_fn
     >>> number_of(fn._raw_saved_other.data, PROBES[torch.float64])

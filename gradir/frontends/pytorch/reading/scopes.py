@@ -115,10 +115,7 @@ def _parameter_counts(owned: Iterable[Owned]) -> tuple[_Counts, _Counts, _Counts
 def cuts(
     unreached: Iterable[Owned], hidden: Collection[int], placements: Mapping[int, tuple[str, ...]]
 ) -> tuple[Cut, ...]:
-    """The trainable parameters that are not in the graph, with their ``placements`` by id().
-
-    Those in ``hidden``, by id(), may still receive gradient: a function in the graph may reach them by itself.
-    """
+    """Return a cut for each trainable parameter outside the graph; a function may still reach the ``hidden`` ones."""
     metadata = MetadataReader(placements=placements)
     return tuple(
         Cut("hidden" if id(tensor) in hidden else "unreached", names, scope, metadata.of_owned(tensor))

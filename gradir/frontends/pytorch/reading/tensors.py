@@ -49,11 +49,7 @@ class Modules(NamedTuple):
 
 
 def modules_of(model: object) -> dict[str, nn.Module]:
-    """The root modules by path prefix: ``{"": model}``, or the items of a dict of modules.
-
-    Raises:
-        CaptureError: ``model`` is neither, or two names read the same.
-    """
+    """Return the root modules by path prefix: ``{"": model}``, or the items of a dict of modules."""
     if model is None:
         return {}
     if isinstance(model, nn.Module):
@@ -67,11 +63,7 @@ def modules_of(model: object) -> dict[str, nn.Module]:
 
 
 def modules_below(roots: Mapping[str, nn.Module]) -> Modules:
-    """What is below the roots.
-
-    Raises:
-        CaptureError: two modules have the same path, or they are nested too deeply.
-    """
+    """Return all modules, parameters and buffers below the roots."""
     paths = ModuleMap[str]()
     found: dict[int, Owned] = {}
     others: defaultdict[int, list[str]] = defaultdict(list)
@@ -142,10 +134,9 @@ def storage_of(tensor: torch.Tensor) -> int | None:
 
 
 def held_by(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor with the data: where a class only wraps another tensor, that one.
+    """Return the tensor with the data, if a class such as DTensor only wraps another tensor.
 
-    A distributed tensor has its global size, and the memory of its local part. Of a class that is not torch's own no
-    code is run.
+    No code runs of a class that is not torch's own.
     """
     while type(tensor) not in PLAIN:
         describe = getattr(type(tensor), "__tensor_flatten__", None)
@@ -222,11 +213,7 @@ class NamedTensors:
 
 
 def named_tensors(params: Names | None) -> Iterator[tuple[str, torch.Tensor]]:
-    """The names that a user gives, as plain text, with their tensors.
-
-    Raises:
-        CaptureError: they are no such names.
-    """
+    """Yield the names that a user gives as plain text, with their tensors."""
     pairs: object = () if params is None else params.items() if isinstance(params, Mapping) else params
     for pair in pairs if isinstance(pairs, Iterable) else (pairs,):
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:

@@ -49,10 +49,7 @@ class Walk(NamedTuple):
 
 
 def walk(captured: Sequence[Captured]) -> Walk:
-    """Visit everything that the captured tensors reach, each grad_fn once and without recursion.
-
-    From then on the graph is one that can be freed, also when this is interrupted.
-    """
+    """Visit everything that the captured tensors reach, each grad_fn once, and let the graph be freed safely."""
     walked = Walk([tensor.producer[0] for tensor in captured if tensor.producer is not None], [], {})
     try:
         with stage("walking the graph", 0, walked.edges.__len__):
@@ -81,10 +78,7 @@ def _visit(captured: Sequence[Captured], edges: dict[GradFn, Edges], order: list
 
 
 def _descend(root: GradFn, edges: dict[GradFn, Edges], order: list[GradFn | int]) -> None:
-    """List what is new below a grad_fn, and its edges.
-
-    This is `gradir.ir.order.postorder` written out, since a call for each node would cost as much as all the rest.
-    """
+    """List what is new below a grad_fn, and its edges: `gradir.ir.order.postorder`, inlined for speed."""
     stack = [root]
     while stack:
         fn = stack.pop()

@@ -211,11 +211,7 @@ class Flow:
         return self._writes.get(storage, ())
 
     def run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], called: str) -> Any:
-        """Run an operation and note it.
-
-        Raises:
-            Exception: whatever the operation raises; it is noted as failed.
-        """
+        """Run an operation and note it, also if it raises."""
         if private.DETACHES_TWICE and func is _DETACH and self._is_detached_just_now(args[0]):
             result = func(*args, **kwargs)
             self._set(result, Value(len(self.steps) - 1, 0))
@@ -401,10 +397,7 @@ class Flow:
         self._values[id(tensor)] = weakref.ref(tensor), value
 
     def _within(self, frame: FrameType | None, *, is_inside: bool) -> Within | None:
-        """The outermost custom Function around a frame.
-
-        ``is_inside`` says that one runs the call of the module; else there is none but inside that call.
-        """
+        """Return the outermost custom Function around a frame; ``is_inside`` if one runs the call of the module."""
         found = None
         while frame is not None and (is_inside or found or frame.f_code is not private.MODULE_CALL):
             if private.runs_a_function(frame.f_code):

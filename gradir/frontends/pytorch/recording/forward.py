@@ -36,10 +36,7 @@ def forward_nodes(
     scope_of: Callable[[Frame | None], str],
     returned: Sequence[torch.Tensor],
 ) -> list[Node]:
-    """A node for each operation in the order in which they ran, and for each tensor from outside before its first use.
-
-    ``scope_of`` gives the path of the module that a frame runs, and ``returned`` are outputs, whatever takes them.
-    """
+    """Return a node for each operation in order, and for each tensor from outside before its first use."""
     allocator, lines = IdAllocator(), ShownLines()
     return [node for flow in flows for node in _Forward(flow, named, scope_of, allocator, lines).nodes(returned)]
 

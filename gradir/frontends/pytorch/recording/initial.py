@@ -236,10 +236,7 @@ def _call_around(step: Step) -> Frame | None:
 
 
 def _child_of(running: str, scope: str | None) -> str | None:
-    """The path of the module right below the running one that has a scope.
-
-    It is empty without a scope, and None for the running module itself or one that is not below it.
-    """
+    """Return the path of the module right below the running one that has a scope, ``None`` if there is none."""
     if scope is None:
         return ""
     start = f"{running}." if running else ""

@@ -43,10 +43,7 @@ class Places:
         self._codes: list[CodeType] = []
 
     def __call__(self, frame: FrameType | None) -> Place | None:
-        """The innermost instruction, from a frame outwards, that is neither torch's nor gradir's.
-
-        Outside a command of gradir's that runs a program there is nothing of the program.
-        """
+        """Return the innermost instruction of the program around a frame that is neither torch's nor gradir's."""
         # This runs for each operation, and most frames of a deep stack are known.
         kinds, kind = self._kinds, self._kind
         while frame is not None and (kinds.get(id(frame.f_code)) or kind(frame.f_code)) == _INTERNAL:
@@ -139,10 +136,7 @@ _SHOWN: Final = _Shown()
 
 
 def warnings_at_callers() -> AbstractContextManager[None]:
-    """Show a warning that is raised below a mode of gradir's at the line that called torch.
-
-    torch gives a warning to the innermost frame of Python, which is that of the mode while something is recorded.
-    """
+    """Show warnings at the line that called torch, instead of the frame of the mode around the call."""
     return _SHOWN
 
 

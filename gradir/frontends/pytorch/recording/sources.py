@@ -77,8 +77,7 @@ class SourceLog:
     def note(self, start: int, end: int, frame: FrameType, *, whole: bool = True) -> None:
         """Note that a call from a frame made the nodes from ``start`` to before ``end``.
 
-        ``whole`` says that the last of them made what the call returns. The place is the innermost frame of the user's
-        that no override of torch's functions runs in.
+        ``whole`` says that the last of them made the result of the call.
         """
         user, modules = self._user(frame)
         # A module that a command runs is called by no line of the user's.

@@ -144,7 +144,7 @@ def _delayed(track: _Track) -> tuple[list[int], list[str]]:
 
 
 def _merged(tracks: Sequence[tuple[list[int], list[str]]], outside: str = "") -> tuple[list[int], list[str | None]]:
-    """The numbers where some track changes, and the scope before the first, and from each one on.
+    """Return the numbers where some track changes, and the scope before the first and from each one on.
 
     It is ``outside`` where no track is, and ``None`` where they differ.
     """

@@ -83,10 +83,7 @@ class _Replaced(private.TorchDispatchMode):  # type: ignore[misc]
 
 @contextmanager
 def retained_gradients_kept() -> Iterator[Callable[..., None]]:
-    """Let a backward leave the gradients of tensors that retain them as they were.
-
-    What it gives has to be called before each node runs, by a prehook.
-    """
+    """Keep the gradients of tensors that retain them; call the result before each node runs."""
     replaced = _Replaced()
     # To enter it would set a flag by which torch.compile compiles nothing meanwhile.
     private.push_dispatch_mode(replaced)
@@ -103,11 +100,7 @@ def in_process_group() -> bool:
 
 
 def refuse_lasting(grad_fns: Iterable[GradFn], leaves: Sequence[torch.Tensor]) -> None:
-    """Refuse a graph on which every backward leaves something behind.
-
-    Raises:
-        CaptureError: it has a reentrant checkpoint or a flat parameter, or a hook on a leaf communicates.
-    """
+    """Refuse a graph on which every backward leaves something behind."""
     if any(is_reentrant_checkpoint(fn) for fn in grad_fns):
         raise CaptureError(
             "a reentrant checkpoint adds up gradients that a process group then sends, so verifying would change the "
@@ -128,11 +121,7 @@ def refuse_lasting(grad_fns: Iterable[GradFn], leaves: Sequence[torch.Tensor]) -
 
 
 def refuse_addition(_: torch.Tensor) -> NoReturn:
-    """The hook of a leaf to which nothing may be added; what comes behind the addition is not reached.
-
-    Raises:
-        CaptureError: always.
-    """
+    """Refuse to add to a leaf, as its hook."""
     raise CaptureError(
         "a function of the graph runs a backward of its own, whose gradients a process group would send: "
         "verify in a process without a group"
@@ -141,10 +130,9 @@ def refuse_addition(_: torch.Tensor) -> NoReturn:
 
 @contextmanager
 def undisturbed(grad_fns: Iterable[GradFn], roots: Iterable[nn.Module]) -> Iterator[None]:
-    """Let nothing be reduced meanwhile, neither gradients that wait for a later backward nor a first one's all at once.
+    """Keep distributed wrappers from reducing gradients.
 
-    A graph that DistributedDataParallel calls static is reduced by a function on top of it at first; what `fully_shard`
-    has added up already, by the functions that end a module's backward.
+    The top of a static graph reduces at first, and `fully_shard` in the functions that end a module's backward.
     """
     grad_fns = list(grad_fns)
     parts: dict[int, tuple[Any, str, object]] = {}
@@ -172,10 +160,7 @@ def _sharded_groups(grad_fns: Iterable[GradFn], roots: Iterable[nn.Module]) -> I
 
 @contextmanager
 def buffers_and_random_numbers_kept(live: LiveGraph) -> Iterator[None]:
-    """Put back, after a backward on a graph, the states of random numbers and the buffers of modules that it may run.
-
-    A checkpoint runs its modules once more, which moves the running statistics of a normalization.
-    """
+    """Restore random numbers and buffers, since a checkpoint runs its modules and their normalizations again."""
     # Before anything ran on it, a device has no random numbers, and asking would start it.
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
     with torch.random.fork_rng(devices):
@@ -222,11 +207,7 @@ _CONTAINERS: Final = (*_DICTS, list, set, deque)
 
 
 def refuse_what_runs_once(live: LiveGraph) -> None:
-    """Refuse a graph of which it can be seen that some function runs backward only once.
-
-    Raises:
-        CaptureError: the message names the function, and says what to do.
-    """
+    """Refuse a graph with a function whose backward visibly runs only once."""
     met: set[int] = set()
     for fn, node_id in live.grad_fns.items():
         why, remedy = _why_once(fn) if isinstance(fn, FunctionCtx) else ("", "")
@@ -304,11 +285,10 @@ def _closed_over(function: Any) -> dict[str, Any]:
 
 @contextmanager
 def state_kept(live: LiveGraph) -> Iterator[None]:
-    """Put back, afterwards, what the backwards of custom Functions took from their contexts.
+    """Restore what the backwards of custom Functions take from their contexts, or warn about changed tensors.
 
-    That are the attributes, and what is in the lists, dicts and sets among them; of other objects, attributes that were
-    deleted or set to None. Functions and objects of torch itself manage their own. What changed in the tensors among
-    them cannot be put back, and is told by a warning.
+    That covers attributes and the lists, dicts and sets among them. Other objects get back attributes that were deleted
+    or set to None. torch's own functions and objects manage themselves.
     """
     states = [(_State(fn), live.grad_fns[fn]) for fn in hiding_functions(live.grad_fns)]
     try:

@@ -110,22 +110,13 @@ class _Watch:
 def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
     """Run a real backward, and compare.
 
-    Every captured node must run, and nothing else: the nodes are counted by hooks on each of them and, independently,
-    by the engine's own profile. A backward that a function or a hook runs inside this one is not counted. The gradient
-    that arrives at each output must have the recorded dtype and shape. The engine must come to every leaf of the graph,
-    and bring no gradient to a parameter that is said to be unreached.
+    Every captured node must run, and nothing else: hooks on each node and the engine's own profile count them. The
+    gradient at each output must have the recorded dtype and shape. The engine must come to every leaf of the graph, and
+    bring no gradient to a parameter that is said to be unreached.
 
-    The gradients in ``.grad`` of the leaves, of the model's parameters, of tensors with `retain_grad`, and of what the
-    graph's custom Functions can be seen to reach are as before afterwards.
-    With ``keep_graph`` so is the graph, and what can run only once is refused; without it the graph is used up. What
-    else runs in a backward runs in this one: hooks that the user put on tensors and nodes, the
-    recomputation of checkpoints. All of it runs in the calling thread, where the order of
-    what runs inside what can be seen. Where a profiler is on already, the nodes are counted by the hooks alone. In a
-    process group the engine is asked for what would be added to the leaves: see ``asking``.
-
-    Raises:
-        CaptureError: backward cannot run, because an earlier one freed the graph, say, or could run only once, or in a
-            process group would change the next one.
+    All gradients in ``.grad`` stay as they were. With ``keep_graph`` so does the graph, and a graph that can run only
+    once is refused. Other hooks and checkpoints run as in any backward, but in the calling thread, where their nesting
+    is visible. In a process group gradients are asked for and not accumulated: see `untouched`.
     """
     asks = untouched.in_process_group()
     with _one_error():
@@ -155,12 +146,9 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
 
 @contextmanager
 def left_alone(live: LiveGraph, *, keep_graph: bool = True) -> Iterator[Callable[..., None]]:
-    """Let a backward on a graph leave all gradients as they were, and the graph too unless it may be used up.
+    """Let a backward leave all gradients as they were, and the graph too unless it may be used up.
 
-    What it gives has to be called before each node runs, by a prehook.
-
-    Raises:
-        CaptureError: it could run only once, or in a process group would change the next one.
+    Call the result before each node runs.
     """
     if keep_graph:
         untouched.refuse_what_runs_once(live)
@@ -208,10 +196,9 @@ def _run_backward(backward: Callable[[], None]) -> Counter[str]:
 
 
 def _outermost(events: list[Any]) -> Iterator[str]:
-    """The nodes that a thread ran, but for those that it ran while it ran another.
+    """Yield the nodes that a thread ran, but for those that it ran inside another.
 
-    Of a thread that did not begin the backward there are none: where backwards are nested so deep that the stack
-    would not hold them, the engine goes on in another thread.
+    Deeply nested backwards go on in another thread, which did not begin the backward and yields nothing.
     """
     if not any(event.name() == private.BEGUN for event in events):
         return

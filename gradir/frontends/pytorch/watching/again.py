@@ -49,10 +49,7 @@ class Computed(NamedTuple):
 
 
 def computed_again(tape: Tape, name_of: Callable[[torch.Tensor], str]) -> Iterator[Computed]:
-    """Compute each loss since the last step once more, and explain it.
-
-    A loss is left out that cannot be computed again.
-    """
+    """Compute each loss since the last step once more, where possible, and explain it."""
     for result, before in tape.losses:
         with tape.aside():
             found = _computed(result, before, name_of)
@@ -120,11 +117,7 @@ class _Again:
 
 
 def _behind(result: Result) -> list[Operation]:
-    """The operations behind a result, in their order.
-
-    Raises:
-        CaptureError: one was forgotten.
-    """
+    """Return the operations behind a result, in order; raise `CaptureError` if one was forgotten."""
     found, waiting = {result.made_by}, [result.made_by]
     while waiting:
         each = waiting.pop()

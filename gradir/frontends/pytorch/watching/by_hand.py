@@ -19,10 +19,7 @@ class ByHand(Optimizer):
         self.param_groups = [{"params": []}]
 
     def take(self, tensors: object) -> bool:
-        """Take the leaves behind a backward; gives whether each may be what became of one of those before.
-
-        They are the same tensors, or all of them others of the same shapes.
-        """
+        """Take the leaves behind a backward; return whether they can be the same parameters as before."""
         before, leaves = self.param_groups[0]["params"], _leaves_behind(tensors)
         self.param_groups[0]["params"] = leaves
         kept = {leaf is each for leaf, each in zip(before, leaves, strict=False)}
