@@ -65,18 +65,15 @@ def is_installed(filename: str) -> bool:
 
 
 def _standard() -> list[Path]:
-    """The folders of Python's own modules."""
     paths = sysconfig.get_paths()
     return [Path(paths[name]) for name in ("stdlib", "platstdlib") if paths.get(name)]
 
 
 def _installed(path: Path) -> Iterator[Path]:
-    """The folders of installed packages that a file lies in."""
     return (parent for parent in path.parents if parent.name in _INSTALLED)
 
 
 def _real(paths: Iterable[Path]) -> Iterator[Path]:
-    """The same without symbolic links."""
     for path in paths:
         # A name that a program makes up may hold what no path does.
         with suppress(OSError, ValueError):

@@ -97,7 +97,6 @@ def has_numbers(trace: Trace) -> bool:
 
 
 def _left_out(values: bool | None, trace: Trace) -> Examined:
-    """Return why gradients are not computed, if they are not."""
     count = len(trace.flat.records)
     if not has_numbers(trace):
         return Examined(reason="arguments have a shape and a dtype alone", advice="hand over arrays")
@@ -177,8 +176,6 @@ def _of_refusals(trace: Trace, raises: Callable[[], bool]) -> Iterator[Cause]:
 
 
 def _leaves_behind(trace: Trace, record: Record) -> Iterator[str]:
-    """The leaves that an operation depends on by paths of gradient."""
-
     def active(values: Iterable[Value]) -> list[Value]:
         return [value for value in values if value.is_active]
 
@@ -238,7 +235,6 @@ def _outside(target: object) -> dict[int, tuple[str, bool]]:
 
 
 def _functions_of(target: Any) -> Iterator[Callable[..., Any]]:
-    """The functions of Python that a callable is made of."""
     try:
         unwrapped = inspect.unwrap(target)
     except ValueError:

@@ -120,7 +120,6 @@ def _is_applied(record: Record | None) -> bool:
 
 
 def _by_end(updates: Mapping[str, _Update], names: Sequence[str]) -> dict[str, str]:
-    """Return for each leaf of the loss the leaf of the step that has its path, behind the shortest other one."""
     found: dict[str, str] = {}
     for own in sorted(updates, key=lambda own: own.count(".")):
         for end in _ends(own):
@@ -197,7 +196,6 @@ def _new_values(step: Trace) -> list[tuple[Value, Output]]:
 
 
 def _moved(records: Sequence[Record]) -> set[int]:
-    """The identities of the values that depend on a gradient."""
     moved: set[int] = set()
     for _ in range(_MOST_PASSES):
         before = len(moved)

@@ -220,7 +220,6 @@ class Replay:
             self._cells[id(value)] = self._together(record, row[::-1] if is_reverse else row, value)
 
     def _apart(self, record: Record, whole: Cell, value: Value, length: int) -> list[Cell]:
-        """What each round takes of a loop's input."""
         step = Step(record, [whole])
         is_live = value.is_live and whole.is_live
         step.made = [
@@ -233,7 +232,6 @@ class Replay:
         return step.made
 
     def _together(self, record: Record, row: list[Cell], value: Value) -> Cell:
-        """A loop's output of what each round made."""
         step = Step(record, row)
         step.moved = [place for place, cell in enumerate(row) if cell.is_live] if value.is_live else []
         number = jnp.stack([cell.number for cell in row]) if row else jnp.zeros(value.aval.shape, value.aval.dtype)

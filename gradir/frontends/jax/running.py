@@ -1,8 +1,8 @@
 """Capture, or explain, at a gradient that a program asks for by itself.
 
-JAX has no call of backward: a program asks for the gradient of a function, and mostly inside a function that it has
-compiled. So the calls that count are those of the outermost compiled function that asks for any, and else those for the
-gradient itself. The functions that make both are replaced while a script runs; what they make computes as before.
+JAX has no call of backward. A program asks for the gradient of a function, mostly inside a compiled function. So calls
+of the outermost compiled function that asks for gradients count, and else each gradient. The functions of `jax` that
+make both are replaced while a script runs.
 """
 
 from __future__ import annotations
@@ -151,7 +151,6 @@ def _of_user(call: Call) -> tuple[Callable[..., Any], tuple[Any, ...], Mapping[s
 
 
 def _types(value: Any) -> Counter[tuple[tuple[Any, ...], str]]:
-    """Count the types of the arrays of floats in a value."""
     leaves = (leaf for leaf in tree_util.tree_leaves(value) if hasattr(leaf, "shape"))
     return Counter(map(type_of, filter(is_inexact, leaves)))
 
@@ -331,7 +330,6 @@ class _Compiled:
 
 
 def _itself(made: Any) -> Any:
-    """Return what a copy of a compiled function is made from."""
     return made
 
 

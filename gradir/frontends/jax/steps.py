@@ -143,7 +143,6 @@ def asked_around(frame: FrameType | None) -> Asked | None:
 
 
 def _is_inside(frame: FrameType, outermost: FrameType | None) -> bool:
-    """Whether one of these functions calls another one, below the outermost frame to look at."""
     above = takewhile(lambda each: each is not outermost, chain(frame.f_back, lambda inner: inner.f_back))
     return any(_reader(each) is not None for each in above)
 

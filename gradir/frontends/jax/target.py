@@ -95,7 +95,6 @@ def _bound(
 
 
 def _of_module(module: Any, positional: Sequence[Any], named: Mapping[str, Any], seed: int) -> Trace:
-    """Trace a module on its inputs, after its variables if it is a linen module."""
     name = type(module).__name__
     if not positional and not named:
         raise SpecError(f"{name} is a module: say what to run it on, such as --input 'float32[1,3]'")
@@ -132,7 +131,6 @@ def _module(target: Any, seed: int) -> Any:
 
 
 def _taken(kind: type, **offered: Any) -> dict[str, Any]:
-    """What a class takes of the arguments that are offered."""
     try:
         # A class of modules is called by its metaclass, which takes anything.
         parameters = inspect.signature(getattr(kind, "__init__", kind)).parameters

@@ -276,7 +276,6 @@ def _is_blamed(replay: Replay, step: Step, choice: Step, made: Cell, bad: Any) -
 
 
 def _trap(step: Step) -> str:
-    """Why the derivative of an operation is not finite, in words; nothing where that is not known."""
     found = _TRAPS.get(step.record.native)
     words = found(step) if found is not None else ""
     return words or (
@@ -285,8 +284,6 @@ def _trap(step: Step) -> str:
 
 
 def _at(number: float, words: str, below: str = "") -> Callable[[Step], str]:
-    """What tells the words of a step whose input is a number somewhere, or is below it."""
-
     def told(step: Step) -> str:
         taken = np.asarray(step.given(0))
         if (taken == number).any():
@@ -323,12 +320,10 @@ def _of_arc(step: Step) -> str:
 
 
 def _if(holds: Callable[[Step], Any], words: str) -> Callable[[Step], str]:
-    """What tells the words of a step for which something holds."""
     return lambda step: words if holds(step) else ""
 
 
 def _both(are: Callable[[Any], Any]) -> Callable[[Step], Any]:
-    """Whether two inputs of a step are so in the same place."""
     return lambda step: (are(np.asarray(step.given(0))) & are(np.asarray(step.given(1)))).any()
 
 

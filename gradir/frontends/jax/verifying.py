@@ -61,7 +61,6 @@ def _wrong_leaves(live: LiveGraph, whole: Traced) -> Iterator[str]:
 
 
 def _moved(live: LiveGraph) -> list[bool]:
-    """Of each differentiated leaf whether a real backward gives it anything but zero."""
     given, others = live.trace.arguments.given
     sizes = [elements_of(leaf) for leaf in (*given, *others) if not are_known([leaf])]
     known = [size for size in sizes if size is not None]

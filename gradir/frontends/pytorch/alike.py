@@ -89,8 +89,6 @@ class _Calls:
 
 
 class _Run(NamedTuple):
-    """What a run gave, by the names that the graph has for parameters."""
-
     weights: dict[str, torch.Tensor]
     inputs: list[list[torch.Tensor]]
     outputs: list[torch.Tensor]

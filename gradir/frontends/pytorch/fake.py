@@ -209,7 +209,6 @@ def without_data() -> Iterator[None]:
 
 
 def _in_mesh() -> bool:
-    """Whether the running operation is one of a device mesh's own."""
     frames = walk_stack(sys._getframe(2)) if _MESHES in sys.modules else ()
     return any(frame.f_globals.get("__name__") == _MESHES for frame, _ in frames)
 

@@ -65,7 +65,6 @@ def _found(name: str, use: str) -> Any:
 
 
 def _code(function: Any) -> CodeType | None:
-    """The code of a function; ``None`` of what is written in C."""
     return getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
 
 

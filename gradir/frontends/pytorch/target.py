@@ -169,7 +169,6 @@ def _set_seed(request: CaptureRequest) -> None:
 
 
 def _call(module: nn.Module, request: CaptureRequest) -> Callable[[], object]:
-    """The call of a module on the inputs of a request."""
     if not request.is_program:
         return partial(module, *request.inputs, **(request.kwargs or {}))
     positional, named = _described(module, request.inputs)
@@ -187,7 +186,6 @@ def _told(call: Callable[[], object], request: CaptureRequest, name: str) -> obj
 
 
 def _step(outputs: object) -> None:
-    """Run the backward of what came out of a call."""
     tensors = [entry.tensor for entry in flatten_quietly(outputs) if entry.role == "output"]
     torch.autograd.backward(tensors, list(map(ones_for, tensors)))
 
@@ -225,7 +223,6 @@ def explained(request: CaptureRequest) -> Explanation:
 
 
 def _made_by(target: object, recorder: Recorder) -> object:
-    """The target, or what a callable returns that is no module."""
     if not callable(target) or isinstance(target, nn.Module):
         return target
     return _run(partial(_recorded, recorder, target), getattr(target, "__qualname__", type(target).__name__))
@@ -246,7 +243,6 @@ def _parts(result: object, inputs: Sequence[str]) -> tuple[nn.Module | None, obj
 
 @contextmanager
 def _without_data(request: CaptureRequest) -> Iterator[None]:
-    """Let tensors have no data inside, where that is asked for."""
     target = request.target
     if not request.fake:
         yield

@@ -143,7 +143,6 @@ def argument_names(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
 
 
 def _loaded() -> list[tuple[Any, Library]]:
-    """The libraries that the program has imported, each with the file here that knows it."""
     found = ((sys.modules.get(name), home) for name, home in _LIBRARIES.items())
     homes: list[tuple[Any, Any]] = [(library, import_module(home)) for library, home in found if library is not None]
     return homes

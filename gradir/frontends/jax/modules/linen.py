@@ -50,7 +50,6 @@ class _Noted:
                     self._leaves[id(leaf)] = leaf, below(path, text_of(keys).removeprefix("params."))
 
     def __call__(self, call: Callable[..., Any], args: Any, kwargs: Any, context: Any) -> Any:
-        """Run a method of a module."""
         module, method = context.module, context.method_name
         if module.scope is None:
             return call(*args, **kwargs)

@@ -131,8 +131,6 @@ class _Wrapped(NamedTuple):
 
 
 class _Entered(threading.local):
-    """What a thread has entered, the innermost last."""
-
     def __init__(self) -> None:
         self.calls: list[WrappedCalls] = []
 

@@ -300,7 +300,6 @@ class Flattener:
         return self._record(record, varying(*(value.loops for value in ends)))
 
     def _body(self, context: Context, name: str, rounds: int | None) -> Context:
-        """Inside a loop or a branch, which has a scope of its own."""
         number = self._bodies[context.steps, name] = self._bodies.get((context.steps, name), 0) + 1
         step = Step(name if number == 1 else f"{name}_{number}", True, rounds)
         return context._replace(steps=(*context.steps, step))

@@ -123,7 +123,6 @@ class _Forward:
 
 
 def _mark(value: Value, is_active: bool, is_tainted: bool) -> bool:
-    """Whether a value is now what it was not before."""
     changed = (is_active and not value.is_active) or (is_tainted and not value.is_tainted)
     value.is_active |= is_active
     value.is_tainted |= is_tainted
@@ -235,7 +234,6 @@ class Ends:
 
 
 def _behind(value: Value) -> list[Value]:
-    """What a value is computed of."""
     record = value.record
     if record is None or record.joins is None:
         return [*value.ends, *(() if record is None else record.inputs)]

@@ -201,7 +201,6 @@ def _is_of_literals(jaxpr: Any, var: Any) -> bool:
 
 
 def _needed(jaxpr: Any, wanted: Sequence[Any]) -> set[int]:
-    """The identities of all values of a jaxpr that some are made of."""
     needed = {id(var) for var in wanted}
     for eqn in reversed(jaxpr.eqns):
         made = [number for number, var in enumerate(eqn.outvars) if id(var) in needed]
@@ -217,7 +216,6 @@ def _needed(jaxpr: Any, wanted: Sequence[Any]) -> set[int]:
 
 
 def _depending(jaxpr: Any, starts: set[int]) -> list[bool]:
-    """Which outputs of a jaxpr depend on the inputs with these numbers."""
     on = {id(jaxpr.invars[number]) for number in starts}
     for eqn in jaxpr.eqns:
         hits = {number for number, atom in enumerate(eqn.invars) if id(atom) in on}

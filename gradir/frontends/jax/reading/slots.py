@@ -148,7 +148,6 @@ def _made(jaxpr: Any, var: Any, region: Region, above: tuple[int, ...]) -> _Held
 
 
 def _number(record: Record, eqn: Any, var: Any) -> int:
-    """Which output of a record a value is that its equation made; -1 where it is none."""
     if record.native != jaxprs.name_of(eqn):
         return -1
     return next(

@@ -152,7 +152,6 @@ class Judge:
         return self._paths(fn) if kind == "cancel" else ""
 
     def _paths(self, fn: GradFn | None) -> str:
-        """Through which operations the paths go that cancel."""
         steps = map(self._step, () if fn is None else self._gradients.cancelling.get(fn, ()))
         shown = few(self._recorded.words.called_at(step) for step in steps if step is not None)
         return f"the paths through {shown} cancel" if shown else ""
@@ -204,7 +203,6 @@ class Judge:
 
     @cached_property
     def _repeated(self) -> dict[tuple[object, Place | None], list[GradFn]]:
-        """The functions by their operation and the instruction that ran it."""
         steps = ((fn, self._step(fn)) for fn in self._live.grad_fns)
         return grouped(((step.func, step.place), fn) for fn, step in steps if step is not None)
 
@@ -271,7 +269,6 @@ class Judge:
 
 
 def _keeps_tensors(fn: GradFn) -> bool:
-    """Whether the backward of a custom Function has tensors of its forward."""
     try:
         return bool(fn.saved_tensors) or any(isinstance(value, torch.Tensor) for value in vars(fn).values())
     except RuntimeError:

@@ -265,7 +265,6 @@ class Flowing:
         )
 
     def _find(self) -> None:
-        """Find every stop among what is wanted, and every exit, in the order of the program."""
         known: set[Value] = set()
         let_go = self._last_uses()
         for step_number, step in enumerate(self.flow.steps):
@@ -304,7 +303,6 @@ class Flowing:
                 self.exits[at] = first._replace(leaves=first.leaves | left)
 
     def _put(self, number: int, step: Step) -> None:
-        """Note what a step writes into a leaf, unless it is an optimizer's."""
         if "inplace" in step.kinds and step.called != "step":
             before = self._before_update(Value(number, 0))
             if before is not None and self.root(before) in self.wanted:
@@ -323,7 +321,6 @@ class Flowing:
             self.puttings[called, place] = self.puttings.get((called, place), 0) | leaves
 
     def _use(self, found: Exit) -> str:
-        """What becomes of the number that a function read."""
         if found.called == _CONDITION or found.place is None:
             return COMPARED if found.called == _CONDITION else ""
         key = id(found.place.code), found.place.instruction
@@ -332,7 +329,6 @@ class Flowing:
         return self._known_uses[key]
 
     def _is_of_parameters(self, read: Read) -> bool:
-        """Whether a value is computed of leaves alone."""
         behind = reached(
             [read.value],
             lambda value: () if value in self._leaves else (source.value for source in self.sources(value)),
@@ -363,7 +359,6 @@ class Flowing:
                     yield read.value
 
     def _last_uses(self) -> dict[int, list[Value]]:
-        """By step, the values that nothing takes after it."""
         last: dict[Value, int] = {}
         known: set[Value] = set()
         for step_number, step in enumerate(self.flow.steps):

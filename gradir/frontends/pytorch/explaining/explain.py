@@ -260,7 +260,6 @@ class Search(Losses):
         return replace(examined, values="grad") if held and len(held) == len(names) else examined
 
     def _names_behind(self, term: Value) -> tuple[str, ...]:
-        """The leaves that a term gives a gradient, as far as it is known."""
         names = self.words.names_of(self.flowing.leaves_behind(term))
         return tuple(
             name
@@ -282,7 +281,6 @@ class Search(Losses):
         return Explanation(statuses, causes, tied=self.subject.tied())
 
     def _arrivals(self, live: LiveGraph, gradients: Gradients) -> dict[str, Arrival]:
-        """What a backward gave each leaf that is reached."""
         accumulators = {id(fn.variable): fn for fn in live.grad_fns if type(fn).__name__ == ACCUMULATOR}
         found = {
             name: gradients.at(tensor, accumulators[id(tensor)])

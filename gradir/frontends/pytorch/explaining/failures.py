@@ -99,7 +99,6 @@ class _Writes:
 
     @cached_property
     def _by_owner(self) -> dict[Value, list[int]]:
-        """By the value that first had a memory the steps that write to it."""
         return grouped(
             (memory, index)
             for index, step in enumerate(self._flow.steps)

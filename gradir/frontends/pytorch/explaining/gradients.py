@@ -253,7 +253,6 @@ class Gradients:
         return left.largest <= torch.finfo(getattr(torch, dtype)).eps * _ROUNDINGS * scale * given.largest
 
     def _find_cancelling(self, live: LiveGraph) -> None:
-        """Find where gradients that several functions send add up to nothing."""
         for (at, number), senders in self._edges.items():
             hooks = hooks_of(at.variable) if type(at).__name__ == ACCUMULATOR else None
             if len(senders) == 1 or (at, number) in self._cancelled or hooks:
@@ -315,7 +314,6 @@ class Gradients:
         return (fn,)
 
     def _origins_above(self, fn: GradFn, is_bad: _IsBad) -> tuple[GradFn, ...]:
-        """Those of what sends a function something bad, the first few."""
         found: dict[GradFn, None] = {}
         for sender, slot in self._consumers.get(fn, ()):
             went = self._passed[sender].went

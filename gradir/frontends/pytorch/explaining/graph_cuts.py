@@ -152,7 +152,6 @@ class _Ends:
 
 
 def _made(flowing: Flowing, live: LiveGraph) -> Iterator[tuple[int, str]]:
-    """The steps that made a node of the graph, with its id."""
     flow, numbered = flowing.flow, dict[int, str]()
     for fn, node_id in live.grad_fns.items():
         number = sequence_number(fn)

@@ -119,7 +119,6 @@ class Followers:
 
     @cached_property
     def _modules(self) -> dict[Value, nn.Module | None]:
-        """By leaf the module that ran when it was taken first."""
         calls = {leaf: self._flow.steps[index].call for leaf, index in self._flowing.first_takers.items()}
         return {leaf: None if call is None else call.module for leaf, call in calls.items()}
 
@@ -204,7 +203,6 @@ class Meant:
         return found | dict.fromkeys(targets, STOP_GRADIENT), targets
 
     def _lost(self, stops: Sequence[Stop]) -> list[Value]:
-        """The leaves behind some stops that get no gradient."""
         leaves = (self._owners.get(leaf, leaf) for stop in stops for leaf in self._flowing.members(stop.leaves))
         return [leaf for leaf in dict.fromkeys(leaves) if id(self._flow.tensor_of(leaf)) not in self._reached]
 

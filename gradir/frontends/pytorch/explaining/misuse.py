@@ -110,8 +110,6 @@ def _is_measured(flow: Flow, index: int) -> bool:
 
 
 def _made_by(flow: Flow, value: Value) -> str:
-    """What made a value, but for what only shows it otherwise."""
-
     def shown(step: Step) -> Step | None:
         is_shown = plain_name(step.func) in _SHOWING and bool(step.inputs)
         return flow.step_of(step.inputs[0].value) if is_shown else None

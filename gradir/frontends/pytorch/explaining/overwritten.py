@@ -76,8 +76,6 @@ def communicates(live: LiveGraph) -> bool:
 
 
 class _Part(NamedTuple):
-    """A part of a memory as it is now, and what it held."""
-
     now: torch.Tensor
     held: Held
 

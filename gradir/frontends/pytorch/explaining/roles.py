@@ -95,8 +95,6 @@ class Roles:
         return {"product", "target"} if is_cosine else {"product"}
 
     def _is_log_probability(self, value: Value) -> bool:
-        """Whether a value is a log-probability, or a ratio of probabilities."""
-
         def behind(value: Value) -> list[Value]:
             step = self._flow.step_of(value)
             passes = step is not None and plain_name(step.func) in _PASSING

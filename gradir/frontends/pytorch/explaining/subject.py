@@ -144,7 +144,6 @@ def foreign(flow: Flow, aside: Mapping[str, torch.Tensor], leaves: Sequence[Valu
 
 
 def _has_a_module(tensors: Mapping[int, torch.Tensor]) -> bool:
-    """Whether a living module has one of some tensors."""
     living = (entry for entry in gc.get_objects() if issubclass(type(entry), nn.Module))
     return any(id(tensor) in tensors for module in living for tensor in private.own_parameters(module).values())
 
@@ -252,7 +251,6 @@ def subject_of(
 
 
 def _held_by(optimizer: Any) -> list[torch.Tensor]:
-    """Return the tensors that an optimizer has, or a list or tuple of several."""
     several = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
     if not several:
         raise CaptureError("optimizer is an empty list: give the optimizers of the step, or leave it out")

@@ -93,8 +93,6 @@ def _mask_of_all(softmax: GradFn) -> GradFn | None:
 
 
 def _of(name: str, number: float, words: str) -> Callable[[GradFn], str]:
-    """What tells the words of a function that saved this number, of either sign."""
-
     def told(fn: GradFn) -> str:
         saved = saved_tensor(fn, name)
         return words if saved is not None and bool((saved.abs() == number).any()) else ""

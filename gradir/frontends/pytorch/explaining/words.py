@@ -104,7 +104,6 @@ class Words:
     """What a program calls the values of its flow, and causes told with these names and its lines."""
 
     def __init__(self, flow: Flow, values: Mapping[str, Value]) -> None:
-        """``values`` are the parameters and tensors by name."""
         self.lines = ShownLines()
         self.names = grouped((value, name) for name, value in values.items())
         self.flow = flow
@@ -258,7 +257,6 @@ def loose_ends(flow: Flow, flowing: Flowing) -> dict[Value, tuple[int, ...]]:
 
 
 def _taken(flow: Flow, flowing: Flowing) -> set[Value]:
-    """What operations take, what functions turn into numbers, and what is assigned to a ``.data``."""
     steps = (step for number, step in enumerate(flow.steps) if Value(number, 0) not in flowing.saved)
     found = {read.value for step in steps for read in step.inputs}
     return found | {read.value for left in (*flow.exits, *flow.exchanges) for read in left.reads}

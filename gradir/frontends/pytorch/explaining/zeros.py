@@ -127,7 +127,6 @@ class Zeros:
         self._forget()
 
     def _forget(self) -> None:
-        """Forget what is known of values that depends on which leaves are stuck."""
         self._kept.clear()
         self._fixed.clear()
         self._has_numbers = None
@@ -212,7 +211,6 @@ class Zeros:
         return self._folded(value, self._kept, self._stuck, _needed_for_zero)
 
     def _is_fixed(self, value: Value) -> bool:
-        """Whether a value is computed of parameters and constants alone."""
         return self._folded(value, self._fixed, self._named, self._needed_to_be_fixed)
 
     def _needed_to_be_fixed(self, step: Step) -> Sequence[Sequence[Value]] | None:

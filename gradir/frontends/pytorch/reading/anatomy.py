@@ -57,7 +57,6 @@ class Anatomies:
     """
 
     def __init__(self, symbols: Callable[[object], str] = str, groups: Groups | None = None) -> None:
-        """``symbols`` gives the text of a symbolic size, and ``groups`` labels process groups."""
         self._symbols = symbols
         self._groups = Groups() if groups is None else groups
         self.by_type: dict[type, Anatomy] = {}

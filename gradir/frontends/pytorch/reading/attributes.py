@@ -50,7 +50,7 @@ class AttributeReader:
         self._known: dict[tuple[Any, ...], FrozenDict[str, AttrValue]] = {}
 
     def __call__(self, fn: object) -> Mapping[str, AttrValue]:
-        """The attributes by name, sorted."""
+        """Return the attributes by name, sorted."""
         values = self._read(fn)
         try:
             # 1, 1.0 and True are equal, and have to stay apart.
@@ -91,7 +91,7 @@ class PythonAttributeReader:
         self._attributes = attributes
 
     def __call__(self, fn: Any) -> Mapping[str, AttrValue]:
-        """The attributes by name, sorted."""
+        """Return the attributes by name, sorted."""
         values = {
             name: plain_value(getattr(fn, attribute), self._symbols) for name, attribute in self._attributes.items()
         }

@@ -1,14 +1,9 @@
 """Free a deep graph without overflowing the C stack.
 
-From torch 2.13 on, a grad_fn that Python has seen keeps its Python object until the node dies, and the death of such a
-node runs through Python into the death of the next, one C stack frame deep for each. A chain of some 2,400 nodes then
-overflows a stack of 512 kB, one of 40,000 the usual 8 MB. torch frees nodes that Python never saw in a loop, but a
-capture has to see them all.
-
-So capture holds the nodes of a deep graph itself, and lets go of a node only when nobody else owns it, consumers
-before producers. A node then never dies while it owns the last reference to another one. The check runs after each
-cyclic garbage collection and at each further capture of a deep graph. As long as the captured tensors live, so does
-everything below them: the last graph is held whole, and taken apart only when one of its roots has died.
+From torch 2.13 on, a node that Python has seen dies through Python, one C stack frame deep for each node below it. Some
+2,400 nodes overflow a stack of 512 kB, and 40,000 the usual 8 MB, and a capture has to see all nodes. So it holds the
+nodes of a deep graph, and lets go of those that nobody else owns, consumers before producers, after each cyclic garbage
+collection and at each capture of another deep graph. While the captured tensors live, the last graph is held whole.
 """
 
 from __future__ import annotations

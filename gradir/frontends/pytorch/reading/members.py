@@ -165,7 +165,6 @@ def _fields_with_originals(module: nn.Module) -> dict[str, Any]:
 
 
 def _placed(root: nn.Module, seen: set[int] | None = None) -> list[Placed]:
-    """Every module at every path, or what is not ``seen`` at its first; none if the paths have no end that way."""
     found: list[Placed] = []
     pending = [("", root, 0)]
     while pending:

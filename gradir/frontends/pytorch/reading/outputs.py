@@ -63,8 +63,6 @@ class Leaf(NamedTuple):
 
 
 class _Steps(NamedTuple):
-    """A key, and the steps before it."""
-
     key: object
     above: _Steps | None
 

@@ -74,7 +74,6 @@ def clears_what_is_read(fn: GradFn) -> bool:
 
 
 def _refused(fn: GradFn, name: str, raw: Any, error: BaseException) -> Shown | Saved:
-    """What is known of what cannot be unpacked."""
     told = str(error)
     if isinstance(error, _Stopped):
         return _UNREAD if told == _DISPATCH else _HOOKED

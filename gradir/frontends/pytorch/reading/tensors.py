@@ -180,7 +180,6 @@ class NamedTensors:
     """
 
     def __init__(self, owned: Sequence[Owned], params: Names | None, temporary: Iterable[Owned] = ()) -> None:
-        """``temporary`` are those that modules had only while they ran."""
         self._held = {id(entry[0]) for entry in owned}
         self._owned = {id(entry[0]): entry for entry in (*owned, *temporary)}
         self._given: dict[int, list[str]] = {}

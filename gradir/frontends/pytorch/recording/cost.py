@@ -129,7 +129,6 @@ class CostMode(DispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run the operation, and note what it costs."""
         costs = self._costs()
         if costs is None or costs.is_paused:
             return func(*args, **(kwargs or {}))

@@ -417,7 +417,6 @@ def _role(tensor: torch.Tensor) -> str:
 def _operands(
     signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[list[torch.Tensor], list[str], list[tuple[str, object]]]:
-    """Return the tensors that an operation takes, the kind of each, and the other arguments by name."""
     inputs: list[torch.Tensor] = []
     kinds: list[str] = []
     constants: list[tuple[str, object]] = []

@@ -271,7 +271,6 @@ def _failed(error: str) -> dict[str, str]:
 
 
 def _operation(func: Any) -> str:
-    """The name of an operation without its namespace and overload."""
     return plain_text(str(getattr(func, "__name__", type(func).__name__)).partition(".")[0])
 
 

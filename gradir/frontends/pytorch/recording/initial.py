@@ -225,7 +225,6 @@ class Initial:
         return value in self._numbers
 
     def _root(self, value: Value) -> Value:
-        """The value that first had the memory of a value."""
         value = self.shared(value)
         return self._memory.get(value, value)
 

@@ -108,7 +108,6 @@ class _LeftFunctions(FunctionMode):
     """A function mode that its thread has still to remove."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call through."""
         return _called_through(func, args, kwargs)
 
 
@@ -118,7 +117,6 @@ class _LeftOperations(DispatchMode):
     supports_higher_order_operators = True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call through."""
         return _called_through(func, args, kwargs)
 
 

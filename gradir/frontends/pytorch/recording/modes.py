@@ -282,7 +282,6 @@ class _Calls(FunctionMode):
     def __torch_function__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Call through."""
         if torch.compiler.is_compiling() or (flow := self._flow()) is None:
             return func(*args, **(kwargs or {}))
         before, self.called = self.called, _name_of(func)
@@ -325,7 +324,6 @@ class _Operations(DispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run the operation and note it."""
         flow = self._flow()
         if flow is None or flow.is_paused:
             return func(*args, **(kwargs or {}))

@@ -201,7 +201,7 @@ class ShownLines:
         self._sources: dict[tuple[int, int], Source] = {}
 
     def __call__(self, code: CodeType, instruction: int) -> Source:
-        """The line that an instruction of this code belongs to."""
+        """Return the line of an instruction."""
         key = id(code), instruction
         found = self._sources.get(key)
         if found is None:
@@ -270,7 +270,6 @@ class SourceMode(FunctionMode):
     def __torch_function__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Call through."""
         if torch.compiler.is_compiling():
             return func(*args, **(kwargs or {}))
         start = private.next_sequence_number()

@@ -1,8 +1,8 @@
-"""What a backward changes beside the gradients it is for, and is put back or refused.
+"""Restore or refuse what a backward changes beside the gradients it is for.
 
-A gradient that is added to a leaf is also sent to the other processes: hooks behind the addition count it, and a
-wrapper such as DistributedDataParallel takes each forward for one such backward. So in a process of a group the engine
-is asked for the gradients, and adds up none. What can run only once is refused, unless the graph may be used up.
+Adding a gradient to a leaf also sends it to other processes: hooks behind the addition count it, and a wrapper such as
+DistributedDataParallel takes each forward for one such backward. So in a process group the engine is asked for the
+gradients, and adds up none.
 """
 
 from __future__ import annotations
@@ -150,7 +150,6 @@ def undisturbed(grad_fns: Iterable[GradFn], roots: Iterable[nn.Module]) -> Itera
 
 
 def _sharded_groups(grad_fns: Iterable[GradFn], roots: Iterable[nn.Module]) -> Iterator[object]:
-    """What reduces the parameters of each module that `fully_shard` was applied to."""
     for fn in grad_fns:
         if type(fn).__name__ == private.FSDP_FUNCTION:
             yield fn.param_group
@@ -306,8 +305,6 @@ def state_kept(live: LiveGraph) -> Iterator[None]:
 
 
 class _State:
-    """What the context of a custom Function holds."""
-
     def __init__(self, fn: GradFn) -> None:
         self._containers: list[tuple[Any, dict[Any, Any] | list[Any]]] = []
         self._objects: list[tuple[dict[str, Any], dict[str, Any]]] = []

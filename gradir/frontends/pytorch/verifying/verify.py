@@ -218,7 +218,6 @@ def _outermost(events: list[Any]) -> Iterator[str]:
 def _ask(
     live: LiveGraph, watch: _Watch, tensors: list[torch.Tensor], seeds: list[torch.Tensor], *, retain_graph: bool
 ) -> None:
-    """Note what would be added to each leaf, beside what the nodes' hooks note."""
     leaves = [*live.leaves.values(), *live.unreached]
     gradients = (
         torch.autograd.grad(tensors, leaves, seeds, retain_graph=retain_graph, allow_unused=True) if leaves else ()

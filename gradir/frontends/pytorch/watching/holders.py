@@ -131,7 +131,6 @@ def _home_of(kind: type, main: str) -> str | None:
 
 
 def _parts_of(value: object) -> Mapping[str, object]:
-    """The modules in a module, which are its attributes."""
     return own_modules(value) if isinstance(value, nn.Module) else {}
 
 
@@ -153,7 +152,7 @@ class Variables:
         return own
 
     def __call__(self, frame: FrameType | None) -> Iterator[tuple[str, object, str]]:
-        """Each variable with its file."""
+        """Yield each variable with its file."""
         for own in self.note(frame):
             if own.f_locals is not own.f_globals:
                 for name, value in variables_of(own).items():
@@ -223,7 +222,6 @@ def _columns(node: ast.stmt, line: str) -> tuple[int, int]:
 
 
 def _statements(tree: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
-    """The statements of a file with the function that each is in."""
     waiting: list[tuple[str, ast.AST]] = [("", tree)]
     while waiting:
         function, node = waiting.pop()

@@ -41,8 +41,6 @@ class _Still(NamedTuple):
 
 
 class _OfOptimizer:
-    """What is known of one optimizer."""
-
     def __init__(self) -> None:
         self.steps = 0
         self.still: dict[str, _Still] = {}
@@ -123,7 +121,6 @@ class Movements:
     def _gone(
         self, optimizer: Optimizer, known: _OfOptimizer, moved: Mapping[str, tuple[torch.Tensor, Movement]]
     ) -> Iterator[Cause]:
-        """Gradients that something took away between the backward and the step."""
         norms = [each.norm for _, each in moved.values()]
         is_gone = bool(norms) and not any(norms)
         cleared = self._optimizers.cleared_at(optimizer) if is_gone else None
@@ -138,7 +135,6 @@ class Movements:
             yield located(Cause("clipped_to_zero", "error", "clip_grad_norm_", names), clipped)
 
     def _added_up(self, optimizer: Optimizer, known: _OfOptimizer) -> Iterator[Cause]:
-        """Gradients that are never cleared."""
         known.stamp = _stamp(optimizer)
         known.not_zeroed = 0 if known.is_cleared or known.stamp is None else known.not_zeroed + 1
         known.is_cleared = False

@@ -57,8 +57,6 @@ _ASSUMED: Final = Made("", None)
 
 
 class _AllMade:
-    """The optimizers or the schedulers of a program, in the order in which it made them."""
-
     def __init__(self) -> None:
         self.of: WeakKeyDictionary[Any, Made] = WeakKeyDictionary()
         self.lines: dict[tuple[str, Place | None], Made] = {}

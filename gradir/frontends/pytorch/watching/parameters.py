@@ -45,8 +45,6 @@ class Sample(NamedTuple):
 
 
 class _Sampled(NamedTuple):
-    """Some numbers of each of some parameters, in one matrix."""
-
     tensors: Sequence[torch.Tensor]
     pointers: Sequence[int]
     views: Sequence[torch.Tensor]
@@ -122,7 +120,6 @@ class Parameters:
         ]
 
     def _norms(self, tensors: Sequence[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
-        """The norm of the gradient of each tensor, 0 of one without."""
         found = [None if tensor.grad is None else held_by(tensor.grad) for tensor in tensors]
         given = [gradient for gradient in found if gradient is not None]
         values = [_real(gradient) if _is_odd(gradient) else gradient.detach() for gradient in given]

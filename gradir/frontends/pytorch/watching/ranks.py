@@ -92,7 +92,6 @@ def world_size() -> int:
 
 
 def _store() -> Any:
-    """The store of the ranks; nothing where there is one process."""
     if world_size() == 1:
         return None
     try:

@@ -138,7 +138,6 @@ class Recording:
 
 
 def _trained_by(optimizers: Sequence[Optimizer], modules: Iterable[nn.Module]) -> Iterator[nn.Module]:
-    """The modules that have a parameter of an optimizer."""
     held = {id(tensor) for optimizer in optimizers for tensor in parameters_of(optimizer)}
     for module in modules:
         if any(id(tensor) in held for part in modules_in(module) for tensor in private.own_parameters(part).values()):

@@ -134,7 +134,6 @@ class Tape(FunctionMode):
     def __torch_function__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Call through, and note the call if its result has a graph."""
         if (
             self.is_paused
             or type(func) is MethodWrapperType

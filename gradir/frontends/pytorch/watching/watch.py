@@ -361,7 +361,6 @@ class Watching:
         return self._is_lost
 
     def _look_for_left_out(self) -> None:
-        """Tell of parameters that get a gradient and are in no optimizer."""
         if self.steps == _LEFT_OUT_AT:
             names = self._parameters.left_out(self._optimizers.alive)
             if names:
@@ -436,7 +435,6 @@ class Watching:
 
 
 def _is_left_out(optimizer: Optimizer) -> bool:
-    """Whether a scaler that its optimizer asks by itself has this step left out."""
     return bool(float(getattr(optimizer, "found_inf", 0) or 0))
 
 
