@@ -29,6 +29,7 @@ from gradir.frontends.jax.live import Trace, trace
 from gradir.frontends.jax.modules import argument_names, returning_states
 from gradir.frontends.jax.reading.jaxprs import filled, is_inexact, type_of
 from gradir.frontends.jax.steps import Asked, Inner, asked_around, asked_of, explained_inside, inner_of
+from gradir.frontends.substitution import replace_function
 from gradir.ir import Graph
 from gradir.protocols import Reached
 from gradir.request import CaptureRequest
@@ -177,8 +178,8 @@ class Running:
 
     def __enter__(self) -> Running:
         for name in _ASKING:
-            self._put(name, self._asking(getattr(jax, name)))
-        self._put("jit", self._compiling(jax.jit))
+            replace_function(self._patches, jax, name, self._asking(getattr(jax, name)))
+        replace_function(self._patches, jax, "jit", self._compiling(jax.jit))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -210,11 +211,6 @@ class Running:
     @property
     def _is_over(self) -> bool:
         return (self._raised is None and self.calls >= self._step) or os.getpid() != self._process
-
-    def _put(self, name: str, replacement: Any) -> None:
-        original = getattr(jax, name)
-        setattr(jax, name, replacement)
-        self._patches.callback(_put_back, name, replacement, original)
 
     def _asking(self, original: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(original)
@@ -331,9 +327,3 @@ class _Compiled:
 
 def _itself(made: Any) -> Any:
     return made
-
-
-def _put_back(name: str, replacement: object, original: object) -> None:
-    # A program may have put something of its own in front.
-    if getattr(jax, name) is replacement:
-        setattr(jax, name, original)

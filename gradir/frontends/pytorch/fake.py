@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gradir.errors import CaptureError, SpecError, warn
 from gradir.frontends.pytorch import private
-from gradir.frontends.pytorch.substitution import substituted
+from gradir.frontends.substitution import substituted
 
 _CPU: Final = "cpu"
 _NUMBERED: Final = "cuda"

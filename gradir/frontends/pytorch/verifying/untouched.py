@@ -35,7 +35,7 @@ from gradir.frontends.pytorch.reading.reach import (
 )
 from gradir.frontends.pytorch.reading.saved import clears_what_is_read
 from gradir.frontends.pytorch.reading.walk import GradFn
-from gradir.frontends.pytorch.substitution import substituted
+from gradir.frontends.substitution import substituted
 from gradir.frontends.walks import reached
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from gradir.frontends.pytorch.reading.attributes import bare_name, shape_of
 from gradir.frontends.pytorch.reading.reach import hiding_functions, leaves_reached_by
 from gradir.frontends.pytorch.reading.tensors import ones_for
 from gradir.frontends.pytorch.reading.walk import GradFn
-from gradir.frontends.pytorch.substitution import substituted
 from gradir.frontends.pytorch.verifying import untouched
+from gradir.frontends.substitution import substituted
 from gradir.gcpause import paused_gc
 from gradir.ir import TensorMeta
 from gradir.ir.edges import number_into

@@ -15,6 +15,7 @@ import torch
 from torch.autograd.graph import GradientEdge
 
 from gradir.frontends.pytorch import private
+from gradir.frontends.substitution import replace_function
 
 
 class Listener(Protocol):
@@ -48,10 +49,7 @@ class Backwards:
 
     def __enter__(self) -> Backwards:
         for place in (torch.Tensor, torch.autograd):
-            backward = place.backward
-            telling = self._telling(backward)
-            setattr(place, "backward", telling)  # noqa: B010 (types know no other)
-            self._patches.callback(_put_back, place, telling, backward)
+            replace_function(self._patches, place, "backward", self._telling(place.backward))
         return self
 
     def __exit__(
@@ -94,9 +92,3 @@ class Backwards:
 def _has_graph(tensors: object) -> bool:
     several = tensors if type(tensors) is tuple else (tensors,)
     return all(getattr(each, "requires_grad", each is not None) for each in several)
-
-
-def _put_back(place: object, telling: object, backward: object) -> None:
-    # A program may have put something of its own in front.
-    if getattr(place, "backward") is telling:  # noqa: B009 (types know no other)
-        setattr(place, "backward", backward)  # noqa: B010

@@ -19,6 +19,7 @@ from torch.optim import Optimizer, lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from gradir.frontends.pytorch.recording.places import Place, Places
+from gradir.frontends.substitution import replace_function
 
 _CLIPPING: Final = ("clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_")
 _BY_A_MODULE: Final = 0
@@ -186,16 +187,7 @@ class Optimizers:
         self._working.close()
 
     def _patch(self, kind: object, name: str, change: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-        before = getattr(kind, name)
-        after = change(before)
-        setattr(kind, name, after)
-
-        def put_back() -> None:
-            # A program may have put something of its own in front.
-            if getattr(kind, name) is after:
-                setattr(kind, name, before)
-
-        self._patches.callback(put_back)
+        replace_function(self._patches, kind, name, change(getattr(kind, name)))
 
     def _noting(self, found: _AllMade) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def change(init: Callable[..., Any]) -> Callable[..., Any]:

@@ -18,6 +18,7 @@ from gradir.frontends.pytorch.explaining.arrivals import BROKEN
 from gradir.frontends.pytorch.explaining.words import located
 from gradir.frontends.pytorch.reading.tensors import number_of
 from gradir.frontends.pytorch.recording.places import Place, Places
+from gradir.frontends.substitution import replace_function
 from gradir.ir.text import counted
 
 _MOST: Final = 20
@@ -39,11 +40,8 @@ class Scaling:
         self._left_out, self._steps = 0, 0
 
     def __enter__(self) -> Scaling:
-        for name, change in (("scale", self._noting), ("step", self._counting)):
-            before = getattr(GradScaler, name)
-            after = change(before)
-            setattr(GradScaler, name, after)
-            self._patches.callback(_put_back, name, after, before)
+        replace_function(self._patches, GradScaler, "scale", self._noting(GradScaler.scale))
+        replace_function(self._patches, GradScaler, "step", self._counting(GradScaler.step))
         return self
 
     def close(self) -> None:
@@ -109,9 +107,3 @@ class Scaling:
 def may_be_scale(cause: Cause) -> bool:
     """Whether what is not finite may be so by the scale of a loss alone, which the scaler takes care of."""
     return cause.kind in BROKEN and not (cause.detail and cause.kind in {"all_masked", "nonfinite", "where_trap"})
-
-
-def _put_back(name: str, after: object, before: object) -> None:
-    # A program may have put something of its own in front.
-    if getattr(GradScaler, name) is after:
-        setattr(GradScaler, name, before)

@@ -20,6 +20,7 @@ from gradir.frontends.pytorch.recording.leaving import FunctionMode
 from gradir.frontends.pytorch.recording.modes import CompiledParts, set_modes
 from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.pytorch.recording.steps import tensors_in
+from gradir.frontends.substitution import replace_function
 
 _MOST_LOSSES: Final = 16
 _DEVICES: Final = ("cpu", "cuda")
@@ -107,11 +108,7 @@ class Tape(FunctionMode):
             return
         for kind in {type(module) for module in modules} - self._kinds:
             self._kinds.add(kind)
-            own = vars(kind).get("__call__")
-            call = kind.__call__
-            noting = self._noting(call)
-            kind.__call__ = noting  # type: ignore[method-assign]
-            self._entered.callback(_put_back, kind, noting, own)
+            replace_function(self._entered, kind, "__call__", self._noting(kind.__call__))
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -236,11 +233,3 @@ def _random_states(values: Iterable[Any]) -> Mapping[str, torch.Tensor]:
     devices = {tensor.device for tensor in tensors_in([*values])}
     states = {str(each): torch.cuda.get_rng_state(each) for each in devices if each.type == "cuda"}
     return {**states, "cpu": torch.get_rng_state()}
-
-
-def _put_back(kind: Any, noting: object, own: object) -> None:
-    # A program may have put something of its own in front.
-    if vars(kind).get("__call__") is noting and own is not None:
-        kind.__call__ = own
-    elif vars(kind).get("__call__") is noting:
-        del kind.__call__
