@@ -30,7 +30,7 @@ from gradir.frontends.pytorch.reading.tensors import Modules, NamedTensors, Owne
 from gradir.frontends.pytorch.reading.walk import Walk, walk
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.forward import forward_nodes
-from gradir.frontends.pytorch.recording.leaving import leave_when_dropped, remove_left, weak_hook
+from gradir.frontends.pytorch.recording.leaving import NotingMode, leave_when_dropped, remove_left, weak_hook
 from gradir.frontends.pytorch.recording.modes import CompiledParts, enter_modes
 from gradir.frontends.pytorch.recording.participants import (
     Exchanged,
@@ -128,11 +128,11 @@ class Recorder:
                 hooks.enter_context(self._exchanged.noting(timeline))
             if self._cost is not None:
                 # Torch's formulas take a while to load.
-                from gradir.frontends.pytorch.recording.cost import CostMode, Costs
+                from gradir.frontends.pytorch.recording.cost import Costs
 
                 costs = self._costs.setdefault(timeline, Costs(timeline, are_timed=self._cost == "time"))
                 hooks.enter_context(CompiledParts(costs))
-                hooks.enter_context(CostMode(costs))
+                hooks.enter_context(NotingMode(costs))
             if self._notes_flow:
                 flow = self._flows.setdefault(timeline, Flow(timeline))
                 flow.looks_at_results = self._looks_at_results

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from time import perf_counter
@@ -21,7 +20,6 @@ from gradir.frontends.pytorch.private import (
     sequence_number,
 )
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.recording.leaving import DispatchMode
 from gradir.frontends.pytorch.recording.steps import tensors_in
 from gradir.frontends.pytorch.recording.timelines import Frame, Timeline, path_of
 from gradir.ir import AttrValue
@@ -115,21 +113,3 @@ class Costs:
         if self.are_timed and any(tensor.is_cuda for tensor in tensors):
             torch.cuda.synchronize()
         return perf_counter()
-
-
-class CostMode(DispatchMode):
-    """Notes what each operation of its thread costs, without keeping the costs alive."""
-
-    supports_higher_order_operators = True
-
-    def __init__(self, costs: Costs) -> None:
-        super().__init__()
-        self._costs = weakref.ref(costs)
-
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        costs = self._costs()
-        if costs is None or costs.is_paused:
-            return func(*args, **(kwargs or {}))
-        return costs.run(func, args, kwargs or {})

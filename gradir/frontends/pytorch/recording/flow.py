@@ -87,6 +87,8 @@ class Flow:
         """Results that are not finite: those in float16, which has few large numbers, or all that are looked at."""
         # While compiled code runs, which is noted as a whole.
         self.is_paused = False
+        self.called = ""
+        """The function of torch that the program called, while it runs."""
         self._timeline = timeline
         self._metadata = MetadataReader()
         self._place = Places()
@@ -210,13 +212,13 @@ class Flow:
         """The numbers of the steps that wrote to a memory which still is what it was."""
         return self._writes.get(storage, ())
 
-    def run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], called: str) -> Any:
+    def run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run an operation and note it, also if it raises."""
         if private.DETACHES_TWICE and func is _DETACH and self._is_detached_just_now(args[0]):
             result = func(*args, **kwargs)
             self._set(result, Value(len(self.steps) - 1, 0))
             return result
-        signature = signature_of(func)
+        signature, called = signature_of(func), self.called
         inputs, kinds, constants = _operands(signature, args, kwargs)
         mode, number = _mode(), private.next_sequence_number()
         frame, call = sys._getframe(2), self._timeline.current

@@ -12,17 +12,27 @@ import sys
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from threading import get_ident
 from types import FrameType, TracebackType
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from gradir.errors import GradirWarning
 from gradir.frontends.pytorch import private
+
+
+class Noter(Protocol):
+    """Runs operations and notes them, unless it is paused while compiled code runs."""
+
+    is_paused: bool
+
+    def run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Run an operation."""
+        ...
 
 
 class _Dropped(GeneratorExit):
@@ -102,6 +112,24 @@ class DispatchMode(_Mode, private.TorchDispatchMode):  # type: ignore[misc]
     def ignore_compile_internals(cls) -> bool:
         """Whether what is compiled is compiled beside this mode; torch runs it uncompiled else, or refuses to."""
         return True
+
+
+class NotingMode(DispatchMode):
+    """Has a noter run each operation of its thread, without keeping it alive."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, noter: Noter) -> None:
+        super().__init__()
+        self._noter = weakref.ref(noter)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        noter = self._noter()
+        if noter is None or noter.is_paused:
+            return func(*args, **(kwargs or {}))
+        return noter.run(func, args, kwargs or {})
 
 
 class _LeftFunctions(FunctionMode):

@@ -27,7 +27,7 @@ from gradir.frontends.pytorch.reading import members
 from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import Flow
-from gradir.frontends.pytorch.recording.leaving import DispatchMode, FunctionMode
+from gradir.frontends.pytorch.recording.leaving import DispatchMode, FunctionMode, NotingMode
 from gradir.frontends.pytorch.recording.sources import SourceMode
 from gradir.frontends.pytorch.recording.steps import DATA, INPLACE, VIEW, tensors_in
 from gradir.frontends.walks import reached
@@ -267,67 +267,48 @@ _EXITS: Final = frozenset(
 def enter_modes(entered: ExitStack, flow: Flow) -> None:
     """Note in a flow what this thread computes until a stack is left, without keeping the flow alive."""
     entered.enter_context(CompiledParts(flow))
-    calls = entered.enter_context(_Calls(flow))
-    entered.enter_context(_Operations(flow, calls))
+    entered.enter_context(_Calls(flow))
+    entered.enter_context(NotingMode(flow))
 
 
 class _Calls(FunctionMode):
-    """Knows which function of torch the program called."""
+    """Tells a flow which function of torch the program called."""
 
     def __init__(self, flow: Flow) -> None:
         super().__init__()
         self._flow = weakref.ref(flow)
-        self.called = ""
 
     def __torch_function__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if torch.compiler.is_compiling() or (flow := self._flow()) is None:
             return func(*args, **(kwargs or {}))
-        before, self.called = self.called, _name_of(func)
+        before, called = flow.called, _name_of(func)
+        flow.called = called
         frame = sys._getframe(1)
         try:
-            if self.called in _EXITS:
-                flow.note_exit(self.called, args, kwargs, frame)
-            elif self.called == "new_tensor":
-                flow.note_exit(self.called, args[1:], kwargs, frame)
-            elif self.called == "data" and len(args) > 1 and isinstance(args[1], torch.Tensor):
+            if called in _EXITS:
+                flow.note_exit(called, args, kwargs, frame)
+            elif called == "new_tensor":
+                flow.note_exit(called, args[1:], kwargs, frame)
+            elif called == "data" and len(args) > 1 and isinstance(args[1], torch.Tensor):
                 flow.note_exchange(args[0], args[1], frame)
-            elif self.called == "grad" and len(args) > 1 and args[1] is None:
+            elif called == "grad" and len(args) > 1 and args[1] is None:
                 flow.note_clearing(args[0], frame)
-            elif self.called == SWITCH:
+            elif called == SWITCH:
                 flow.switches.note(frame, is_on=bool(args[0]))
-            elif self.called == "register_hook":
+            elif called == "register_hook":
                 flow.note_hook(args[0], args[1] if len(args) > 1 else (kwargs or {}).get("hook"))
             result = func(*args, **(kwargs or {}))
         except Exception as error:
-            flow.note_failure(self.called, args, kwargs, frame, error)
+            flow.note_failure(called, args, kwargs, frame, error)
             raise
         finally:
-            self.called = before
+            flow.called = before
         flow.note_given(result)
         if isinstance(result, torch.Tensor):
             flow.note_variable(result, frame)
         return result
-
-
-class _Operations(DispatchMode):
-    """Sees every operation below autograd."""
-
-    supports_higher_order_operators = True
-
-    def __init__(self, flow: Flow, calls: _Calls) -> None:
-        super().__init__()
-        self._flow = weakref.ref(flow)
-        self._calls = calls
-
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        flow = self._flow()
-        if flow is None or flow.is_paused:
-            return func(*args, **(kwargs or {}))
-        return flow.run(func, args, kwargs or {}, self._calls.called)
 
 
 @lru_cache(maxsize=4096)
