@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from types import CodeType
+from types import CodeType, FrameType
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -36,6 +36,11 @@ def chain(first: T | None, following: Callable[[T], T | None]) -> Iterator[T]:
         first = following(first)
 
 
+def frames_from(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield a running frame and those around it, the innermost first."""
+    return chain(frame, lambda inner: inner.f_back)
+
+
 def codes_in(code: CodeType) -> Iterator[CodeType]:
     """Yield a code and those of the functions that are written inside it."""
     return reached([code], lambda each: (inner for inner in each.co_consts if isinstance(inner, CodeType)))
@@ -44,6 +49,11 @@ def codes_in(code: CodeType) -> Iterator[CodeType]:
 def paths_above(path: str) -> Iterator[str]:
     """Yield a path of a module and those above it, the root last."""
     return chain(path, lambda inner: inner.rpartition(".")[0] if inner else None)
+
+
+def below(path: str, name: str) -> str:
+    """Join a path of a module and one below it, of which either may be empty."""
+    return f"{path}.{name}" if path and name else path or name
 
 
 def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:

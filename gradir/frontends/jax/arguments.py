@@ -17,6 +17,7 @@ from jax import tree_util
 
 from gradir.errors import CaptureError
 from gradir.frontends.texts import plain_text
+from gradir.frontends.walks import below
 
 
 class NoGraphError(CaptureError):
@@ -146,7 +147,7 @@ def _label(path: Sequence[Any], numbers: Sequence[int], names: Sequence[str]) ->
     name = names[number]
     if not name or (number in numbers and len(numbers) == 1):
         return inside or name
-    return f"{name}.{inside}" if inside else name
+    return below(name, inside)
 
 
 def _distinct(labels: Sequence[str], paths: Sequence[Any]) -> list[str]:

@@ -24,7 +24,7 @@ from gradir.frontends.jax.reading.jaxprs import is_inexact, type_of
 from gradir.frontends.jax.replay import Replay, Step, origins, passed_by, replayed
 from gradir.frontends.jax.traps import called, spoilt, zeroed
 from gradir.frontends.texts import plain_text
-from gradir.frontends.walks import codes_in, reached
+from gradir.frontends.walks import below, codes_in, reached
 from gradir.lines import line_text
 
 _SMALL: Final = 20_000
@@ -230,7 +230,7 @@ def _outside(target: object) -> dict[int, tuple[str, bool]]:
                 for path, leaf in tree_util.tree_flatten_with_path(value)[0]:
                     if isinstance(leaf, (jax.Array, np.ndarray)):
                         inside = path_text(path)
-                        found.setdefault(id(leaf), (plain_text(f"{name}.{inside}" if inside else name), bool(inside)))
+                        found.setdefault(id(leaf), (plain_text(below(name, inside)), bool(inside)))
     return found
 
 

@@ -26,7 +26,7 @@ from gradir.frontends.jax.live import Trace, trace
 from gradir.frontends.jax.modules.watch import traced_anew
 from gradir.frontends.jax.optimizing import beside_optimizer
 from gradir.frontends.jax.reading.jaxprs import Sources, type_of
-from gradir.frontends.walks import chain
+from gradir.frontends.walks import frames_from
 from gradir.ir import Source
 
 
@@ -135,7 +135,7 @@ def _reader(frame: FrameType) -> Callable[[Mapping[str, Any]], Asked] | None:
 def asked_around(frame: FrameType | None) -> Asked | None:
     """What a call of a library that is running asks for, the outermost of all."""
     found = None
-    for each in chain(frame, lambda inner: inner.f_back):
+    for each in frames_from(frame):
         # It may not have what this release is known to have.
         with suppress(AttributeError, KeyError):
             found = (read(each.f_locals) if (read := _reader(each)) is not None else None) or found
@@ -143,7 +143,7 @@ def asked_around(frame: FrameType | None) -> Asked | None:
 
 
 def _is_inside(frame: FrameType, outermost: FrameType | None) -> bool:
-    above = takewhile(lambda each: each is not outermost, chain(frame.f_back, lambda inner: inner.f_back))
+    above = takewhile(lambda each: each is not outermost, frames_from(frame.f_back))
     return any(_reader(each) is not None for each in above)
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from importlib import import_module
-from traceback import walk_stack
 from typing import Any, Final
 from weakref import KeyedRef, getweakrefs
 
@@ -20,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from gradir.errors import CaptureError, SpecError, warn
 from gradir.frontends.pytorch import private
 from gradir.frontends.substitution import substituted
+from gradir.frontends.walks import frames_from
 
 _CPU: Final = "cpu"
 _NUMBERED: Final = "cuda"
@@ -209,8 +209,8 @@ def without_data() -> Iterator[None]:
 
 
 def _in_mesh() -> bool:
-    frames = walk_stack(sys._getframe(2)) if _MESHES in sys.modules else ()
-    return any(frame.f_globals.get("__name__") == _MESHES for frame, _ in frames)
+    frames = frames_from(sys._getframe(2)) if _MESHES in sys.modules else ()
+    return any(frame.f_globals.get("__name__") == _MESHES for frame in frames)
 
 
 @lru_cache(maxsize=1024)

@@ -46,6 +46,7 @@ from gradir.frontends.pytorch.recording.sources import SourceLog, SourceLookup, 
 from gradir.frontends.pytorch.recording.steps import Step, Value
 from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, ScopeLookup, Timeline, calls_from, path_of
 from gradir.frontends.texts import plain_text
+from gradir.frontends.walks import below
 from gradir.gcpause import paused_gc
 from gradir.ir import Cut, Graph, Producer
 from gradir.ir.cuts import FLOW
@@ -449,8 +450,7 @@ class Recorder:
 def _named_by_module(temporary: Iterable[_Temporary], paths: Mapping[nn.Module, str]) -> Iterator[Owned]:
     for tensor, module, name in temporary:
         if module in paths:
-            scope, own = paths[module], plain_text(name)
-            yield Owned(tensor, (f"{scope}.{own}" if scope else own,), scope)
+            yield Owned(tensor, (below(paths[module], plain_text(name)),), paths[module])
 
 
 def _surroundings() -> tuple[bool, bool]:

@@ -9,7 +9,8 @@ import jax
 from jax import tree_util
 
 from gradir.frontends.jax.modules import Call, naming, run
-from gradir.frontends.jax.modules.watch import ModuleWatch, WrappedCalls, below, text_of
+from gradir.frontends.jax.modules.watch import ModuleWatch, WrappedCalls, text_of
+from gradir.frontends.walks import below
 
 
 def call_of(equinox: Any, target: Any, inputs: tuple[Any, ...]) -> Call | None:

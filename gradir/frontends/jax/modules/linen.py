@@ -9,7 +9,8 @@ from typing import Any
 from jax import tree_util
 
 from gradir.frontends.jax.modules import Call, naming
-from gradir.frontends.jax.modules.watch import ModuleWatch, below, text_of
+from gradir.frontends.jax.modules.watch import ModuleWatch, text_of
+from gradir.frontends.walks import below
 
 
 def call_of(linen: Any, target: Any, inputs: tuple[Any, ...]) -> Call | None:

@@ -10,7 +10,8 @@ from typing import Any, Final
 from jax import tree_util
 
 from gradir.frontends.jax.modules import Call, naming, run
-from gradir.frontends.jax.modules.watch import ModuleWatch, WrappedCalls, below, text_of
+from gradir.frontends.jax.modules.watch import ModuleWatch, WrappedCalls, text_of
+from gradir.frontends.walks import below
 
 _STAMP: Final = "_gradir_path"
 """The attribute by which a copy of a module, as nnx.jit, nnx.remat and nnx.scan make, knows its path."""

@@ -13,7 +13,7 @@ import jax
 from jax import tree_util
 
 from gradir.frontends.texts import plain_text
-from gradir.frontends.walks import reached
+from gradir.frontends.walks import below, reached
 
 _MARK: Final = "gradir module "
 """What the scope of a module begins with. The number of its path follows: a path may hold what a scope may not."""
@@ -235,11 +235,6 @@ def text_of(keys: Any) -> str:
     """A path in a pytree, with dots."""
     text: str = tree_util.keystr(keys, simple=True, separator=".")
     return text
-
-
-def below(path: str, inside: str) -> str:
-    """Join a path and one below it."""
-    return f"{path}.{inside}" if path and inside else path or inside
 
 
 def _wrap(kind: type) -> None:

@@ -17,6 +17,7 @@ from jax.extend import core
 
 from gradir.frontends.paths import ShownPaths, is_installed
 from gradir.frontends.texts import plain_float, plain_int, plain_text
+from gradir.frontends.walks import frames_from
 from gradir.ir import AttrValue, Source, TensorMeta
 from gradir.ir.model import AttrScalar
 
@@ -242,9 +243,9 @@ class Sources:
 
     def of_frame(self, frame: FrameType | None) -> Source | None:
         """The innermost line of the user's own that runs."""
-        while frame is not None and self._kind(frame.f_code.co_filename) != _USER:
-            frame = frame.f_back
-        return frame and self._source(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname)
+        users = (each for each in frames_from(frame) if self._kind(each.f_code.co_filename) == _USER)
+        own = next(users, None)
+        return own and self._source(own.f_code.co_filename, own.f_lineno, own.f_code.co_qualname)
 
     def _source(self, file: str, line: int, function: str) -> Source:
         return Source(self._shown(file), line, plain_text(function.rpartition("<locals>.")[2]))

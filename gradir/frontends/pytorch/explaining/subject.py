@@ -19,7 +19,7 @@ from gradir.frontends.pytorch.reading.members import named_parameters_in
 from gradir.frontends.pytorch.reading.tensors import Modules, held_by, named_tensors
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Value
-from gradir.frontends.walks import grouped
+from gradir.frontends.walks import below, grouped
 from gradir.protocols import Names
 
 _OF_TORCH: Final = frozenset(vars(nn.Module()))
@@ -31,7 +31,7 @@ def kept_aside(paths: Mapping[nn.Module, str]) -> dict[str, torch.Tensor]:
     for module, path in paths.items():
         for name, value in (*private.fields_of(module).items(), *private.own_buffers(module).items()):
             if name not in _OF_TORCH:
-                _collect(f"{path}.{name}" if path else name, value, found)
+                _collect(below(path, name), value, found)
     return found
 
 
@@ -42,7 +42,7 @@ def broken_ties(paths: Mapping[nn.Module, str]) -> list[tuple[str, str]]:
         weight = private.own_parameters(module).get("weight")
         if weight is None:
             continue
-        where = f"{path}.weight" if path else "weight"
+        where = below(path, "weight")
         if isinstance(module, nn.Embedding):
             embeddings[where] = weight
         elif isinstance(module, nn.Linear):

@@ -16,6 +16,7 @@ from gradir.frontends.pytorch.private import name_of, storage_handle, without_ov
 from gradir.frontends.pytorch.reading.members import ModuleMap, modules_at, named_tensors_at
 from gradir.frontends.pytorch.reading.outputs import attributes_of
 from gradir.frontends.texts import plain_text, plain_texts, text_of
+from gradir.frontends.walks import below
 from gradir.protocols import Names
 
 _made: Final = tuple.__new__
@@ -69,12 +70,12 @@ def modules_below(roots: Mapping[str, nn.Module]) -> Modules:
     others: defaultdict[int, list[str]] = defaultdict(list)
     for prefix, root in roots.items():
         modules = modules_at(root)
-        shown = [f"{prefix}.{path}" if prefix and path else prefix or path for path, _ in modules]
+        shown = [below(prefix, path) for path, _ in modules]
         for path, (_, module) in zip(plain_texts(shown), modules, strict=True):
             paths.setdefault(module, path)
         with without_overrides():
             tensors = [entry for entry in named_tensors_at(modules) if entry[1].is_leaf]
-        names = plain_texts([f"{prefix}.{name}" if prefix else name for name, _, _ in tensors])
+        names = plain_texts([below(prefix, name) for name, _, _ in tensors])
         for full, (_, tensor, is_registered) in zip(names, tensors, strict=True):
             if id(tensor) in found:
                 others[id(tensor)].append(full)

@@ -40,6 +40,7 @@ from gradir.frontends.pytorch.recording.steps import (
     tensors_in,
 )
 from gradir.frontends.pytorch.recording.timelines import Frame, Timeline
+from gradir.frontends.walks import frames_from
 from gradir.ir import TensorMeta
 from gradir.spec import own_error
 
@@ -460,7 +461,5 @@ def is_number(tensor: torch.Tensor) -> bool:
 
 
 def _optimizer_step(frame: FrameType | None) -> FrameType | None:
-    """The frame in which an optimizer runs its step that a frame belongs to."""
-    while frame is not None and frame.f_code is not private.OPTIMIZER_STEP:
-        frame = frame.f_back
-    return frame
+    """Return the frame of the optimizer's step that a frame belongs to."""
+    return next((each for each in frames_from(frame) if each.f_code is private.OPTIMIZER_STEP), None)

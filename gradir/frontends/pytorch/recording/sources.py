@@ -9,7 +9,7 @@ import weakref
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from itertools import islice
+from itertools import islice, takewhile
 from operator import itemgetter
 from pathlib import Path
 from types import CodeType, FrameType
@@ -18,12 +18,13 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch.autograd.function import BackwardCFunction
 
-from gradir.frontends.paths import ShownPaths
+from gradir.frontends.paths import ShownPaths, is_installed
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.recording.leaving import FunctionMode
 from gradir.frontends.pytorch.recording.results import LOST, MAYBE, SURE, UNKNOWN, Fate, fates
 from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, Timeline, calls_from
 from gradir.frontends.texts import plain_text
+from gradir.frontends.walks import frames_from
 from gradir.ir import Source
 from gradir.ir.text import printable
 
@@ -153,12 +154,13 @@ class SourceLog:
         """Whether a call from a frame, at or below the user's, made the value of the user's instruction."""
         if frame is user:
             return self._fate(user.f_code, user.f_lasti).direct
-        certainty = SURE
-        while frame is not None and frame is not user:
-            if frame.f_code is not private.OVERRIDES_CALL:
-                certainty = min(certainty, self._fate(frame.f_code, frame.f_lasti).returned)
-            frame = frame.f_back
-        return certainty
+        between = takewhile(lambda each: each is not user, frames_from(frame))
+        returned = (
+            self._fate(each.f_code, each.f_lasti).returned
+            for each in between
+            if each.f_code is not private.OVERRIDES_CALL
+        )
+        return min(returned, default=SURE)
 
 
 class SourceLookup:
@@ -319,6 +321,11 @@ def is_commands(code: CodeType) -> bool:
 def is_own_file(filename: str) -> bool:
     """Whether a file is gradir's own, below its commands."""
     return filename.startswith(_OWN) and not filename.startswith(_COMMANDS)
+
+
+def is_users(code: CodeType) -> bool:
+    """Whether code is the user's own: neither torch's, nor gradir's, nor a library's."""
+    return not (is_internal(code) or is_commands(code) or is_installed(code.co_filename))
 
 
 def is_internal(code: CodeType) -> bool:

@@ -17,9 +17,10 @@ from torch import nn
 from gradir.explanations.model import Excerpt
 from gradir.frontends.paths import ShownPaths, is_installed
 from gradir.frontends.pytorch.private import fields_of, own_modules
-from gradir.frontends.pytorch.recording.sources import is_commands, is_internal
+from gradir.frontends.pytorch.recording.sources import is_users
 from gradir.frontends.pytorch.watching.loops import parsed, variables_of
 from gradir.frontends.texts import plain_text
+from gradir.frontends.walks import frames_from
 from gradir.ir import Source
 
 _DEEPEST: Final = 4
@@ -142,13 +143,9 @@ class Variables:
 
     def note(self, frame: FrameType | None) -> list[FrameType]:
         """Know the modules of the functions that are running; gives those of the program."""
-        own = []
-        while frame is not None:
-            code = frame.f_code
-            if not (is_internal(code) or is_commands(code) or is_installed(code.co_filename)):
-                self._modules.setdefault(id(frame.f_globals), (frame.f_globals, code.co_filename))
-                own.append(frame)
-            frame = frame.f_back
+        own = [each for each in frames_from(frame) if is_users(each.f_code)]
+        for each in own:
+            self._modules.setdefault(id(each.f_globals), (each.f_globals, each.f_code.co_filename))
         return own
 
     def __call__(self, frame: FrameType | None) -> Iterator[tuple[str, object, str]]:

@@ -27,6 +27,7 @@ from gradir.frontends.pytorch.recording.steps import plain_name
 from gradir.frontends.pytorch.recording.timelines import path_of
 from gradir.frontends.pytorch.watching.optimizers import Optimizers
 from gradir.frontends.pytorch.watching.parameters import parameters_of
+from gradir.frontends.walks import frames_from
 from gradir.ir import Graph
 from gradir.request import CaptureRequest
 
@@ -151,23 +152,20 @@ def _owner_of(parts: list[nn.Module], frame: FrameType | None) -> nn.Module | No
 
 def _modules_around(frame: FrameType | None) -> Iterator[nn.Module]:
     """The modules in the variables of a call and those around it, and in the attributes of whose method each is."""
-    while frame is not None:
-        known = frame.f_locals
-        arguments = frame.f_code.co_varnames[: frame.f_code.co_argcount]
+    for each in frames_from(frame):
+        known = each.f_locals
+        arguments = each.f_code.co_varnames[: each.f_code.co_argcount]
         owner = known.get(arguments[0]) if arguments else None
         for value in (*known.values(), *private.fields_of(owner).values()):
             # By its type: to be asked what it is, an object may load what it stands for.
             if issubclass(type(value), nn.Module):
                 yield value
-        frame = frame.f_back
 
 
 def leaves_around(frame: FrameType | None) -> dict[str, torch.Tensor]:
     """The leaves that require grad in the variables of a call and those around it, the inner ones first."""
     found: dict[str, torch.Tensor] = {}
-    while frame is not None:
-        for name, value in frame.f_locals.items():
-            if issubclass(type(value), torch.Tensor) and value.is_leaf and value.requires_grad:
-                found.setdefault(name, value)
-        frame = frame.f_back
+    for name, value in (variable for each in frames_from(frame) for variable in each.f_locals.items()):
+        if issubclass(type(value), torch.Tensor) and value.is_leaf and value.requires_grad:
+            found.setdefault(name, value)
     return found
