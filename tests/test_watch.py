@@ -175,7 +175,7 @@ def test_what_may_be_meant_is_information(body: str, kinds: set[str]) -> None:
 
 @pytest.mark.parametrize(("sizes", "kind"), [(range(9), "exploding_gradient"), (range(8, -1, -1), "vanishing")])
 def test_norms_are_far_apart_for_many_steps(sizes: range, kind: str) -> None:
-    from gradir.frontends.pytorch.watching.norms import Norms
+    from gradir.frontends.pytorch.watching.movements import Norms
 
     order = {f"layers.{place}": 10.0**-size for place, size in enumerate(sizes)}
     norms, near = Norms(), dict.fromkeys(order, 1.0)

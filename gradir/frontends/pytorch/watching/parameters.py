@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
+import mmap
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
+from torch import nn
 from torch.optim import Optimizer
 
-from gradir.frontends.pytorch.private import norms_of
+from gradir.frontends.pytorch.private import ACCUMULATOR, norms_of
+from gradir.frontends.pytorch.reading.outputs import flatten
 from gradir.frontends.pytorch.reading.tensors import Owned, held_by, numbers_in
+from gradir.frontends.pytorch.reading.walk import walk
 
 _SAMPLE: Final = 64
 """The numbers of a parameter that are looked at in each step."""
@@ -196,3 +202,38 @@ def _some_of(tensor: torch.Tensor) -> torch.Tensor:
         # Dense in another order, as images are whose channels come last.
         flat = tensor.permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True)).reshape(-1)
     return flat[:: max(1, math.ceil(count / _SAMPLE))]
+
+
+_STATUS: Final = Path("/proc/self/statm")
+
+
+def memory_of(tensors: Sequence[torch.Tensor]) -> int:
+    """The bytes that the device of the first tensor has allocated, or on a processor that this process has."""
+    device = tensors[0].device if tensors else torch.device("cpu")
+    if device.type == "cuda":
+        return int(torch.cuda.memory_allocated(device))
+    with suppress(OSError, ValueError, IndexError):
+        return int(_STATUS.read_text().split()[1]) * mmap.PAGESIZE
+    return 0
+
+
+class ByHand(Optimizer):
+    """Stands for the optimizer of a program without one: it has the leaves behind the last backward."""
+
+    def __init__(self) -> None:
+        # It is none of the program's, and never steps by itself.
+        self.param_groups = [{"params": []}]
+
+    def take(self, tensors: object) -> bool:
+        """Take the leaves behind a backward; return whether they can be the same parameters as before."""
+        before, leaves = self.param_groups[0]["params"], _leaves_behind(tensors)
+        self.param_groups[0]["params"] = leaves
+        kept = {leaf is each for leaf, each in zip(before, leaves, strict=False)}
+        return len(kept) == 1 and [leaf.shape for leaf in before] == [leaf.shape for leaf in leaves]
+
+
+def _leaves_behind(tensors: object) -> list[torch.Tensor]:
+    fns = (fn for fn in walk(flatten(tensors)).order if type(fn).__name__ == ACCUMULATOR)
+    leaves: list[torch.Tensor] = [fn.variable for fn in fns if not isinstance(fn, int)]
+    # Beside parameters, other leaves are inputs.
+    return [leaf for leaf in leaves if isinstance(leaf, nn.Parameter)] or leaves

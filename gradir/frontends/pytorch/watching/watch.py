@@ -21,15 +21,11 @@ from gradir.frontends.pytorch.reading.tensors import modules_below, modules_of, 
 from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.pytorch.watching.again import computed_again
 from gradir.frontends.pytorch.watching.backwards import Backwards
-from gradir.frontends.pytorch.watching.by_hand import ByHand
-from gradir.frontends.pytorch.watching.holders import Variables
+from gradir.frontends.pytorch.watching.holders import Variables, counters
 from gradir.frontends.pytorch.watching.kept import Kept
-from gradir.frontends.pytorch.watching.loops import counters
-from gradir.frontends.pytorch.watching.memory import memory_of
-from gradir.frontends.pytorch.watching.movements import Movements
-from gradir.frontends.pytorch.watching.norms import Norms
+from gradir.frontends.pytorch.watching.movements import Movements, Norms
 from gradir.frontends.pytorch.watching.optimizers import Optimizers
-from gradir.frontends.pytorch.watching.parameters import Movement, Parameters, Sample, parameters_of
+from gradir.frontends.pytorch.watching.parameters import ByHand, Movement, Parameters, Sample, memory_of, parameters_of
 from gradir.frontends.pytorch.watching.ranks import Replicas, world_size
 from gradir.frontends.pytorch.watching.recordings import Recording, leaves_around
 from gradir.frontends.pytorch.watching.scaling import Scaling, may_be_scale
