@@ -16,8 +16,8 @@ from gradir.ir.text import printable
 from gradir.lines import remember
 
 _INSTALLED: Final = ("site-packages", "dist-packages")
+# The folder of the cells of a notebook is named after its process.
 _CELL: Final = re.compile(r"ipykernel_\d+")
-"""The folder of the cells of a notebook, named after its process."""
 
 
 class ShownPaths:

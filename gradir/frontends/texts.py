@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 _INT64 = range(-(2**63), 2**63)
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+# Python writes an int as decimal slowly, and may refuse to from 640 digits on.
 _MAX_DECIMAL_BITS = 2_000
-"""Python writes an int as decimal slowly, and may refuse to from 640 digits on."""
 
 
 def plain_int(value: int) -> AttrScalar:

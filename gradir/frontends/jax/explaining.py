@@ -27,15 +27,12 @@ from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import below, codes_in, reached
 from gradir.lines import line_text
 
+# Larger functions are differentiated only if the user asks for values.
 _SMALL: Final = 20_000
-"""A function of so many equations is differentiated once to look at its gradients, where nobody says whether to."""
-
+# How many calls deep functions are searched for captured arrays.
 _DEEPEST: Final = 3
-"""So many functions are looked into that call one another, for what they capture."""
-
 Changed: TypeAlias = Literal["zero", "nonfinite"]
 _CHANGED: Final[Mapping[Changed, Level]] = {"zero": "info", "nonfinite": "error"}
-"""What may become of a gradient on its way, and how grave that is."""
 
 
 def explain(trace: Trace, *, values: bool | None = None) -> Explanation:

@@ -19,14 +19,11 @@ from gradir.frontends.jax.reading.jaxprs import type_of
 from gradir.frontends.walks import reached
 from gradir.ir import Source
 
+# A loop passes its facts on from round to round, so it is asked this often.
 _MOST_PASSES: Final = 8
-"""A loop hands on what it knows from round to round; so often it is asked."""
-
 _SAME_NUMBERS: Final = frozenset({"broadcast_in_dim", "convert_element_type", "copy", "reshape", "squeeze"})
-"""Operations whose result has the numbers of their input."""
-
+# Statuses of leaves that no gradient moves.
 _IDLE: Final = frozenset({"cut", "unused", "zero"})
-"""The statuses of what no gradient moves."""
 
 
 class _Update(NamedTuple):

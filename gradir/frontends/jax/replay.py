@@ -22,8 +22,8 @@ from gradir.frontends.jax.reading.flow import takes
 from gradir.frontends.jax.reading.jaxprs import alone, filled, is_inexact, loop_counts, params_of
 from gradir.vocabulary.jax import VOCABULARY
 
+# Larger programs are not run again, so their causes name no operation.
 _MOST: Final = 4_000
-"""So many operations are run once more; of larger programs it is not known where a gradient changes."""
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -254,7 +254,6 @@ Origins: TypeAlias = "Mapping[Record, Step]"
 
 _VIEWS: Final = VOCABULARY.shape_operations | VOCABULARY.casts
 _MOST_TOLD: Final = 32
-"""So many operations are told of one leaf."""
 
 
 def broken(number: Any) -> Any:

@@ -35,8 +35,8 @@ from gradir.protocols import Reached
 from gradir.request import CaptureRequest
 
 _LIBRARIES: Final = frozenset({"equinox", "flax"})
+# By function that calls a jitted one, its variable with the function of the user.
 _WRAPPERS: Final = {"JitWrapped.__call__": "self", "SimpleJitWrapped.__call__": "self", "_call": "jit_wrapper"}
-"""By the name of a function that calls what `jax.jit` made, its variable that has the function of the user."""
 
 _UNKNOWN: Final = Examined(
     reason="the program takes this gradient where JAX traces it without values, as under vmap or scan",

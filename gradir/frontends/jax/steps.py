@@ -172,10 +172,10 @@ def _of_equinox(names: Mapping[str, Any]) -> Asked:
 
 
 _LIBRARIES: Final = frozenset({"equinox", "flax", "jax"})
+# How to read, from the variables of a function that asks for a gradient, which gradient it asks for.
 _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Asked]]] = {
     "value_and_grad.<locals>.value_and_grad_f": lambda names: _of_argnums(names, "fun"),
     "vjp": _of_vjp,
     "_grad_general.<locals>.grad_wrapper": lambda names: _of_argnums(names, "f"),
     "_ValueAndGradWrapper.__call__": _of_equinox,
 }
-"""By the name of a function that asks for a gradient, how its variables say of what."""

@@ -19,11 +19,11 @@ _SATURATING: Final = frozenset({"erf", "logistic", "sigmoid", "tanh"})
 _BOUNDED: Final = frozenset({"clamp", "hard_tanh", "max", "min", "relu", "relu6"})
 _PRODUCTS: Final = frozenset({"conv_general_dilated", "dot_general", "mul"})
 _MEASURES: Final = frozenset({"abs", "integer_pow", "square"})
+# A zero that stays in every step is an alarm, and one that mends itself is none.
 _LEVELS: Final[dict[str, Level]] = {
     "starting": "note",
     **dict.fromkeys(("lost", "one_entry", "saturated", "stuck"), "error"),
 }
-"""What stays so whatever comes in is an alarm, and what mends itself is none."""
 _FARTHEST: Final = 4
 
 _MOST_MAKERS: Final = 1_000
@@ -350,4 +350,3 @@ _TRAPS: Final[dict[str, Callable[[Step], str]]] = {
         ),
     ),
 }
-"""By primitive, what its derivative is spoilt by."""

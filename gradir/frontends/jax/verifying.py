@@ -18,8 +18,8 @@ from gradir.ir import Graph
 from gradir.ir.saved import Storages
 from gradir.protocols import Verification
 
+# With more numbers to draw than this, the backward is traced and not run.
 _MOST: Final = 2**28
-"""So many numbers are drawn for leaves that have none; beyond, the backward is traced and not run."""
 
 
 def verify(live: LiveGraph) -> Verification:

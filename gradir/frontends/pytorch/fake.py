@@ -23,8 +23,8 @@ from gradir.frontends.walks import frames_from
 
 _CPU: Final = "cpu"
 _NUMBERED: Final = "cuda"
+# The first options of DistributedDataParallel, in this order.
 _ON_DEVICES: Final = ("device_ids", "output_device")
-"""The first options of a wrapper, in this order."""
 
 
 class Absent:
@@ -123,9 +123,8 @@ def _is_there(kind: str) -> bool:
     return asked is None or bool(asked())
 
 
+# A tensor with values has as many elements as a model has layers, not as one has channels.
 _MOST: Final = 1_000
-"""The elements of the largest tensor with values: as many as a model has layers, not as one has channels."""
-
 _UNSYNCED: Final = "init_sync"
 _ELSE: Final = "use a newer torch, or torchrun"
 
@@ -225,11 +224,10 @@ def _makes_of_numbers(func: object) -> bool:
 
 
 _SAID: Final = ("rank", "world_size")
+# Other variables of a launcher; nobody connects to this address.
 _ELSEWHERE: Final[Mapping[str, str]] = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "GROUP_RANK": "0"}
-"""What a launcher says beside the number of the process, and what nobody connects to."""
-
+# torch would use the mesh of the first rank again for a second one.
 _been: Final[list[int]] = []
-"""The rank that this process has stood in for: of another mesh torch would take what it remembers of the first."""
 
 
 @contextmanager

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
 _OWN_CALL_AND_THE_ONE_ABOVE: Final = 2
 
+# torch's functions that register a parametrization, by id(), since code takes long to hash.
 _REGISTERING: Final = frozenset(
     id(function.__code__)
     for function in (
@@ -68,7 +69,6 @@ _REGISTERING: Final = frozenset(
         parametrizations.weight_norm,
     )
 )
-"""The code of torch's functions that register a parametrization, by id(), since code takes long to hash."""
 
 
 class _Temporary(NamedTuple):

@@ -19,7 +19,6 @@ _LIBRARIES: Final = {
     "flax.nnx": "gradir.frontends.jax.modules.nnx",
     "equinox": "gradir.frontends.jax.modules.equinox",
 }
-"""By the module that a program imports, what knows it."""
 
 
 class Call(NamedTuple):

@@ -13,8 +13,8 @@ from gradir.frontends.jax.modules import Call, naming, run
 from gradir.frontends.jax.modules.watch import ModuleWatch, WrappedCalls, text_of
 from gradir.frontends.walks import below
 
+# Copies of a module, as nnx.jit, nnx.remat and nnx.scan make, know their path by this attribute.
 _STAMP: Final = "_gradir_path"
-"""The attribute by which a copy of a module, as nnx.jit, nnx.remat and nnx.scan make, knows its path."""
 
 
 def call_of(nnx: Any, target: Any, inputs: tuple[Any, ...]) -> Call | None:

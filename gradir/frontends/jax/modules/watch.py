@@ -15,9 +15,8 @@ from jax import tree_util
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import below, reached
 
+# The number of a path follows, since a path may contain characters that a scope may not.
 _MARK: Final = "gradir module "
-"""What the scope of a module begins with. The number of its path follows: a path may hold what a scope may not."""
-
 _TRACES: Final = count()
 
 

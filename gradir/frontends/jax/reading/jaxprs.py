@@ -34,9 +34,8 @@ OPAQUE: Final = frozenset({"shard_map", "xla_pmap"})
 """Equations with a jaxpr that is not looked into: shapes inside are those of one device."""
 
 _JAXPRS: Final = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+# Older names of primitives that newer releases keep as objects in an equation.
 _OBJECTS: Final = {"RematTraced": "remat2", "CheckpointName": "name"}
-"""The older names of primitives that stand in an equation as objects."""
-
 _TEMPLATE: Final = jax.make_jaxpr(lambda x: x)(1.0)
 
 
@@ -217,9 +216,8 @@ def _row(values: Any, deep: int) -> Any:
 
 
 _OWN: Final = f"{Path(sys.modules['gradir'].__file__ or '').parent}{os.sep}"
+# Our wrappers run between two functions of the user, so they count as a library.
 _AROUND: Final = f"{Path(__file__).parents[1] / 'modules'}{os.sep}"
-"""What runs between two functions of the user, around the call of a module."""
-
 _USER, _LIBRARY, _GRADIR = range(3)
 
 

@@ -22,8 +22,8 @@ from gradir.ir import Saved
 from gradir.ir.model import bounded
 
 _TAG: Final = "gradir "
+# A policy puts these around a saved value: the second marks it, the first moves it to another memory.
 _MARKS: Final = frozenset({"device_put", "reduce_precision"})
-"""What a policy puts around a value that is saved: the second marks it, the first takes it to another memory."""
 
 
 class _Held(NamedTuple):

@@ -30,14 +30,12 @@ BROKEN: Final = frozenset(
 """The kinds of findings that are alarms whatever learns."""
 
 
+# From this many runs of one line on it is a loop, in which gradients may grow.
 _MOST_REPEATED: Final = 4
-"""How often a line runs at least that is a loop in which gradients may grow."""
-
+# Functions that subtract what all entries have in common, by the start of their name.
 _SUBTRACTING: Final = ("LogSoftmax", "Native", "SafeSoftmax", "ScaledDotProduct", "Softmax")
-"""How the functions begin that subtract what all entries have in common."""
-
+# How far to look for one of them.
 _MOST_ABOVE: Final = 20
-"""How many functions are looked at for one that subtracts what another adds."""
 
 
 class Finding(NamedTuple):

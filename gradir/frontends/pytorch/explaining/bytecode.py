@@ -35,8 +35,8 @@ _SHOWING: Final = ("FORMAT_", "POP_TOP")
 _WITH_SPEC: Final = 4
 _OF_AN_OBJECT: Final = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER")
 _KEEPING: Final = frozenset({"add", "append", "appendleft", "extend", "insert", "put", "push", "setdefault"})
+# How many instructions to look at around the one that made a number.
 _LONGEST: Final = 200
-"""How many instructions around the one that made a number are looked at."""
 
 
 class _Op(NamedTuple):
@@ -184,8 +184,8 @@ def _line(code: CodeType, instruction: int) -> int | None:
 
 _ENDS: Final = ("RETURN_", "RAISE_VARARGS", "RERAISE", "JUMP_BACKWARD")
 _LOADS: Final = ("LOAD_FAST", "STORE_FAST_LOAD_FAST")
+# How many instructions the head of a loop may have.
 _LONGEST_HEAD: Final = 12
-"""How many instructions of the head of a loop are looked at."""
 
 
 def not_taken(flow: Flow, paths: Mapping[nn.Module, str], names: Iterable[str]) -> dict[str, Place]:

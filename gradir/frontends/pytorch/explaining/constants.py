@@ -13,10 +13,10 @@ from gradir.frontends.pytorch.reading.walk import GradFn
 _SHAPING: Final = frozenset({"Expand", "Squeeze", "Unsqueeze", "UnsafeView", "View"})
 _CHOOSING: Final = frozenset({"Amax", "Amin", "Max", "Mean", "Min", "Sum", *_SHAPING})
 _MEASURING: Final = frozenset({"Abs", "Add", "ClampMin", "LinalgVectorNorm", "Norm", *_CHOOSING})
+# Functions that may make the second operand from the first one, entry by entry.
 _BY_NAME: Final = {"DivBackward0": _MEASURING | {"Pow", "Sqrt"}, "SubBackward0": _CHOOSING | {"Logsumexp"}}
-"""By grad_fn what may make its second operand of the first one, if it is to be that of each single entry."""
-
 _SOFTMAX: Final = "SoftmaxBackward0"
+# The dimensions over which the result of a function has a fixed sum.
 _NORMALISING: Final[Mapping[str, Callable[[Mapping[str, Any], int], Iterable[int]]]] = {
     _SOFTMAX: lambda attrs, rank: [attrs["dim"] % rank],
     "NativeLayerNormBackward0": lambda attrs, rank: range(rank - len(attrs["normalized_shape"]), rank),
@@ -25,14 +25,12 @@ _NORMALISING: Final[Mapping[str, Callable[[Mapping[str, Any], int], Iterable[int
     # With numbers of other batches a sum is not constant.
     "NativeBatchNormBackward0": lambda attrs, rank: {*range(rank)} - {1} if attrs["training"] else (),
 }
-"""By grad_fn the dimensions over which what it gives has a fixed sum."""
 
 MAY_BE_CONSTANT: Final = frozenset({*_BY_NAME, *_NORMALISING})
 """What the functions are called of which `constants` finds some."""
 
+# How many functions to look at between the operands.
 _LONGEST: Final = 20
-"""How many functions stand between the operands at most."""
-
 _POWERS: Final[Mapping[str, float | None]] = {"Pow": None, "Sqrt": 0.5}
 _ADDING: Final = frozenset({"Mean", "Sum"})
 

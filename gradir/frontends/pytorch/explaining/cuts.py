@@ -25,21 +25,20 @@ At: TypeAlias = "tuple[str, Place | None]"
 
 _DIFFERENTIABLE: Final = ("bfloat", "complex", "float")
 _DETACHING: Final = frozenset({"data", "detach", "detach_"})
+# These give the memory of a leaf to be written to; an embedding does so for its ``max_norm``.
 _LENDING: Final = frozenset({"data", "embedding", "embedding_bag"})
-"""What gives the memory of a leaf to be written to; an embedding does so to keep to its ``max_norm``."""
-
 _CONDITION: Final = "__bool__"
+# Operations that take the shape and the dtype of a tensor alone, by the start of their name.
 _OF_SHAPE_ALONE: Final = ("empty", "full", "new_", "ones", "rand", "zeros")
-"""How the names of operations begin that take the shape and the type of a tensor alone."""
 
 
+# Operations that copy the numbers of their input, or have none yet.
 _MOVING: Final = frozenset(
     {
         *("alias", "clone", "contiguous", "copy", "detach", "empty", "empty_like", "empty_strided", "lift_fresh"),
         *("to_copy", "view"),
     }
 )
-"""Operations that give the numbers of their input, or none yet."""
 
 
 class Stop(NamedTuple):

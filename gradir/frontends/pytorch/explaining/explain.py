@@ -26,17 +26,16 @@ from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import Value
 from gradir.spec import own_error
 
+# Statuses of parameters without a gradient.
 _WITHOUT: Final = frozenset({"cut", "frozen", "unreached", "unused"})
-"""The statuses of what no gradient comes to."""
 
 
+# These kinds are no alarm, whatever they concern.
 _LEVELS: Final[Mapping[str, Level]] = {"empty": "info", "opaque": "info", "rounding": "note", "starting": "note"}
-"""Of kinds that are no alarm, whatever they concern."""
-
 _SPENT: Final = "the backward has already run"
 
+# Larger graphs get no backward unless the user asks for values.
 _SMALL: Final = 20_000
-"""The nodes of a graph through which a backward is run to explain it, if nobody says otherwise."""
 
 
 class Search(Losses):

@@ -28,7 +28,6 @@ Key: TypeAlias = "tuple[str, Place | None]"
 """What a step is called, and where."""
 
 _MOST_LATER: Final = 3
-"""How many later writes are told of."""
 
 
 class Write(NamedTuple):

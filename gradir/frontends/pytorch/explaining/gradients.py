@@ -51,33 +51,31 @@ class Meetings:
         return None if other is None else one
 
 
+# A smaller part of the gradient that came counts as nothing.
 _NOTHING: Final = 1e-5
-"""Which part of what came to a function is nothing."""
-
+# With dtypes of a coarser precision, sums may seem to cancel that do not.
 _COARSE: Final = 1e-4
-"""The precision of types of which sums that seem to cancel may not."""
-
+# A sum that cancels may be off by this many times the precision of its dtype.
 _ROUNDINGS: Final = 16
-"""How many times the precision of a type a sum of numbers that cancel may be off."""
-
+# How many functions to look at behind another.
 _MOST_SENDERS: Final = 100
-"""How many functions behind another are looked at."""
 
+# Functions that give each number its own gradient.
 _BY_ELEMENT: Final = frozenset(
     {
         *("Abs", "Add", "Clamp", "ClampMax", "ClampMin", "Clone", "Cos", "Div", "Exp", "Log", "Mul", "Neg", "Pow"),
         *("Relu", "Sigmoid", "Sin", "Sqrt", "Sub", "Tanh", "ToCopy"),
     }
 )
-"""What grad_fns are called, but for their end, that give each number its own gradient."""
 
+# The saved mask of a function, and whether it is true where the first input is taken.
 _MASKS: Final = {
     "WhereBackward0": ("condition", True),
     "MaskedFillBackward0": ("mask", False),
     "MaskedFillBackward1": ("mask", False),
 }
-"""By grad_fn the mask that it saved, and whether that is true where its first input is taken."""
 
+# The input slot of the bias.
 _ADDED_TO_ALL: Final[Mapping[str, int]] = {
     "AddmmBackward0": 0,
     "ConvolutionBackward0": 2,
@@ -85,11 +83,9 @@ _ADDED_TO_ALL: Final[Mapping[str, int]] = {
     "NativeGroupNormBackward0": 2,
     "NativeLayerNormBackward0": 2,
 }
-"""The input slot of a bias, by the function that adds it."""
 
 _MOST_ORIGINS: Final = 16
 _MOST_ROWS: Final = 3
-"""How many places are told of where one gradient went bad."""
 
 
 _IsBad: TypeAlias = "Callable[[Size | None], bool]"

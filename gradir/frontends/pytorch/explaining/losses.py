@@ -25,9 +25,8 @@ from gradir.frontends.pytorch.recording.steps import Step, Value, plain_name
 from gradir.vocabulary.patterns import EXCUSING, LOST, OTHER_MODEL
 
 _BACKWARD: Final = "backward"
+# Every optimizer of torch tells the profiler of its step by a name that starts so.
 _STEP: Final = "Optimizer.step#"
-"""The start of the name by which every optimizer of torch tells a profiler of its step."""
-
 _SCALING: Final = frozenset({"clamp", "clamp_max", "clamp_min", "div", "mul"})
 _ZEROING: Final = frozenset({"zero", "foreach_zero"})
 

@@ -15,8 +15,8 @@ from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.tensors import held_by, numbers_in, ones_for
 from gradir.frontends.pytorch.verifying.verify import left_alone, removing
 
+# The squares of numbers of this many bytes soon exceed their dtype.
 _HALF: Final = 2
-"""The bytes of numbers whose squares are beyond their type soon."""
 
 
 class Size(NamedTuple):

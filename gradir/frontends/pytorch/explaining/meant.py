@@ -28,23 +28,23 @@ from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Read, Step, V
 _Print: TypeAlias = "tuple[object, ...]"
 NamesOf: TypeAlias = "Callable[[Value], Iterable[str]]"
 
+# The role of a module with this word in its path, if its results are compared with others.
 _WORDS: Final = {
     **dict.fromkeys(("ema", "momentum", "shadow", "slow"), "target network"),
     **dict.fromkeys(("behavior", "old", "ref", "reference"), "reference model"),
     "teacher": "teacher",
 }
-"""By a word in the path of a module what it is, if its results are compared with others."""
 
 _TARGETS: Final = frozenset({"targ", "target"})
 _RATIOS: Final = frozenset({"log ratio", "ratio"})
 _OF_TARGET_ROLES: Final = frozenset({"labels", "return", "target"})
+# Beside one of these words "target" means a network, and not the target of a translation.
 _OF_TARGETS: Final = frozenset(
     {"actor", "critic", "encoder", "model", "net", "network", "policy", "q", "qf", "qnet", "value"}
 )
-"""With which words "target" means such a network, and no target of a translation."""
 
+# How many numbers to compare before a tensor is compared as a whole.
 _FIRST: Final = 8
-"""How many numbers of a tensor tell whether another may be equal."""
 
 
 class Followers:
@@ -144,9 +144,10 @@ _ASKED_FOR: Final = frozenset({"data", "detach", "no_grad"})
 _LARGEST: Final = frozenset({"amax", "max"})
 _DETACHING: Final = frozenset({"embedding", "embedding_bag", "gumbel_softmax"})
 _OPTIMIZER: Final = "step"
+# How many operations in a row make a moving average.
 _MOST_NEAR: Final = 4
-"""How many operations after one another make a moving average."""
 
+# The pattern of each role, the most telling role first.
 _OF_ROLES: Final = (
     ("ratio", "policy ratio"),
     ("advantage", "advantage"),
@@ -154,10 +155,9 @@ _OF_ROLES: Final = (
     ("return", "bootstrapped target"),
     ("target", STOP_GRADIENT),
 )
-"""By what a value is for the pattern; of several the first."""
 
+# The arithmetic alone shows these patterns, whatever gets a gradient.
 _BY_THEMSELVES: Final = frozenset({STRAIGHT_THROUGH, "subtracted maximum"})
-"""The patterns that the arithmetic shows, whatever gets a gradient."""
 
 
 class Meant:

@@ -22,17 +22,16 @@ from gradir.frontends.pytorch.recording.timelines import Frame, calls_from
 from gradir.frontends.walks import chain
 
 _COMPARING: Final = frozenset({"huber_loss", "l1_loss", "mse_loss", "smooth_l1_loss"})
+# These make a loss of a difference.
 _SIZING: Final = frozenset({"abs", "pow", "square"})
-"""What makes a loss of a difference."""
-
 _SOFTMAX: Final = frozenset({"safe_softmax", "softmax"})
+# Operations whose result has the numbers of their input.
 _SHOWING: Final = frozenset(
     {
         *("alias", "clone", "contiguous", "expand", "permute", "reshape", "slice", "squeeze", "t", "to_copy"),
         *("transpose", "unsafe_view", "unsqueeze", "view"),
     }
 )
-"""Operations that show the numbers of their input."""
 
 _OF_LOGITS: Final = frozenset({"addbmm", "addmm", "baddbmm", "bmm", "convolution", "mm", "native_layer_norm"})
 _MOST_BACK: Final = 16
@@ -120,10 +119,10 @@ def _made_by(flow: Flow, value: Value) -> str:
 
 _OF_STATE: Final = re.compile(r"(.*\.)?weight_hh_l(\d+)(_reverse)?", re.DOTALL)
 _CHOOSING: Final = frozenset({"gather", "index", "index_select", "select", "slice", "split", "unbind"})
+# Operations that keep the steps of a sequence apart.
 _KEEPING: Final = frozenset(
     {"clone", "div", "mul", "native_dropout", "native_layer_norm", "permute", "relu", "tanh", "to_copy", "transpose"}
 )
-"""Operations that keep the steps of a sequence apart."""
 
 
 def has_seen_one_step(name: str, arrivals: Mapping[str, Arrival]) -> bool:
@@ -197,14 +196,12 @@ def left_waiting(error: BaseException, parameters: Mapping[str, torch.Tensor]) -
     return [names[index] for index in indices if index < len(names)]
 
 
+# Tensors of these types get their gradient as they are.
 _PLAIN: Final = (torch.Tensor, nn.Parameter)
-"""The types of tensors that a backward gives their gradient as they are."""
-
 _SCALING: Final = frozenset({"div", "mean", "mul", "squeeze", "sum", "to_copy", "unsqueeze", "view"})
 _ADDING: Final = frozenset({"add", "cat", "maximum", "minimum", "stack", "sub"})
+# These give the score of a critic, which has no bounds.
 _SCORING: Final = frozenset({"addmm", "bmm", "convolution", "dot", "mm", "mv"})
-"""What gives the score of a critic, which has no bounds."""
-
 _DECIDING: Final = frozenset({"log", "log_sigmoid_forward", "sigmoid", "softplus"})
 _AGAINST_CONSTANTS: Final = frozenset({"binary_cross_entropy", "binary_cross_entropy_with_logits", "mse_loss"})
 _CONSTANT: Final = ("full", "ones", "zeros")

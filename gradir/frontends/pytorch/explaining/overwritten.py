@@ -30,8 +30,8 @@ from gradir.frontends.walks import grouped, reached
 
 _Brought: TypeAlias = "tuple[torch.Tensor, torch.Tensor | None]"
 
+# A gradient must differ by the precision of its dtype, raised to this power, times its largest number.
 _CLEAR: Final = 0.5
-"""To which power of the precision of its type, as a part of the largest number, a gradient must differ."""
 
 
 class Overwrite(NamedTuple):

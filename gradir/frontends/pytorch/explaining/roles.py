@@ -19,9 +19,8 @@ _COMPARING: Final = frozenset(
         *("pairwise_distance", "poisson_nll_loss", "smooth_l1_loss", "soft_margin_loss"),
     }
 )
+# These measure the size of a difference.
 _MEASURING: Final = frozenset({"abs", "linalg_vector_norm", "norm", "pow", "square"})
-"""What is done with a difference to know how large it is."""
-
 _CHOOSING: Final = frozenset({"argmax", "log_softmax", "one_hot", "scatter", "sigmoid", "softmax", "topk"})
 _PRODUCTS: Final = frozenset({"bmm", "dot", "mm", "mul", "mv"})
 _OF_A_PROBABILITY: Final = frozenset({"log", "log_softmax", "logsumexp", "nll_loss", "softplus"})
@@ -31,8 +30,8 @@ _PASSING: Final = frozenset(
         *("minimum", "mul", "neg", "select", "slice", "split", "squeeze", "sub", "sum", "unsqueeze", "view"),
     }
 )
+# How far to look for a logarithm behind a value.
 _MOST_BACK: Final = 24
-"""How many operations are looked at to know whether a value is a log-probability."""
 
 
 class Roles:
@@ -113,8 +112,8 @@ FLAT: Final = frozenset({"bernoulli", "ceil", "floor", "normal", "poisson", "rou
 """Operations whose derivative is zero everywhere."""
 
 _MOST_TERMS: Final = 24
+# How many sums to look at around one.
 _MOST_SUMS: Final = 4
-"""How many sums around one are looked at."""
 
 
 class Use(NamedTuple):

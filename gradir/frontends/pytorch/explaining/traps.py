@@ -156,23 +156,20 @@ _TRAPS: Final[dict[str, Callable[[GradFn], str]]] = {
     **dict.fromkeys(("Std", "Var"), _of_spread),
     "Mean": _of_mean,
 }
-"""By grad_fn, without its end, what its derivative is spoilt by."""
 
+# The result of these is spoilt, too.
 _UNDEFINED: Final = _TRAPS.keys() - {"Acos", "Asin", "Pow", "Sqrt"}
-"""Those whose result is spoilt, too."""
 
 
 def _is_broken(tensor: torch.Tensor | None) -> bool:
     return tensor is not None and tensor.is_floating_point() and not bool(torch.isfinite(numbers_in(tensor)).all())
 
 
+# Saved tensors that multiply a gradient.
 _FACTORS: Final = ("self", "other", "mat1", "mat2", "vec", "input", "weight", "batch1", "batch2")
-"""What functions save that multiply a gradient."""
-
 _MULTIPLYING: Final = frozenset({"addmm", "bmm", "convolution", "div", "mean", "mm", "mse_loss", "mul", "mv", "pow"})
+# The product of a smaller gradient with usual numbers may be too small for float16.
 _SMALL: Final = 2.0**-9
-"""Of a smaller gradient the product with what is usual in a network may be too small for float16."""
-
 _LARGE: Final = 1e15
 _NEAR: Final = 2**7
 
@@ -225,10 +222,11 @@ def _largest(tensor: torch.Tensor) -> float:
 
 
 _FINITE: Final = "finite"
+# Nothing but -inf beside finite numbers, as a mask fills with.
 _FILLED: Final = "filled"
-"""Nothing but -inf beside what is finite, as a mask fills with."""
 _BROKEN: Final = "broken"
 
+# Functions that may leave out or replace NaN and infinity.
 _CHOOSING: Final = frozenset(
     {
         *("Amax", "Amin", "Clamp", "ClampMax", "ClampMin", "Gather", "Hardtanh", "Index", "IndexSelect", "MaskedFill"),
@@ -236,29 +234,28 @@ _CHOOSING: Final = frozenset(
         *("Slice", "Split", "Topk", "Unbind", "Where"),
     }
 )
-"""Functions that may leave out or replace what is not finite."""
 
+# Programs use these to fill with -inf what a softmax should leave out.
 _FILLING: Final = frozenset({"Add", "MaskedFill", "MaskedScatter", "Where"})
-"""Functions by which a program fills with -inf what a softmax is to leave out."""
 
+# Functions that give numbers of their input and no others.
 _SHOWING: Final = frozenset(
     {
         *("Alias", "Clone", "Expand", "Permute", "Select", "Slice", "Split", "Squeeze", "T", "ToCopy", "Transpose"),
         *("Unbind", "UnsafeView", "Unsqueeze", "View"),
     }
 )
-"""Functions that give numbers of their input and no others."""
 
+# Saved tensors that are inputs of the function.
 _INPUTS: Final = frozenset({"batch1", "batch2", "input", "mat1", "mat2", "other", "self", "target", "weight"})
-"""What functions save of what they take."""
 
+# The saved factors of a product.
 _PRODUCTS: Final[Mapping[str, tuple[str, str]]] = {
     "Addmm": ("mat1", "mat2"),
     "Bmm": ("self", "mat2"),
     "Mm": ("self", "mat2"),
     "Mul": ("self", "other"),
 }
-"""By function the factors that it saved."""
 
 
 _BOUNDED: Final = frozenset({"LogSoftmax", "Relu", "Sigmoid", "Softmax", "Tanh"})

@@ -27,11 +27,9 @@ from gradir.vocabulary.operations import OWN_NAMES
 if TYPE_CHECKING:
     from gradir.frontends.pytorch.explaining.cuts import Flowing
 
+# These run many operations, so their name tells none of them.
 _UNTOLD: Final = frozenset({"", "backward", "grad", "multi_head_attention_forward"})
-"""What a program calls that runs many operations, so that its name tells none of them."""
-
 _MOST_LISTED: Final = 3
-"""How many operations or tensors the detail of a cause names."""
 
 
 def called(step: Step) -> str:
@@ -154,11 +152,10 @@ class Words:
 
 _MOST_TOLD: Final = 3
 
+# One parameter with a counterpart proves nothing.
 _FEWEST_COPIED: Final = 2
-"""How many parameters have to have a counterpart each to be called copied."""
-
+# One more than a cause tells, so that it is known whether there are others.
 _MOST_KEPT: Final = _MOST_TOLD + 1
-"""How many ends are kept of each value: one more than are told, so that it is known whether there are others."""
 
 
 def terms_of(flow: Flow, values: Iterable[Value]) -> Iterator[Value]:

@@ -34,15 +34,16 @@ _BOUNDED: Final = frozenset({"clamp", "clamp_max", "clamp_min", "hardtanh", "rel
 SLOPES: Final = {"hardtanh_backward": "hardtanh", "leaky_relu_backward": "leaky_relu", "threshold_backward": "relu"}
 """The functions of straight pieces, by what their slopes are called."""
 
+# The kinds of causes that operations always are.
 _BY_OPERATION: Final = {
     **dict.fromkeys(("hardsigmoid", "sigmoid", "tanh"), "saturated"),
     **dict.fromkeys(SLOPES, "flat_slope"),
 }
-"""The kinds of causes that operations always are."""
 
+# This mode of interpolation copies single entries.
 _NEAREST: Final = 1
-"""The mode of interpolation that takes one entry as it is."""
 
+# How many entries an operation normalises at a time.
 _NORMALISING: Final[Mapping[str, Callable[[Mapping[str, Any], Shape], object]]] = {
     **dict.fromkeys(
         ("log_softmax", "safe_softmax", "softmax"), lambda attrs, shape: shape[attrs["dim"]] if shape else 1
@@ -50,24 +51,20 @@ _NORMALISING: Final[Mapping[str, Callable[[Mapping[str, Any], Shape], object]]] 
     "native_layer_norm": lambda attrs, _: prod(attrs["normalized_shape"]),
     "native_group_norm": lambda attrs, _: attrs["C"] // attrs["group"] * attrs["HxW"],
 }
-"""How many entries an operation normalises at a time."""
 
 _ATTENTION: Final = "scaled_dot_product"
+# Attention normalises along this dimension of the keys.
 _KEYS: Final = -2
-"""The dimension of the keys of an attention along which it normalises."""
-
+# The input slot of the summand, of operations that add a product to it.
 _SUMMANDS: Final = {"addbmm": 0, "addcmul": 0, "addmm": 0, "addmv": 0, "addr": 0, "baddbmm": 0, "convolution": 2}
-"""Where the operations that add a product to something have that."""
-
 _PRODUCTS: Final = frozenset({*_SUMMANDS, "bmm", "dot", "mm", "mul", "mv"})
 _BY_ENTRY: Final = frozenset({"addcmul", "mul"})
-"""The products of single entries."""
 
 
 _ZEROS: Final = frozenset({"new_zeros", "zero", "zeros", "zeros_like"})
 _SUMS: Final = frozenset({"add", "cat", "stack", "sub"})
+# With this many inputs the results are weighed by the second input and shifted by the third.
 _NORMS: Final = {"native_batch_norm": 5, "native_group_norm": 3, "native_layer_norm": 3}
-"""What a normalisation takes at least if its results are weighed and shifted, by the second input and the third."""
 
 _OF_ZERO_ZERO: Final = frozenset(
     {
@@ -76,6 +73,7 @@ _OF_ZERO_ZERO: Final = frozenset(
     }
 )
 
+# The kind of cause of an operation that gives zero now, and would not with other numbers.
 _NOW: Final[Mapping[str, str]] = {
     **dict.fromkeys(_BOUNDED, "dead"),
     **dict.fromkeys(("abs", "huber_loss", "linalg_vector_norm", "mse_loss", "norm", "smooth_l1_loss"), "equal"),
@@ -86,10 +84,9 @@ _NOW: Final[Mapping[str, str]] = {
     "nll_loss": "ignored",
     "nll_loss2d": "ignored",
 }
-"""The kinds of causes by which an operation gives a zero that other numbers would change."""
 
+# How often to drop leaves that turn out to be free to change.
 _ROUNDS: Final = 3
-"""How often leaves are taken back that turn out to be free to change."""
 
 
 class Zeros:
@@ -304,12 +301,11 @@ def _has_two_bounds(node: Node) -> bool:
 
 
 _MOST_STEPS: Final = 1000
+# The input slot of the first of the two matrices.
 _MATRICES: Final[Mapping[str, int]] = {"addbmm": 1, "addmm": 1, "baddbmm": 1, "bmm": 0, "mm": 0}
-"""Where the first of the two matrices stands that an operation multiplies."""
-
 Sizes: TypeAlias = "tuple[int, ...]"
+# A value, and a dimension of it, ``None`` if unknown.
 _At: TypeAlias = "tuple[Value, int | None]"
-"""A value, and a dimension of it; ``None`` where it is not known which."""
 
 
 def is_of_input(flow: Flow, value: Value, dim: int) -> bool:
@@ -373,6 +369,7 @@ def _without_new(given: Mapping[str, Any], shape: Sizes, dim: int, shapes: list[
     return [-1 if dim == new else dim - (dim > new)] * len(shapes)
 
 
+# From arguments, shape, dimension and input shapes to the dimension of each input.
 _BY_NAME: Final[Mapping[str, Callable[[Mapping[str, Any], Sizes, int, list[Sizes]], list[int | None]]]] = {
     **dict.fromkeys(
         ("reshape", "unsafe_view", "view"), lambda _, shape, dim, shapes: [_through_view(shapes[0], shape, dim)]
@@ -384,7 +381,6 @@ _BY_NAME: Final[Mapping[str, Callable[[Mapping[str, Any], Sizes, int, list[Sizes
     "t": lambda _, __, dim, ___: [1 - dim],
     "transpose": _swapped,
 }
-"""By name of an operation what gives the dimensions, of its arguments, the shape that it gives and those it takes."""
 
 
 def _through_view(source: Sizes, shape: Sizes, dim: int) -> int | None:

@@ -24,18 +24,17 @@ _SMALL = range(-(2**31), 2**31)
 _INTEGERS = {int}
 _AS_IS = frozenset({bool, type(None)})
 _NUMBERS = frozenset({bool, int, float})
+# Booleans, integers and floats: spans of time are not, and have a unit.
 _NUMPY_NUMBERS = "biuf"
-"""The kinds of numpy's dtypes that are booleans, integers and floats: spans of time are not, and have a unit."""
-
 _SEQUENCES: Final[tuple[type[Any], ...]] = (tuple, list)
 _MAX_ITEMS = 10_000
 
 _NAMED = (torch.dtype, torch.layout, torch.memory_format, torch.SymFloat, torch.SymBool, complex)
 
+# Equal values of these types are the same value.
 _KNOWN_BY_VALUE: Final = frozenset(
     {int, bool, NoneType, str, torch.dtype, torch.device, torch.layout, torch.memory_format}
 )
-"""Types whose equal values are the same value."""
 
 
 class AttributeReader:
@@ -184,8 +183,8 @@ _JAGGED: Final = "jagged"
 
 _of_tensor: Final = attrgetter("dtype", "shape", "device", "layout")
 
+# torch numbers the sizes of jagged tensors through the whole process; there may be a factor, as in ``2*j1``.
 _RAGGED: Final = re.compile(r"\bj\d+\b")
-"""A size of a jagged tensor, which torch numbers through the whole process; it may have a factor, as in ``2*j1``."""
 
 
 def bare_name(kind: torch.dtype | torch.layout) -> str:

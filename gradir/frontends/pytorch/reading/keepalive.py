@@ -25,27 +25,22 @@ if TYPE_CHECKING:
 SAFE_DEPTH = 1_000
 """The longest path, in nodes, that every supported stack size frees by itself."""
 
+# Freeing a node then frees a Python object too, even one that Python let go.
 _NODES_KEEP_THEIR_OBJECTS: Final = torch.__version__ >= torch.torch_version.TorchVersion("2.13")
-"""Whether freeing a node frees a Python object too, even one that Python let go."""
-
+# Every node of the last deep graph, while its roots live.
 _whole: list[Any] = []
-"""Every node of the last deep graph, while its roots live."""
-
+# The nodes of that graph that made the captured tensors.
 _roots: list[Any] = []
-"""The nodes of that graph that made the captured tensors."""
-
+# Each node held by itself, with the number of edges into it from such nodes.
 _consumers: dict[Any, int] = {}
-"""Each node that is held by itself, with the number of edges into it from such nodes."""
-
+# Those without a held consumer, the only ones that can be released next.
 _frontier: dict[Any, None] = {}
-"""Those of them without a held consumer, the only ones that can be released next."""
-
+# By id() of a Python node, whose producers cannot be asked for once torch has freed it.
 _python_producers: dict[int, list[Any]] = {}
-"""The producers of held nodes that Python defines, by id(): these cannot be asked once torch has freed the node."""
 _changing = threading.Lock()
 
+# A releasable node is in this many dicts of this module.
 _OWNERS: Final = 2
-"""The dicts of this module that hold a node that can be released."""
 
 
 def protect(walked: Walk) -> None:

@@ -17,11 +17,10 @@ from torch import nn
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch.private import fields_of, own_buffers, own_modules, own_parameters
 
+# A module below so many others seems to be part of a cycle, whose paths have no end.
 _DEEPEST: Final = 900
-"""A module below so many others is taken for one of a cycle at first: the names of all paths would have no end."""
-
+# No model has more paths unless its modules share modules on many levels, which doubles them each time.
 _MOST_PATHS: Final = 200_000
-"""More paths than any model of its own has: modules that share modules, level by level, double them each time."""
 
 
 _T = TypeVar("_T")

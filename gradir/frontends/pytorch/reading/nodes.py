@@ -25,9 +25,8 @@ from gradir.ir.frozen import NOTHING, frozen
 from gradir.ir.ids import IdAllocator
 from gradir.progress import stage
 
+# torch computes only those outputs of a derivative that are needed.
 _DERIVATIVE: Final = re.compile(r"BackwardBackward\d*$")
-"""The grad_fns of derivatives, of which torch computes only those that are needed."""
-
 _OPEN_SCOPE: Final[Mapping[str, AttrValue]] = frozen({"scope": "ambiguous"})
 _OUTSIDE_SCOPE: Final[Mapping[str, AttrValue]] = frozen({"scope": "caller"})
 

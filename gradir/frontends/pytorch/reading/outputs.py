@@ -33,15 +33,15 @@ from gradir.frontends.pytorch.private import base_of, fields_of, output_nr_of, s
 from gradir.frontends.texts import text_of
 
 _DEEPEST: Final = 1_000
+# An object that has the whole program would cost more than its capture.
 _MOST_OBJECTS: Final = 100_000
-"""So many objects are looked into, or one that has the whole program would cost more than its capture."""
 
+# These are not taken apart: what a module or an optimizer has is no output.
 _WHOLE: Final = (
     *(type(None), bool, int, float, complex, str, bytes, bytearray, range, memoryview, type, Enum),
     *(BaseException, FunctionType, BuiltinFunctionType, MethodType, partial, ModuleType, ReferenceType),
     *(torch.Tensor, nn.Module, torch.optim.Optimizer, torch.dtype, torch.device, torch.layout, torch.Size),
 )
-"""Types of which nothing is taken apart: what a module or an optimizer has is no output."""
 
 _Entries = Iterable[tuple[object, object]]
 
@@ -195,6 +195,7 @@ def _order_of(value: object) -> int:
     return -1 if fn is None else sequence_number(fn)
 
 
+# Entries by the base class itself: a class derived from it may iterate otherwise.
 _CONTAINERS: Final[dict[Any, Callable[[Any], _Entries]]] = {
     tuple: _of_tuple,
     list: lambda value: enumerate(list.__iter__(value)),
@@ -203,12 +204,10 @@ _CONTAINERS: Final[dict[Any, Callable[[Any], _Entries]]] = {
     set: _of_set,
     frozenset: _of_set,
 }
-"""The entries of the containers of Python's own, as these have them: a class made of one may iterate otherwise."""
 
 
+# How many outputs without a graph a warning names.
 _NAMED: Final = 5
-"""So many outputs without a graph are named."""
-
 _ADVICE: Final = "'gradir explain' finds the line, and --graph forward captures the forward all the same"
 
 

@@ -24,13 +24,12 @@ from gradir.frontends.pytorch.reading.outputs import Captured
 from gradir.frontends.pytorch.reading.walk import GradFn, walk
 from gradir.frontends.walks import codes_in
 
+# A function that has the whole program would cost more than its capture.
 _MAX_STEPS: Final = 300_000
-"""So many objects are looked at, or a function that holds the whole program would cost more than its capture."""
-
 _TORCHS_OWN: Final = "torch."
 
+# Objects of these types lead nowhere, or everywhere.
 _END: Final = (type, ModuleType, FrameType, str, bytes, bytearray, int, float, complex, type(None))
-"""Types of objects that lead nowhere, or everywhere."""
 
 
 def hidden_among(

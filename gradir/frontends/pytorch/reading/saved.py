@@ -25,13 +25,12 @@ from gradir.ir import AttrValue, Ref, Saved
 from gradir.ir.ids import storage_key
 from gradir.ir.model import Shape
 
+# A subclass of tensors runs this when it is unpacked, with a hook or without.
 _DISPATCH: Final = "__torch_dispatch__"
-"""What a subclass of tensors runs when it is unpacked, be there a hook or not."""
 
 
+# torch mentions the shape of a stale tensor like this.
 _SHAPE: Final = re.compile(r"\[torch\.[\w.]+ \[([\d, ]*)\]\]")
-"""Where torch says the shape of what is stale."""
-
 _HOOKED: Final = Saved("", state="hooked")
 _UNREAD: Final = Saved("", state="unread")
 
@@ -115,8 +114,8 @@ PROBES: Final = {
 }
 """By the dtype that a Python number has as a tensor, a scalar of the same kind and a smaller dtype."""
 
+# torch makes a tensor of this for a symbolic size, and of nan for a symbolic float.
 _SYMBOLIC: Final = 7777777
-"""What torch makes a tensor of where the number is a symbolic size; of a symbolic float it makes nan."""
 
 
 def saved_tensor(fn: GradFn, name: str) -> torch.Tensor | None:

@@ -53,14 +53,12 @@ COPYING: Final = frozenset({"as_tensor", "asarray", "new_tensor", "tensor"})
 _DETACH: Final = torch.ops.aten.detach.default
 _PLAIN: Final = (torch.Tensor, nn.Parameter)
 
+# A loss is made at the end of a forward, so the newest numbers are enough.
 _MOST_NUMBERS: Final = 1000
-"""How many numbers that something was added to are known; a loss is made at the end of a forward."""
+# ``torch.Tensor`` itself tells no function mode of its call, but of what it reads.
 _CLASS: Final = "Tensor"
-"""The class of torch that does so when it is called, of which nothing is told but what it reads."""
-
+# A longer list is data.
 _MOST_VALUES: Final = 16
-"""How many numbers of a list are part of the graph; a longer one is data."""
-
 MADE_OF_NUMBERS: Final = torch.ops.aten.lift_fresh.default
 """What torch runs on a tensor that it has made of the numbers of a program."""
 

@@ -24,11 +24,10 @@ from gradir.ir import Node, Ref, TensorMeta
 from gradir.ir.ids import IdAllocator
 from gradir.ir.marks import FAILED
 
+# Other detaches are torch's own, to save tensors.
 _ASKED_FOR: Final = frozenset({"data", "detach", "detach_"})
-"""What a program calls for a detach of its own; torch makes others to save tensors."""
-
+# A program that looks at the numbers of a tensor may return it all the same.
 _NUMBERS: Final = frozenset({"__complex__", "__float__", "__format__", "__int__", "item"})
-"""What a program calls to look at the numbers of a tensor, which may be its result all the same."""
 
 
 def forward_nodes(

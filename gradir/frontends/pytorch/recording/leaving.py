@@ -174,8 +174,8 @@ def _remove_soon(frame: FrameType, event: str, argument: object) -> None:  # noq
         sys.setprofile(None)
 
 
+# Recorders that may still be dropped while they record.
 _ENTERED: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
-"""The recorders that may still be dropped while they record."""
 
 
 def leave_when_dropped(recorder: object, entered: ExitStack, caller: FrameType) -> weakref.finalize[..., Any]:

@@ -38,8 +38,8 @@ _WAITING: Final = ExitStack()
 _OWN: Final = f"{__name__.partition('.')[0]}."
 # A dropped recorder leaves at any time, in the middle of a change by the same thread too.
 _LOCK: Final = threading.RLock()
+# The functions of torch that are replaced while something is recorded.
 _WATCHED: Final[dict[str, Any]] = {}
-"""The functions of torch's that are exchanged while something is recorded."""
 
 
 class CompiledPart:
@@ -255,13 +255,13 @@ def _version(tensor: torch.Tensor) -> int:
     return 0 if tensor.is_inference() else private.version_of(tensor)
 
 
+# What is made of the numbers that these read has no past.
 _EXITS: Final = frozenset(
     {
         *("__array__", "__bool__", "__complex__", "__float__", "__index__", "__int__"),
         *("as_tensor", "asarray", "item", "numpy", "tensor", "tolist"),
     }
 )
-"""Functions that read the numbers of a tensor, so that what is made of these has no past."""
 
 
 def enter_modes(entered: ExitStack, flow: Flow) -> None:

@@ -176,9 +176,8 @@ def returned_at(function: object) -> Place | None:
     return written(function).place
 
 
+# The functions of torch that run a decorated one.
 _DECORATORS: Final = frozenset({"decorate_context", "generator_context"})
-"""What the functions of torch are called that run a decorated one."""
-
 _OPENING: Final = "__enter__"
 _CLOSING: Final = "__exit__"
 

@@ -23,14 +23,12 @@ _LOADS: Final = ("LOAD_FAST", "LOAD_DEREF", "STORE_FAST_LOAD_FAST")
 _SILENT: Final = ("EXTENDED_ARG", "NOP", "POP_BLOCK", "CACHE")
 _COPIES: Final = ("COPY", "DUP_TOP")
 
+# Written in C: the last of the operations that they run makes their result.
 _ADDING: Final = frozenset({"sum", "reduce"})
-"""Functions written in C that run operations one after the other, the last of which makes their own result."""
-
+# Written in C: none of the operations that they may run makes their result.
 _GATHERING: Final = frozenset({"dict", "list", "next", "set", "sorted", "tuple"})
-"""Functions written in C whose result is none of the operations that they may run."""
-
+# How many instructions of a call to look at for the name of the function.
 _LONGEST: Final = 500
-"""How many instructions of a call are looked at for what is called."""
 
 
 class Fate(NamedTuple):

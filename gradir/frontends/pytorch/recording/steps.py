@@ -188,8 +188,8 @@ ARRAYS: Final = frozenset({"__array__", "numpy"})
 """Functions that give the memory of a tensor to what writes to it unseen."""
 
 _UNCOUNTED: Final = "data"
+# How many bytes to keep of memory that was written over last.
 _MOST_KEPT: Final = 2**27
-"""How many bytes are kept, of what was written over last."""
 
 
 class Held(NamedTuple):

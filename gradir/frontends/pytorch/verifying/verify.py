@@ -32,8 +32,8 @@ from gradir.spec import own_error
 _register_accumulated: Any = torch.Tensor.register_post_accumulate_grad_hook
 
 
+# A gradient itself would live until the end.
 _Gradients: TypeAlias = tuple[TensorMeta | None, ...]
-"""What the gradients were with which the engine ran a node: a gradient itself would live until the end."""
 
 
 def _described(gradients: tuple[torch.Tensor | None, ...]) -> _Gradients:

@@ -36,8 +36,8 @@ from gradir.request import CaptureRequest
 
 _DEEPEST: Final = 4
 _MOST_VALUES: Final = 100_000
+# An embedding with this argument writes to its weight, and has done so the first time.
 _RENORMING: Final = "max_norm"
-"""An argument by which an embedding writes to its weight, as it has done the first time."""
 
 
 class Computed(NamedTuple):

@@ -22,17 +22,14 @@ from gradir.ir import Source
 from gradir.ir.text import counted
 
 _FIRST_LOOK: Final = 4
+# This many looks with an equal growth per step prove that it goes on.
 _ENOUGH: Final = 3
-"""So many looks in which the number of functions grew by as much a step are proof."""
-
 _LEAST_STEPS: Final = 4
 _ALIKE: Final = 0.5
+# This many times the functions of one step belong to more than one step.
 _MANY: Final = 4
-"""So many times what a step makes is more than one step's."""
-
+# So many steps of a long training tell how much one makes.
 _REMEMBERED: Final = 1_000
-"""So many steps of a long training are enough to know how much one makes."""
-
 _MOST_FUNCTIONS: Final = 1_000
 
 

@@ -20,16 +20,14 @@ from gradir.frontends.pytorch.watching.parameters import Movement, Parameters, c
 from gradir.frontends.pytorch.watching.recordings import Layers
 from gradir.ir.text import counted
 
+# At the end fewer steps without a move are enough.
 _STILL: Final = 10
-"""So many steps in a row without a move are told; at its end fewer are enough for a training that had no more."""
-
 _LEAST: Final = 3
 _AT_ZERO: Final = 20
+# A schedule is at fault if this part of all steps, and so many, have a rate of zero.
 _MOST_STEPS: Final = 0.75
-"""A schedule that has come to a rate of zero is at fault if so many steps, and this part of all, are at its end."""
-
+# A gradient has vanished if it is a smaller part of the largest one.
 _VANISHED: Final = 1e-6
-"""A gradient of a smaller part of the largest one has vanished."""
 
 
 class _Still(NamedTuple):
@@ -243,11 +241,10 @@ def _is_zero(optimizer: Optimizer) -> bool:
 
 
 _STEPS: Final = 10
+# How many times smaller or larger, in so many steps in a row.
 _FAR: Final = 1e6
-"""So many times smaller, or larger, in so many steps in a row."""
-
+# Sizes in fewer modules depend on the modules, and not on the way.
 _FEWEST_MODULES: Final = 6
-"""Of fewer modules the sizes tell of the modules, and not of the way."""
 
 
 class Norms:

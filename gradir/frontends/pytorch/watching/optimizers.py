@@ -22,9 +22,8 @@ from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.substitution import replace_function
 
 _CLIPPING: Final = ("clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_")
+# In place of the id() of an optimizer.
 _BY_A_MODULE: Final = 0
-"""In place of the id() of an optimizer."""
-
 _SCHEDULERS: Final = (lr_scheduler.LRScheduler, lr_scheduler.ReduceLROnPlateau)
 
 

@@ -20,8 +20,8 @@ from gradir.frontends.pytorch.reading.outputs import flatten
 from gradir.frontends.pytorch.reading.tensors import Owned, held_by, numbers_in
 from gradir.frontends.pytorch.reading.walk import walk
 
+# How many numbers of a parameter to look at in each step.
 _SAMPLE: Final = 64
-"""The numbers of a parameter that are looked at in each step."""
 
 
 class Movement(NamedTuple):

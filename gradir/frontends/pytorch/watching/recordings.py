@@ -31,12 +31,12 @@ from gradir.frontends.walks import frames_from
 from gradir.ir import Graph
 from gradir.request import CaptureRequest
 
+# These causes are at the line where the optimizer was made.
 _OF_OPTIMIZERS: Final = frozenset({"moves_nothing", "not_in_optimizer", "not_registered", "replaced"})
-"""The causes that are at the line where the optimizer was made."""
 
 
+# These may have no slope, or a small one.
 _SQUASHING: Final = frozenset({"hardtanh", "relu", "sigmoid", "softmax", "softsign", "tanh"})
-"""What may have no slope, or a small one."""
 
 
 class Layers(NamedTuple):

@@ -18,8 +18,8 @@ from gradir.ir import Graph
 from gradir.protocols import Reached
 from gradir.request import CaptureRequest
 
+# Part of what the backward goes through may be as old as so many backwards before it.
 _NOTED: Final = 10
-"""So many backwards before the one to capture the recording begins: part of what it goes through may be as old."""
 
 
 class Running:

@@ -21,9 +21,8 @@ from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.substitution import replace_function
 from gradir.ir.text import counted
 
+# No search for a scale takes more steps: each halves it, and 16 make one of 65,536.
 _MOST: Final = 20
-"""So many steps that are left out in a row are no search for a scale: each halves it, and 16 make of 65,536 one."""
-
 _LEAST: Final = 5
 
 

@@ -34,20 +34,18 @@ from gradir.request import CaptureRequest
 from gradir.watches.model import Finding, Modules, Step, number
 
 _DEBUG: Final = "GRADIR_DEBUG"
+# How many backwards to record at most until one of each optimizer was explained.
 _EXPLAINED: Final = 4
-"""So many of the first backwards are recorded at most, until one of each optimizer was explained."""
-
 _LEFT_OUT_AT: Final = 3
 _CONSTANT: Final = 20
 _MOST_LOSSES: Final = 200
 _GROWTH: Final = 1e3
+# How many steps in a row a loss must grow before it counts as exploded.
 _GROWING: Final = 3
-"""A loss has grown that is this many times what it was, and has grown in this many steps in a row."""
+# Before this step it is still open who keeps how much.
 _TOLD_AT: Final = 64
-"""The step at which memory that grows is told of a long training; before it, who keeps how much is still to be seen."""
-
+# From this step on no backward can be expected for a graph that has had none.
 _WAITED_UNTIL: Final = 1024
-"""The step at which it is told of graphs too that no backward has gone through by then."""
 
 
 _BROKEN: Final = BROKEN | {"loss_undefined"}
