@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from types import CodeType, FrameType
-from typing import TypeVar
+from contextlib import suppress
+from types import CodeType, FrameType, FunctionType
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -39,6 +40,13 @@ def chain(first: T | None, following: Callable[[T], T | None]) -> Iterator[T]:
 def frames_from(frame: FrameType | None) -> Iterator[FrameType]:
     """Yield a running frame and those around it, the innermost first."""
     return chain(frame, lambda inner: inner.f_back)
+
+
+def closed_over(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """Yield the variables that a function has from the functions around it, as far as they have a value."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):
+            yield name, cell.cell_contents
 
 
 def codes_in(code: CodeType) -> Iterator[CodeType]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
@@ -24,7 +23,7 @@ from gradir.frontends.jax.reading.jaxprs import is_inexact, type_of
 from gradir.frontends.jax.replay import Replay, Step, origins, passed_by, replayed
 from gradir.frontends.jax.traps import called, spoilt, zeroed
 from gradir.frontends.texts import plain_text
-from gradir.frontends.walks import below, codes_in, reached
+from gradir.frontends.walks import below, closed_over, codes_in, reached
 from gradir.lines import line_text
 
 # Larger functions are differentiated only if the user asks for values.
@@ -246,9 +245,6 @@ def _functions_of(target: Any) -> Iterator[Callable[..., Any]]:
 
 def _names_of(function: Any) -> Iterator[tuple[str, Any]]:
     """What a function has from outside by name: the variables of functions around it, and those of its module."""
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        # It may have no value yet.
-        with suppress(ValueError):
-            yield name, cell.cell_contents
+    yield from closed_over(function)
     names = dict.fromkeys(name for code in codes_in(function.__code__) for name in code.co_names)
     yield from ((name, function.__globals__[name]) for name in names if name in function.__globals__)

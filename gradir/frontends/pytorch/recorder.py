@@ -122,7 +122,7 @@ class Recorder:
             enter, leave = weak_hook(self._enter_module), weak_hook(self._leave_module)
             hooks.callback(module_hooks.register_module_forward_pre_hook(enter).remove)
             hooks.callback(module_hooks.register_module_forward_hook(leave, always_call=True).remove)
-            hooks.enter_context(warnings_at_callers())
+            hooks.enter_context(warnings_at_callers)
             if self._notes_sources:
                 hooks.enter_context(CompiledParts(hooks.enter_context(SourceMode(log))))
             if self._exchanged is not None:
@@ -184,8 +184,7 @@ class Recorder:
         """
         if not self._notes_flow:
             raise CaptureError("the forward was not noted: record it with flow=True")
-        modules = self._given(model)
-        modules = with_strays(modules, strays_among(self.called, modules.paths), self._variables)
+        modules = self._with_strays(self._given(model))
         paths = modules.paths
         temporary = _named_by_module(self._all_temporary().values(), paths)
         named = NamedTensors(modules.owned, params, temporary)
@@ -266,8 +265,9 @@ class Recorder:
     def modules(self, model: object = None) -> Modules:
         """The modules of the model, or else those that were called from outside any other, by their variables."""
         modules = self._given(model)
-        if modules.roots:
-            return modules
+        return modules if modules.roots else self._with_strays(modules)
+
+    def _with_strays(self, modules: Modules) -> Modules:
         return with_strays(modules, strays_among(self.called, modules.paths), self._variables)
 
     def _given(self, model: object) -> Modules:

@@ -123,24 +123,11 @@ def _of_power(fn: GradFn) -> str:
     return "its base is below 0 somewhere, where only whole powers are real" if is_unreal else ""
 
 
-def _of_arc(fn: GradFn) -> str:
-    angle = saved_tensor(fn, "self")
-    return f"its input is 1 or -1 somewhere{_INFINITE}" if angle is not None and bool((angle.abs() == 1).any()) else ""
-
-
-def _of_mean(fn: GradFn) -> str:
-    return "it is over nothing (0 / 0)" if getattr(fn, f"{SAVED}self_sym_numel", 1) == 0 else ""
-
-
 def _of_spread(fn: GradFn) -> str:
     values, dims = saved_tensor(fn, "self"), getattr(fn, f"{SAVED}dim", None)
     if values is None:
         return ""
-    count = values.numel()
-    if dims:
-        count = 1
-        for dim in dims:
-            count *= values.shape[signed(dim)]
+    count = math.prod(values.shape[signed(dim)] for dim in dims) if dims else values.numel()
     return "it is over a single number, which has no spread (0 / 0)" if count == 1 else ""
 
 
@@ -152,9 +139,9 @@ _TRAPS: Final[dict[str, Callable[[GradFn], str]]] = {
     **dict.fromkeys(("Rsqrt", "Reciprocal"), _of("result", math.inf, _DIVISOR)),
     "Div": _of("other", 0.0, "what it divides by is 0 somewhere"),
     "Pow": _of_power,
-    **dict.fromkeys(("Acos", "Asin"), _of_arc),
+    **dict.fromkeys(("Acos", "Asin"), _of("self", 1.0, f"its input is 1 or -1 somewhere{_INFINITE}")),
     **dict.fromkeys(("Std", "Var"), _of_spread),
-    "Mean": _of_mean,
+    "Mean": lambda fn: "it is over nothing (0 / 0)" if getattr(fn, f"{SAVED}self_sym_numel", 1) == 0 else "",
 }
 
 # The result of these is spoilt, too.

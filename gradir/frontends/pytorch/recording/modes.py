@@ -13,7 +13,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any, Final, Protocol
@@ -30,7 +30,7 @@ from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.leaving import DispatchMode, FunctionMode, NotingMode
 from gradir.frontends.pytorch.recording.sources import SourceMode
 from gradir.frontends.pytorch.recording.steps import DATA, INPLACE, VIEW, tensors_in
-from gradir.frontends.walks import reached
+from gradir.frontends.walks import closed_over, reached
 from gradir.spec import calling_on_import
 
 _COMPILER: Final = private.DYNAMO.rpartition(".")[0]
@@ -224,10 +224,7 @@ def _taken_by(function: Any, arguments: Iterable[object]) -> Iterator[torch.Tens
     found = [*arguments, getattr(function, "__self__", None)]
     if inspect.isfunction(function):
         found.extend(map(function.__globals__.get, function.__code__.co_names))
-        for cell in function.__closure__ or ():
-            # It may be empty still.
-            with suppress(ValueError):
-                found.append(cell.cell_contents)
+        found.extend(value for _, value in closed_over(function))
     for entry in found:
         if isinstance(entry, nn.Module):
             yield from members.tensors_in(entry)

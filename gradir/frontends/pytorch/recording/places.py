@@ -8,7 +8,6 @@ import sys
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from itertools import takewhile
 from traceback import walk_stack
 from types import CodeType, FrameType, TracebackType
@@ -101,7 +100,10 @@ def run_at(place: Place | None, function: Any, args: Sequence[Any], kwargs: Mapp
 
 
 class _Shown:
-    """Takes the place of `warnings.showwarning` while anything is recorded, in whatever order recordings end."""
+    """Shows warnings at the line that called torch while anything is recorded, in whatever order recordings end.
+
+    torch gives a warning to the innermost frame of Python, which is that of a mode of gradir's then.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -132,12 +134,7 @@ class _Shown:
                 warnings.showwarning = self._before
 
 
-_SHOWN: Final = _Shown()
-
-
-def warnings_at_callers() -> AbstractContextManager[None]:
-    """Show warnings at the line that called torch, instead of the frame of the mode around the call."""
-    return _SHOWN
+warnings_at_callers: Final = _Shown()
 
 
 class Written(NamedTuple):

@@ -36,7 +36,7 @@ from gradir.frontends.pytorch.reading.reach import (
 from gradir.frontends.pytorch.reading.saved import clears_what_is_read
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.substitution import substituted
-from gradir.frontends.walks import reached
+from gradir.frontends.walks import closed_over, reached
 
 if TYPE_CHECKING:
     from gradir.frontends.pytorch.reading.assemble import LiveGraph
@@ -273,13 +273,7 @@ def _is_selective(fn: GradFn, met: set[int]) -> bool:
 
 
 def _closed_over(function: Any) -> dict[str, Any]:
-    if type(function) is not FunctionType:
-        return {}
-    found = {}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with suppress(ValueError):
-            found[name] = cell.cell_contents
-    return found
+    return dict(closed_over(function)) if type(function) is FunctionType else {}
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from gradir.frontends.pytorch.reading.tensors import number_of
 from gradir.frontends.pytorch.recorder import Recorder
 from gradir.frontends.pytorch.recording.places import run_at
 from gradir.frontends.pytorch.watching.tape import Given, Operation, Result, Tape, exchanged, results_in
+from gradir.frontends.walks import reached
 from gradir.request import CaptureRequest
 
 _DEEPEST: Final = 4
@@ -118,15 +119,13 @@ class _Again:
 
 def _behind(result: Result) -> list[Operation]:
     """Return the operations behind a result, in order; raise `CaptureError` if one was forgotten."""
-    found, waiting = {result.made_by}, [result.made_by]
-    while waiting:
-        each = waiting.pop()
+
+    def inputs(each: Operation) -> list[Operation]:
         if each.kwargs is None:
             raise CaptureError("what is behind this loss was forgotten with an earlier step")
-        new = {other.made_by for other in results_in((each.args, each.kwargs))} - found
-        found |= new
-        waiting += new
-    return sorted(found, key=lambda operation: operation.number)
+        return [other.made_by for other in results_in((each.args, each.kwargs))]
+
+    return sorted(reached([result.made_by], inputs), key=lambda operation: operation.number)
 
 
 @contextmanager

@@ -157,7 +157,8 @@ def _inside(within: _Within) -> list[_Within]:
     if home is None and isinstance(value, type):
         return []
     file = home or within.file
-    fields = {**vars(value)} if isinstance(value, type) else {**fields_of(value), **_parts_of(value)}
+    parts = own_modules(value) if isinstance(value, nn.Module) else {}
+    fields = {**vars(value)} if isinstance(value, type) else {**fields_of(value), **parts}
     return [
         _Within(f"{within.path}.{name}", each, file, "the attribute")
         for name, each in fields.items()
@@ -177,10 +178,6 @@ def _home_of(kind: type, main: str) -> str | None:
     name = kind.__module__
     file = main if name == "__main__" else getattr(sys.modules.get(name), "__file__", None)
     return file if isinstance(file, str) and not is_installed(file) else None
-
-
-def _parts_of(value: object) -> Mapping[str, object]:
-    return own_modules(value) if isinstance(value, nn.Module) else {}
 
 
 class Variables:

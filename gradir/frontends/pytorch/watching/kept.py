@@ -18,6 +18,7 @@ from gradir.frontends.pytorch.reading.saved import is_stale, saved_tensor
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.watching.holders import Holder, Variables, holders_of, is_cut, is_kept, line_of
 from gradir.frontends.texts import plain_text
+from gradir.frontends.walks import reached
 from gradir.ir import Source
 from gradir.ir.text import counted
 
@@ -147,14 +148,10 @@ def _tensors_with_graph() -> list[torch.Tensor]:
 
 
 def _functions_behind(tensors: Iterable[torch.Tensor]) -> set[GradFn]:
-    waiting: list[GradFn] = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
-    seen = set(waiting)
-    while waiting:
-        for child, _ in waiting.pop().next_functions:
-            if child is not None and child not in seen and type(child).__name__ != ACCUMULATOR:
-                seen.add(child)
-                waiting.append(child)
-    return seen
+    def children(fn: GradFn) -> Iterator[GradFn]:
+        return (each for each, _ in fn.next_functions if each is not None and type(each).__name__ != ACCUMULATOR)
+
+    return set(reached((tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None), children))
 
 
 def _oldest(tensors: Iterable[torch.Tensor]) -> dict[GradFn, int]:

@@ -39,12 +39,6 @@ class Stepping(Protocol):
         ...
 
 
-class _Nobody:
-    def before_step(self, optimizer: Optimizer) -> None: ...
-
-    def after_step(self, optimizer: Optimizer) -> None: ...
-
-
 class Made:
     """What a program made at one line, of optimizers or of schedulers, and how often they did what."""
 
@@ -75,7 +69,7 @@ class Optimizers:
         aside: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """``aside`` is entered while an optimizer works that calls nothing of the program's."""
-        self._told: Stepping = _Nobody() if told is None else told
+        self._told = told
         self._aside, self._working = aside, ExitStack()
         self._patches = ExitStack()
         self._places = Places()
@@ -171,7 +165,8 @@ class Optimizers:
         if all(each is not optimizer for each in self.alive):
             self.add(optimizer)
         self._inside.append(optimizer)
-        self._told.before_step(optimizer)
+        if self._told is not None:
+            self._told.before_step(optimizer)
         self._working.close()
         if not any(map(callable, (*args, *kwargs.values()))):
             self._working.enter_context(self._aside())
@@ -182,7 +177,8 @@ class Optimizers:
         self._cleared = []
         if (made := self._made.of.get(optimizer)) is not None:
             made.steps += 1
-        self._told.after_step(optimizer)
+        if self._told is not None:
+            self._told.after_step(optimizer)
         self._working.close()
 
     def _patch(self, kind: object, name: str, change: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
