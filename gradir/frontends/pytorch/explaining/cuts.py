@@ -221,13 +221,10 @@ class Flowing:
         """What a value is computed of."""
         if value.maker != FROM_OUTSIDE:
             step = self.flow.steps[value.maker]
-            return (
-                ()
-                if _takes_shape_alone(step)
-                or updated_leaves(step)
-                or (value in self._held_by_leaves and self.root(value) != value)
-                else (*step.inputs, *self._places.get(value.maker, ()))
-            )
+            is_update = value in self._held_by_leaves and self.root(value) != value
+            if is_update or _takes_shape_alone(step) or updated_leaves(step):
+                return ()
+            return (*step.inputs, *self._places.get(value.maker, ()))
         outside = self.flow.outside[value.number]
         if outside.shared is not None:
             return (Read(outside.shared, outside.shared in self.carrying, is_leaf=False),)
@@ -256,12 +253,10 @@ class Flowing:
 
     def _behind_all(self, ends: Iterable[Read]) -> set[Value]:
         # An update of a leaf ends here, and what that was made of does not.
-        return set(
-            reached(
-                (read.value for read in ends),
-                lambda value: [self.root(value), *(read.value for read in self.sources(value))],
-            )
-        )
+        def behind(value: Value) -> list[Value]:
+            return [self.root(value), *(read.value for read in self.sources(value))]
+
+        return set(reached((read.value for read in ends), behind))
 
     def _find(self) -> None:
         known: set[Value] = set()

@@ -182,13 +182,7 @@ class Assembly:
                     None,
                     anatomy.opaque,
                     None if sources is None else sources.source(sequence_number(key)),
-                    NOTHING
-                    if scope
-                    else _OPEN_SCOPE
-                    if scope is None
-                    else _OUTSIDE_SCOPE
-                    if scope is CALLER
-                    else NOTHING,
+                    _OPEN_SCOPE if scope is None else _OUTSIDE_SCOPE if scope is CALLER else NOTHING,
                 )
             )
         self._complete(reader)

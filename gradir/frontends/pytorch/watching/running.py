@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Final
 
 from msgspec.structs import replace
@@ -42,9 +42,7 @@ class Running:
         self._record_in_time()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._close()
         self._stop_recording()
 

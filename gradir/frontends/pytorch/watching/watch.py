@@ -208,10 +208,9 @@ class Watching:
             if cause.kind != "vanished" or not self._has_told("vanished"):
                 self._find(cause)
         norms = {path: float(norm) for path, norm in zip(self._paths, step.norms, strict=False) if norm is not None}
-        for cause in (
-            () if self._has_told("vanished") else self._norms.setdefault(id(optimizer), Norms()).after_step(norms)
-        ):
-            self._find(cause)
+        if not self._has_told("vanished"):
+            for cause in self._norms.setdefault(id(optimizer), Norms()).after_step(norms):
+                self._find(cause)
         self._look_for_left_out()
         frame: FrameType | None = sys._getframe(1)
         self._variables.note(frame)
