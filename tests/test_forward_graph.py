@@ -164,7 +164,7 @@ def outputs(graph: gradir.Graph) -> list[str]:
 
 def captured(run: Callable[[], object]) -> gradir.Graph:
     """The graph of the forward of a program, which knows what that returned."""
-    found = target.captured(CaptureRequest(target=run, is_program=True, graph="forward")).graph
+    found = target.capture_target(CaptureRequest(target=run, is_program=True, graph="forward")).graph
     assert list(problems(found)) == []
     return found
 

@@ -307,10 +307,10 @@ def test_what_is_no_parameter_is_not_differentiated() -> None:
 def test_a_watch_that_cannot_be_entered_leaves_classes_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     from contextlib import contextmanager
 
-    from gradir.frontends.jax.modules import prepared
+    from gradir.frontends.jax.modules import prepare
 
     before = Nnx.__call__
-    watch = prepared(lambda m, x: m(x).sum(), (Nnx(nnx.Rngs(0)), X), (0,)).watch
+    watch = prepare(lambda m, x: m(x).sum(), (Nnx(nnx.Rngs(0)), X), (0,)).watch
 
     @contextmanager
     def broken() -> Any:
@@ -331,10 +331,10 @@ def test_verify_says_that_it_only_traced() -> None:
 
 
 def test_numbers_are_drawn_that_tell_of_attention() -> None:
-    from gradir.frontends.jax.arguments import drawn
+    from gradir.frontends.jax.arguments import draw_leaves
 
     shapes = [((2, 2), jnp.int32), ((2,), jnp.bool_), ((), jnp.int32), ((0,), jnp.int32)]
-    found = drawn([jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in shapes])
+    found = draw_leaves([jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in shapes])
     assert [each.tolist() for each in found] == [[[1, 0], [1, 0]], [True, False], 1, []]
     assert [(each.shape, each.dtype) for each in found] == shapes
 

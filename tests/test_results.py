@@ -7,7 +7,7 @@ from types import CodeType
 
 import pytest
 
-from gradir.frontends.pytorch.recording.results import LOST, MAYBE, SURE, fates
+from gradir.frontends.pytorch.recording.results import LOST, MAYBE, SURE, find_fates
 
 
 def forms(f, x):
@@ -60,7 +60,7 @@ def inner(f, x):
 
 
 def variables(code: CodeType) -> dict[str, int]:
-    return {fate.variable: fate.direct for fate in fates(code).values() if fate.variable}
+    return {fate.variable: fate.direct for fate in find_fates(code).values() if fate.variable}
 
 
 def test_what_a_value_is_stored_in() -> None:
@@ -85,12 +85,12 @@ def test_what_a_value_is_stored_in() -> None:
     ],
 )
 def test_what_a_function_returns(code: CodeType, variable: str | None, returned: int) -> None:
-    assert (variable, returned) in {(fate.variable, fate.returned) for fate in fates(code).values()}
+    assert (variable, returned) in {(fate.variable, fate.returned) for fate in find_fates(code).values()}
 
 
 def test_a_call_is_known_wherever_python_stays_at_it() -> None:
     # Python 3.11 is at one of several places while it makes a call, by what it learned of it.
-    starts = sorted(offset for offset, fate in fates(by_name.__code__).items() if fate.variable == "result")
+    starts = sorted(offset for offset, fate in find_fates(by_name.__code__).items() if fate.variable == "result")
     assert starts == list(range(starts[0], starts[-1] + 2, 2))
 
 

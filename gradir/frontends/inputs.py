@@ -18,10 +18,10 @@ class Described(NamedTuple):
     shape: tuple[int, ...]
 
 
-def described(text: str) -> Described:
+def parse_described(text: str) -> Described:
     """Return the parts of an input given as ``dtype[shape]`` or ``name=dtype[shape]``.
 
-    >>> described("ids=int64[1,8]")
+    >>> parse_described("ids=int64[1,8]")
     Described(name='ids', dtype='int64', shape=(1, 8))
     """
     match = _INPUT.fullmatch(text.strip())

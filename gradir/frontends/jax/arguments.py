@@ -73,7 +73,7 @@ def numbers_of(argnums: object, count: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def arranged(
+def arrange_arguments(
     fn: Callable[..., Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
@@ -110,7 +110,7 @@ def arranged(
 
     if not differentiated:
         raise CaptureError(
-            f"{told(fn)} has nothing to differentiate: no leaf of the argument{'s' * (len(numbers) > 1)} "
+            f"{shown_name(fn)} has nothing to differentiate: no leaf of the argument{'s' * (len(numbers) > 1)} "
             f"{', '.join(map(str, numbers))} is an array of floats"
         )
 
@@ -130,7 +130,7 @@ def path_text(path: Sequence[Any]) -> str:
     return text.removeprefix("params.").removesuffix(".value")
 
 
-def told(fn: Any) -> str:
+def shown_name(fn: Any) -> str:
     """What a function is called in an error."""
     return plain_text(str(getattr(fn, "__name__", type(fn).__name__)))
 
@@ -186,7 +186,7 @@ def are_known(leaves: Sequence[Any]) -> bool:
     return not any(isinstance(leaf, (jax.ShapeDtypeStruct, jax.core.Tracer)) for leaf in leaves)
 
 
-def drawn(leaves: Sequence[Any]) -> list[Any]:
+def draw_leaves(leaves: Sequence[Any]) -> list[Any]:
     """The leaves, with numbers in place of those that have none: floats from a normal distribution, else 1 and 0."""
     return [leaf if are_known([leaf]) else _drawn(leaf, place) for place, leaf in enumerate(leaves)]
 

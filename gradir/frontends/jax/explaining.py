@@ -20,8 +20,8 @@ from gradir.frontends.jax.live import Trace
 from gradir.frontends.jax.reading.flatten import Record, Value
 from gradir.frontends.jax.reading.flow import kind_of, sources_of
 from gradir.frontends.jax.reading.jaxprs import is_inexact, type_of
-from gradir.frontends.jax.replay import Replay, Step, origins, passed_by, replayed
-from gradir.frontends.jax.traps import called, spoilt, zeroed
+from gradir.frontends.jax.replay import Replay, Step, origins, passed_by, run_again
+from gradir.frontends.jax.traps import shown_operation, why_nonfinite, why_zero
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import below, closed_over, codes_in, reached
 from gradir.lines import line_text
@@ -69,7 +69,7 @@ def explain(trace: Trace, *, values: bool | None = None) -> Explanation:
         found = {status: [name for name in reached if norms[name] == status] for status in _CHANGED}
         for status, these in found.items():
             statuses.update(dict.fromkeys(these, status))
-        replay = replayed(trace) if any(found.values()) else None
+        replay = run_again(trace) if any(found.values()) else None
         for status, these in found.items():
             causes += _changed(trace, replay, status, these)
     examined = Examined("backward") if norms else left_out
@@ -125,13 +125,13 @@ def _changed(trace: Trace, replay: Replay | None, status: Changed, names: Sequen
             detail = "" if replay is not None else "in which operation is not known"
             yield Cause(status, _CHANGED[status], names=leaves, detail=detail, framework="jax")
             continue
-        op, detail, level = called(record), "", _CHANGED[status]
+        op, detail, level = shown_operation(record), "", _CHANGED[status]
         if record not in steps:
             kind = "not_chosen"
         elif status == "zero":
-            kind, level, op = zeroed(steps[record], is_lost=replay.is_lost)
+            kind, level, op = why_zero(steps[record], is_lost=replay.is_lost)
         else:
-            kind, detail = spoilt(replay, steps[record])
+            kind, detail = why_nonfinite(replay, steps[record])
         source = record.context.source
         yield Cause(kind, level, plain_text(op), leaves, source, detail=plain_text(detail), framework="jax")
 

@@ -58,9 +58,9 @@ class JaxFrontend:
 
     def explain(self, request: CaptureRequest) -> Explanation:
         """Explain which leaves of the differentiated arguments get a gradient; see `gradir.explain`."""
-        from gradir.frontends.jax.steps import explained
+        from gradir.frontends.jax.steps import explain_function
 
-        return explained(_trace(request), values=request.values)
+        return explain_function(_trace(request), values=request.values)
 
     def verify(self, live: LiveGraph, *, keep_graph: bool = True) -> Verification:  # noqa: ARG002
         """Compare a graph with a real `jax.vjp`, which uses up nothing; see `gradir.verify`."""
@@ -81,13 +81,13 @@ class JaxFrontend:
 def _trace(request: CaptureRequest) -> Trace:
     from gradir.frontends.jax.arguments import NoGraphError
     from gradir.frontends.jax.live import trace
-    from gradir.frontends.jax.modules import called
-    from gradir.frontends.jax.target import traced_target
+    from gradir.frontends.jax.modules import find_call
+    from gradir.frontends.jax.target import trace_target
 
     target = request.target
     if request.is_program:
-        return traced_target(target, request.inputs, request.seed or 0)
-    call = called(target, request.inputs)
+        return trace_target(target, request.inputs, request.seed or 0)
+    call = find_call(target, request.inputs)
     if not callable(call.fn):
         raise NoGraphError(target)
     return trace(call.fn, call.args, request.kwargs or {}, argnums=request.argnums, has_aux=request.has_aux)

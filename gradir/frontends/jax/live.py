@@ -10,8 +10,8 @@ import jax
 from jax import tree_util
 
 from gradir.errors import CaptureError
-from gradir.frontends.jax.arguments import Arguments, arranged, numbers_of, path_text, told
-from gradir.frontends.jax.modules import prepared
+from gradir.frontends.jax.arguments import Arguments, arrange_arguments, numbers_of, path_text, shown_name
+from gradir.frontends.jax.modules import prepare
 from gradir.frontends.jax.modules.watch import ModuleWatch
 from gradir.frontends.jax.reading.assemble import Assembly, Output, Scopes
 from gradir.frontends.jax.reading.flatten import Context, Flattener, Value
@@ -99,10 +99,10 @@ def trace(
 ) -> Trace:
     """Trace ``jax.grad(fn, argnums, has_aux)(*args, **kwargs)``."""
     if not args:
-        raise CaptureError(f"{told(fn)} is called without an argument: name what is to be differentiated")
+        raise CaptureError(f"{shown_name(fn)} is called without an argument: name what is to be differentiated")
     numbers = numbers_of(argnums, len(args))
-    ready = prepared(fn, args, numbers)
-    arguments = arranged(
+    ready = prepare(fn, args, numbers)
+    arguments = arrange_arguments(
         ready.fn,
         ready.args,
         kwargs,
@@ -111,4 +111,4 @@ def trace(
         arrays_only=ready.watch.arrays_only,
         has_aux=has_aux,
     )
-    return Trace(arguments, ready.watch, told(fn), numbers, fn)
+    return Trace(arguments, ready.watch, shown_name(fn), numbers, fn)

@@ -19,7 +19,7 @@ import numpy as np
 from gradir.frontends.jax.live import Trace
 from gradir.frontends.jax.reading.flatten import Record, Value
 from gradir.frontends.jax.reading.flow import takes
-from gradir.frontends.jax.reading.jaxprs import alone, filled, is_inexact, loop_counts, params_of
+from gradir.frontends.jax.reading.jaxprs import fill, is_inexact, isolate, loop_counts, params_of
 from gradir.vocabulary.jax import VOCABULARY
 
 # Larger programs are not run again, so their causes name no operation.
@@ -82,7 +82,7 @@ class Step:
         return {} if self.pull is None else dict(zip(self.moved, self.pull([*gradients]), strict=True))
 
 
-def replayed(trace: Trace) -> Replay | None:
+def run_again(trace: Trace) -> Replay | None:
     """A function run once more; ``None`` where it is too large or JAX cannot run an operation alone."""
     try:
         with jax.debug_nans(False), jax.debug_infs(False):
@@ -159,7 +159,7 @@ class Replay:
         return found[::-1]
 
     def _apply(self, record: Record) -> None:
-        single, is_exit = alone(record.eqn), record.joins is not None
+        single, is_exit = isolate(record.eqn), record.joins is not None
         taken = record.given if is_exit else record.inputs
         step = Step(record, [self.cell(taken[slot]) for slot in single.firsts], single.firsts)
         numbers = [cell.number for cell in step.taken]
@@ -171,7 +171,7 @@ class Replay:
         ]
 
         def primal(*moving: Any) -> tuple[list[Any], Sequence[Any]]:
-            made = single.run(*filled(numbers, step.moved, moving))
+            made = single.run(*fill(numbers, step.moved, moving))
             # Of the others JAX has no gradient at all, which is not the same as one of zeros.
             return [each for each, is_live in zip(made, live, strict=True) if is_live], made
 
@@ -256,7 +256,7 @@ _VIEWS: Final = VOCABULARY.shape_operations | VOCABULARY.casts
 _MOST_TOLD: Final = 32
 
 
-def broken(number: Any) -> Any:
+def nonfinite_in(number: Any) -> Any:
     """Where a number is infinite or NaN."""
     if not (isinstance(number, (float, complex)) or is_inexact(number)):
         return np.zeros(np.shape(number), bool)
@@ -268,7 +268,7 @@ def is_zero(number: Any) -> bool:
     return not np.asarray(number).any()
 
 
-def rooted(cell: Cell) -> Cell:
+def root_of(cell: Cell) -> Cell:
     """What a cell is a view of, or the same in another type."""
     while cell.maker is not None and cell.maker.record.native in _VIEWS and cell.maker.taken:
         cell = cell.maker.taken[0]
@@ -280,7 +280,7 @@ def origins(replay: Replay, status: Literal["zero", "nonfinite"]) -> Mapping[int
 
     Gradients that add up to zero change in the operation that made the cell; ``None`` marks that cell.
     """
-    is_bad = is_zero if status == "zero" else lambda number: bool(broken(number).any())
+    is_bad = is_zero if status == "zero" else lambda number: bool(nonfinite_in(number).any())
     found: dict[int, dict[Record, Step] | None] = {}
     for step in reversed(replay.steps):
         if not step.sent:

@@ -23,12 +23,12 @@ from msgspec.structs import replace
 
 from gradir.errors import CaptureError
 from gradir.explanations.model import Examined, Explanation
-from gradir.frontends.jax.arguments import NoGraphError, told
+from gradir.frontends.jax.arguments import NoGraphError, shown_name
 from gradir.frontends.jax.explaining import explain, has_numbers
 from gradir.frontends.jax.live import Trace, trace
 from gradir.frontends.jax.modules import argument_names, returning_states
-from gradir.frontends.jax.reading.jaxprs import filled, is_inexact, type_of
-from gradir.frontends.jax.steps import Asked, Inner, asked_around, asked_of, explained_inside, inner_of
+from gradir.frontends.jax.reading.jaxprs import fill, is_inexact, type_of
+from gradir.frontends.jax.steps import Asked, Inner, explain_inner, find_asked, inner_of, read_request
 from gradir.frontends.substitution import replace_function
 from gradir.ir import Graph
 from gradir.protocols import Reached
@@ -80,12 +80,12 @@ class Moment:
         else:
             about = found[1].trace
             with jax.core.eval_context():
-                whole = explained_inside(*found, values=values if has_numbers(about) else None)
+                whole = explain_inner(*found, values=values if has_numbers(about) else None)
         return whole if has_numbers(about) else replace(whole, examined=_UNKNOWN)
 
     def _by_itself(self) -> Trace:
         if self._asked is None:
-            name = told(self._call.fn) if self._call is not None else "the program"
+            name = shown_name(self._call.fn) if self._call is not None else "the program"
             raise CaptureError(f"cannot trace {name} once more, to find the function that it differentiates")
         return self._asked().traced()
 
@@ -139,7 +139,7 @@ def _of_user(call: Call) -> tuple[Callable[..., Any], tuple[Any, ...], Mapping[s
 
     @wraps(call.fn)
     def of_free(*args: Any, **kwargs: Any) -> Any:
-        return call.fn(*filled(call.args, free, args), **kwargs, **static)
+        return call.fn(*fill(call.args, free, args), **kwargs, **static)
 
     of_free.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
@@ -253,7 +253,7 @@ class Running:
         own.is_inside, frame = True, inspect.currentframe()
         try:
             if own.call is None or not own.is_counted:
-                self._count(Moment(own.call, lambda: asked_around(frame) or asked_of(names()), self._request))
+                self._count(Moment(own.call, lambda: find_asked(frame) or read_request(names()), self._request))
             return compute()
         finally:
             own.is_inside = False

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from gradir.errors import GradirError
 from gradir.explanations.model import Cause, Explanation
-from gradir.frontends.jax.arguments import told
+from gradir.frontends.jax.arguments import shown_name
 from gradir.frontends.jax.explaining import explain, has_numbers
 from gradir.frontends.jax.live import Trace, trace
 from gradir.frontends.jax.modules.watch import traced_anew
@@ -30,13 +30,13 @@ from gradir.frontends.walks import frames_from
 from gradir.ir import Source
 
 
-def explained(found: Trace, *, values: bool | None = None) -> Explanation:
+def explain_function(found: Trace, *, values: bool | None = None) -> Explanation:
     """Explain a function, or the function that a step of training differentiates; see `gradir.explain`."""
-    return explained_inside(found, inner_of(found), values=values) if _is_step(found) else explain(found, values=values)
+    return explain_inner(found, inner_of(found), values=values) if _is_step(found) else explain(found, values=values)
 
 
-def explained_inside(found: Trace, inner: Inner | None, *, values: bool | None = None) -> Explanation:
-    """Explain the function that a step of training differentiates; see `explained`."""
+def explain_inner(found: Trace, inner: Inner | None, *, values: bool | None = None) -> Explanation:
+    """Explain the function that a step of training differentiates; see `explain_function`."""
     if inner is None:
         detail = "which function it differentiates is not known, so what it returns is explained"
         about, source = found, None
@@ -104,7 +104,7 @@ def inner_of(found: Trace, *, runs: bool = True) -> Inner | None:
         except (AttributeError, GradirError, KeyError, TypeError, ValueError):
             # It is not what this release is known to have, or cannot be traced.
             return
-        seen.append(Inner(inner, told(asked.fn), Sources().of_frame(frame)))
+        seen.append(Inner(inner, shown_name(asked.fn), Sources().of_frame(frame)))
         if Counter(type_of(value.aval) for value in inner.differentiated) <= wanted:
             raise _Found
 
@@ -132,7 +132,7 @@ def _reader(frame: FrameType) -> Callable[[Mapping[str, Any]], Asked] | None:
     return read if is_library else None
 
 
-def asked_around(frame: FrameType | None) -> Asked | None:
+def find_asked(frame: FrameType | None) -> Asked | None:
     """What a call of a library that is running asks for, the outermost of all."""
     found = None
     for each in frames_from(frame):
@@ -147,7 +147,7 @@ def _is_inside(frame: FrameType, outermost: FrameType | None) -> bool:
     return any(_reader(each) is not None for each in above)
 
 
-def asked_of(names: Mapping[str, Any]) -> Asked:
+def read_request(names: Mapping[str, Any]) -> Asked:
     """What `jax.grad`, `jax.value_and_grad` or `jax.vjp` is asked for, by the names of what it is given."""
     return _of_vjp(names) if "primals" in names else _of_argnums(names, "fun")
 

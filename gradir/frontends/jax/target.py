@@ -11,23 +11,23 @@ from typing import Any
 import jax
 
 from gradir.errors import CaptureError, SpecError
-from gradir.frontends.inputs import described
-from gradir.frontends.jax.arguments import told
+from gradir.frontends.inputs import parse_described
+from gradir.frontends.jax.arguments import shown_name
 from gradir.frontends.jax.live import Trace, trace
-from gradir.frontends.jax.modules import called as call_of
+from gradir.frontends.jax.modules import find_call as call_of
 from gradir.spec import called
 
 _OPTIONS = frozenset({"argnums", "has_aux"})
 
 
-def traced_target(target: object, inputs: Sequence[str], seed: int) -> Trace:
+def trace_target(target: object, inputs: Sequence[str], seed: int) -> Trace:
     """Trace a target without data, except for the data that the program makes itself.
 
     A function with required arguments takes ``inputs``, each ``dtype[shape]`` or ``name=dtype[shape]``. Any other
     callable returns ``(fn, args)``, ``(fn, args, {"argnums": …, "has_aux": …})``, or a module. A module, or a class of
     modules, takes ``inputs`` too; its parameters come from the seed.
     """
-    name = told(target)
+    name = shown_name(target)
     given = [_abstract(text) for text in inputs]
     positional = [value for word, value in given if word is None]
     named = {word: value for word, value in given if word is not None}
@@ -51,7 +51,7 @@ def traced_target(target: object, inputs: Sequence[str], seed: int) -> Trace:
     if given:
         raise SpecError(f"--input is for a module or for a function with arguments; {name} has arguments of its own")
     call = call_of(fn, args)
-    return called(partial(trace, call.fn, call.args, {}, **options), told(fn))
+    return called(partial(trace, call.fn, call.args, {}, **options), shown_name(fn))
 
 
 def _made(made: object, name: str) -> tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]:
@@ -67,7 +67,7 @@ def _made(made: object, name: str) -> tuple[Callable[..., Any], Sequence[Any], M
 
 
 def _abstract(text: str) -> tuple[str | None, jax.ShapeDtypeStruct]:
-    name, dtype, shape = described(text)
+    name, dtype, shape = parse_described(text)
     try:
         return name, jax.ShapeDtypeStruct(shape, jax.numpy.dtype(dtype))
     except TypeError as error:
@@ -90,7 +90,7 @@ def _bound(
     try:
         bound = inspect.signature(target).bind(*positional, **named)
     except TypeError as error:
-        raise SpecError(f"{told(target)} does not take these inputs: {error}") from error
+        raise SpecError(f"{shown_name(target)} does not take these inputs: {error}") from error
     return bound.args, bound.kwargs
 
 
@@ -117,7 +117,7 @@ def _module(target: Any, seed: int) -> Any:
     """The module that a target is or, where it is a class of modules, makes; ``None`` where it is none."""
     linen, nnx, equinox = (sys.modules.get(name) for name in ("flax.linen", "flax.nnx", "equinox"))
     kind = target if isinstance(target, type) else type(target)
-    name = told(target)
+    name = shown_name(target)
     if not any(library is not None and issubclass(kind, library.Module) for library in (linen, nnx, equinox)):
         return None
     if kind is not target:

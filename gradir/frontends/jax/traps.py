@@ -12,7 +12,7 @@ import numpy as np
 from gradir.explanations.model import Level
 from gradir.frontends.jax.reading.flatten import Record
 from gradir.frontends.jax.reading.jaxprs import is_literal, params_of, place_text
-from gradir.frontends.jax.replay import Cell, Replay, Step, broken, is_zero, rooted
+from gradir.frontends.jax.replay import Cell, Replay, Step, is_zero, nonfinite_in, root_of
 from gradir.frontends.walks import chain
 
 _SATURATING: Final = frozenset({"erf", "logistic", "sigmoid", "tanh"})
@@ -32,18 +32,18 @@ _MOST_BACK: Final = 10
 _INFINITE: Final = ", where its derivative is infinite"
 
 
-def called(record: Record) -> str:
+def shown_operation(record: Record) -> str:
     """The name of an operation that its user knows: `select_n` is what `jnp.where` calls."""
     return "where" if record.native == "select_n" else record.op
 
 
-def zeroed(step: Step, *, is_lost: bool) -> tuple[str, Level, str]:
+def why_zero(step: Step, *, is_lost: bool) -> tuple[str, Level, str]:
     """Return the kind, level and operation of a gradient of zero; ``is_lost`` if the loss is no number."""
     kind, op = ("lost", "") if is_lost else _kind(step)
-    return kind, _LEVELS.get(kind, "info"), op or called(step.record)
+    return kind, _LEVELS.get(kind, "info"), op or shown_operation(step.record)
 
 
-def spoilt(replay: Replay, step: Step) -> tuple[str, str]:
+def why_nonfinite(replay: Replay, step: Step) -> tuple[str, str]:
     """The kind of what makes a gradient infinite or NaN in a step, and what is known of it in words."""
     maker, given = _maker(step)
     masking = None if maker is None else _mask_of_all(maker)
@@ -68,7 +68,7 @@ def spoilt(replay: Replay, step: Step) -> tuple[str, str]:
 
 def _place(step: Step, name: str = "") -> str:
     source = step.record.context.source
-    return f"`{name or called(step.record)}`{f' {place_text(source)}' if source is not None else ''}"
+    return f"`{name or shown_operation(step.record)}`{f' {place_text(source)}' if source is not None else ''}"
 
 
 # Zeros.
@@ -115,7 +115,7 @@ def _of_sum(step: Step) -> tuple[str, str]:
             if axes and all(np.shape(reader.taken[0].number)[axis] == 1 for axis in axes):
                 is_softmax = "exp" in natives | {each.record.native for each in readers}
                 function = reader.record.context.function
-                return "one_entry", function or ("softmax" if is_softmax else called(reader.record))
+                return "one_entry", function or ("softmax" if is_softmax else shown_operation(reader.record))
         natives.update(reader.record.native for reader in readers)
         cells = [cell for reader in readers for cell in reader.live]
     return "zero", ""
@@ -154,7 +154,7 @@ def _closed(cell: Cell) -> Cell | None:
     """The leaf of zeros by which a cell is zero: it is a view of it, or a product with it."""
     maker = cell.maker
     factors = [cell] if maker is None or maker.record.native not in _PRODUCTS else [cell, *maker.taken]
-    roots = (root for each in factors if (root := rooted(each)).maker is None and root.is_live)
+    roots = (root for each in factors if (root := root_of(each)).maker is None and root.is_live)
     return next((root for root in roots if is_zero(root.number)), None)
 
 
@@ -163,7 +163,7 @@ def _closed(cell: Cell) -> Cell | None:
 
 def _maker(step: Step) -> tuple[Step | None, Cell | None]:
     """The step in which what a step takes, or makes, is NaN or infinite for the first time, or what was given so."""
-    for is_bad in (_has_nan, lambda number: bool(broken(number).any()) and not _has_nan(number)):
+    for is_bad in (_has_nan, lambda number: bool(nonfinite_in(number).any()) and not _has_nan(number)):
         found, given, left, seen = None, None, [step], {step.number}
         while left and len(seen) <= _MOST_MAKERS:
             current = left.pop()
@@ -182,7 +182,7 @@ def _maker(step: Step) -> tuple[Step | None, Cell | None]:
 
 
 def _has_nan(number: Any) -> bool:
-    return bool((broken(number) & np.not_equal(number, number)).any()) if broken(number).any() else False
+    return bool((nonfinite_in(number) & np.not_equal(number, number)).any()) if nonfinite_in(number).any() else False
 
 
 def _mask_of_all(step: Step) -> Step | None:
@@ -197,11 +197,11 @@ def _mask_of_all(step: Step) -> Step | None:
             return None
     elif "softmax" not in step.record.op:
         return None
-    return rooted(first).maker
+    return root_of(first).maker
 
 
 def _is_nothing(number: Any) -> Any:
-    return np.equal(number, -np.inf) if broken(number).any() else np.zeros(np.shape(number), bool)
+    return np.equal(number, -np.inf) if nonfinite_in(number).any() else np.zeros(np.shape(number), bool)
 
 
 def _descends_from(cell: Cell, native: str) -> bool:
@@ -226,7 +226,7 @@ def _choice(replay: Replay, step: Step) -> Step | None:
 def _spoilt_places(step: Step, made: Cell) -> Any:
     """Where a gradient of zero comes and something that is not finite goes back; ``None`` where that is not known."""
     unmoved = np.asarray(made.arriving) == 0
-    sent = [broken(each) for each in step.sent.values()]
+    sent = [nonfinite_in(each) for each in step.sent.values()]
     alike = [each for each in sent if each.shape == unmoved.shape and each.any()]
     if not alike:
         return unmoved if unmoved.all() and any(each.any() for each in sent) else None
@@ -279,7 +279,7 @@ def _trap(step: Step) -> str:
     found = _TRAPS.get(step.record.native)
     words = found(step) if found is not None else ""
     return words or (
-        "its result is NaN or infinite already" if any(broken(cell.number).any() for cell in step.made) else ""
+        "its result is NaN or infinite already" if any(nonfinite_in(cell.number).any() for cell in step.made) else ""
     )
 
 
@@ -341,7 +341,7 @@ _TRAPS: Final[dict[str, Callable[[Step], str]]] = {
     "div": _of_division,
     "pow": _of_power,
     "integer_pow": _of_whole_power,
-    "sub": _if(_both(broken), "it subtracts infinity from infinity"),
+    "sub": _if(_both(nonfinite_in), "it subtracts infinity from infinity"),
     **dict.fromkeys(
         ("cosh", "exp", "exp2", "expm1", "sinh"),
         _if(

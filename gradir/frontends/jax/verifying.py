@@ -10,10 +10,10 @@ import numpy as np
 from jax import tree_util
 
 from gradir.errors import warn
-from gradir.frontends.jax.arguments import are_known, drawn, gradients
+from gradir.frontends.jax.arguments import are_known, draw_leaves, gradients
 from gradir.frontends.jax.live import LiveGraph
 from gradir.frontends.jax.reading.jaxprs import abstract, bytes_of, elements_of, is_inexact
-from gradir.frontends.jax.reading.probe import Traced, traced_pullback
+from gradir.frontends.jax.reading.probe import Traced, trace_pullback
 from gradir.ir import Graph
 from gradir.ir.saved import Storages
 from gradir.protocols import Verification
@@ -48,7 +48,7 @@ def _whole(live: LiveGraph) -> Traced:
     outputs = [abstract(output) for output in jax.eval_shape(run, given)]
     wanted = [number for number, output in enumerate(outputs) if is_inexact(output)]
     active = [place < count for place in range(len(values))]
-    return traced_pullback(run, given, active, outputs, wanted)
+    return trace_pullback(run, given, active, outputs, wanted)
 
 
 def _wrong_leaves(live: LiveGraph, whole: Traced) -> Iterator[str]:
@@ -68,7 +68,7 @@ def _moved(live: LiveGraph) -> list[bool]:
         why = f"they are more than {_MOST:,}" if len(known) == len(sizes) else "the size of some is not known"
         warn(f"verified by tracing alone: no numbers are drawn for leaves that have none, since {why}")
         return [False] * len(given)
-    found = gradients(live.trace.arguments.fn, drawn(given), drawn(others))
+    found = gradients(live.trace.arguments.fn, draw_leaves(given), draw_leaves(others))
     return [bool(np.any(np.asarray(gradient) != 0)) for gradient in found]
 
 

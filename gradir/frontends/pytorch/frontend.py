@@ -63,9 +63,9 @@ class TorchFrontend:
 
     def capture(self, request: CaptureRequest) -> LiveCapture:
         """Capture tensors, or what a module or a program makes."""
-        from gradir.frontends.pytorch.target import captured
+        from gradir.frontends.pytorch.target import capture_target
 
-        return captured(request)
+        return capture_target(request)
 
     def verify(self, live: LiveGraph, *, keep_graph: bool = True) -> Verification:
         """Run a real backward and compare it with the graph; see `gradir.verify`."""
@@ -73,9 +73,9 @@ class TorchFrontend:
 
     def explain(self, request: CaptureRequest) -> Explanation:
         """Run a module or a program and explain what comes out."""
-        from gradir.frontends.pytorch.target import explained
+        from gradir.frontends.pytorch.target import explain_target
 
-        return explained(request)
+        return explain_target(request)
 
     def record(self, request: CaptureRequest) -> Recorder:
         """Record which module, and which line, runs which operation; see `gradir.record`."""

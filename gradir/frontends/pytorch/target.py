@@ -14,7 +14,7 @@ from torch import nn
 
 from gradir.errors import CaptureError, SpecError
 from gradir.explanations.model import Explanation
-from gradir.frontends.inputs import described
+from gradir.frontends.inputs import parse_described
 from gradir.frontends.paths import ShownPaths
 from gradir.frontends.pytorch.fake import is_standing_in, without_data
 from gradir.frontends.pytorch.private import LOOKED_AT
@@ -45,7 +45,7 @@ class _Ran(NamedTuple):
     model: nn.Module | None = None
 
 
-def captured(request: CaptureRequest) -> LiveGraph | _Forward:
+def capture_target(request: CaptureRequest) -> LiveGraph | _Forward:
     """Capture tensors, or the result of a module or a program.
 
     A callable that a PROGRAM names returns tensors in containers or objects, or ``(model, outputs)``. A class or
@@ -190,8 +190,8 @@ def _step(outputs: object) -> None:
     torch.autograd.backward(tensors, list(map(ones_for, tensors)))
 
 
-def explained(request: CaptureRequest) -> Explanation:
-    """Explain the gradients of the parameters behind what `captured` captures."""
+def explain_target(request: CaptureRequest) -> Explanation:
+    """Explain the gradients of the parameters behind what `capture_target` captures."""
     if not request.is_program and not isinstance(request.target, nn.Module):
         raise CaptureError(
             "front-end 'torch' explains a forward that was recorded: "
@@ -269,7 +269,7 @@ def parse_input(text: str) -> tuple[str | None, torch.Tensor]:
     >>> name, tensor.dtype, tuple(tensor.shape)
     ('ids', torch.int64, (1, 8))
     """
-    name, dtype_name, shape = described(text)
+    name, dtype_name, shape = parse_described(text)
     dtype = getattr(torch, dtype_name, None)
     if not isinstance(dtype, torch.dtype):
         raise CaptureError(f"--input {text!r}: torch has no dtype {dtype_name!r}")

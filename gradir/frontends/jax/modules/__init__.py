@@ -58,7 +58,7 @@ class Library(Protocol):
         ...
 
 
-def called(target: Any, inputs: Sequence[Any]) -> Call:
+def find_call(target: Any, inputs: Sequence[Any]) -> Call:
     """The function that is meant by a function, or by a module and its inputs, with its arguments."""
     for library, known in _loaded():
         found = known.call_of(library, target, tuple(inputs))
@@ -67,7 +67,7 @@ def called(target: Any, inputs: Sequence[Any]) -> Call:
     return Call(target, tuple(inputs))
 
 
-def prepared(fn: Callable[..., Any], args: Sequence[Any], argnums: Sequence[int]) -> Prepared:
+def prepare(fn: Callable[..., Any], args: Sequence[Any], argnums: Sequence[int]) -> Prepared:
     """What is to be traced in place of a function and its arguments, and what is to be entered around the trace."""
     names = argument_names(fn, len(args))
     watch = ModuleWatch()

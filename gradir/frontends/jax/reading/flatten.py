@@ -216,7 +216,7 @@ class Flattener:
     def _equation(self, eqn: Any, inputs: list[Value], context: Context) -> list[Value]:
         name = jaxprs.name_of(eqn)
         if name in jaxprs.CALLS:
-            jaxpr, consts = jaxprs.opened(jaxprs.inner(eqn))
+            jaxpr, consts = jaxprs.open_jaxpr(jaxprs.inner(eqn))
             library = self._sources.library_of(jaxpr)
             function = context.function or (
                 "" if library is None else plain_text(jaxprs.function_name(eqn)).lstrip("_")
@@ -245,7 +245,7 @@ class Flattener:
         return record.outputs
 
     def _region(self, eqn: Any, inputs: list[Value], context: Context) -> list[Value]:
-        jaxpr, consts = jaxprs.opened(jaxprs.inner(eqn))
+        jaxpr, consts = jaxprs.open_jaxpr(jaxprs.inner(eqn))
         region = Region(
             eqn, jaxpr, inputs, _policy(jaxprs.params_of(eqn).get("policy")), context.region, context.branch
         )
@@ -257,7 +257,7 @@ class Flattener:
         params = jaxprs.params_of(eqn)
         first, carried = jaxprs.loop_counts(eqn)
         behind, length = first + carried, params["length"]
-        jaxpr, consts = jaxprs.opened(params["jaxpr"])
+        jaxpr, consts = jaxprs.open_jaxpr(params["jaxpr"])
         inside = self._body(context, "scan", length)
         loop = Loop(next(self._loops), length)
         inside = inside._replace(loops=(*context.loops, loop))
@@ -286,7 +286,7 @@ class Flattener:
         conditional = next(self._conditionals)
         ends, stand, bodies = [inputs[0]], list[Branch](), list[tuple[int, int]]()
         for number, branch in enumerate(branches):
-            jaxpr, consts = jaxprs.opened(branch)
+            jaxpr, consts = jaxprs.open_jaxpr(branch)
             inside = self._body(context, f"branch{number}", None)
             stand.append(Branch(conditional, number, inputs[0].loops, context.branch))
             inside = inside._replace(branch=stand[-1])

@@ -103,14 +103,14 @@ def inner(eqn: Any) -> Any:
     return next((params[name] for name in _JAXPRS if name in params), None)
 
 
-def opened(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
+def open_jaxpr(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
     """A jaxpr that may be closed over constants, and these."""
     return (jaxpr.jaxpr, jaxpr.consts) if hasattr(jaxpr, "consts") else (jaxpr, ())
 
 
 def function_place(jaxpr: Any) -> tuple[str, str]:
     """The name of the function that a jaxpr was traced of, and its file; empty where JAX does not know."""
-    info = getattr(opened(jaxpr)[0], "debug_info", None)
+    info = getattr(open_jaxpr(jaxpr)[0], "debug_info", None)
     name, _, place = (getattr(info, "func_src_info", "") or "").partition(" at ")
     return name.strip("<>"), place.rpartition(":")[0] if place.rpartition(":")[2].isdigit() else place
 
@@ -137,7 +137,7 @@ def stack_of(eqn: Any) -> Iterator[tuple[bool, str]]:
         yield type(part).__name__ == "Scope", part.name
 
 
-def filled(values: Sequence[Any], places: Sequence[int], others: Sequence[Any]) -> list[Any]:
+def fill(values: Sequence[Any], places: Sequence[int], others: Sequence[Any]) -> list[Any]:
     """Values of which those at some places are others."""
     found = list(values)
     for place, value in zip(places, others, strict=True):
@@ -158,7 +158,7 @@ class Alone(NamedTuple):
         return [found[place] for place in sorted(found) if place >= 0]
 
 
-def alone(eqn: Any) -> Alone:
+def isolate(eqn: Any) -> Alone:
     """An equation as a function of its distinct inputs."""
     numbers: dict[Any, int] = {}
     places = tuple(-1 if is_literal(atom) else numbers.setdefault(atom, len(numbers)) for atom in eqn.invars)

@@ -58,13 +58,13 @@ class Traced(NamedTuple):
 
 def probe(record: Record, active: Sequence[bool], wanted: Sequence[bool]) -> Probe:
     """Ask JAX of a record's equation, of the inputs that are active and the outputs whose gradient is wanted."""
-    run, places = single = jaxprs.alone(record.eqn)
+    run, places = single = jaxprs.isolate(record.eqn)
     firsts = single.firsts
     inputs = [record.inputs[slot].aval for slot in firsts]
     outputs = [value.aval for value in record.outputs]
     gradients = [number for number, aval in enumerate(outputs) if wanted[number] and jaxprs.is_inexact(aval)]
     try:
-        found = traced_pullback(
+        found = trace_pullback(
             lambda values: list(run(*values)), inputs, [active[slot] for slot in firsts], outputs, gradients
         )
     except (ValueError, TypeError, NotImplementedError) as error:
@@ -88,7 +88,9 @@ def _has_tangents(run: Callable[..., Sequence[Any]], inputs: Sequence[Any], move
 
     def forward(given: list[Any], tangents: list[Any]) -> Any:
         return jax.jvp(
-            lambda *moving: list(run(*jaxprs.filled(given, moved, moving))), [given[place] for place in moved], tangents
+            lambda *moving: list(run(*jaxprs.fill(given, moved, moving))),
+            [given[place] for place in moved],
+            tangents,
         )
 
     try:
@@ -100,7 +102,7 @@ def _has_tangents(run: Callable[..., Sequence[Any]], inputs: Sequence[Any], move
     return True
 
 
-def traced_pullback(
+def trace_pullback(
     run: Callable[[list[Any]], list[Any]],
     inputs: Sequence[Any],
     active: Sequence[bool],
@@ -114,7 +116,7 @@ def traced_pullback(
 
     def forward(given: list[Any], others: list[Any]) -> tuple[list[Any], list[Any]]:
         def primal(*given: Any) -> tuple[list[Any], list[Any]]:
-            made = run(jaxprs.filled([None] * len(inputs), moved + rest, [*given, *others]))
+            made = run(jaxprs.fill([None] * len(inputs), moved + rest, [*given, *others]))
             return [made[number] for number in gradients], made
 
         _, pull, made = jax.vjp(primal, *given, has_aux=True)
@@ -148,7 +150,7 @@ def hands_out_copies() -> bool:
         return [jax.lax.cond(index > 0, lambda x, y: x * y, lambda x, y: x * x * y, x, y)]
 
     number = jax.ShapeDtypeStruct((), np.dtype("float32"))
-    found = traced_pullback(chosen, [number] * 3, [False, True, True], [number], [0])
+    found = trace_pullback(chosen, [number] * 3, [False, True, True], [number], [0])
     return not any(kept.kind == "in" and kept.number for kept in found.kept)
 
 
@@ -183,7 +185,7 @@ def _is_constant(jaxpr: Any, var: Any) -> bool:
         if eqn is None or jaxprs.name_of(eqn) not in jaxprs.CALLS | jaxprs.OPAQUE:
             return False
         number = next(number for number, made in enumerate(eqn.outvars) if made is var)
-        jaxpr = jaxprs.opened(jaxprs.inner(eqn))[0]
+        jaxpr = jaxprs.open_jaxpr(jaxprs.inner(eqn))[0]
         var = jaxpr.outvars[number]
         if jaxprs.name_of(eqn) in jaxprs.OPAQUE:
             # Whether a device is handed a number or its copy depends on who traces it.
@@ -206,7 +208,7 @@ def _needed(jaxpr: Any, wanted: Sequence[Any]) -> set[int]:
         made = [number for number, var in enumerate(eqn.outvars) if id(var) in needed]
         if made and jaxprs.name_of(eqn) in jaxprs.OPAQUE:
             # JAX takes out of a loop what of it does not vary there.
-            inside = jaxprs.opened(jaxprs.inner(eqn))[0]
+            inside = jaxprs.open_jaxpr(jaxprs.inner(eqn))[0]
             of_these = _needed(inside, [inside.outvars[number] for number in made])
             pairs = zip(inside.invars, eqn.invars, strict=True)
             needed.update(id(atom) for var, atom in pairs if id(var) in of_these)
@@ -222,6 +224,6 @@ def _depending(jaxpr: Any, starts: set[int]) -> list[bool]:
         if not hits:
             continue
         called = jaxprs.inner(eqn) if jaxprs.name_of(eqn) in jaxprs.CALLS else None
-        made = [True] * len(eqn.outvars) if called is None else _depending(jaxprs.opened(called)[0], hits)
+        made = [True] * len(eqn.outvars) if called is None else _depending(jaxprs.open_jaxpr(called)[0], hits)
         on.update(id(var) for var, is_on in zip(eqn.outvars, made, strict=True) if is_on)
     return [id(var) in on for var in jaxpr.outvars]

@@ -16,7 +16,7 @@ import jax
 
 from gradir.frontends.jax.reading import jaxprs
 from gradir.frontends.jax.reading.flatten import Branch, Flattener, Loop, Record, Region, Value, outermost, varying
-from gradir.frontends.jax.reading.probe import Kept, hands_out_copies, traced_pullback
+from gradir.frontends.jax.reading.probe import Kept, hands_out_copies, trace_pullback
 from gradir.frontends.walks import chain, grouped
 from gradir.ir import Saved
 from gradir.ir.model import bounded
@@ -66,7 +66,7 @@ def _key(region: Region) -> Hashable:
 
 def _held_by(region: Region) -> Iterator[_Held]:
     params = jaxprs.params_of(region.eqn)
-    jaxpr, consts = jaxprs.opened(region.jaxpr)
+    jaxpr, consts = jaxprs.open_jaxpr(region.jaxpr)
 
     def run(values: list[Any]) -> Any:
         checkpointed = jax.checkpoint(
@@ -77,7 +77,7 @@ def _held_by(region: Region) -> Iterator[_Held]:
         return checkpointed(*values)
 
     live = [number for number, value in enumerate(region.outputs) if value.is_live]
-    found = traced_pullback(
+    found = trace_pullback(
         run,
         [value.aval for value in region.inputs],
         [value.is_active for value in region.inputs],
@@ -117,9 +117,9 @@ def _tagged(jaxpr: Any, consts: Sequence[Any], values: Sequence[Any]) -> list[An
         given = [read(atom) for atom in eqn.invars]
         with jax.named_scope(f"{_TAG}{number}"):
             if jaxprs.name_of(eqn) in jaxprs.CALLS:
-                made: Sequence[Any] = _tagged(*jaxprs.opened(jaxprs.inner(eqn)), given)
+                made: Sequence[Any] = _tagged(*jaxprs.open_jaxpr(jaxprs.inner(eqn)), given)
             else:
-                single = jaxprs.alone(eqn)
+                single = jaxprs.isolate(eqn)
                 made = single.run(*(given[slot] for slot in single.firsts))
         known.update((id(var), value) for var, value in zip(eqn.outvars, made, strict=True))
     return [read(atom) for atom in jaxpr.outvars]
@@ -141,7 +141,7 @@ def _made(jaxpr: Any, var: Any, region: Region, above: tuple[int, ...]) -> _Held
             continue
         called = jaxprs.inner(eqn)
         if called is not None and jaxprs.name_of(eqn) in jaxprs.CALLS | jaxprs.REMATS:
-            jaxpr = jaxprs.opened(called)[0]
+            jaxpr = jaxprs.open_jaxpr(called)[0]
             var, above = jaxpr.outvars[number], place
             continue
         return None if record is None else _Held("made", _number(record, eqn, var), var.aval, place)

@@ -13,14 +13,14 @@ from gradir.frontends.pytorch.explaining import traps
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients
 from gradir.frontends.pytorch.explaining.losses import Losses
 from gradir.frontends.pytorch.explaining.magnitudes import is_zero
-from gradir.frontends.pytorch.explaining.words import called, few, plainly
+from gradir.frontends.pytorch.explaining.words import few, name_of_step, user_name
 from gradir.frontends.pytorch.explaining.zeros import SLOPES, STAYING, Origin, Zeros
 from gradir.frontends.pytorch.private import AFTER_FORWARD, FORWARD_CLASS, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.tensors import numbers_in
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.modes import CompiledPart
-from gradir.frontends.pytorch.recording.places import Place, Written, returned_at, written
+from gradir.frontends.pytorch.recording.places import Place, Written, locate_function, locate_return
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step
 from gradir.frontends.walks import grouped
 
@@ -87,13 +87,13 @@ class Judge:
             return None
         fn = self._undefined or self._births.before(next(iter(reversed(self._live.grad_fns))))
         if fn is not None:
-            return self._found("loss_undefined", fn, detail=traps.trap(fn))
+            return self._found("loss_undefined", fn, detail=traps.why_undefined(fn))
         step = self._first_broken()
         if step is None:
             return Finding("loss_undefined")
         is_half = any(meta.dtype == "float16" for meta in step.outputs)
         detail = "its result is too large for float16" if is_half else ""
-        return Finding("loss_undefined", called(step), step.place, detail=detail)
+        return Finding("loss_undefined", name_of_step(step), step.place, detail=detail)
 
     def _first_broken(self) -> Step | None:
         """The step that gave NaN or infinity first of those behind the loss, as far as results were looked at."""
@@ -123,7 +123,7 @@ class Judge:
     def _of_zero(self, arrival: Arrival, leaf: torch.Tensor) -> Iterator[Finding]:
         hooks = {fn: self._hook(fn, leaf) for fn in arrival.arose or (None,)}
         if self._undefined is not None and not any(hooks.values()):
-            yield self._found("undefined", self._undefined, detail=traps.trap(self._undefined))
+            yield self._found("undefined", self._undefined, detail=traps.why_undefined(self._undefined))
             return
         kinds = {
             fn: "hooked" if hook else "lost" if self._is_lost else "zero" if fn is None else self._kind(fn)
@@ -141,7 +141,7 @@ class Judge:
         later = next((each for each in above if type(each).__name__.startswith(_SUBTRACTING)), None)
         step = None if later is None else self._step(later)
         found = self._found("rounding", fn)
-        return found if step is None else found._replace(place=step.place, detail=f"by {called(step)}")
+        return found if step is None else found._replace(place=step.place, detail=f"by {name_of_step(step)}")
 
     def _words_of_zero(self, kind: str, fn: GradFn | None) -> str:
         if kind == "vanished" and fn is not None:
@@ -170,9 +170,9 @@ class Judge:
             return fn, *grown
         first = self._births.before(fn)
         if first is None or not self._is_lost:
-            kind, detail = traps.spoilt(self._live, fn, self._gradients.masking(fn), first, self._words_of_line)
+            kind, detail = traps.why_nonfinite(self._live, fn, self._gradients.masking(fn), first, self._words_of_line)
             return fn, kind, "; ".join(filter(None, [detail, self._rows(fn)]))
-        kind, detail = traps.spoilt(self._live, first, None, None, self._words_of_line)
+        kind, detail = traps.why_nonfinite(self._live, first, None, None, self._words_of_line)
         return first, *(self._births.told(first) if kind == "nonfinite" else (kind, detail))
 
     def _rows(self, fn: GradFn) -> str:
@@ -192,7 +192,7 @@ class Judge:
     def _grown(self, fn: GradFn) -> tuple[str, str] | None:
         """The kind of a gradient that only became too large, and how often the line ran in which it grew."""
         node, step = self._origin(fn)
-        if traps.trap(fn) not in {"", traps.ITS_RESULT}:
+        if traps.why_undefined(fn) not in {"", traps.ITS_RESULT}:
             return None
         repeated = [] if step is None else self._repeated.get((step.func, step.place), [])
         if len(repeated) >= _MOST_REPEATED and traps.grows(repeated, self._gradients):
@@ -207,7 +207,7 @@ class Judge:
     def _returned(self, fn: GradFn | None, found: Finding) -> Finding:
         """What is said of the backward of a custom Function, with its line; of another function as it is."""
         function = getattr(fn, FORWARD_CLASS, None)
-        place = returned_at(getattr(function, "backward", None))
+        place = locate_return(getattr(function, "backward", None))
         if function is None or place is None:
             return found
         at = self._recorded.words.line(found.place)
@@ -216,11 +216,11 @@ class Judge:
     def _hook(self, fn: GradFn | None, leaf: torch.Tensor) -> Written | None:
         """Return the hook at a function, or on a leaf, that changed a gradient."""
         if fn is None:
-            return next(map(written, (hooks_of(leaf) or {}).values()), None)
+            return next(map(locate_function, (hooks_of(leaf) or {}).values()), None)
         node, step = self._origin(fn)
         unknown = Written(node.op, None if step is None else step.place)
         if type(fn).__name__ == AFTER_FORWARD:
-            return next(map(written, self._recorded.subject.hooks.get(node.scope, ())), unknown)
+            return next(map(locate_function, self._recorded.subject.hooks.get(node.scope, ())), unknown)
         if fn not in self._gradients.hooked:
             return None
         made = self._flow.maker_of(fn)
@@ -250,7 +250,7 @@ class Judge:
             return Finding(kind, function.called, function.place, lasts, detail)
         # torch gives what has no derivative a function that says so.
         is_missing = step is not None and node.op.endswith("not_implemented")
-        op = called(step) if step is not None and is_missing else plainly(node.op, step)
+        op = name_of_step(step) if step is not None and is_missing else user_name(node.op, step)
         op = SLOPES.get(op, op) if kind == "flat_slope" else op
         return Finding(kind, op, None if step is None else step.place, lasts, detail)
 

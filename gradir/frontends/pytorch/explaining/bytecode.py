@@ -142,7 +142,7 @@ def _use_of_call(ops: Sequence[_Op], call: int) -> str:
 _CLASSES: Final = frozenset({"Parameter", "Variable"})
 
 
-def made_at(computed: Place | None, used: Place | None) -> Place | None:
+def find_leaf_made(computed: Place | None, used: Place | None) -> Place | None:
     """Return where a new leaf is made of the result of ``computed``, else where it is ``used``.
 
     The call begins in the line of ``computed``, as in ``nn.Parameter(a * b)``, or is the next one after it. In the code
@@ -188,7 +188,7 @@ _LOADS: Final = ("LOAD_FAST", "STORE_FAST_LOAD_FAST")
 _LONGEST_HEAD: Final = 12
 
 
-def not_taken(flow: Flow, paths: Mapping[nn.Module, str], names: Iterable[str]) -> dict[str, Place]:
+def skipping_conditions(flow: Flow, paths: Mapping[nn.Module, str], names: Iterable[str]) -> dict[str, Place]:
     """Return, by unused parameter, the one condition by which a module that ran skipped it."""
     # The modules in which an operation ran.
     calls = {id(step.call): step.call for step in flow.steps}

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import torch
 
-from gradir.frontends.pytorch.explaining.bytecode import COMPARED, HANDED, SHOWN, Literals, made_at, use_of
+from gradir.frontends.pytorch.explaining.bytecode import COMPARED, HANDED, SHOWN, Literals, find_leaf_made, use_of
 from gradir.frontends.pytorch.explaining.kinds import Kinds, is_unseen, kind_of, unseen_ends
 from gradir.frontends.pytorch.explaining.words import terms_of
 from gradir.frontends.pytorch.private import READS_A_NUMBER
@@ -391,7 +391,7 @@ class Flowing:
             else:
                 kind, shared = "new_leaf", self.flow.outside[value.number].shared
                 maker = None if shared is None else self.flow.step_of(shared)
-                shown = shown._replace(place=made_at(None if maker is None else maker.place, shown.place))
+                shown = shown._replace(place=find_leaf_made(None if maker is None else maker.place, shown.place))
             self.stops.append(Stop(kind, value, shown, arriving))
         self._arriving[value] = arriving if passes else 0
         self._origins[value] = computed

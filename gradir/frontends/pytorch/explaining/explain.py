@@ -13,13 +13,13 @@ from gradir.explanations.model import Examined, Explanation, Level, OfGraph
 from gradir.explanations.uniting import united
 from gradir.frontends.pytorch.explaining import misuse
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Judge
-from gradir.frontends.pytorch.explaining.bytecode import not_taken
-from gradir.frontends.pytorch.explaining.failures import is_spent, of_backward, of_forward, writes_over_saved
+from gradir.frontends.pytorch.explaining.bytecode import skipping_conditions
+from gradir.frontends.pytorch.explaining.failures import explain_backward, explain_forward, is_spent, writes_over_saved
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gradients_of
 from gradir.frontends.pytorch.explaining.losses import Losses
 from gradir.frontends.pytorch.explaining.magnitudes import held_gradients
-from gradir.frontends.pytorch.explaining.overwritten import Overwrite, communicates, overwrites
-from gradir.frontends.pytorch.explaining.words import called, few, of_unused, told_terms
+from gradir.frontends.pytorch.explaining.overwritten import Overwrite, communicates, find_overwrites
+from gradir.frontends.pytorch.explaining.words import describe_terms, explain_unused, few, name_of_step
 from gradir.frontends.pytorch.private import ACCUMULATOR, DDP_SINK
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.recording.places import Place
@@ -46,7 +46,7 @@ class Search(Losses):
         moves_nothing = self._moves_nothing()
         unused = [name for name in self.names_that_are("unused") if self.is_trained(name)]
         never_taken = [name for name in unused if self.values[name] not in self.flowing.taken]
-        skipped = not_taken(self.flow, self.subject.paths, never_taken)
+        skipped = skipping_conditions(self.flow, self.subject.paths, never_taken)
         frozen = self.names_that_are("frozen")
         # A LoRA that was merged is skipped, and the frozen weight that is used instead is not in the optimizer.
         is_elsewhere = bool(skipped) and self.given is not None and not any(map(self.is_trained, frozen))
@@ -75,7 +75,7 @@ class Search(Losses):
         for name, place in skipped.items():
             self.tell("skipped", level, "", [name], place)
         alone = {name: self.values[name] for name in others if name not in skipped}
-        self.causes.extend(of_unused(self.words, self.flowing, level, alone))
+        self.causes.extend(explain_unused(self.words, self.flowing, level, alone))
         unknown = [name for name in self.names_that_are("unreached") if self.is_trained(name)]
         opaque = [name for name in unknown if self.flowing.may_be_inside(self.values[name])]
         self.tell_of("opaque", "info", opaque)
@@ -127,7 +127,7 @@ class Search(Losses):
         self._tell_replaced(stale)
         own = {name: self.values[name] for name in self.names_that_are("reached") if name in self.subject.owned}
         lacking = {name: self.subject.tensors[name] for name in own if not self.is_trained(name)}
-        lost = set(misuse.forgotten(self.flow, self.flowing, own, lacking)) if lacking else set[str]()
+        lost = set(misuse.find_forgotten(self.flow, self.flowing, own, lacking)) if lacking else set[str]()
         # A step of a GAN or of an actor moves a part of what it reaches, and means to.
         lost -= misuse.held_otherwise({name: lacking[name] for name in lost})
         # The optimizer has only the target of what should learn.
@@ -185,10 +185,10 @@ class Search(Losses):
         self.tell_puttings()
         self.tell_what_is_no_leaf()
         for trap in misuse.traps(self.flow, self.flowing):
-            self.tell(trap.kind, "error", called(trap.step), (), trap.step.place, detail=trap.detail)
+            self.tell(trap.kind, "error", name_of_step(trap.step), (), trap.step.place, detail=trap.detail)
         if failure and live is not None:
             self.statuses = dict.fromkeys(self.statuses, "error")
-            self.causes.extend(of_backward(self.flowing, live, self.words, failure))
+            self.causes.extend(explain_backward(self.flowing, live, self.words, failure))
         elif gradients is not None and live is not None:
             self._tell_values(live, gradients, arrivals)
             examined = replace(examined, overwritten=self._tell_overwritten(live))
@@ -203,7 +203,7 @@ class Search(Losses):
         for names in self.subject.untied:
             self.tell_of("untied", "error", names)
         numbered = self.subject.captured if gradients else None
-        terms = tuple(told_terms(self.words, self.flowing, numbered, self._names_behind))
+        terms = tuple(describe_terms(self.words, self.flowing, numbered, self._names_behind))
         tied, causes = self.subject.tied(), united(self.causes, self.statuses)
         nodes = () if live is None else live.graph.nodes.values()
         named = {node.id: name for node in nodes for name in node.names if name in self.statuses}
@@ -274,7 +274,7 @@ class Search(Losses):
         told = (
             [self.words.cause("ddp_unused", "error", "", left, None)]
             if left
-            else of_forward(self.words, own_error(error))
+            else explain_forward(self.words, own_error(error))
         )
         causes = united(told, statuses)
         return Explanation(statuses, causes, tied=self.subject.tied())
@@ -328,7 +328,7 @@ class Search(Losses):
         found = list[Overwrite]()
         # One backward has run; what another one raises proves nothing.
         with suppress(CaptureError, RuntimeError):
-            found = overwrites(self.flow, self.flowing, live)
+            found = find_overwrites(self.flow, self.flowing, live)
         for write in found:
             names = [
                 name

@@ -13,7 +13,7 @@ import torch
 from gradir.explanations.model import Cause
 from gradir.frontends.pytorch.explaining.cuts import Flowing, updated_leaves
 from gradir.frontends.pytorch.explaining.kinds import DERIVING
-from gradir.frontends.pytorch.explaining.words import Words, called, few, plainly
+from gradir.frontends.pytorch.explaining.words import Words, few, name_of_step, user_name
 from gradir.frontends.pytorch.private import Operator, schema_of
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.saved import saved_tensor
@@ -139,7 +139,7 @@ class _Writes:
         return any(step.called == "data" for step in self._flow.views(write.of_kind("inplace")[0].value))
 
 
-def of_forward(words: Words, error: str) -> Iterator[Cause]:
+def explain_forward(words: Words, error: str) -> Iterator[Cause]:
     """Why the operation that failed last, or the program itself, raised an error; without either, the backward did."""
     flow = words.flow
     failed = flow.failure
@@ -156,10 +156,10 @@ def of_forward(words: Words, error: str) -> Iterator[Cause]:
         step = flow.steps[value.maker]
         behind = words.names_of(read.value for read in step.inputs if read.is_leaf)
         names = list(behind) or words.called([value])
-        yield words.cause("inference_mode", "error", called(step), names, step.place, detail=error)
+        yield words.cause("inference_mode", "error", name_of_step(step), names, step.place, detail=error)
     off = None if inferred else _ran_without(flow, failed)
     if off is not None:
-        yield words.cause("graphless", "error", called(off), [], off.place, detail=error)
+        yield words.cause("graphless", "error", name_of_step(off), [], off.place, detail=error)
     elif not inferred:
         yield words.cause("raised", "error", failed.called.strip("_"), [], failed.place, detail=error)
 
@@ -178,7 +178,7 @@ def _ran_without(flow: Flow, failed: Exit) -> Step | None:
     return next((step for step in ran if step.mode == "no_grad" and any(read.carries for read in step.inputs)), None)
 
 
-def of_backward(flowing: Flowing, live: LiveGraph, words: Words, error: str) -> Iterator[Cause]:
+def explain_backward(flowing: Flowing, live: LiveGraph, words: Words, error: str) -> Iterator[Cause]:
     """Why a backward through a graph raised an error: what it saved was written to, or freed."""
     writes = writes_over_saved(words.flow, live)
     for write in writes:
@@ -186,7 +186,7 @@ def of_backward(flowing: Flowing, live: LiveGraph, words: Words, error: str) -> 
         names = words.names_of(map(flowing.root, leaves)) if leaves else words.called(write.values)
         savers, later = (few(map(words.called_at, steps)) for steps in (write.savers.values(), write.later))
         detail = "; ".join([savers] * bool(savers) + [f"later writes: {later}"] * bool(later))
-        kind, op = "updated" if leaves else "inplace", called(write.step)
+        kind, op = "updated" if leaves else "inplace", name_of_step(write.step)
         yield words.cause(kind, "error", op, names, write.step.place, detail=detail)
     if not writes:
         yield _of_freed(flowing, live, words, error)
@@ -200,9 +200,9 @@ def _of_freed(flowing: Flowing, live: LiveGraph, words: Words, error: str) -> Ca
         return words.cause("raised", "error", "the backward", [], place, detail=error)
     operation, first = freed[0]
     steps = words.flow.steps
-    operation = plainly(operation, None if first == FROM_OUTSIDE else steps[first])
+    operation = user_name(operation, None if first == FROM_OUTSIDE else steps[first])
     place = None if first == FROM_OUTSIDE else steps[first].place
-    carried, border = carried_over(words.flow, flowing.ends, {index for _, index in freed}) or ([], FROM_OUTSIDE)
+    carried, border = find_carried_over(words.flow, flowing.ends, {index for _, index in freed}) or ([], FROM_OUTSIDE)
     by = "" if border == FROM_OUTSIDE else words.line(steps[border].place)
     if not carried:
         detail = "what is carried over from before that backward is not known"
@@ -263,7 +263,7 @@ def _gone_back_to(flow: Flow, value: Value) -> list[Value]:
     ]
 
 
-def carried_over(flow: Flow, ends: Iterable[Value], freed: Collection[int]) -> tuple[list[Value], int] | None:
+def find_carried_over(flow: Flow, ends: Iterable[Value], freed: Collection[int]) -> tuple[list[Value], int] | None:
     """Return the values from before a backward that the graph of ``ends`` uses, and the first step of that backward.
 
     ``freed`` are the steps whose saved tensors are freed, `FROM_OUTSIDE` for steps that were not recorded. Return

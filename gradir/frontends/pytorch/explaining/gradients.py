@@ -12,7 +12,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from gradir.frontends.pytorch.explaining.constants import MAY_BE_CONSTANT, Constant, constants
-from gradir.frontends.pytorch.explaining.magnitudes import Size, brought, size_of
+from gradir.frontends.pytorch.explaining.magnitudes import Size, run_backward, size_of
 from gradir.frontends.pytorch.private import ACCUMULATOR, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.saved import saved_tensor
@@ -337,7 +337,7 @@ def gradients_of(live: LiveGraph) -> Gradients:
     def register() -> list[RemovableHandle]:
         return [fn.register_hook(partial(note, fn)) for fn in live.grad_fns if type(fn).__name__ != ACCUMULATOR]
 
-    return Gradients(live, passed, {id(leaf): size_of(gradient) for leaf, gradient in brought(live, register)})
+    return Gradients(live, passed, {id(leaf): size_of(gradient) for leaf, gradient in run_backward(live, register)})
 
 
 def _may_cancel(sizes: _Passed, went: Sequence[torch.Tensor | None]) -> bool:

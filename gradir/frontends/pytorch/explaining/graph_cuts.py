@@ -11,8 +11,8 @@ from torch import nn
 from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
 from gradir.frontends.pytorch.explaining.kinds import EXPLICIT, kind_of
 from gradir.frontends.pytorch.explaining.meant import Meant, is_own_of_torch
-from gradir.frontends.pytorch.explaining.subject import foreign, kept_aside
-from gradir.frontends.pytorch.explaining.words import called, lines_of
+from gradir.frontends.pytorch.explaining.subject import describe_foreign, tensors_aside
+from gradir.frontends.pytorch.explaining.words import lines_of, name_of_step
 from gradir.frontends.pytorch.private import sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.recording.sources import ShownLines
@@ -68,13 +68,14 @@ def _cuts_at_stops(
     meant = Meant(flowing, {id(leaf) for leaf in live.leaves.values()}, names_of)
     groups = grouped(((stop.kind, stop.place, path_of(stop.step.call, paths)), stop) for stop in flowing.stops)
     patterns, _ = meant.patterns(flowing.stops_by_place())
-    aside = kept_aside(paths)
+    aside = tensors_aside(paths)
     for (kind, place, scope), stops in groups.items():
         behind = flowing.members(*(stop.leaves for stop in stops))
         names = dict.fromkeys(name for leaf in behind for name in names_of(leaf)[:1])
         is_lost = not names.keys() <= reached
         # Torch cuts for functions of its own, too.
         if (kind in EXPLICIT and not all(map(is_own_of_torch, stops))) or is_lost:
+            is_foreign = not names and bool(describe_foreign(flowing.flow, aside, behind))
             source, via = lines_of(place, lines)
             into, slot = next(filter(None, (ends.entries.get(stop.value) for stop in stops)), ("", None))
             yield Cut(
@@ -85,7 +86,7 @@ def _cuts_at_stops(
                 operation_of(stops),
                 source,
                 via,
-                meant=patterns[kind, place] if names or not foreign(flowing.flow, aside, behind) else OTHER_MODEL,
+                meant=OTHER_MODEL if is_foreign else patterns[kind, place],
                 at=next(filter(None, map(ends.at, stops)), ""),
                 into=into,
                 slot=slot,
@@ -101,7 +102,7 @@ def operation_of(stops: Sequence[Stop]) -> str:
     """The operation that stops of a place and kind are at, or the custom Function."""
     # What draws is named, and not what is computed for it.
     step = next((stop.step for stop in stops if kind_of(stop.step) == stop.kind), stops[0].step)
-    return called(step) if step.inside is None else step.inside.called
+    return name_of_step(step) if step.inside is None else step.inside.called
 
 
 class _Ends:

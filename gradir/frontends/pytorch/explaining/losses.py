@@ -15,7 +15,7 @@ from gradir.frontends.pytorch.explaining.graph_cuts import kind_of_cut, operatio
 from gradir.frontends.pytorch.explaining.kinds import EXPLICIT
 from gradir.frontends.pytorch.explaining.meant import Meant, is_own_of_torch
 from gradir.frontends.pytorch.explaining.misuse import Unnamed, held_otherwise
-from gradir.frontends.pytorch.explaining.subject import Subject, foreign, left_over, replaced
+from gradir.frontends.pytorch.explaining.subject import Subject, describe_foreign, find_left_over, find_replaced
 from gradir.frontends.pytorch.explaining.words import Words
 from gradir.frontends.pytorch.private import CHECKPOINT
 from gradir.frontends.pytorch.reading.tensors import numbers_in, storage_of
@@ -122,8 +122,8 @@ class Losses:
         self.left = set(flowing.members(*(leaving.leaves for leaving in flowing.exits.values())))
         self._put = set(flowing.members(*flowing.puttings.values()))
         used = self.leaves | {id(outside.tensor()) for outside in self.flow.outside}
-        self.stale = left_over(subject.trained or (), self.owned(), used)
-        self.replaced = replaced(subject.trained or (), self.owned(), self.stale)
+        self.stale = find_left_over(subject.trained or (), self.owned(), used)
+        self.replaced = find_replaced(subject.trained or (), self.owned(), self.stale)
         new = [subject.tensors[name] for name in self.replaced]
         self.given = None if subject.trained is None else {id(tensor) for tensor in (*subject.trained, *new)}
         self.unnamed = Unnamed(subject, is_open=self.flowing.has_compiled)
@@ -241,7 +241,7 @@ class Losses:
         if level == "error" and pattern in LOST:
             names = [name for name in names if self.statuses[name] == "cut"]
         shown = names or [self.flow.variables[leaf] for leaf in behind if leaf in self.flow.variables]
-        detail = foreign(self.flow, self.subject.aside, behind) if self.subject.owned and not shown else ""
+        detail = describe_foreign(self.flow, self.subject.aside, behind) if self.subject.owned and not shown else ""
         told: Level = "note" if level == "info" and (detail or (is_own and kind != "copied")) else level
         if detail and level == "info":
             pattern = OTHER_MODEL

@@ -66,7 +66,7 @@ def held_gradients(tensors: Mapping[str, torch.Tensor]) -> dict[str, float | str
     return {name: size.value for name, size in sizes.items() if size is not None}
 
 
-def brought(
+def run_backward(
     live: LiveGraph, register: Callable[[], Iterable[RemovableHandle]]
 ) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
     """Run a backward and return what it brings to the leaves; ``register`` makes the hooks for it."""

@@ -253,7 +253,7 @@ def held_otherwise(tensors: Mapping[str, torch.Tensor]) -> set[str]:
     return found
 
 
-def forgotten(flow: Flow, flowing: Flowing, model: Mapping[str, Value], lacking: Collection[str]) -> Sequence[str]:
+def find_forgotten(flow: Flow, flowing: Flowing, model: Mapping[str, Value], lacking: Collection[str]) -> Sequence[str]:
     """Return the names that an optimizer should have too, since it has others of the ``model``.
 
     It may leave out on purpose what comes before all its parameters, as below a new head, what runs in evaluation mode,

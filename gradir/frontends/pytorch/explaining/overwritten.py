@@ -15,8 +15,8 @@ from torch.utils.hooks import RemovableHandle
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.kinds import DERIVING
-from gradir.frontends.pytorch.explaining.magnitudes import brought
-from gradir.frontends.pytorch.explaining.words import called
+from gradir.frontends.pytorch.explaining.magnitudes import run_backward
+from gradir.frontends.pytorch.explaining.words import name_of_step
 from gradir.frontends.pytorch.private import ACCUMULATOR, without_dispatch_modes, without_overrides
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.saved import saved_tensor
@@ -44,12 +44,12 @@ class Overwrite(NamedTuple):
     how: tuple[str, ...]
 
 
-def overwrites(flow: Flow, flowing: Flowing, live: LiveGraph) -> list[Overwrite]:
+def find_overwrites(flow: Flow, flowing: Flowing, live: LiveGraph) -> list[Overwrite]:
     """Return by place the unseen writes that make a gradient wrong, with the ids of the leaves."""
     changed = dict(_changed(flow, flowing, live))
     if not changed:
         return []
-    pairs = zip(brought(live, list), _as_saved(live, changed), strict=True)
+    pairs = zip(run_backward(live, list), _as_saved(live, changed), strict=True)
     wrong = {id(leaf) for (leaf, one), (_, other) in pairs if _differ(one, other)}
     groups: dict[tuple[str, Place | None], tuple[Held, list[GradFn]]] = {}
     for fn, parts in changed.items():
@@ -61,7 +61,7 @@ def overwrites(flow: Flow, flowing: Flowing, live: LiveGraph) -> list[Overwrite]
         leaves = wrong & {id(fn.variable) for fn in behind if type(fn).__name__ == ACCUMULATOR}
         if leaves:
             is_array = held.called in ARRAYS
-            op = held.called.strip("_") if is_array else called(flow.steps[held.before])
+            op = held.called.strip("_") if is_array else name_of_step(flow.steps[held.before])
             savers = [flow.steps[flow.maker_of(fn)] for fn in fns]
             how = ("the array that it gave has the same memory, and was written to",) if is_array else ()
             found.append(Overwrite(op, held.place, savers, leaves, how))
@@ -148,7 +148,7 @@ def _as_saved(live: LiveGraph, changed: Mapping[GradFn, Sequence[_Part]]) -> lis
             yield fn.register_hook(lambda *_, fn=fn: after(fn))
 
     try:
-        return brought(live, register)
+        return run_backward(live, register)
     finally:
         # The function that raised has not put it back.
         for fn in [*put_aside]:

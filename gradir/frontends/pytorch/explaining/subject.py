@@ -25,7 +25,7 @@ from gradir.protocols import Names
 _OF_TORCH: Final = frozenset(vars(nn.Module()))
 
 
-def kept_aside(paths: Mapping[nn.Module, str]) -> dict[str, torch.Tensor]:
+def tensors_aside(paths: Mapping[nn.Module, str]) -> dict[str, torch.Tensor]:
     """The leaves that modules keep in lists, dicts, plain attributes and as buffers, by where they are."""
     found: dict[str, torch.Tensor] = {}
     for module, path in paths.items():
@@ -55,7 +55,7 @@ def broken_ties(paths: Mapping[nn.Module, str]) -> list[tuple[str, str]]:
     ]
 
 
-def hooked_modules(paths: Mapping[nn.Module, str]) -> dict[str, list[object]]:
+def hooks_by_module(paths: Mapping[nn.Module, str]) -> dict[str, list[object]]:
     """The hooks on the backward of modules, by the path of the module."""
     return {
         path: hooks
@@ -64,7 +64,7 @@ def hooked_modules(paths: Mapping[nn.Module, str]) -> dict[str, list[object]]:
     }
 
 
-def left_over(
+def find_left_over(
     trained: Sequence[torch.Tensor], parameters: Mapping[str, torch.Tensor], used: Set[int]
 ) -> list[torch.Tensor]:
     """The tensors of an optimizer that a model no longer has: not ``used``, by id(), and no living module has them."""
@@ -73,7 +73,7 @@ def left_over(
     return [] if not stale or _has_a_module(stale) else [*stale.values()]
 
 
-def replaced(
+def find_replaced(
     trained: Sequence[torch.Tensor], parameters: Mapping[str, torch.Tensor], stale: Sequence[torch.Tensor]
 ) -> list[str]:
     """Return the names of the parameters that took the places of the ``stale`` ones of an optimizer.
@@ -126,7 +126,7 @@ def is_master(trained: Collection[torch.Tensor], reached: Collection[torch.Tenso
     return bool(reached) and {tensor.dtype for tensor in trained}.isdisjoint(tensor.dtype for tensor in reached)
 
 
-def foreign(flow: Flow, aside: Mapping[str, torch.Tensor], leaves: Sequence[Value]) -> str:
+def describe_foreign(flow: Flow, aside: Mapping[str, torch.Tensor], leaves: Sequence[Value]) -> str:
     """Describe unnamed leaves if all of them are parameters of models other than the recorded one."""
     own = {id(tensor) for tensor in aside.values()}
     # A view that was made under no_grad counts as a leaf.
@@ -242,9 +242,9 @@ def subject_of(
         live,
         None if held is None else [whole.get(id(tensor), tensor) for tensor in held],
         frozenset(name for name in extra if f"parametrizations.{name}.original" in named),
-        kept_aside(modules.paths),
+        tensors_aside(modules.paths),
         broken_ties(modules.paths),
-        hooked_modules(modules.paths),
+        hooks_by_module(modules.paths),
         frozenset(lent),
         modules.paths,
     )

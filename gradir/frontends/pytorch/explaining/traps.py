@@ -13,7 +13,7 @@ from gradir.frontends.pytorch.explaining.gradients import Gradients
 from gradir.frontends.pytorch.explaining.magnitudes import is_zero
 from gradir.frontends.pytorch.private import ACCUMULATOR, SAVED, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.reading.attributes import signed
+from gradir.frontends.pytorch.reading.attributes import to_signed
 from gradir.frontends.pytorch.reading.saved import saved_tensor
 from gradir.frontends.pytorch.reading.tensors import PLAIN, numbers_in
 from gradir.frontends.pytorch.reading.walk import GradFn
@@ -25,11 +25,11 @@ ITS_RESULT: Final = "its result is NaN or infinite already"
 _SOFTMAXES: Final = frozenset({"LogSoftmaxBackward0", "SoftmaxBackward0"})
 
 
-def trap(fn: GradFn) -> str:
+def why_undefined(fn: GradFn) -> str:
     """Return why the derivative of a function is not finite, if its saved tensors tell.
 
     >>> w = torch.zeros(2, requires_grad=True)
-    >>> trap(w.sqrt().grad_fn), trap((w + 1).sqrt().grad_fn)
+    >>> why_undefined(w.sqrt().grad_fn), why_undefined((w + 1).sqrt().grad_fn)
     ('its input is 0 somewhere, where its derivative is infinite', '')
     """
     found = _TRAPS.get(stem(fn))
@@ -43,7 +43,7 @@ def trap(fn: GradFn) -> str:
 
 def first_undefined(fns: Iterable[GradFn]) -> GradFn | None:
     """The first of some functions that gave what is not finite in the forward, as dividing by 0 does."""
-    found = (fn for fn in fns if stem(fn) in _UNDEFINED and trap(fn))
+    found = (fn for fn in fns if stem(fn) in _UNDEFINED and why_undefined(fn))
     return min(found, key=sequence_number, default=None)
 
 
@@ -52,7 +52,7 @@ def stem(fn: GradFn) -> str:
     return type(fn).__name__.removesuffix("Backward0").removesuffix("Backward1")
 
 
-def spoilt(
+def why_nonfinite(
     live: LiveGraph, fn: GradFn, mask: GradFn | None, made: GradFn | None, line: Callable[[GradFn], str]
 ) -> tuple[str, str]:
     """Return the kind of cause that makes a gradient infinite or NaN in a function, and its details.
@@ -64,10 +64,10 @@ def spoilt(
     if masking is not None:
         masker, at = f"`{_operation(live, masking)}` {line(masking)}".rstrip(), line(softmax)
         return "all_masked", f"{masker} leaves nothing in some row for `{_operation(live, softmax)}` {at}".rstrip()
-    told = [trap(fn)]
+    told = [why_undefined(fn)]
     for other, words in ((mask, "takes another value there"), (made, "gave NaN or infinity in the forward already")):
         if other is not None:
-            at, why = line(other), trap(other)
+            at, why = line(other), why_undefined(other)
             told.append(f"`{_operation(live, other)}` {at}{' ' if at else ''}{words}{f', as {why}' if why else ''}")
     return "nonfinite" if mask is None else "where_trap", "; ".join(filter(None, told))
 
@@ -88,7 +88,7 @@ def _mask_of_all(softmax: GradFn) -> GradFn | None:
         mask = saved_tensor(masking, "mask")
     if mask is None or result is None or mask.dtype is not torch.bool:
         return None
-    nothing = mask.expand_as(result).all(signed(getattr(softmax, f"{SAVED}dim")), keepdim=True)
+    nothing = mask.expand_as(result).all(to_signed(getattr(softmax, f"{SAVED}dim")), keepdim=True)
     return masking if bool((nothing & result.isnan()).any()) else None
 
 
@@ -127,7 +127,7 @@ def _of_spread(fn: GradFn) -> str:
     values, dims = saved_tensor(fn, "self"), getattr(fn, f"{SAVED}dim", None)
     if values is None:
         return ""
-    count = math.prod(values.shape[signed(dim)] for dim in dims) if dims else values.numel()
+    count = math.prod(values.shape[to_signed(dim)] for dim in dims) if dims else values.numel()
     return "it is over a single number, which has no spread (0 / 0)" if count == 1 else ""
 
 
@@ -263,7 +263,7 @@ class Births:
 
     def told(self, fn: GradFn) -> tuple[str, str]:
         """Return the kind of cause that a function is which gave NaN or infinity first, and why, if it is known."""
-        words = trap(fn)
+        words = why_undefined(fn)
         if words and words != ITS_RESULT:
             return "born", words
         holding = self._broken_leaf(fn)
@@ -353,4 +353,4 @@ class Births:
 def _passes(fn: GradFn) -> bool:
     """Return whether a function gives the numbers of its input, or smaller ones, as dividing by a number does."""
     takes = [child for child, _ in fn.next_functions if child is not None]
-    return stem(fn) in _SHOWING or (stem(fn) == "Div" and len(takes) == 1 and not trap(fn))
+    return stem(fn) in _SHOWING or (stem(fn) == "Div" and len(takes) == 1 and not why_undefined(fn))

@@ -32,14 +32,14 @@ _UNTOLD: Final = frozenset({"", "backward", "grad", "multi_head_attention_forwar
 _MOST_LISTED: Final = 3
 
 
-def called(step: Step) -> str:
+def name_of_step(step: Step) -> str:
     """What the program calls an operation; an operator and what no call is known of have torch's own name."""
     if step.called and not step.called.startswith("__"):
         return step.called
     return str(step.func.__name__).partition(".")[0]
 
 
-def plainly(op: str, step: Step | None) -> str:
+def user_name(op: str, step: Step | None) -> str:
     """What the program calls an operation that has a name of torch's own; another one as it is called."""
     if op not in OWN_NAMES:
         return op
@@ -56,7 +56,7 @@ def lines_of(place: Place | None, lines: ShownLines) -> tuple[Source | None, Sou
     return (inner, None) if place.caller is None else (_line(place.caller, lines), inner)
 
 
-def located(cause: Cause, place: Place | None) -> Cause:
+def with_place(cause: Cause, place: Place | None) -> Cause:
     """A cause that has no line yet, at a place of the program."""
     if cause.source is not None or place is None:
         return cause
@@ -123,7 +123,7 @@ class Words:
 
     def called_at(self, step: Step) -> str:
         """An operation and its line."""
-        return f"{called(step)} {self.line(step.place)}".rstrip()
+        return f"{name_of_step(step)} {self.line(step.place)}".rstrip()
 
     def made_as(self, value: Value) -> str:
         """What a value is called, or what it is, and the line that made it."""
@@ -131,7 +131,7 @@ class Words:
         name = ", ".join(self.called([value]))
         if step is None:
             return name or "a tensor from before the recording"
-        return f"{name or f'the result of {called(step)}'} {self.line(step.place)}".rstrip()
+        return f"{name or f'the result of {name_of_step(step)}'} {self.line(step.place)}".rstrip()
 
     def cause(
         self,
@@ -171,7 +171,7 @@ def terms_of(flow: Flow, values: Iterable[Value]) -> Iterator[Value]:
     return (value for value in found if not summands(value))
 
 
-def told_terms(
+def describe_terms(
     words: Words,
     flowing: Flowing,
     captured: Iterable[torch.Tensor] | None,
@@ -186,13 +186,13 @@ def told_terms(
         yield Term(
             names_behind(value),
             flow.variables.get(value, ""),
-            "" if step is None else called(step),
+            "" if step is None else name_of_step(step),
             None if step is None else lines_of(step.place, words.lines)[0],
             number if number is None or math.isfinite(number) else cast("Literal['nan', 'inf', '-inf']", str(number)),
         )
 
 
-def of_unused(words: Words, flowing: Flowing, level: Level, leaves: Mapping[str, Value]) -> Iterator[Cause]:
+def explain_unused(words: Words, flowing: Flowing, level: Level, leaves: Mapping[str, Value]) -> Iterator[Cause]:
     """Why nothing that was captured is computed of ``leaves``, a cause for those that the same is computed of."""
     ends = loose_ends(words.flow, flowing) if leaves else {}
     groups = grouped((ends.get(leaf, ()), name) for name, leaf in leaves.items())

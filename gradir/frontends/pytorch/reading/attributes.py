@@ -56,18 +56,18 @@ class AttributeReader:
             return self._known[(values, *map(type, values))]
         except (KeyError, TypeError):
             named = zip(self._names, values, strict=False)
-            plain = frozen({name: plain_value(signed(value), self._symbols) for name, value in named})
+            plain = frozen({name: plain_value(to_signed(value), self._symbols) for name, value in named})
         if all(map(_is_known_by_value, values[:-1])):
             self._known[(values, *map(type, values))] = plain
         return plain
 
 
-def signed(value: Any) -> Any:
+def to_signed(value: Any) -> Any:
     """Undo that torch shows a negative int64 as its two's complement."""
     if value.__class__ is int:
         return value - 2**64 if value >= 2**63 else value
     if value.__class__ is tuple and not _are_small(value):
-        return tuple(map(signed, value))
+        return tuple(map(to_signed, value))
     return value
 
 

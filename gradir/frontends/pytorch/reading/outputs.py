@@ -85,10 +85,10 @@ class _Object:
 
 def tensors_of(outputs: object) -> list[torch.Tensor]:
     """Return every tensor in some outputs, in order."""
-    return [leaf.value for leaf in leaves_of(outputs) if issubclass(type(leaf.value), torch.Tensor)]
+    return [leaf.value for leaf in find_leaves(outputs) if issubclass(type(leaf.value), torch.Tensor)]
 
 
-def leaves_of(outputs: object) -> list[Leaf]:
+def find_leaves(outputs: object) -> list[Leaf]:
     """Return every tensor and every other value in some outputs, in order.
 
     A container or object counts at its first place. An object that is no plain record counts as its tensors, each once,
@@ -227,7 +227,7 @@ class Captured(NamedTuple):
 
 def flatten(outputs: object) -> list[Captured]:
     """Return the tensors with a graph in some outputs and the bases of views; warn about everything else in them."""
-    leaves = leaves_of(outputs)
+    leaves = find_leaves(outputs)
     captured = _captured(leaves)
     rest = [leaf for leaf in leaves if not _has_graph(leaf)]
     if rest:
@@ -240,7 +240,7 @@ def flatten(outputs: object) -> list[Captured]:
 
 def flatten_quietly(outputs: object) -> list[Captured]:
     """Return the result of `flatten` without its warning."""
-    return _captured(leaves_of(outputs))
+    return _captured(find_leaves(outputs))
 
 
 def _captured(leaves: list[Leaf]) -> list[Captured]:

@@ -20,8 +20,8 @@ from torch import nn
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.attributes import MetadataReader
 from gradir.frontends.pytorch.reading.tensors import held_by, storage_of
-from gradir.frontends.pytorch.recording.places import Place, Places, Switches, Written, written
-from gradir.frontends.pytorch.recording.results import SURE, UNKNOWN, Fate, fates
+from gradir.frontends.pytorch.recording.places import Place, Places, Switches, Written, locate_function
+from gradir.frontends.pytorch.recording.results import SURE, UNKNOWN, Fate, find_fates
 from gradir.frontends.pytorch.recording.steps import (
     ARRAYS,
     DATA,
@@ -329,7 +329,7 @@ class Flow:
 
     def note_hook(self, tensor: torch.Tensor, hook: object) -> None:
         """Note that the gradient of a tensor gets a hook, without keeping that alive."""
-        self.hooks.append((self.value_of(tensor), written(hook)))
+        self.hooks.append((self.value_of(tensor), locate_function(hook)))
 
     def note_failure(self, called: str, args: object, kwargs: object, frame: FrameType, error: BaseException) -> None:
         """Note that a function which a frame calls raised."""
@@ -361,7 +361,7 @@ class Flow:
             return
         code = frame.f_code
         if id(code) not in self._fates:
-            self._fates[id(code)] = fates(code)
+            self._fates[id(code)] = find_fates(code)
         fate = self._fates[id(code)].get(frame.f_lasti, UNKNOWN)
         if fate.variable is not None and fate.direct == SURE:
             self.variables.setdefault(value, fate.variable)

@@ -144,7 +144,7 @@ class Written(NamedTuple):
     place: Place | None
 
 
-def written(hook: object) -> Written:
+def locate_function(hook: object) -> Written:
     """Where something that can be called is written."""
     function = hook
     while isinstance(function, functools.partial):
@@ -157,7 +157,7 @@ def written(hook: object) -> Written:
     return Written(name, Place(code, next((start for start, _, line in code.co_lines() if line), 0)))
 
 
-def returned_at(function: object) -> Place | None:
+def locate_return(function: object) -> Place | None:
     """Where a function returns: its one return, or else the one that returns nothing, or its first line."""
     code = getattr(function, "__code__", None)
     if not isinstance(code, CodeType) or is_internal(code):
@@ -170,7 +170,7 @@ def returned_at(function: object) -> Place | None:
     for found in (places, nothing):
         if len(found) == 1:
             return Place(code, instructions[found[0]].offset)
-    return written(function).place
+    return locate_function(function).place
 
 
 # The functions of torch that run a decorated one.

@@ -46,7 +46,7 @@ UNKNOWN: Final = Fate(None, LOST, SURE)
 
 
 @lru_cache(maxsize=4096)
-def fates(code: CodeType) -> Mapping[int, Fate]:
+def find_fates(code: CodeType) -> Mapping[int, Fate]:
     """What becomes of the value of each instruction, by where a frame of this code is; `UNKNOWN` of all others."""
     instructions = [found for found in dis.get_instructions(code) if found.opname not in _SILENT]
     returned = {

@@ -21,7 +21,7 @@ from torch.autograd.function import BackwardCFunction
 from gradir.frontends.paths import ShownPaths, is_installed
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.recording.leaving import FunctionMode
-from gradir.frontends.pytorch.recording.results import LOST, MAYBE, SURE, UNKNOWN, Fate, fates
+from gradir.frontends.pytorch.recording.results import LOST, MAYBE, SURE, UNKNOWN, Fate, find_fates
 from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, Timeline, calls_from
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import frames_from
@@ -147,7 +147,7 @@ class SourceLog:
         known = self._fates.get(id(code))
         if known is None:
             self._codes.append(code)
-            known = self._fates[id(code)] = fates(code)
+            known = self._fates[id(code)] = find_fates(code)
         return known.get(instruction, UNKNOWN)
 
     def _certainty(self, frame: FrameType | None, user: FrameType) -> int:

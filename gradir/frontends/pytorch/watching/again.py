@@ -31,7 +31,7 @@ from gradir.frontends.pytorch.reading.outputs import tensors_of
 from gradir.frontends.pytorch.reading.tensors import number_of
 from gradir.frontends.pytorch.recorder import Recorder
 from gradir.frontends.pytorch.recording.places import run_at
-from gradir.frontends.pytorch.watching.tape import Given, Operation, Result, Tape, exchanged, results_in
+from gradir.frontends.pytorch.watching.tape import Given, Operation, Result, Tape, map_tensors, results_in
 from gradir.frontends.walks import reached
 from gradir.request import CaptureRequest
 
@@ -49,7 +49,7 @@ class Computed(NamedTuple):
     found: Explanation
 
 
-def computed_again(tape: Tape, name_of: Callable[[torch.Tensor], str]) -> Iterator[Computed]:
+def compute_again(tape: Tape, name_of: Callable[[torch.Tensor], str]) -> Iterator[Computed]:
     """Compute each loss since the last step once more, where possible, and explain it."""
     for result, before in tape.losses:
         with tape.aside():
@@ -87,7 +87,7 @@ class _Again:
 
     def _run(self, operation: Operation) -> Any:
         func = operation.func
-        args, kwargs = exchanged(operation.args, self._given), exchanged(operation.kwargs, self._given)
+        args, kwargs = map_tensors(operation.args, self._given), map_tensors(operation.kwargs, self._given)
         if kwargs.get(_RENORMING) is not None:
             kwargs[_RENORMING] = None
         with ExitStack() as state:

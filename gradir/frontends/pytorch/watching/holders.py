@@ -29,7 +29,7 @@ _NO_MODULE: Final = ast.Module([], [])
 
 
 @lru_cache(maxsize=32)
-def parsed(file: str) -> tuple[ast.Module, tuple[str, ...]]:
+def parse_file(file: str) -> tuple[ast.Module, tuple[str, ...]]:
     """The statements of a file, and its lines; of what cannot be read nothing."""
     try:
         text = Path(file).read_text(encoding="utf-8")
@@ -47,11 +47,11 @@ def variables_of(frame: FrameType) -> dict[str, Any]:
     return found
 
 
-def counters(frames: Iterable[FrameType]) -> Mapping[str, int]:
+def loop_counters(frames: Iterable[FrameType]) -> Mapping[str, int]:
     """The variables by which the loops count that these functions are in, the outer ones first."""
     found: dict[str, int] = {}
     for frame in frames:
-        names = [*_targets(parsed(frame.f_code.co_filename)[0], frame.f_lineno)]
+        names = [*_targets(parse_file(frame.f_code.co_filename)[0], frame.f_lineno)]
         values = variables_of(frame) if names else {}
         numbers = {name: values[name] for name in names if type(values.get(name)) is int}
         found = {**{plain_text(name): value for name, value in numbers.items()}, **found}
@@ -207,7 +207,7 @@ class Variables:
 
 def line_of(holder: Holder) -> tuple[Source | None, Excerpt | None, bool]:
     """The line of a file that puts something into a variable, and whether a call makes it of what was there."""
-    tree, lines = parsed(holder.file)
+    tree, lines = parse_file(holder.file)
     name = holder.name
     found = [(function, node) for function, node in _statements(tree) if _puts_into(node, name)]
     if not found:
@@ -228,13 +228,13 @@ def is_kept(holder: Holder) -> bool:
     """Whether a variable is made of what it had before, or is a container."""
     name = holder.name
     return holder.is_container or any(
-        _puts_into(node, name) and _adds(node, name) for _, node in _statements(parsed(holder.file)[0])
+        _puts_into(node, name) and _adds(node, name) for _, node in _statements(parse_file(holder.file)[0])
     )
 
 
 def is_cut(holder: Holder) -> bool:
     """Whether the program takes out again some of what it puts into a container, as of a window of steps."""
-    return any(_takes_from(node, holder.name) for _, node in _statements(parsed(holder.file)[0]))
+    return any(_takes_from(node, holder.name) for _, node in _statements(parse_file(holder.file)[0]))
 
 
 def _takes_from(node: ast.stmt, name: str) -> bool:

@@ -11,7 +11,7 @@ import torch
 from torch.optim import Optimizer
 
 from gradir.explanations.model import Cause
-from gradir.frontends.pytorch.explaining.words import located
+from gradir.frontends.pytorch.explaining.words import with_place
 from gradir.frontends.pytorch.private import version_of
 from gradir.frontends.pytorch.reading.tensors import held_by
 from gradir.frontends.pytorch.recording.places import Place
@@ -103,13 +103,13 @@ class Movements:
         for made in self._optimizers.made if backwards >= _STILL else ():
             # Beside others that step it may be for later, but not if its gradients are cleared all the time.
             if not made.steps and (not self._steps or made.cleared >= _STILL):
-                yield located(Cause("never_stepped", "error", made.name, detail=detail), made.place)
+                yield with_place(Cause("never_stepped", "error", made.name, detail=detail), made.place)
         for optimizer in self._optimizers.alive:
             known = self._of(optimizer)
             if known.at_zero >= _AT_ZERO and known.at_zero >= _MOST_STEPS * known.steps and known.moved:
                 detail = f"in the last {known.at_zero:,} of {counted(known.steps, 'step')}"
                 place = self._optimizers.scheduler_place(optimizer) or self._optimizers.place_of(optimizer)
-                yield located(Cause("lr_zero", "error", names=tuple(known.norms), detail=detail), place)
+                yield with_place(Cause("lr_zero", "error", names=tuple(known.norms), detail=detail), place)
             if _LEAST <= known.steps < _STILL:
                 yield from self._told(optimizer, known, known.steps)
 
@@ -128,9 +128,9 @@ class Movements:
             return
         names = tuple(moved)
         if cleared is not None:
-            yield located(Cause("wiped", "error", "zero_grad", names), cleared)
+            yield with_place(Cause("wiped", "error", "zero_grad", names), cleared)
         elif clipped is not None:
-            yield located(Cause("clipped_to_zero", "error", "clip_grad_norm_", names), clipped)
+            yield with_place(Cause("clipped_to_zero", "error", "clip_grad_norm_", names), clipped)
 
     def _added_up(self, optimizer: Optimizer, known: _OfOptimizer) -> Iterator[Cause]:
         known.stamp = _stamp(optimizer)
@@ -140,7 +140,7 @@ class Movements:
             names = tuple(
                 self._parameters.name_of(optimizer, each) for each in parameters_of(optimizer) if each.grad is not None
             )
-            yield located(Cause("not_zeroed", "error", "zero_grad", names), self._backward)
+            yield with_place(Cause("not_zeroed", "error", "zero_grad", names), self._backward)
 
     def _note_still(self, known: _OfOptimizer, moved: Mapping[str, tuple[torch.Tensor, Movement]]) -> None:
         still: dict[str, _Still] = {}
@@ -198,7 +198,7 @@ class Movements:
             place = self._optimizers.scheduler_place(optimizer) or made
             level: Any = "error" if all(not float(group.get("lr", 1)) for group in optimizer.param_groups) else "info"
             detail = f"in all of the last {counted(known.steps, 'step')}" if known.steps < _STILL else ""
-            return located(Cause(kind, level, names=tuple(names), detail=detail), place)
+            return with_place(Cause(kind, level, names=tuple(names), detail=detail), place)
         if kind == "vanished":
             first, last = min(names, key=known.norms.__getitem__), max(known.norms, key=known.norms.__getitem__)
             detail = f"its norm falls from {known.norms[last]:.2g} at {last} to {known.norms[first]:.2g} at {first}"
@@ -208,10 +208,10 @@ class Movements:
                 detail += f", over {layers.squashing[most]} calls of {most}"
             place = layers.lines.get(self._parameters.scopes.get(id(known.tensors[first]), ""), self._backward)
             place = layers.squashed_at.get(most, place) if layers.squashing.get(most, 0) > 1 else place
-            return located(Cause(kind, "error", names=tuple(names), detail=detail), place)
+            return with_place(Cause(kind, "error", names=tuple(names), detail=detail), place)
         dtype = str(known.tensors[names[0]].dtype).removeprefix("torch.")
         detail = f"their dtype is {dtype}" if kind == "below_resolution" else ""
-        return located(Cause(kind, "error", names=tuple(names), detail=detail), made)
+        return with_place(Cause(kind, "error", names=tuple(names), detail=detail), made)
 
 
 def _is_below(optimizer: Optimizer, tensor: torch.Tensor, rate: float) -> bool:

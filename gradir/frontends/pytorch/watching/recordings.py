@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from gradir.errors import CaptureError
 from gradir.explanations.model import Explanation
 from gradir.frontends.pytorch import private
-from gradir.frontends.pytorch.explaining.words import located
+from gradir.frontends.pytorch.explaining.words import with_place
 from gradir.frontends.pytorch.reading.members import has_parameters, modules_in
 from gradir.frontends.pytorch.reading.tensors import Owned
 from gradir.frontends.pytorch.recorder import Recorder
@@ -122,7 +122,7 @@ class Recording:
             values=self._request.values,
         )
         place = self._optimizers.place_of(optimizers[0]) if optimizers else None
-        causes = (located(each, place) if each.kind in _OF_OPTIMIZERS else each for each in found.causes)
+        causes = (with_place(each, place) if each.kind in _OF_OPTIMIZERS else each for each in found.causes)
         return replace(found, causes=tuple(causes))
 
     def explained_failure(self, error: BaseException) -> Explanation | None:

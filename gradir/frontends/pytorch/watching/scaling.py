@@ -15,7 +15,7 @@ from torch.amp import GradScaler
 
 from gradir.explanations.model import Cause
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN
-from gradir.frontends.pytorch.explaining.words import located
+from gradir.frontends.pytorch.explaining.words import with_place
 from gradir.frontends.pytorch.reading.tensors import number_of
 from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.substitution import replace_function
@@ -98,7 +98,7 @@ class Scaling:
         return counted_step
 
     def _cause(self) -> Cause:
-        return located(
+        return with_place(
             Cause("skipped_steps", "error", detail=f"{counted(self._left_out, 'step')} in a row"), self._place
         )
 

@@ -184,7 +184,10 @@ class Tape(FunctionMode):
             return
         self._number += 1
         noted.number, noted.place = self._number, self._places(frame)
-        noted.args, noted.kwargs = exchanged(noted.args, self._reference), exchanged(noted.kwargs, self._reference)
+        noted.args, noted.kwargs = (
+            map_tensors(noted.args, self._reference),
+            map_tensors(noted.kwargs, self._reference),
+        )
         noted.autocast = [
             (kind, torch.get_autocast_dtype(kind)) for kind in _DEVICES if torch.is_autocast_enabled(kind)
         ]
@@ -209,23 +212,23 @@ class Tape(FunctionMode):
         return self._result_of(tensor) or Given(tensor.detach().requires_grad_(), f"the result of {made_by}")
 
 
-def exchanged(value: Any, change: Callable[[Any], Any]) -> Any:
+def map_tensors(value: Any, change: Callable[[Any], Any]) -> Any:
     """Arguments with what ``change`` makes of each tensor among them, and of what stands for one."""
     if isinstance(value, (torch.Tensor, Result, Given)):
         return change(value)
     if type(value) is slice:
-        return slice(*exchanged((value.start, value.stop, value.step), change))
+        return slice(*map_tensors((value.start, value.stop, value.step), change))
     if isinstance(value, dict):
-        return {key: exchanged(each, change) for key, each in value.items()}
+        return {key: map_tensors(each, change) for key, each in value.items()}
     if type(value) is tuple or type(value) is list:
-        return type(value)([exchanged(each, change) for each in value])
+        return type(value)([map_tensors(each, change) for each in value])
     return value
 
 
 def results_in(value: Any) -> Sequence[Result]:
     """The results of other calls among arguments."""
     found: list[Result] = []
-    exchanged(value, lambda each: found.append(each) if isinstance(each, Result) else None)
+    map_tensors(value, lambda each: found.append(each) if isinstance(each, Result) else None)
     return found
 
 

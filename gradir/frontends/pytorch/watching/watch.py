@@ -16,12 +16,12 @@ from torch.optim import Optimizer
 from gradir.errors import CaptureError, warn
 from gradir.explanations.model import Cause, Explanation
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN
-from gradir.frontends.pytorch.explaining.words import located
+from gradir.frontends.pytorch.explaining.words import with_place
 from gradir.frontends.pytorch.reading.tensors import modules_below, modules_of, number_of
 from gradir.frontends.pytorch.recording.places import Place, Places
-from gradir.frontends.pytorch.watching.again import computed_again
+from gradir.frontends.pytorch.watching.again import compute_again
 from gradir.frontends.pytorch.watching.backwards import Backwards
-from gradir.frontends.pytorch.watching.holders import Variables, counters
+from gradir.frontends.pytorch.watching.holders import Variables, loop_counters
 from gradir.frontends.pytorch.watching.kept import Kept
 from gradir.frontends.pytorch.watching.movements import Movements, Norms
 from gradir.frontends.pytorch.watching.optimizers import Optimizers
@@ -171,7 +171,7 @@ class Watching:
             self._look_at_gradients(optimizer)
         if self._by_hand is not None:
             # The step is seen at the next backward, when the loops have gone on.
-            self._loops = counters(self._variables.note(sys._getframe(1)))
+            self._loops = loop_counters(self._variables.note(sys._getframe(1)))
         # A program may never come to a step.
         if not self.steps and self._kept.note(self.backwards) is not None:
             self._look_at_memory(sys._getframe(1))
@@ -201,7 +201,7 @@ class Watching:
         self._told(step)
         parted = self._replicas.after_step(id(optimizer), self.steps, lambda: self._parameters.numbers(optimizer))
         if parted is not None:
-            self._find(located(parted, self._place))
+            self._find(with_place(parted, self._place))
         self._look_at_numbers(optimizer, step, dict(zip(names, (movement for _, movement in moved), strict=True)))
         for cause in self._movements.after_step(optimizer, dict(zip(names, moved, strict=True))):
             # The first step may have told it of what gets 0, with the operation.
@@ -256,7 +256,7 @@ class Watching:
         if may_be_moved and any(movement.moved for _, movement in self._parameters.moved(self._by_hand, sample)):
             self.after_step(self._by_hand)
             if self.steps == 1:
-                self._find(located(Cause("by_hand", "info"), self._place))
+                self._find(with_place(Cause("by_hand", "info"), self._place))
         elif not may_be_moved:
             self._samples.pop(id(self._by_hand), None)
 
@@ -315,16 +315,16 @@ class Watching:
             is_constant = len(self._losses) == _CONSTANT and len({*self._losses}) == 1
             if is_constant and any(each.moved and each.norm for each in moved.values()):
                 cause = Cause("constant_loss", "error", detail=f"it is {step.loss:.6g} in all {_CONSTANT} steps")
-                self._find(located(cause, self._place))
+                self._find(with_place(cause, self._place))
         if _is_left_out(optimizer) or self._is_lost:
             return
         broken = [name for name, each in moved.items() if each.norm is not None and not math.isfinite(each.norm)]
         if broken:
-            self._find(located(Cause("nonfinite_grad", "error", names=tuple(broken)), self._place))
+            self._find(with_place(Cause("nonfinite_grad", "error", names=tuple(broken)), self._place))
         lost = [name for name, each in moved.items() if not math.isfinite(each.length)]
         if lost and not broken:
             cause = Cause("parameter_not_finite", "error", names=tuple(lost))
-            self._find(located(cause, self._optimizers.place_of(optimizer)))
+            self._find(with_place(cause, self._optimizers.place_of(optimizer)))
 
     def _look_at_gradients(self, optimizer: Optimizer) -> None:
         """Look at the gradients that a step takes, which may call backward by itself, before they spoil parameters."""
@@ -341,7 +341,7 @@ class Watching:
 
     def _find_again(self) -> bool:
         """Find the operation that makes a loss or a gradient not finite, from the losses since the last step."""
-        for computed in () if self._is_lost else computed_again(self.tape, self._name_of):
+        for computed in () if self._is_lost else compute_again(self.tape, self._name_of):
             causes = [each for each in computed.found.causes if each.level == "error" and each.kind in _BROKEN]
             how = "found by computing the loss of this step once more"
             if computed.value != computed.before and computed.before is not None and math.isfinite(computed.before):
@@ -399,10 +399,10 @@ class Watching:
             optimizers = self._optimizers.of_backward()
             detail = f"from {self._losses[0]:.3g} to {losses[-1]:.3g}, and then it is {number(value)}"
             place = self._optimizers.place_of(optimizers[0]) if optimizers else None
-            self._find(located(Cause("loss_explodes", "error", detail=detail), place or self._place))
+            self._find(with_place(Cause("loss_explodes", "error", detail=detail), place or self._place))
             return
         if not self._find_again():
-            self._find(located(Cause("loss_not_finite", "error", detail=f"it is {number(value)}"), self._place))
+            self._find(with_place(Cause("loss_not_finite", "error", detail=f"it is {number(value)}"), self._place))
 
     def _find(self, cause: Cause, how: str = "") -> None:
         """Tell a finding, of each kind and names once."""
@@ -416,7 +416,7 @@ class Watching:
 
     def _finding(self, cause: Cause, how: str = "") -> Finding:
         is_past = self._is_after_step and self._by_hand is not None
-        loops = self._loops if is_past else counters(self._variables.note(sys._getframe(1)))
+        loops = self._loops if is_past else loop_counters(self._variables.note(sys._getframe(1)))
         # A step that has not ended yet is the next one.
         step = self.steps if self._is_after_step or self._has_ended else self.steps + 1
         return Finding(max(step, 1), cause, how, loops)
