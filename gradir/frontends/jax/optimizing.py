@@ -27,10 +27,9 @@ _IDLE: Final = frozenset({"cut", "unused", "zero"})
 
 
 class _Update(NamedTuple):
-    """How a step makes the new value of a leaf.
+    """How a step makes the new value of a leaf, with the addition that does it as ``record``.
 
-    ``kind`` is ``kept`` where the leaf is returned, ``nothing`` where zeros are added to it, ``raw`` where its gradient
-    is, and ``computed`` for anything else. ``record`` is the addition.
+    ``kept`` returns the leaf, ``nothing`` adds zeros to it, ``raw`` its gradient, and ``computed`` anything else.
     """
 
     path: str

@@ -1,7 +1,6 @@
-"""A traced function run once more, operation by operation, and where gradients change in its backward.
+"""Run a traced function again, operation by operation, and find where gradients change in its backward.
 
-Loops run round by round and of branches the one that is chosen, so each operation that runs is a step with its numbers.
-A loop stands for its rounds as one step where these would be too many.
+Loops run round by round, and a conditional runs the chosen branch. A loop with too many rounds is one step.
 """
 
 from __future__ import annotations
@@ -28,10 +27,7 @@ _MOST: Final = 4_000
 
 @dataclass(eq=False, repr=False, slots=True)
 class Cell:
-    """A number that a step made, or that was given, and the gradient that comes to it.
-
-    ``readers`` are the steps that take it, each with its place among what the step takes.
-    """
+    """A number with its maker and its gradient; ``readers`` are the steps that take it, each with the place."""
 
     number: Any
     is_live: bool = False
@@ -47,10 +43,10 @@ class Cell:
 
 @dataclass(eq=False, repr=False, slots=True)
 class Step:
-    """One run of an operation: the distinct cells that it takes, those that it makes, and what it sends back.
+    """One run of an operation: the cells that it takes and makes, and the gradients that it sends back.
 
-    ``slots`` are the input slots of the equation that take these cells; there are none where the step only takes a
-    loop's input apart, or puts its output together. ``moved`` are the places to which gradient goes back.
+    ``slots`` are the input slots of these cells, none where a loop's input is only taken apart or its output put
+    together. ``moved`` are the places that get a gradient back.
     """
 
     record: Record

@@ -22,10 +22,7 @@ _NONE: Final = Distance(0.0, 0.0)
 
 
 class _Given(NamedTuple):
-    """What another program ran with: its weights by name, and the inputs of each call from outside.
-
-    ``pairs`` has for the name of a parameter that of the other program's, ``names`` those of the parameters of a call.
-    """
+    """The weights and inputs of the other program, ``pairs`` of parameters, and ``names`` of this one's."""
 
     weights: Mapping[str, torch.Tensor]
     inputs: Sequence[Sequence[torch.Tensor]]

@@ -132,10 +132,10 @@ _MESHES: Final = "torch.distributed.device_mesh"
 
 
 class _Fakes(private.FakeTensorMode):  # type: ignore[misc]
-    """While entered, tensors have no data, but small ones made of numbers alone know their values.
+    """Makes tensors without data, but lets small ones made of numbers alone know their values.
 
-    So ``[rate.item() for rate in torch.linspace(0, 0.1, depth)]`` works, as models say how much each layer drops. The
-    tensors by which a device mesh says which process is where are real.
+    So ``[rate.item() for rate in torch.linspace(0, 0.1, depth)]`` works, as in models with stochastic depth. The
+    tensors of a device mesh are real.
     """
 
     def __init__(self, devices: Absent) -> None:

@@ -30,9 +30,9 @@ class Call(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """A function of pytrees of arrays, its arguments, what notes its modules, and the names of its arguments.
+    """A function of pytrees of arrays, its arguments and their names, and the watch that notes its modules.
 
-    Leaves of an argument whose name is empty are called by their path in it alone.
+    A leaf of an argument without a name is called by its path in it alone.
     """
 
     fn: Callable[..., Any]
@@ -42,11 +42,10 @@ class Prepared(NamedTuple):
 
 
 class Library(Protocol):
-    """What a file here knows of a library of modules. Each function has it as its first argument.
+    """The functions of a file here, each with the library of modules as first argument.
 
-    One whose modules are no pytrees has a third, ``without_modules(library, call, argnums)``, which gives a call that
-    takes pytrees of arrays in place of them, and a fourth, ``returning_states(library, fn)``, which gives a function
-    that returns beside its result the parameters of the modules that it is given, as it leaves them.
+    Two more are for modules that are no pytrees. ``without_modules(library, call, argnums)`` returns a call that takes
+    pytrees instead, and ``returning_states(library, fn)`` a function that also returns the parameters it leaves behind.
     """
 
     def call_of(self, library: Any, target: Any, inputs: tuple[Any, ...]) -> Call | None:

@@ -21,10 +21,7 @@ _TRACES: Final = count()
 
 
 class ModuleWatch(ExitStack):
-    """Notes the class of each module and how often it was called, by its path, while it is entered.
-
-    With ``arrays_only`` Python's own numbers among the leaves are a part of the program.
-    """
+    """Notes the class and the calls of each module by path; with ``arrays_only`` only arrays are leaves."""
 
     def __init__(self) -> None:
         super().__init__()

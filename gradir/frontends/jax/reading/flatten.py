@@ -23,14 +23,12 @@ Kind = Literal["argument", "constant", "literal", "output", "carry", "slice"]
 
 @dataclass(eq=False, repr=False, slots=True)
 class Value:
-    """An argument, a constant, a literal, an output of a record, a carry of a loop, or the part that a round takes.
+    """An argument, a constant, a literal, an output of a record, a carry of a loop, or the slice that a round takes.
 
-    ``start`` is what the first round takes of a carry, or what a slice is a part of, and ``back`` what the other rounds
-    take. ``loops`` are those in which it varies from round to round, the outermost first. A literal and a constant have
-    their number in ``literal``.
-
-    ``is_active`` tells that it depends, by a path that lets gradient through, on what is differentiated,
-    ``is_live`` that gradient comes to it too, and ``is_tainted`` that it depends on what is differentiated at all.
+    ``start`` is the first value of a carry, or the whole of a slice, and ``back`` the value from the other rounds.
+    ``loops`` are those in which it varies, the outermost first, and ``literal`` is the number of a literal or constant.
+    An ``is_active`` value depends on the differentiated leaves by paths with gradient, an ``is_tainted`` one in any
+    way. An ``is_live`` value also gets a gradient.
     """
 
     aval: Any
@@ -79,10 +77,10 @@ class Branch(NamedTuple):
 class Context(NamedTuple):
     """Where equations stand.
 
-    ``phase`` names the transformations of a gradient inside the function (``jvp``, ``transpose``). ``place`` is the
-    number of the equation in each jaxpr from the innermost checkpointed region on. ``library`` is the file of the
-    library's function that equations are in: lines around that are those of whoever called it first, so the line of the
-    call holds. ``function`` is the name of the outermost one.
+    ``phase`` names the transformations of a gradient inside the function (``jvp``, ``transpose``), ``place`` the
+    equation in each jaxpr from the innermost checkpointed region on. ``library`` is the file of the library around it:
+    its lines belong to the first caller, so the line of the call counts. ``function`` is the outermost function of that
+    library.
     """
 
     steps: tuple[Step, ...] = ()
@@ -123,10 +121,7 @@ class Record:
 
 @dataclass(eq=False)
 class Region:
-    """A checkpointed region: its records by their place in it, what it holds, and where it stands.
-
-    ``held`` are values of the program by identity, and ``made`` counts by record and type what it made to be kept.
-    """
+    """A checkpointed region: its records by place, the values that it holds, and counts of ``made`` ones."""
 
     eqn: Any
     jaxpr: Any

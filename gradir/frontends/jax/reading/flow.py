@@ -1,7 +1,6 @@
-"""What lies on a path by which gradient comes from an output to what is differentiated, and where such ways end.
+"""Find the values on a path of gradient from an output to the differentiated leaves, and the ends of other paths.
 
-A value matters if an output is computed of it. For the ends the equations are looked at once from the last to the
-first, and each value learns of the first equation at which gradient ends on the ways from it to the outputs.
+Equations are read once from the last to the first: each value learns the first equation at which its gradient ends.
 """
 
 from __future__ import annotations

@@ -23,10 +23,7 @@ _LONGEST = 200
 
 
 class Kept(NamedTuple):
-    """One thing that an equation keeps: an input, an own output, or a value made for that of some inputs.
-
-    ``aval`` is its type, and ``var`` the variable of the traced forward where it was made.
-    """
+    """One value that an equation keeps: an input, an own output, or a new one, made of some ``inputs``."""
 
     kind: Literal["in", "out", "new"]
     number: int
@@ -37,9 +34,9 @@ class Kept(NamedTuple):
 
 @dataclass
 class Probe:
-    """By output, whether a gradient of it reaches each input, and what is kept; or why JAX has no answer.
+    """By output, which inputs its gradient reaches, and the kept values, or the error of JAX.
 
-    With ``is_refused`` JAX raises wherever the equation takes what is differentiated, on a path or beside it.
+    JAX refuses an ``is_refused`` equation even beside a path.
     """
 
     reaches: list[list[bool]]

@@ -27,10 +27,7 @@ _MARKS: Final = frozenset({"device_put", "reduce_precision"})
 
 
 class _Held(NamedTuple):
-    """One thing that a region holds: an input, an output, or what the record at a place in it made.
-
-    ``number`` is the output of that record, and -1 where it made the value to be kept alone.
-    """
+    """A value that a region holds: an input, an output, or output ``number`` of a record, -1 for none."""
 
     kind: Literal["in", "out", "made"]
     number: int
@@ -161,10 +158,7 @@ def _number(record: Record, eqn: Any, var: Any) -> int:
 
 
 class Slot(NamedTuple):
-    """What an operation keeps: of which type, the loops in which there is one a round, and what stands for its storage.
-
-    ``value`` is the one of the program's that it is, where it is one.
-    """
+    """A value that an operation keeps, with the loops that keep one a round, and a key for its storage."""
 
     name: str
     aval: Any

@@ -60,10 +60,7 @@ class Stop(NamedTuple):
 
 
 class Leaving(NamedTuple):
-    """A function that read the numbers of tensors, with the leaves that these were computed of.
-
-    ``is_sure`` is false where a call got the number and dropped what it made of it, as a logger does.
-    """
+    """A function that read numbers computed of some leaves; unsure if a call, as of a logger, got the number."""
 
     exit: Exit
     leaves: int

@@ -92,20 +92,17 @@ _IsBad: TypeAlias = "Callable[[Size | None], bool]"
 
 
 class Arrival(NamedTuple):
-    """What arrives at a leaf, and the grad_fns where that arose.
-
-    ``none``, ``zero``, ``rounding`` (numbers that cancel but for their rounding), ``nonfinite`` or ``some``.
-    """
+    """What a leaf gets: ``none``, ``zero``, ``rounding`` (numbers cancel), ``nonfinite`` or ``some``, and where it arose."""
 
     kind: str
     arose: tuple[GradFn, ...] = ()
 
 
 class _Passed(NamedTuple):
-    """What came to a function and what it passed on.
+    """The gradients that came to a function and that it passed on.
 
-    ``spoilt`` is where 0 came and something that is not finite went on, if it did so nowhere else, and ``rows`` the
-    places in the first dimension where what went on is not finite, of so many.
+    ``spoilt`` marks zeros that became infinite or NaN, if nothing else did. ``rows`` are the first places of NaN or
+    infinity in the first dimension, and its length.
     """
 
     came: tuple[Size | None, ...]

@@ -108,11 +108,8 @@ def operation_of(stops: Sequence[Stop]) -> str:
 class _Ends:
     """Knows which nodes of a graph the steps of a flow made.
 
-    torch numbers the nodes of each thread, so a number alone may mean a node of another: what a step made has the name
-    and the shape of what it gave, too. Where either differs, nothing is said of it. Every step is looked at once.
-
-    ``entries`` has by value that carries no gradient the first node that takes it, or what is computed of it and
-    carries none either, and the input slot where that is sure.
+    torch numbers the nodes of each thread, so a step's node must have its name and its shape, too. ``entries`` has for
+    values without gradient the first node that takes them, and the input slot where that is sure.
     """
 
     def __init__(self, flowing: Flowing, live: LiveGraph) -> None:

@@ -48,10 +48,9 @@ _FIRST: Final = 8
 
 
 class Followers:
-    """Recognises the parameters of networks that follow others or stay as they are, where they get no gradient.
+    """Recognises the parameters of networks that follow others or stay as they are, and get no gradient.
 
-    That is so of a copy of what is trained, and of what is called so or runs in evaluation mode, if its results are
-    what others are compared with.
+    Their results are what others are compared with, and they are copies, in evaluation mode, or have a telling name.
     """
 
     def __init__(self, flowing: Flowing, reached: Collection[int], names_of: NamesOf) -> None:
@@ -161,10 +160,7 @@ _BY_THEMSELVES: Final = frozenset({STRAIGHT_THROUGH, "subtracted maximum"})
 
 
 class Meant:
-    """Recognises patterns by the values themselves: what takes a value, and what else it takes.
-
-    Whoever reads the value otherwise, and what was captured depends on that, makes it none of them.
-    """
+    """Recognises patterns by the operations that take a value, and the other inputs of these."""
 
     def __init__(self, flowing: Flowing, reached: Collection[int], names_of: NamesOf) -> None:
         """``reached`` are the leaves that get a gradient, by id(); ``names_of`` gives the names of a leaf."""

@@ -51,10 +51,7 @@ class Anatomy:
 
 
 class Anatomies:
-    """Inspects each type of grad_fn once.
-
-    ``by_type`` are the anatomies of the types met so far whose name tells what they are.
-    """
+    """Inspects each type of grad_fn once; ``by_type`` has those whose name tells what they are."""
 
     def __init__(self, symbols: Callable[[object], str] = str, groups: Groups | None = None) -> None:
         self._symbols = symbols

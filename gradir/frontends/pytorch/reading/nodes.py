@@ -42,10 +42,7 @@ CALLER: Final = _Caller()
 
 
 class _Steps(NamedTuple):
-    """What was looked up of each place in the canonical order: its id, its anatomy, and its scope, ``None`` if open.
-
-    A gradient accumulator has the id of its leaf for a scope, and a captured tensor no anatomy.
-    """
+    """Ids, anatomies and scopes in canonical order; an accumulator has its leaf's id as scope."""
 
     ids: list[str]
     anatomies: list[Anatomy | None]

@@ -1,8 +1,7 @@
-"""Which parameters a graph's custom Functions may reach in their backward, without taking them as inputs.
+"""Find the parameters that custom Functions may reach in their backward without taking them as inputs.
 
-The backward of a custom Function is any Python code, and may run modules and a backward of its own: reversible layers,
-the adjoint of a solver and reentrant checkpoints do. What it can run it has to come to: through the attributes of
-its context, the tensors it saved, and what its code closes over or names.
+Such a backward may run modules and a backward of its own, as in reversible layers, adjoints of solvers and reentrant
+checkpoints. It comes to what its context has, what it saved, and what its code closes over or names.
 """
 
 from __future__ import annotations
@@ -85,10 +84,7 @@ def leaves_reached_by(functions: Iterable[GradFn], known: Collection[GradFn]) ->
 
 
 class _Search:
-    """What was met so far: the objects, and the tensors of graphs that a function keeps for itself.
-
-    ``found`` are the wanted tensors among them by id(), or all leaves that require a gradient.
-    """
+    """The objects met so far, and the wanted tensors or the leaves among them as ``found``."""
 
     def __init__(self, known: Collection[GradFn], wanted: Collection[int] | None) -> None:
         self._known = known

@@ -142,10 +142,7 @@ def _shown(fn: GradFn, name: str) -> Any:
 
 
 class _Kind(NamedTuple):
-    """What the saved tensors of one kind have in common.
-
-    ``layout`` is set where it is not strided, ``probe`` where a tensor of this kind may stand for a number.
-    """
+    """What saved tensors of one kind share; ``probe`` is set if they may stand for a number."""
 
     dtype: str
     shape: Shape | None
@@ -156,8 +153,7 @@ class _Kind(NamedTuple):
 class SavedReader:
     """Reads saved slots and remembers which storage was met where.
 
-    ``layouts`` collects what the saved tensors show of the layout of outputs, where that is not strided, and
-    ``numbers`` by slot the numbers among them, until the reader of a node takes them.
+    ``layouts`` collects the layouts of outputs that are not strided, and ``numbers`` the saved numbers of a node.
     """
 
     def __init__(

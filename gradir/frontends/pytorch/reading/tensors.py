@@ -95,10 +95,7 @@ def is_own(tensor: torch.Tensor) -> bool:
 
 
 class TensorNodes:
-    """Which tensors have a node: leaves as they are met, buffers once something saves them.
-
-    ``ids`` are the nodes by id() of the tensors, which have to live.
-    """
+    """Knows the nodes of tensors by id(): leaves at once, and buffers once something saves them."""
 
     def __init__(self, owned: list[Owned]) -> None:
         tensors = [entry[0] for entry in owned]
@@ -175,10 +172,7 @@ PLAIN: Final = frozenset({torch.Tensor, nn.Parameter})
 
 
 class NamedTensors:
-    """Looks up the names of a tensor by identity.
-
-    The module's names come first, then the names in ``params``, then the tensor's own.
-    """
+    """Looks up the names of a tensor: those of its modules first, then those in ``params``, then its own."""
 
     def __init__(self, owned: Sequence[Owned], params: Names | None, temporary: Iterable[Owned] = ()) -> None:
         self._held = {id(entry[0]) for entry in owned}

@@ -27,10 +27,7 @@ from gradir.ir.marks import FLOPS, MILLISECONDS
 
 
 class Costs:
-    """What the operations of one thread cost, by the sequence number of the grad_fn that each made.
-
-    Of those that made none, FLOPs are known by the module that ran.
-    """
+    """The costs of one thread's operations by sequence number, or FLOPs by module where no grad_fn was made."""
 
     def __init__(self, timeline: Timeline, *, are_timed: bool) -> None:
         self.are_timed = are_timed

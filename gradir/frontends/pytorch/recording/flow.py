@@ -1,8 +1,7 @@
-"""Every operation of a forward, those that autograd does not note among them, and which tensor went where.
+"""Note every operation of a forward, and which tensor goes where, without keeping a tensor alive.
 
-Nothing of it keeps a tensor alive. A tensor is known by the object that stands for it as long as that lives, and what
-is written in place is a new value of every tensor that shares the memory. Memory is known by a weak reference to it,
-so that no other takes its place.
+The object of a tensor identifies it while it lives. An in-place write makes a new value of every tensor that shares the
+memory, which a weak reference keeps apart from later ones.
 """
 
 from __future__ import annotations

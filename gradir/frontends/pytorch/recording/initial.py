@@ -24,14 +24,13 @@ class Made(NamedTuple):
 
 
 class Initial:
-    """Knows which values are those that a parameter or buffer begins with, and the steps that only led to these.
+    """Knows the first values of parameters and buffers, and the steps that only lead to these.
 
-    A tensor is initialised until a module, or an operation that carries a gradient, first takes it. Whatever is written
-    to it before without a gradient makes it what it begins with. Two kinds of calls may run before that:
+    A tensor is initialised until a module, or an operation with gradient, first takes it. Two kinds of calls may run
+    before:
 
-    - A call of a module that builds others initialises what it made itself: parameters, and buffers of the modules that
-      it built. It does so from constants.
-    - A call by which torch checks a parametrization does not count as use. Nor does an operation on its results alone.
+    - A module that builds others initialises, from constants, its own parameters and the buffers of those modules.
+    - torch checks a parametrization when it is registered. That is no use, nor is an operation on its results alone.
     """
 
     def __init__(self, flow: Flow, owned: Iterable[Owned], scope_of: Callable[[Frame | None], str]) -> None:

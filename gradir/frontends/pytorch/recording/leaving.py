@@ -1,8 +1,7 @@
-"""Modes that leave torch's stacks out of turn, when they are dropped, and from another thread.
+"""Leave modes out of turn, when they are dropped, and from another thread.
 
-torch keeps a stack of modes for each thread. To leave a mode it removes the last one of the running thread, whichever
-that is, and a mode is off the stack while it handles a call. A mode of this module is removed wherever it is. One that
-cannot be reached handles nothing from then on, and is removed after the next call that its own thread makes.
+torch removes the last mode of the running thread, whichever it is, and takes a mode off the stack while it handles a
+call. Modes of this module are removed wherever they are, or after the next call of their own thread.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Has torch tell what a thread computes, and of compiled parts each call as one operation.
+"""Note each operation of a thread, and each call of a compiled part as one operation.
 
-Below autograd it tells each operation with the tensors that it takes and gives, above it what the program called.
-torch compiles code once more where other function modes are entered than were before, so those of a recorder are left
-while compiled code runs.
+A dispatch mode sees operations below autograd, and a function mode the call of the program. torch compiles again if
+other function modes are entered than before, so those of a recorder are left while compiled code runs.
 """
 
 from __future__ import annotations

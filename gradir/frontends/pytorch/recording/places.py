@@ -100,10 +100,7 @@ def run_at(place: Place | None, function: Any, args: Sequence[Any], kwargs: Mapp
 
 
 class _Shown:
-    """Shows warnings at the line that called torch while anything is recorded, in whatever order recordings end.
-
-    torch gives a warning to the innermost frame of Python, which is that of a mode of gradir's then.
-    """
+    """Shows warnings at the line that called torch, since torch would name the frame of a mode while it records."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

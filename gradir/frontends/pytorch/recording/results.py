@@ -32,10 +32,7 @@ _LONGEST: Final = 500
 
 
 class Fate(NamedTuple):
-    """What becomes of a value: the variable it is stored in, and whether the function returns it.
-
-    ``direct`` says whether an operation that the instruction runs, without a Python function between, makes the value.
-    """
+    """What becomes of a value: its variable, whether it is returned, and whether the instruction itself makes it."""
 
     variable: str | None
     returned: int

@@ -244,10 +244,7 @@ class _Superseded:
 
 
 class SourceMode(FunctionMode):
-    """While entered, notes every call of this thread that makes nodes, into torch and of the user's own Functions.
-
-    It does not keep the log alive.
-    """
+    """Notes every call of this thread that makes nodes, in torch and in the user's own Functions."""
 
     def __init__(self, log: SourceLog) -> None:
         super().__init__()

@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
 
 class _Replaced(private.TorchDispatchMode):  # type: ignore[misc]
-    """Record the copies and sums that are made while no node runs, with what a sum is added to.
+    """Records the copies and sums that are made while no node runs, with the summands.
 
-    No node knows the tensors that retain their gradient, and a look at all objects takes longer than a small backward.
-    But the engine makes each retained gradient by an operation, between two nodes, which a dispatch mode sees.
+    The engine makes each retained gradient by such an operation, which a dispatch mode sees. No node knows these
+    tensors, and a look at all objects takes longer than a small backward.
     """
 
     def __init__(self) -> None:

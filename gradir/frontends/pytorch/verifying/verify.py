@@ -53,11 +53,7 @@ def _described_alone(dtype: torch.dtype, shape: torch.Size) -> _Gradients:
 
 
 class _Watch:
-    """What the backward does that is verified, apart from what others do that run inside it.
-
-    A function or a hook may run a backward of its own, also over nodes of the same graph. The engine numbers them all:
-    the first to begin has the lowest number.
-    """
+    """Watches one backward, apart from those that functions and hooks run inside it, which have higher numbers."""
 
     def __init__(self, leave: Callable[..., None]) -> None:
         """Watch; ``leave`` is called before each node runs, as `left_alone` asks."""

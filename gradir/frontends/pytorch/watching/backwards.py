@@ -35,10 +35,9 @@ class Listener(Protocol):
 
 
 class Backwards:
-    """Tells a listener of the calls of ``Tensor.backward`` and ``torch.autograd.backward``, as long as it is entered.
+    """Tells a listener of the calls of ``Tensor.backward`` and ``torch.autograd.backward``.
 
-    A call inside another, as by a checkpoint, is none of the program's, and neither is one in a process that this one
-    has forked. Where something has no graph, torch is going to say so.
+    Calls inside another one, as by a checkpoint, and calls in a forked process do not count.
     """
 
     def __init__(self, listener: Listener) -> None:

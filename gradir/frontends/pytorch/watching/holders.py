@@ -76,10 +76,7 @@ _MOST_VALUES: Final = 100_000
 
 
 class Holder(NamedTuple):
-    """A variable that keeps tensors of earlier steps: its path, its file, the tensors, and what keeps them.
-
-    ``most`` is how many tensors it takes at most, if that is limited.
-    """
+    """A variable that keeps tensors of earlier steps, up to ``most`` of them."""
 
     path: str
     file: str

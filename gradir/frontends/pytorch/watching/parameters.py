@@ -25,11 +25,7 @@ _SAMPLE: Final = 64
 
 
 class Movement(NamedTuple):
-    """What a step did with one parameter: the norm of its gradient, and the lengths of update and parameter.
-
-    The lengths are those of a sample. ``moved`` is whether any number of it changed, and ``norm`` is `None` of a
-    parameter without a gradient.
-    """
+    """The norm of a parameter's gradient, the lengths of a sample of update and parameter, and whether it moved."""
 
     norm: float | None
     update: float

@@ -15,10 +15,9 @@ _KEY: Final = "gradir-watch"
 
 
 class Replicas:
-    """Compares what the ranks of a training have, through the store by which they found each other.
+    """Compares the parameters of ranks through their common store, without waiting for any of them.
 
-    Nothing waits: a rank writes what it has, and the first looks at what the others have written by then. Where the
-    ranks differ before the first step, as those do that hold parts of a model, nothing is said of them.
+    Ranks that differ before the first step, as parts of a model do, are not compared.
     """
 
     def __init__(self) -> None:

@@ -30,8 +30,8 @@ _RANDOM: Final = ("drop", "attention", "rand", "normal", "uniform", "gumbel", "b
 class Operation:
     """A call of a module, or of a function of torch's outside of modules.
 
-    Its arguments have a `Result` in the place of what another call made. ``kwargs`` is `None` once it is forgotten, and
-    ``states`` are those of the random numbers before it, by device.
+    Its arguments have a `Result` for each tensor of another call. A forgotten call has no ``kwargs``. ``states`` are
+    the random states before it.
     """
 
     __slots__ = ("args", "autocast", "func", "kwargs", "number", "place", "states")

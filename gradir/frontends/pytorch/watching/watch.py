@@ -71,10 +71,7 @@ def _guarded(look: Callable[..., None]) -> Callable[..., None]:
 
 
 class Watching:
-    """Watches what runs while it is entered; see `gradir.watch`.
-
-    ``told`` gets each record as it is known, and may raise to end the program.
-    """
+    """Watches the program inside; ``told`` gets each record, and may raise to end it. See `gradir.watch`."""
 
     def __init__(
         self,
