@@ -35,7 +35,7 @@ class ShownPaths:
         self._known: dict[str, str] = {}
 
     def __call__(self, filename: str) -> str:
-        """The file that Python calls so."""
+        """Return the file that Python calls so."""
         shown = self._known.get(filename)
         if shown is None:
             shown = self._known[filename] = printable(plain_text(self._relative(Path(filename)).as_posix()))
@@ -59,7 +59,7 @@ class ShownPaths:
 
 
 def is_installed(filename: str) -> bool:
-    """Whether a file is a library's, installed or of Python itself, and not the user's own."""
+    """Return whether a file is a library's, installed or of Python itself, and not the user's own."""
     path = Path(filename)
     return any(True for _ in _installed(path)) or any(path.is_relative_to(root) for root in _standard())
 

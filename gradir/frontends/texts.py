@@ -18,14 +18,14 @@ _MAX_DECIMAL_BITS = 2_000
 
 
 def plain_int(value: int) -> AttrScalar:
-    """An integer of 64 bits as it is, a longer one as its digits, hexadecimal ones if they are very many."""
+    """Return an integer of 64 bits as it is, a longer one as its digits, hexadecimal ones if they are very many."""
     if value in _INT64:
         return value
     return str(value) if value.bit_length() <= _MAX_DECIMAL_BITS else hex(value)
 
 
 def plain_float(value: float) -> AttrScalar:
-    """A float as a file holds it."""
+    """Return a float as a file holds it."""
     if math.isfinite(value):
         return value
     return NonFinite("nan" if math.isnan(value) else "inf" if value > 0 else "-inf")
@@ -42,7 +42,7 @@ def text_of(value: object) -> str:
 
 
 def plain_texts(texts: list[str]) -> list[str]:
-    """The `plain_text` of each; most texts are plain, which one look at all of them tells."""
+    """Return the `plain_text` of each; most texts are plain, which one look at all of them tells."""
     together = "".join(texts)
     are_plain = {*map(type, texts)} == {str} and plain_text(together) is together
     return texts if are_plain else list(map(plain_text, texts))

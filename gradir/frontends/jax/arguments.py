@@ -52,7 +52,7 @@ class Arguments:
 
     @property
     def given(self) -> tuple[list[Any], list[Any]]:
-        """What was given for the differentiated leaves, and for the others."""
+        """The values of the differentiated leaves, and those of the others."""
         return [leaf.value for leaf in self.differentiated], [leaf.value for leaf in self.others]
 
 
@@ -131,12 +131,12 @@ def path_text(path: Sequence[Any]) -> str:
 
 
 def shown_name(fn: Any) -> str:
-    """What a function is called in an error."""
+    """Return the name of a function for an error."""
     return plain_text(str(getattr(fn, "__name__", type(fn).__name__)))
 
 
 def _number(path: Sequence[Any]) -> int | None:
-    """Which positional argument a leaf is of; ``None`` for one of the keywords."""
+    """Return the number of the positional argument that a leaf belongs to, ``None`` for keywords."""
     return int(path[1].idx) if path[0].idx == 0 else None
 
 
@@ -167,7 +167,7 @@ def _is_array(leaf: object, *, arrays_only: bool) -> bool:
 
 
 def _output(leaf: object) -> Any:
-    """A leaf of what a function returns as JAX takes it; nothing of what has no gradient and is no array."""
+    """Return a leaf of what a function returns as JAX takes it; nothing of what has no gradient and is no array."""
     if _is_array(leaf, arrays_only=True):
         return leaf
     return jnp.asarray(leaf) if type(leaf) in (float, complex) else None
@@ -182,7 +182,7 @@ _LONGEST = 300
 
 
 def are_known(leaves: Sequence[Any]) -> bool:
-    """Whether all leaves have numbers, and not a shape and a dtype alone."""
+    """Return whether all leaves have numbers, and not a shape and a dtype alone."""
     return not any(isinstance(leaf, (jax.ShapeDtypeStruct, jax.core.Tracer)) for leaf in leaves)
 
 
@@ -202,7 +202,7 @@ def gradients(fn: Callable[[Any, Any], Any], given: Sequence[Any], others: Seque
 
 
 def can_run(arguments: Arguments) -> bool:
-    """Whether a backward runs that is not compiled, in which the bounds of loops may be numbers."""
+    """Return whether a backward runs that is not compiled, in which the bounds of loops may be numbers."""
     try:
         _backward(arguments.fn, *arguments.given)
     except (ValueError, TypeError, NotImplementedError, RuntimeError):

@@ -87,7 +87,7 @@ def _excerpt(cause: Cause) -> Excerpt | None:
 
 
 def has_numbers(trace: Trace) -> bool:
-    """Whether all that a function is given, or captures, has numbers."""
+    """Return whether all that a function is given, or captures, has numbers."""
     captured = [value.literal for record in trace.flat.records for value in record.inputs if value.kind == "constant"]
     return all(map(are_known, (*trace.arguments.given, captured)))
 
@@ -104,7 +104,7 @@ def _left_out(values: bool | None, trace: Trace) -> Examined:
 
 
 def _changed(trace: Trace, replay: Replay | None, status: Changed, names: Sequence[str]) -> Iterator[Cause]:
-    """Which operations give the gradients of some leaves zero, or make them infinite or NaN, each with its line."""
+    """Yield a cause for each operation that makes gradients of some leaves zero, infinite or NaN."""
     known = origins(replay, status) if replay is not None and names else {}
     steps: dict[Record, Step] = {}
     behind: dict[Record | None, list[str]] = {}
@@ -244,7 +244,7 @@ def _functions_of(target: Any) -> Iterator[Callable[..., Any]]:
 
 
 def _names_of(function: Any) -> Iterator[tuple[str, Any]]:
-    """What a function has from outside by name: the variables of functions around it, and those of its module."""
+    """Yield the variables around a function and the globals that it names."""
     yield from closed_over(function)
     names = dict.fromkeys(name for code in codes_in(function.__code__) for name in code.co_names)
     yield from ((name, function.__globals__[name]) for name in names if name in function.__globals__)

@@ -70,7 +70,7 @@ class Trace:
         return any(value.is_live for value in self.differentiated)
 
     def ends(self) -> list[End]:
-        """Where gradient ends before it comes to the leaves that get none, in the order of the program."""
+        """Return the ends of gradient before the leaves that get none, in the order of the program."""
         missing = [value for value in self.differentiated if not value.is_live]
         return [*Ends(self.flat, [value for _, value in self.outputs]).of(missing)] if missing else []
 

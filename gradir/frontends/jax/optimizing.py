@@ -27,10 +27,7 @@ _IDLE: Final = frozenset({"cut", "unused", "zero"})
 
 
 class _Update(NamedTuple):
-    """How a step makes the new value of a leaf, with the addition that does it as ``record``.
-
-    ``kept`` returns the leaf, ``nothing`` adds zeros to it, ``raw`` its gradient, and ``computed`` anything else.
-    """
+    """The way in which a step makes the new value of a leaf; ``record`` is the addition."""
 
     path: str
     value: Value
@@ -175,7 +172,7 @@ def _stay(step: Trace, updates: Mapping[str, _Update], names: Iterable[str | Non
 
 
 def _new_values(step: Trace) -> list[tuple[Value, Output]]:
-    """Each leaf with the output that has its name behind the same path, the shortest that all leaves have."""
+    """Return each leaf with the output that has its name behind the same path, the shortest that all leaves have."""
     outputs = {output.path: output for output in step.outputs}
     first = step.differentiated[0]
     starts = [path.removesuffix(first.name) for path in outputs if f".{path}".endswith(f".{first.name}")]

@@ -60,11 +60,11 @@ class Step:
 
     @property
     def live(self) -> list[Cell]:
-        """What it makes to which gradient comes."""
+        """The cells that it makes and that get a gradient."""
         return [cell for cell in self.made if cell.is_live]
 
     def given(self, slot: int) -> Any:
-        """The number that an input slot takes; ``None`` where it is not known."""
+        """Return the number that an input slot takes; ``None`` where it is not known."""
         place = next((place for place, each in enumerate(self.slots) if each == slot), None)
         if place is not None:
             return self.taken[place].number
@@ -79,7 +79,7 @@ class Step:
 
 
 def run_again(trace: Trace) -> Replay | None:
-    """A function run once more; ``None`` where it is too large or JAX cannot run an operation alone."""
+    """Return a function run once more; ``None`` where it is too large or JAX cannot run an operation alone."""
     try:
         with jax.debug_nans(False), jax.debug_infs(False):
             replay = Replay(trace)
@@ -111,7 +111,7 @@ class Replay:
         self.is_whole = outside <= _MOST
 
     def cell(self, value: Value) -> Cell:
-        """What a value is; in a loop, of the last round."""
+        """Return the cell of a value; in a loop, of the last round."""
         found = self._cells.get(id(value))
         if found is None:
             found = self._cells[id(value)] = Cell(value.literal)
@@ -145,7 +145,7 @@ class Replay:
                 self._apply(record)
 
     def _between(self, start: int, stop: int) -> list[Record]:
-        """The records of a body, without those in the bodies of its loops and conditionals."""
+        """Return the records of a body, without those in the bodies of its loops and conditionals."""
         found, number = list[Record](), stop
         while number > start:
             number -= 1
@@ -241,7 +241,7 @@ class Replay:
 
 
 def _handed(cell: Cell, value: Value) -> Cell:
-    """The cell of a value that is another's: gradient may come to it here, and go on elsewhere only."""
+    """Return the cell of a value that is another's: gradient may come to it here, and go on elsewhere only."""
     return cell if cell.is_live or not value.is_live else Cell(cell.number, is_live=True, maker=cell.maker)
 
 
@@ -253,19 +253,19 @@ _MOST_TOLD: Final = 32
 
 
 def nonfinite_in(number: Any) -> Any:
-    """Where a number is infinite or NaN."""
+    """Return where a number is infinite or NaN."""
     if not (isinstance(number, (float, complex)) or is_inexact(number)):
         return np.zeros(np.shape(number), bool)
     return ~np.isfinite(np.asarray(number))
 
 
 def is_zero(number: Any) -> bool:
-    """Whether a number is zero throughout."""
+    """Return whether a number is zero throughout."""
     return not np.asarray(number).any()
 
 
 def root_of(cell: Cell) -> Cell:
-    """What a cell is a view of, or the same in another type."""
+    """Return the cell that another one is a view of, or has in another dtype."""
     while cell.maker is not None and cell.maker.record.native in _VIEWS and cell.maker.taken:
         cell = cell.maker.taken[0]
     return cell
@@ -299,7 +299,7 @@ def origins(replay: Replay, status: Literal["zero", "nonfinite"]) -> Mapping[int
 
 
 def passed_by(records: Sequence[Record], leaf: Value) -> Record | None:
-    """The first conditional that a leaf's gradient goes through by branches alone, of which none is taken."""
+    """Return the first conditional that a leaf's gradient goes through by branches alone, of which none is taken."""
     read = {id(leaf)}
     for record in records:
         if any(id(value) in read for value in record.inputs):

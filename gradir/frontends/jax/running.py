@@ -289,7 +289,7 @@ class Running:
 
 
 class _OfThread(threading.local):
-    """What runs in a thread: the outermost call of a compiled function, and whether a gradient is computed."""
+    """The outermost call of a compiled function in a thread, and whether a gradient is computed."""
 
     is_inside = False
     is_counted = False
@@ -298,7 +298,7 @@ class _OfThread(threading.local):
 
 
 class _Compiled:
-    """What `jax.jit` makes, in front of which its calls are noted. All else is asked of that."""
+    """A function made by `jax.jit` that counts its calls, and has all other attributes of that."""
 
     def __init__(self, running: Running, fn: Callable[..., Any], made: Any, options: Mapping[str, Any]) -> None:
         self.running, self.fn, self.made = running, fn, made

@@ -133,7 +133,7 @@ def _reader(frame: FrameType) -> Callable[[Mapping[str, Any]], Asked] | None:
 
 
 def find_asked(frame: FrameType | None) -> Asked | None:
-    """What a call of a library that is running asks for, the outermost of all."""
+    """Return the request of the outermost running call of a library that asks for a gradient."""
     found = None
     for each in frames_from(frame):
         # It may not have what this release is known to have.
@@ -148,7 +148,7 @@ def _is_inside(frame: FrameType, outermost: FrameType | None) -> bool:
 
 
 def read_request(names: Mapping[str, Any]) -> Asked:
-    """What `jax.grad`, `jax.value_and_grad` or `jax.vjp` is asked for, by the names of what it is given."""
+    """Return the request of `jax.grad`, `jax.value_and_grad` or `jax.vjp`, by the names of its arguments."""
     return _of_vjp(names) if "primals" in names else _of_argnums(names, "fun")
 
 

@@ -114,7 +114,7 @@ def _of_module(module: Any, positional: Sequence[Any], named: Mapping[str, Any],
 
 
 def _module(target: Any, seed: int) -> Any:
-    """The module that a target is or, where it is a class of modules, makes; ``None`` where it is none."""
+    """Return the module that a target is or, where it is a class of modules, makes; ``None`` where it is none."""
     linen, nnx, equinox = (sys.modules.get(name) for name in ("flax.linen", "flax.nnx", "equinox"))
     kind = target if isinstance(target, type) else type(target)
     name = shown_name(target)

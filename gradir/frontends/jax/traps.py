@@ -33,7 +33,7 @@ _INFINITE: Final = ", where its derivative is infinite"
 
 
 def shown_operation(record: Record) -> str:
-    """The name of an operation that its user knows: `select_n` is what `jnp.where` calls."""
+    """Return the name of an operation that its user knows: `select_n` is what `jnp.where` calls."""
     return "where" if record.native == "select_n" else record.op
 
 
@@ -44,7 +44,7 @@ def why_zero(step: Step, *, is_lost: bool) -> tuple[str, Level, str]:
 
 
 def why_nonfinite(replay: Replay, step: Step) -> tuple[str, str]:
-    """The kind of what makes a gradient infinite or NaN in a step, and what is known of it in words."""
+    """Return the kind of what makes a gradient infinite or NaN in a step, and what is known of it in words."""
     maker, given = _maker(step)
     masking = None if maker is None else _mask_of_all(maker)
     if maker is not None and masking is not None:
@@ -99,14 +99,14 @@ def _of_flat(step: Step) -> tuple[str, str]:
 
 
 def _is_flat(step: Step) -> bool:
-    """Whether any gradient would become zero here, and not only the one that comes."""
+    """Return whether any gradient would become zero here, and not only the one that comes."""
     zeros = [place for place, sent in step.sent.items() if is_zero(sent)]
     of_ones = step.pushed([jnp.ones_like(cell.number) for cell in step.live])
     return all(is_zero(of_ones[place]) for place in zeros)
 
 
 def _of_sum(step: Step) -> tuple[str, str]:
-    """A softmax, or what else is normalised, over one entry gives the same whatever comes in."""
+    """Return the kind and name of a softmax or another normalisation over one entry, which has a constant result."""
     natives, cells = {step.record.native}, [*step.live]
     for _ in range(_FARTHEST):
         readers = [reader for cell in cells for reader, _ in cell.readers]
@@ -144,14 +144,14 @@ def _others(step: Step, place: int) -> Iterator[tuple[Cell | None, Any]]:
 
 
 def _is_missing(step: Step, factor: Any) -> bool:
-    """Whether a factor is zero wherever a gradient comes."""
+    """Return whether a factor is zero wherever a gradient comes."""
     if step.record.native != "mul":
         return is_zero(factor)
     return not (np.asarray(factor).astype(bool) & np.asarray(step.live[0].arriving).astype(bool)).any()
 
 
 def _closed(cell: Cell) -> Cell | None:
-    """The leaf of zeros by which a cell is zero: it is a view of it, or a product with it."""
+    """Return the leaf of zeros by which a cell is zero: it is a view of it, or a product with it."""
     maker = cell.maker
     factors = [cell] if maker is None or maker.record.native not in _PRODUCTS else [cell, *maker.taken]
     roots = (root for each in factors if (root := root_of(each)).maker is None and root.is_live)
@@ -186,7 +186,7 @@ def _has_nan(number: Any) -> bool:
 
 
 def _mask_of_all(step: Step) -> Step | None:
-    """What fills all entries of a row with -inf, where a step is a softmax that makes NaN of these."""
+    """Return the step that fills a whole row with -inf, if a step is a softmax that makes NaN of it."""
     first = step.taken[0] if step.taken else None
     if first is None or not _is_nothing(first.number).any():
         return None
@@ -224,7 +224,7 @@ def _choice(replay: Replay, step: Step) -> Step | None:
 
 
 def _spoilt_places(step: Step, made: Cell) -> Any:
-    """Where a gradient of zero comes and something that is not finite goes back; ``None`` where that is not known."""
+    """Return where a gradient of zero comes and NaN or infinity goes back, ``None`` if unknown."""
     unmoved = np.asarray(made.arriving) == 0
     sent = [nonfinite_in(each) for each in step.sent.values()]
     alike = [each for each in sent if each.shape == unmoved.shape and each.any()]
@@ -236,7 +236,7 @@ def _spoilt_places(step: Step, made: Cell) -> Any:
 
 
 def _choices(step: Step) -> Iterator[Step]:
-    """The first choices between values that take what a step makes."""
+    """Yield the first choices between values that take what a step makes."""
     left, seen, count = [*step.live], {id(cell) for cell in step.live}, 0
     while left and count < _MOST_CHOICES:
         for reader, _ in left.pop(0).readers:

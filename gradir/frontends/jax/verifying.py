@@ -36,7 +36,7 @@ def verify(live: LiveGraph) -> Verification:
 
 
 def _whole(live: LiveGraph) -> Traced:
-    """What `jax.vjp` of the whole function lets through and keeps."""
+    """Trace `jax.vjp` of the whole function."""
     trace = live.trace
     values, count = [*trace.differentiated, *trace.others], len(trace.differentiated)
 
@@ -80,7 +80,7 @@ def _wrong_bytes(live: LiveGraph, whole: Traced) -> Iterator[str]:
 
 
 def _held(graph: Graph) -> int | None:
-    """The bytes that slots of the graph hold, each storage once; ``None`` where a size is not known."""
+    """Return the bytes that slots of the graph hold, each storage once; ``None`` where a size is not known."""
     storages, total = Storages(), 0
     for node in graph.nodes.values():
         if any(slot.bytes is None and slot.state == "held" for slot in node.saved):

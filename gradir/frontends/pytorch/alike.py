@@ -147,7 +147,7 @@ def _run(request: CaptureRequest, given: _Given | None) -> _Run:
 
 
 def _given_for(value: Any, known: Iterator[torch.Tensor]) -> Any:
-    """The input of the other program in the place of one of the same sizes and kind."""
+    """Return the input of the other program in the place of one of the same sizes and kind."""
     if not isinstance(value, torch.Tensor):
         return value
     other = next(known, None)
@@ -157,7 +157,7 @@ def _given_for(value: Any, known: Iterator[torch.Tensor]) -> Any:
 
 
 def _distance(a: torch.Tensor, b: torch.Tensor) -> Distance:
-    """The largest difference, and its share of the largest number of the first; what is NaN in both is equal."""
+    """Return the largest difference, and its share of the largest number of the first; what is NaN in both is equal."""
     if not a.numel():
         return _NONE
     a, b = (each.to_dense().to(torch.complex128 if each.is_complex() else torch.float64) for each in (a, b))

@@ -34,7 +34,7 @@ class Absent:
         self._asked: set[str] = set()
 
     def place(self, device: Any) -> Any:
-        """The device, or the CPU where there is none: torch's engine would fail, or end the process."""
+        """Return the device, or the CPU where there is none: torch's engine would fail, or end the process."""
         # A number is one of CUDA's devices.
         kind = _NUMBERED if isinstance(device, int) else device and torch.device(device).type
         if kind is None or _is_there(kind):
@@ -73,7 +73,7 @@ def synchronize(device: object = None) -> None:
 
 
 def current_device() -> int:
-    """The number of the first, in place of torch's own."""
+    """Return the number of the first, in place of torch's own."""
     return 0
 
 
@@ -151,7 +151,7 @@ class _Fakes(private.FakeTensorMode):  # type: ignore[misc]
         return super().__torch_dispatch__(func, types, args, kwargs)
 
     def may_turn_const(self, t: torch.Tensor) -> bool:
-        """Whether torch keeps the values of what it computed of values only."""
+        """Return whether torch keeps the values of what it computed of values only."""
         return t.numel() <= _MOST and t.layout is torch.strided and type(t) is torch.Tensor and t.device.type == "cpu"
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -214,7 +214,7 @@ def _in_mesh() -> bool:
 
 @lru_cache(maxsize=1024)
 def _makes_of_numbers(func: object) -> bool:
-    """Whether an operation makes a tensor of numbers alone, and the same each time."""
+    """Return whether an operation makes a tensor of numbers alone, and the same each time."""
     if not isinstance(func, private.Operator) or torch.Tag.nondeterministic_seeded in func.tags:
         return False
     schema = private.schema_of(func)
@@ -288,7 +288,7 @@ def _check(rank: int) -> None:
 
 
 def is_standing_in() -> bool:
-    """Whether the default process group is one that sends nothing."""
+    """Return whether the default process group is one that sends nothing."""
     return (
         distributed.is_available() and distributed.is_initialized() and distributed.get_backend() == private.NOT_SENDING
     )

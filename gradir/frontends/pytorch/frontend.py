@@ -50,7 +50,7 @@ class TorchFrontend:
 
     @classmethod
     def claims(cls, value: object) -> bool:
-        """Whether a value is a tensor, a module or a class of modules, or has a tensor in it."""
+        """Return whether a value is a tensor, a module or a class of modules, or has a tensor in it."""
         import torch
 
         from gradir.frontends.pytorch.reading.outputs import tensors_of

@@ -94,12 +94,12 @@ _FUNCTION_CALLS: Final = frozenset(
 
 
 def runs_a_function(code: CodeType) -> bool:
-    """Whether code is the last of torch's, or the first of the user's, before what a custom Function does."""
+    """Return whether code is the last of torch's, or the first of the user's, before what a custom Function does."""
     return id(code) in _FUNCTION_CALLS or (_FUNCTION_CALL is None and bool(_forward_of(code)))
 
 
 def function_run_by(frame: FrameType) -> str:
-    """The name of the custom Function that a frame runs whose code `runs_a_function`."""
+    """Return the name of the custom Function that a frame runs whose code `runs_a_function`."""
     name: str = getattr(frame.f_locals.get("cls"), "__name__", frame.f_code.co_name)
     return name if _FUNCTION_CALL is not None else _forward_of(frame.f_code) or name
 
@@ -122,7 +122,7 @@ _TRACED: Final = _word(
 
 
 def fields_of(thing: object) -> dict[str, Any]:
-    """The attributes that an object has of its own; asked in the usual way, it may answer with anything."""
+    """Return the attributes that an object has of its own; asked in the usual way, it may answer with anything."""
     try:
         fields = object.__getattribute__(thing, "__dict__")
     except AttributeError:
@@ -367,19 +367,19 @@ MAKERS: Final = ("torch.distributed", _C10D, "torch.distributed.device_mesh")
 
 
 def running_node() -> Any:
-    """The node that the engine runs in this thread, if there is one."""
+    """Return the node that the engine runs in this thread, if there is one."""
     return getattr(torch._C, _RUNNING_NODE)()
 
 
 def finished_work(future: Any) -> Any:
-    """The work of a collective that is done as soon as the future is."""
+    """Return the work of a collective that is done as soon as the future is."""
     from torch._C import _distributed_c10d
 
     return getattr(_distributed_c10d, _FINISHED)(future)
 
 
 def process_group_of(boxed: object) -> Any:
-    """The process group that an operation was given in the dispatcher's form; ``None`` where it is none."""
+    """Return the process group that an operation was given in the dispatcher's form; ``None`` where it is none."""
     from torch.distributed import ProcessGroup
 
     try:

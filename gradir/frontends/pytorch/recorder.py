@@ -175,7 +175,7 @@ class Recorder:
         return self.live_capture(outputs, model=model, params=params).graph
 
     def forward(self, *, model: object = None, params: Names | None = None, returned: object = None) -> Graph:
-        """The graph of every operation that ran inside the recorder; ``model`` overrides the recorder's.
+        """Return the graph of every operation that ran inside the recorder; ``model`` overrides the recorder's.
 
         The tensors in what the program ``returned`` are outputs, and each that no operation took.
 
@@ -275,7 +275,7 @@ class Recorder:
 
     @property
     def operations(self) -> list[Step]:
-        """What ran in each thread whose flow is noted, one after the other."""
+        """The operations of each thread whose flow is noted, one thread after the other."""
         return [step for flow in self._flows.values() for step in flow.steps]
 
     @property
@@ -284,7 +284,7 @@ class Recorder:
         return [*self._outermost.values()]
 
     def called_anew(self) -> list[nn.Module]:
-        """The modules that were called from outside any other since this was asked for the last time."""
+        """Return the modules that were called from outside any other since this was asked for the last time."""
         anew, self._anew = self._anew, {}
         return [*anew.values()]
 
@@ -355,7 +355,7 @@ class Recorder:
         paths: Mapping[nn.Module, str],
         known: dict[Flow, Flowing],
     ) -> LiveGraph:
-        """The capture with the places in its graph where the flow goes on without gradient."""
+        """Return the capture with the places in its graph where the flow goes on without gradient."""
         named, found = NamedTensors(held, params), list[Cut]()
         captured = [entry.tensor for entry in live.captured if entry.role == "output"]
         unreached = {name for cut in live.graph.cuts if cut.kind == "unreached" for name in cut.names}

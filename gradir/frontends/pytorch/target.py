@@ -38,7 +38,7 @@ class _Forward(NamedTuple):
 
 
 class _Ran(NamedTuple):
-    """What running a target gave, which may return more than what has a graph."""
+    """The result of running a target, which may have more than tensors with a graph."""
 
     recorder: Recorder
     outputs: object
@@ -181,7 +181,7 @@ def _recorded(recorder: Recorder, call: Callable[[], object]) -> object:
 
 
 def _told(call: Callable[[], object], request: CaptureRequest, name: str) -> object:
-    """What the call of a module returns; what it raises is told as the error of a program, or ends its forward."""
+    """Call a module; an error in a program, or in a forward to capture, is reported as the program's own."""
     return _run(call, name) if request.is_program or request.graph == "forward" else call()
 
 
@@ -310,6 +310,6 @@ def _run(call: Callable[[], T], name: str) -> T:
 
 
 def _place(error: BaseException) -> str:
-    """Where in the user's program an error was raised, to be put behind what it was."""
+    """Return the place in the user's program where an error was raised, to put behind its text."""
     places = [(frame.f_code, line) for frame, line in walk_tb(error.__traceback__) if not is_internal(frame.f_code)]
     return f" ({ShownPaths()(places[-1][0].co_filename)} line {places[-1][1]})" if places else ""

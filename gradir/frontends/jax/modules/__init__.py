@@ -58,7 +58,7 @@ class Library(Protocol):
 
 
 def find_call(target: Any, inputs: Sequence[Any]) -> Call:
-    """The function that is meant by a function, or by a module and its inputs, with its arguments."""
+    """Return the function that is meant by a function, or by a module and its inputs, with its arguments."""
     for library, known in _loaded():
         found = known.call_of(library, target, tuple(inputs))
         if found is not None:
@@ -67,7 +67,7 @@ def find_call(target: Any, inputs: Sequence[Any]) -> Call:
 
 
 def prepare(fn: Callable[..., Any], args: Sequence[Any], argnums: Sequence[int]) -> Prepared:
-    """What is to be traced in place of a function and its arguments, and what is to be entered around the trace."""
+    """Return the function and arguments to trace, and the watch to enter around the trace."""
     names = argument_names(fn, len(args))
     watch = ModuleWatch()
     libraries = _loaded()
@@ -90,7 +90,7 @@ def returning_states(fn: Callable[..., Any]) -> Callable[..., Any]:
 def _told(
     fn: Callable[..., Any], names: Sequence[str], argnums: Sequence[int], watch: ModuleWatch
 ) -> Callable[..., Any]:
-    """A function that tells a watch its arguments, each with the path that its leaves begin with."""
+    """Return a function that tells a watch its arguments, each with the path that its leaves begin with."""
     is_only = len(argnums) == 1
     starts = ["" if is_only and number in argnums else name for number, name in enumerate(names)]
 
@@ -108,7 +108,7 @@ def run(model: Any, *inputs: Any, **named: Any) -> Any:
 
 
 def naming(call: Callable[..., Any], module: object, *names: str) -> Callable[..., Any]:
-    """A function whose arguments have these names, and behind them those that a module's ``__call__`` takes."""
+    """Return a function whose arguments have these names, and behind them those that a module's ``__call__`` takes."""
     try:
         own = [*inspect.signature(type(module).__call__).parameters.values()][1:]
         first = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in names]

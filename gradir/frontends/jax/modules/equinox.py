@@ -14,7 +14,7 @@ from gradir.frontends.walks import below
 
 
 def call_of(equinox: Any, target: Any, inputs: tuple[Any, ...]) -> Call | None:
-    """The call of a module, which is differentiated, on its inputs."""
+    """Return the call of a module, which is differentiated, on its inputs."""
     return Call(naming(run, target, "model"), (target, *inputs)) if _is_module(equinox, target) else None
 
 

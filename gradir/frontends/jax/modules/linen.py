@@ -14,7 +14,7 @@ from gradir.frontends.walks import below
 
 
 def call_of(linen: Any, target: Any, inputs: tuple[Any, ...]) -> Call | None:
-    """The call of a module on its variables and inputs; what it has beside parameters is not differentiated."""
+    """Return the call of a module on its variables and inputs; what it has beside parameters is not differentiated."""
     if not isinstance(target, linen.Module):
         return None
     variables = inputs[0] if inputs else None
@@ -36,7 +36,7 @@ def note_modules(linen: Any, watch: ModuleWatch, args: tuple[Any, ...]) -> None:
 
 
 class _Noted:
-    """What intercepts methods. A module's own place is below that of the one which was applied."""
+    """Intercepts methods. A module's own place is below that of the module that was applied."""
 
     def __init__(self, watch: ModuleWatch) -> None:
         self._watch = watch
@@ -71,7 +71,7 @@ class _Noted:
             self._places.pop()
 
     def _place(self, module: Any) -> str:
-        """Where the parameters of a module that is applied stand in the arguments."""
+        """Return the place in the arguments of the parameters of a module that is applied."""
         found = tree_util.tree_flatten_with_path(module.variables.get("params", {}))[0]
         for keys, leaf in found[:1]:
             inside, (_, path) = text_of(keys), self._leaves.get(id(leaf), (None, ""))

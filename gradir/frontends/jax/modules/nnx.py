@@ -18,7 +18,7 @@ _STAMP: Final = "_gradir_path"
 
 
 def call_of(nnx: Any, target: Any, inputs: tuple[Any, ...]) -> Call | None:
-    """The call of a module, which is differentiated, on its inputs."""
+    """Return the call of a module, which is differentiated, on its inputs."""
     return Call(naming(run, target, "model"), (target, *inputs)) if isinstance(target, nnx.Module) else None
 
 

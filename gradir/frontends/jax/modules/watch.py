@@ -119,7 +119,7 @@ class _Running(NamedTuple):
 
 
 class _Wrapped(NamedTuple):
-    """What a class had, what it has now, and how many that are entered need it."""
+    """The call of a class before and now, and how many that are entered need it."""
 
     before: Callable[..., Any]
     now: Callable[..., Any]
@@ -183,11 +183,11 @@ class WrappedCalls(ExitStack):
         return self
 
     def is_for(self, module: object) -> bool:
-        """Whether a module is of the library whose calls are noted."""
+        """Return whether a module is of the library whose calls are noted."""
         return isinstance(module, self._base)
 
     def scope_of(self, module: Any) -> AbstractContextManager[object]:
-        """What a call of a module is to run in."""
+        """Return the context in which a call of a module runs."""
         if self._running and self._running[-1].module is module:
             return nullcontext()
         known = self._running[-1].known if self._running else self._given
@@ -228,7 +228,7 @@ class WrappedCalls(ExitStack):
 
 
 def text_of(keys: Any) -> str:
-    """A path in a pytree, with dots."""
+    """Return a path in a pytree, with dots."""
     text: str = tree_util.keystr(keys, simple=True, separator=".")
     return text
 

@@ -40,15 +40,15 @@ class Scopes:
             self._note_rounds(steps)
 
     def of(self, context: Context) -> str:
-        """The path of an equation's scope."""
+        """Return the path of an equation's scope."""
         return self._paths[context.steps]
 
     def path_of(self, context: Context) -> str:
-        """The path that an equation's scope would have, which need not be in the graph."""
+        """Return the path that an equation's scope would have, which need not be in the graph."""
         return self._paths.get(context.steps) or self._path(_shown(context.steps))
 
     def owner(self, name: str) -> str:
-        """The module that a leaf of this name is of, as far as it ran."""
+        """Return the module that a leaf of this name is of, as far as it ran."""
         path = name.rpartition(".")[0]
         return path if path in self._known else ""
 
@@ -66,7 +66,7 @@ class Scopes:
         return ".".join(self._modules.module_path(tuple(parts)))
 
     def table(self) -> list[Scope]:
-        """The modules from the top, each with the elements of its leaves."""
+        """Return the modules from the top, each with the elements of its leaves."""
         own: dict[str, int] = {}
         total: dict[str, int] = {}
         for value in self._owned:
@@ -93,13 +93,13 @@ class Scopes:
 
 
 def _shown(steps: Sequence[Step]) -> list[str]:
-    """What is named, and behind it the bodies that nothing named stands in."""
+    """Return the named steps, and behind them the bodies without a named step inside."""
     last = max((number for number, step in enumerate(steps) if not step.is_body), default=-1)
     return [step.name for number, step in enumerate(steps) if not step.is_body or number > last]
 
 
 def _by_number(path: str) -> list[tuple[int, int, str]]:
-    """What sorts paths so that layer 2 stands before layer 10."""
+    """Return a key that sorts layer 2 before layer 10."""
     parts = path.split(".") if path else []
     return [(0, int(part), "") if part.isdecimal() and part.isascii() else (1, 0, part) for part in parts]
 
@@ -180,7 +180,7 @@ class Assembly:
         return attrs
 
     def _value(self, value: Value) -> ir_build.Value | None:
-        """What the graph has of a value on a path: of a carry or a slice, what the first round takes."""
+        """Return a value on a path in the graph: the one of the first round for a carry or a slice."""
         while value.start is not None:
             value = value.start
         if not value.is_live:
@@ -199,7 +199,7 @@ class Assembly:
         return found
 
     def _origin(self, value: Value | None, record: Record) -> ir_build.Value | int | None:
-        """What the graph has of a kept value: a node on a path, or an argument beside it."""
+        """Return the node of a kept value on a path, or an argument beside it."""
         if value is None:
             return None
         if value.kind == "argument":
@@ -235,5 +235,5 @@ class Assembly:
 
 
 def _is_stopped(value: Value) -> bool:
-    """Whether a slot takes what depends on a differentiated leaf, and no gradient goes back."""
+    """Return whether a slot takes what depends on a differentiated leaf, and no gradient goes back."""
     return value.is_tainted and not value.is_live and value.kind != "literal" and jaxprs.is_inexact(value.aval)

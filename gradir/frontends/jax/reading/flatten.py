@@ -46,7 +46,7 @@ class Value:
 
     @property
     def ends(self) -> list[Value]:
-        """What a carry or a slice is of each round."""
+        """The values that a carry or a slice has in its rounds."""
         return [end for end in (self.start, self.back) if end is not None]
 
 
@@ -145,7 +145,7 @@ def varying(*loops: tuple[Loop, ...]) -> tuple[Loop, ...]:
 
 
 def outermost(region: Region | None) -> Region | None:
-    """The region around all others that a region is in, whose checkpoint decides what is held."""
+    """Return the region around all others that a region is in, whose checkpoint decides what is held."""
     while region is not None and region.outer is not None:
         region = region.outer
     return region
@@ -301,7 +301,7 @@ class Flattener:
 
 
 def _scopes_in(name: str) -> Iterator[str]:
-    """The scopes that a part of a name stack names; einsum puts its specification there, which is none."""
+    """Yield the scopes that a part of a name stack names; einsum puts its specification there, which is none."""
     return (plain_text(part) for part in name.split("/") if part and "->" not in part)
 
 

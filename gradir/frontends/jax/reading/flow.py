@@ -26,7 +26,7 @@ def find_paths(flat: Flattener, outputs: Sequence[Value]) -> None:
 
 
 def sources_of(value: Value) -> list[Value]:
-    """The values by which gradient goes on from one that it has come to."""
+    """Return the values by which gradient goes on from one that it has come to."""
     record = value.record
     if record is None:
         return value.ends
@@ -37,7 +37,7 @@ def sources_of(value: Value) -> list[Value]:
 
 
 def takes(record: Record, slot: int) -> bool:
-    """Whether gradient goes on by an input slot of a record that is on a path."""
+    """Return whether gradient goes on by an input slot of a record that is on a path."""
     if not record.inputs[slot].is_live:
         return False
     if record.joins is not None:
@@ -129,7 +129,7 @@ def _mark(value: Value, is_active: bool, is_tainted: bool) -> bool:
 
 
 def _key(record: Record, active: list[bool], wanted: list[bool]) -> Any:
-    """What equal equations have in common; ``None`` where a parameter cannot be compared."""
+    """Return a key that equal equations share, ``None`` if a parameter cannot be compared."""
     # Which slots take the same variable tells what is kept, each value once.
     places: dict[int, int] = {}
     inputs = tuple(
@@ -145,14 +145,14 @@ def _key(record: Record, active: list[bool], wanted: list[bool]) -> Any:
 
 
 class End(NamedTuple):
-    """Where gradient ends: the operation, and the leaves behind it; without one, leaves that nothing reads."""
+    """The operation at which gradient ends, and the leaves behind it; without one, leaves that nothing reads."""
 
     record: Record | None
     leaves: tuple[Value, ...]
 
 
 def kind_of(record: Record) -> str:
-    """The kind of cut that an operation makes."""
+    """Return the kind of cut that an operation makes."""
     if record.native in CUSTOM:
         return "custom_rule"
     return "stop_gradient" if record.native == "stop_gradient" else "nondifferentiable"
@@ -170,7 +170,7 @@ class Ends:
         self._find()
 
     def of(self, leaves: Sequence[Value]) -> Iterator[End]:
-        """Where gradient ends before it comes to some leaves, in the order of the program."""
+        """Yield the ends of gradient before some leaves, in the order of the program."""
         behind = grouped((self._ends.get(id(leaf), -1) if leaf in self._matter else -1, leaf) for leaf in leaves)
         for number, these in sorted(behind.items()):
             yield End(None if number < 0 else self._records[number], tuple(these))

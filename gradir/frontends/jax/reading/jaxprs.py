@@ -40,57 +40,57 @@ _TEMPLATE: Final = jax.make_jaxpr(lambda x: x)(1.0)
 
 
 def is_literal(atom: Any) -> bool:
-    """Whether an input of an equation is a constant written into it, which no equation makes."""
+    """Return whether an input of an equation is a constant written into it, which no equation makes."""
     return hasattr(atom, "val")
 
 
 def is_reference(aval: Any) -> bool:
-    """Whether a value is memory that equations write to."""
+    """Return whether a value is memory that equations write to."""
     return type(aval).__name__ == "AbstractRef"
 
 
 def is_inexact(aval: Any) -> bool:
-    """Whether values of this type can have a gradient."""
+    """Return whether values of this type can have a gradient."""
     return hasattr(aval, "dtype") and bool(jax.dtypes.issubdtype(aval.dtype, np.inexact))
 
 
 def type_of(aval: Any) -> tuple[tuple[Any, ...], str]:
-    """What two values have in common of which one can stand for the other: the shape and the dtype."""
+    """Return shape and dtype: a value can stand for another one with the same."""
     return tuple(aval.shape), str(aval.dtype)
 
 
 def bytes_of(aval: Any) -> int | None:
-    """The size of a value in bytes; ``None`` where a size of its shape is a symbol, or its dtype has none."""
+    """Return the size of a value in bytes; ``None`` where a size of its shape is a symbol, or its dtype has none."""
     elements, width = elements_of(aval), getattr(aval.dtype, "itemsize", None)
     return None if width is None or elements is None else elements * int(width)
 
 
 def elements_of(aval: Any) -> int | None:
-    """How many numbers a value has; ``None`` where a size of its shape is a symbol."""
+    """Return the number of elements of a value, ``None`` if its shape has a symbol."""
     sizes = [int(size) for size in aval.shape if isinstance(size, (int, np.integer))]
     return math.prod(sizes) if len(sizes) == len(aval.shape) else None
 
 
 def meta_of(aval: Any, rounds: Sequence[int] = ()) -> TensorMeta:
-    """The type of a value, which has no device while it is traced; ``rounds`` stand before its sizes."""
+    """Return the type of a value, which has no device while it is traced; ``rounds`` stand before its sizes."""
     sizes = (int(size) if isinstance(size, (int, np.integer)) else str(size) for size in aval.shape)
     return TensorMeta(str(aval.dtype), (*rounds, *sizes), None)
 
 
 def abstract(aval: Any) -> jax.ShapeDtypeStruct:
-    """What to trace a function with."""
+    """Return a value to trace a function with."""
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
 
 
 def params_of(eqn: Any) -> Mapping[str, Any]:
-    """The parameters of an equation; those of some newer primitives stand in an object."""
+    """Return the parameters of an equation; those of some newer primitives stand in an object."""
     held = eqn.params.get("_prim")
     found: Mapping[str, Any] = eqn.params if held is None else getattr(held, "params", {})
     return found
 
 
 def name_of(eqn: Any) -> str:
-    """The name of an equation's primitive."""
+    """Return the name of an equation's primitive."""
     held = eqn.params.get("_prim")
     if held is None:
         return str(eqn.primitive.name)
@@ -98,31 +98,31 @@ def name_of(eqn: Any) -> str:
 
 
 def inner(eqn: Any) -> Any:
-    """The jaxpr that an equation calls; ``None`` where it calls none."""
+    """Return the jaxpr that an equation calls; ``None`` where it calls none."""
     params = params_of(eqn)
     return next((params[name] for name in _JAXPRS if name in params), None)
 
 
 def open_jaxpr(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
-    """A jaxpr that may be closed over constants, and these."""
+    """Return a jaxpr that may be closed over constants, and these."""
     return (jaxpr.jaxpr, jaxpr.consts) if hasattr(jaxpr, "consts") else (jaxpr, ())
 
 
 def function_place(jaxpr: Any) -> tuple[str, str]:
-    """The name of the function that a jaxpr was traced of, and its file; empty where JAX does not know."""
+    """Return the name of the function that a jaxpr was traced of, and its file; empty where JAX does not know."""
     info = getattr(open_jaxpr(jaxpr)[0], "debug_info", None)
     name, _, place = (getattr(info, "func_src_info", "") or "").partition(" at ")
     return name.strip("<>"), place.rpartition(":")[0] if place.rpartition(":")[2].isdigit() else place
 
 
 def function_name(eqn: Any) -> str:
-    """The name of the function that an equation calls; empty where there is none."""
+    """Return the name of the function that an equation calls; empty where there is none."""
     called = inner(eqn)
     return "" if called is None else function_place(called)[0]
 
 
 def loop_counts(eqn: Any) -> tuple[int, int]:
-    """How many inputs of a scan are the same in every round, and how many behind these go from round to round."""
+    """Return how many inputs of a scan are equal in every round, and how many behind these are carried on."""
     params = params_of(eqn)
     if "num_consts" in params:
         return int(params["num_consts"]), int(params["num_carry"])
@@ -159,7 +159,7 @@ class Alone(NamedTuple):
 
 
 def isolate(eqn: Any) -> Alone:
-    """An equation as a function of its distinct inputs."""
+    """Return an equation as a function of its distinct inputs."""
     numbers: dict[Any, int] = {}
     places = tuple(-1 if is_literal(atom) else numbers.setdefault(atom, len(numbers)) for atom in eqn.invars)
     jaxpr = _TEMPLATE.jaxpr.replace(
@@ -194,7 +194,7 @@ def plain_params(params: Mapping[str, Any]) -> dict[str, AttrValue]:
 
 
 def literal_number(value: Any) -> AttrValue:
-    """The number that a literal is; ``None`` where it is more than one, or complex."""
+    """Return the number that a literal is; ``None`` where it is more than one, or complex."""
     if np.ndim(value) != 0:
         return None
     found = _plain(np.asarray(value).item(), 0)
@@ -240,7 +240,7 @@ class Sources:
         return None
 
     def of_frame(self, frame: FrameType | None) -> Source | None:
-        """The innermost line of the user's own that runs."""
+        """Return the innermost line of the user's own that runs."""
         users = (each for each in frames_from(frame) if self._kind(each.f_code.co_filename) == _USER)
         own = next(users, None)
         return own and self._source(own.f_code.co_filename, own.f_lineno, own.f_code.co_qualname)

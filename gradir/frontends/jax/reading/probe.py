@@ -46,7 +46,7 @@ class Probe:
 
 
 class Traced(NamedTuple):
-    """What a `Probe` says, of the inputs and outputs of a function, and the jaxpr of its forward."""
+    """A `Probe` of a function by its inputs and outputs, and the jaxpr of its forward."""
 
     reaches: list[list[bool]]
     kept: list[Kept]
@@ -81,7 +81,7 @@ def probe(record: Record, active: Sequence[bool], wanted: Sequence[bool]) -> Pro
 
 
 def _has_tangents(run: Callable[..., Sequence[Any]], inputs: Sequence[Any], moved: Sequence[int]) -> bool:
-    """Whether JAX can move some inputs forward, which it does to all that depends on what is differentiated."""
+    """Return whether JAX can move some inputs forward, which it does to all that depends on what is differentiated."""
 
     def forward(given: list[Any], tangents: list[Any]) -> Any:
         return jax.jvp(
@@ -157,7 +157,7 @@ def _order(kept: Kept) -> tuple[int, int]:
 
 
 def _distinct(forward: Any, kept: Sequence[Any], slots: Sequence[int], outputs: int) -> list[Kept]:
-    """What is kept, each value once, as far as it is no constant."""
+    """Return each kept value once, without constants."""
 
     def behind(var: Any) -> tuple[int, ...]:
         needed = _needed(forward, [var])
@@ -176,7 +176,7 @@ def _distinct(forward: Any, kept: Sequence[Any], slots: Sequence[int], outputs: 
 
 
 def _is_constant(jaxpr: Any, var: Any) -> bool:
-    """Whether a value of a jaxpr is a literal, which a call may hand out as if it had made it."""
+    """Return whether a value of a jaxpr is a literal, which a call may hand out as if it had made it."""
     while not jaxprs.is_literal(var):
         eqn = next((eqn for eqn in jaxpr.eqns if any(made is var for made in eqn.outvars)), None)
         if eqn is None or jaxprs.name_of(eqn) not in jaxprs.CALLS | jaxprs.OPAQUE:

@@ -50,7 +50,7 @@ def find_held(regions: Iterable[Region]) -> None:
 
 
 def _key(region: Region) -> Hashable:
-    """What regions have in common that hold the same; the regions keep alive what is known by identity here."""
+    """Return a key that regions share which hold the same; they keep alive the objects known by identity."""
     params = jaxprs.params_of(region.eqn)
     return (
         id(region.jaxpr),
@@ -123,7 +123,7 @@ def _tagged(jaxpr: Any, consts: Sequence[Any], values: Sequence[Any]) -> list[An
 
 
 def _made(jaxpr: Any, var: Any, region: Region, above: tuple[int, ...]) -> _Held | None:
-    """What a variable of the traced forward is of the region's: an output of a record, or made by one."""
+    """Return the output of a record, or a value made by one, that a variable of the traced forward is."""
     while True:
         eqn = next((eqn for eqn in jaxpr.eqns if any(made is var for made in eqn.outvars)), None)
         if eqn is None:
@@ -189,7 +189,7 @@ class Slots:
         self._give_out(flat)
 
     def of(self, record: Record) -> Iterator[Slot]:
-        """The slots of a record, in order."""
+        """Yield the slots of a record, in order."""
         region = outermost(record.context.region)
         around = record.context.branch if region is None else region.branch
         if region is None:
@@ -199,7 +199,7 @@ class Slots:
             yield self._in_branches(slot, around)
 
     def _of_conditional(self, record: Record) -> Iterator[Slot]:
-        """Which branch ran, and zeros for the gradient of an output that not all branches differentiate."""
+        """Yield the branch that ran, and zeros for outputs that not all branches differentiate."""
         if not record.branches:
             return
         index = record.inputs[0]
@@ -230,7 +230,7 @@ class Slots:
                 yield _slot_of("kept", value)
 
     def _in_branches(self, slot: Slot, branch: Branch | None) -> Slot:
-        """A slot that the conditionals around it hand out, the innermost first."""
+        """Return a slot that the conditionals around it hand out, the innermost first."""
         return reduce(self._in_branch, chain(branch, lambda each: each.outer), slot)
 
     def _in_branch(self, slot: Slot, branch: Branch) -> Slot:
@@ -253,7 +253,7 @@ class Slots:
         return slot._replace(value=None if is_copied else value, storage=shared)
 
     def _give_out(self, flat: Flattener) -> None:
-        """What a region holds and no operation of it keeps goes to the one that made it, or that reads it first."""
+        """Assign held values that no operation keeps to their maker, or to their first reader."""
         live = [record for record in flat.records if any(value.is_live for value in record.outputs)]
         of_region = grouped((id(outermost(record.context.region)), record) for record in live)
         for region in flat.regions:
@@ -287,7 +287,7 @@ def _value_of(record: Record, kept: Kept) -> Value | None:
 
 
 def _takes_made(region: Region, record: Record, aval: Any) -> bool:
-    """Whether a region holds one more value of a type that a record made to be kept; it is counted off."""
+    """Return whether a region holds one more value of a type that a record made to be kept; it is counted off."""
     key = id(record), jaxprs.type_of(aval)
     if not region.made[key]:
         return False
@@ -296,7 +296,7 @@ def _takes_made(region: Region, record: Record, aval: Any) -> bool:
 
 
 def _is_outside(value: Value, branch: Branch) -> bool:
-    """Whether a value is made outside the conditional that a branch is of."""
+    """Return whether a value is made outside the conditional that a branch is of."""
     if value.record is None:
         return value.kind != "carry" or len(value.loops) <= len(branch.loops)
     around = chain(value.record.context.branch, lambda each: each.outer)
@@ -304,7 +304,7 @@ def _is_outside(value: Value, branch: Branch) -> bool:
 
 
 def _slot_of(name: str, value: Value) -> Slot:
-    """The slot of a value; of the parts that rounds take, it is the whole that is kept."""
+    """Return the slot of a value; of the parts that rounds take, it is the whole that is kept."""
     whole = value
     while whole.kind == "slice" and whole.start is not None:
         whole = whole.start

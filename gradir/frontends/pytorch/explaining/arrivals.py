@@ -39,7 +39,7 @@ _MOST_ABOVE: Final = 20
 
 
 class Finding(NamedTuple):
-    """What is said of leaves: the kind of a cause, where it is, and whether it lasts."""
+    """A finding about leaves: the kind of a cause, its place, and whether it lasts."""
 
     kind: str
     op: str = ""
@@ -82,7 +82,7 @@ class Judge:
         self._undefined = traps.first_undefined(live.grad_fns) if self._is_lost else None
 
     def of_loss(self) -> Finding | None:
-        """What makes the loss infinite or NaN, if it is."""
+        """Return why the loss is infinite or NaN, if it is."""
         if not self._is_lost:
             return None
         fn = self._undefined or self._births.before(next(iter(reversed(self._live.grad_fns))))
@@ -105,7 +105,7 @@ class Judge:
         return step
 
     def verdict(self, arrival: Arrival, leaf: torch.Tensor) -> tuple[str, Sequence[Finding]]:
-        """What is said of a leaf: that ``none``, ``zero``, ``nonfinite`` or ``some`` comes to it, and why."""
+        """Return whether ``none``, ``zero``, ``nonfinite`` or ``some`` comes to a leaf, and why."""
         arose = arrival.arose or (None,)
         if arrival.kind == "zero":
             # Where no function made it zero, what came from several sides cancels.
@@ -136,7 +136,7 @@ class Judge:
             yield found if hook is None else found._replace(op=hook.name, place=hook.place)
 
     def _of_rounding(self, fn: GradFn | None) -> Finding:
-        """What is said of a function that adds to all entries what a later one subtracts again, at its line."""
+        """Return a finding at the line that subtracts what a function adds to all entries."""
         above = () if fn is None else islice(self._gradients.meetings.above(fn), _MOST_ABOVE)
         later = next((each for each in above if type(each).__name__.startswith(_SUBTRACTING)), None)
         step = None if later is None else self._step(later)
@@ -164,7 +164,7 @@ class Judge:
         return self._found(kind, at, detail=detail)
 
     def _spoil(self, fn: GradFn) -> tuple[GradFn, str, str]:
-        """Where to look for what is not finite, the kind of cause that it is, and what is known of it."""
+        """Return the function that first gave NaN or infinity, the kind of cause, and its details."""
         grown = self._grown(fn)
         if grown is not None:
             return fn, *grown
@@ -176,7 +176,7 @@ class Judge:
         return first, *(self._births.told(first) if kind == "nonfinite" else (kind, detail))
 
     def _rows(self, fn: GradFn) -> str:
-        """Which samples of a batch a function spoils, in words, where it spoils not all."""
+        """Return the samples of a batch that a function spoils, in words, unless it spoils all."""
         rows, count = self._gradients.passed(fn).rows
         if not rows or count not in self._batches:
             return ""
@@ -190,7 +190,7 @@ class Judge:
         return {meta.shape[0] for meta in inputs if meta.shape and len(meta.shape) > 1}
 
     def _grown(self, fn: GradFn) -> tuple[str, str] | None:
-        """The kind of a gradient that only became too large, and how often the line ran in which it grew."""
+        """Return the kind of a gradient that only became too large, and how often the line ran in which it grew."""
         node, step = self._origin(fn)
         if traps.why_undefined(fn) not in {"", traps.ITS_RESULT}:
             return None
@@ -205,7 +205,7 @@ class Judge:
         return grouped(((step.func, step.place), fn) for fn, step in steps if step is not None)
 
     def _returned(self, fn: GradFn | None, found: Finding) -> Finding:
-        """What is said of the backward of a custom Function, with its line; of another function as it is."""
+        """Return a finding about the backward of a custom Function with its line, and any other unchanged."""
         function = getattr(fn, FORWARD_CLASS, None)
         place = locate_return(getattr(function, "backward", None))
         if function is None or place is None:

@@ -48,7 +48,7 @@ class _Op(NamedTuple):
 
 
 def use_of(place: Place) -> str:
-    """What becomes of the number that an instruction makes; nothing where it may go on."""
+    """Return the use of the number that an instruction makes, empty if it may go on."""
     ops = list(_operations(place.code))
     made = sum(op.start <= place.instruction for op in ops) - 1
     use, variable = _use(ops, made)
@@ -74,7 +74,7 @@ class Literals:
                 self._found.setdefault(_line(code, each.offset), set()).update(numbers)
 
     def beside(self, instruction: int) -> Set[float]:
-        """Those in the line of an instruction."""
+        """Return those in the line of an instruction."""
         return self._found.get(_line(self._code, instruction), frozenset())
 
 
@@ -98,7 +98,7 @@ def _operations(code: CodeType) -> Iterator[_Op]:
 
 
 def _use(ops: Sequence[_Op], made: int) -> tuple[str, str]:
-    """What takes the value of an instruction, and the variable that it is stored in, if it is that."""
+    """Return the use of an instruction's value, and the variable that it is stored in, if any."""
     above = 0
     for index in range(made + 1, min(made + _LONGEST, len(ops))):
         op = ops[index]
@@ -167,7 +167,7 @@ def find_leaf_made(computed: Place | None, used: Place | None) -> Place | None:
 
 @lru_cache(maxsize=1024)
 def _calls(code: CodeType) -> Mapping[int, int | None]:
-    """Where a code takes one of the classes that make leaves, and the lines of these instructions."""
+    """Return the instructions that load a class which makes leaves, with their lines."""
     found = (each.offset for each in dis.get_instructions(code) if each.argval in _CLASSES and "LOAD" in each.opname)
     return {at: _line(code, at) for at in found}
 
@@ -217,7 +217,7 @@ def skipping_conditions(flow: Flow, paths: Mapping[nn.Module, str], names: Itera
 
 
 def _condition(kind: type, member: str, ran: Mapping[int, Collection[int]]) -> Place | None:
-    """The one condition of the methods of a class that ran by which the use of a member was passed over."""
+    """Return the one condition of the methods of a class that ran by which the use of a member was passed over."""
     codes = [code for code in _methods(kind) if member in code.co_names and id(code) in ran]
     if len(codes) != 1:
         return None
@@ -244,7 +244,7 @@ def _instructions(code: CodeType) -> Sequence[dis.Instruction]:
 
 
 class _Use(NamedTuple):
-    """Where a member is used, and of the loop around it where it begins and ends and goes ``again`` to its start."""
+    """An instruction that uses a member, and the loop around it, which goes ``again`` to its start."""
 
     at: int
     first: int = 0
@@ -261,7 +261,7 @@ class _Code:
         self._lines = [(start, line) for start, _, line in _lines_of(code) if line is not None]
 
     def uses(self, member: str) -> list[_Use]:
-        """Where a member of ``self`` is taken, or the modules in it are called in a loop."""
+        """Return the uses of a member of ``self``, or the calls of the modules in it in a loop."""
         found = []
         for index, each in enumerate(self._ops):
             if each.argval == member and each.opname.startswith(("LOAD_ATTR", "LOAD_METHOD")):
@@ -288,7 +288,7 @@ class _Code:
         return found
 
     def _called_in_loop(self, index: int) -> list[_Use] | None:
-        """Where the variable of a loop over a member is called; nothing where there is no such loop."""
+        """Return the calls of the variable of a loop over a member, ``None`` without such a loop."""
         names = [each.opname for each in self._ops[index : index + _LONGEST_HEAD]]
         before = names[: names.index("FOR_ITER")] if "FOR_ITER" in names else ["STORE"]
         if any(name.startswith(("STORE", "POP_TOP")) for name in before):

@@ -49,7 +49,7 @@ Edges: TypeAlias = "Mapping[tuple[GradFn, int], Sequence[tuple[GradFn, int]]]"
 
 
 def constants(live: LiveGraph, fns: Iterable[GradFn], edges: Edges) -> Iterator[Constant]:
-    """Where an entry is divided by itself or taken from itself, and where all that is normalised is added up."""
+    """Yield divisions and differences of an entry and itself, and sums over everything that is normalised."""
     taken: dict[tuple[GradFn, int], list[tuple[GradFn, int]]] = {}
     for fn in fns:
         name = type(fn).__name__
@@ -71,7 +71,7 @@ def constants(live: LiveGraph, fns: Iterable[GradFn], edges: Edges) -> Iterator[
 def _first_of_chain(
     live: LiveGraph, fn: GradFn, at: GradFn | None, end: tuple[GradFn, int]
 ) -> tuple[GradFn, int] | None:
-    """What takes the first operand, in a slot, to make the second, entry by entry; nothing where that is not so."""
+    """Return the first of the functions that make the second operand from the first, entry by entry."""
     entries, power = _entries(live, fn), 1.0
     if entries is None or getattr(fn, f"{SAVED}alpha", 1) != 1:
         return None
@@ -93,7 +93,7 @@ def _first_of_chain(
 
 
 def _is_added_up(live: LiveGraph, fn: GradFn, takers: Sequence[tuple[GradFn, int]]) -> bool:
-    """Whether all that takes what a function normalises adds up what has a fixed sum."""
+    """Return whether all that takes what a function normalises adds up what has a fixed sum."""
     node = live.graph.nodes[live.grad_fns[fn]]
     shape = node.outputs[0].shape or (1,)
     fixed = set(_NORMALISING[type(fn).__name__](node.attrs, len(shape)))

@@ -55,7 +55,7 @@ class Stop(NamedTuple):
 
     @property
     def place(self) -> Place | None:
-        """Where the program cuts: of a block without gradients the line in the function that has the block."""
+        """The line of the cut; for a block without gradients the line in the function that has the block."""
         return (self.step.block if self.kind == "no_grad" else None) or self.step.place
 
 
@@ -111,7 +111,7 @@ class Flowing:
         self._found_in = self._state(captured)
 
     def is_of(self, captured: Sequence[torch.Tensor]) -> bool:
-        """Whether all this is so of these tensors too, and nothing was noted in the flow since."""
+        """Return whether all this is so of these tensors too, and nothing was noted in the flow since."""
         return self._found_in == self._state(captured)
 
     @property
@@ -148,7 +148,7 @@ class Flowing:
         return list(map(flow.read, captured)), len(flow.steps), len(flow.exits), len(flow.outside)
 
     def root(self, leaf: Value) -> Value:
-        """What a leaf was before it was first updated."""
+        """Return the value of a leaf before its first update."""
         passed = []
         while leaf not in self._roots:
             before = self._before_update(leaf)
@@ -161,7 +161,7 @@ class Flowing:
         return leaf
 
     def _before_update(self, leaf: Value) -> Value | None:
-        """What a leaf was before the step that made it what it is, if that writes to it or to its ``.data``."""
+        """Return the value of a leaf before a step, if that step writes to it or to its ``.data``."""
         step = self.flow.step_of(leaf)
         if step is None or "inplace" not in step.kinds:
             return None
@@ -171,29 +171,29 @@ class Flowing:
         return None if read.is_leaf else self._data_of.get(read.value.maker)
 
     def leaf_of(self, read: Read) -> Value | None:
-        """The leaf that a value is, or whose memory it is without a graph, if it is of one."""
+        """Return the leaf that a value is, or whose memory it is without a graph, if it is of one."""
         if read.is_leaf:
             return self.root(read.value)
         leaf = self._data_of.get(read.value.maker)
         return None if leaf is None else self.root(leaf)
 
     def leaves_behind(self, term: Value) -> list[Value]:
-        """The leaves that get a gradient through a term of what was captured."""
+        """Return the leaves that get a gradient through a term of what was captured."""
         return self.members(self._arriving.get(term, 0))
 
     def members(self, *sets: int) -> list[Value]:
-        """The leaves whose bits are set in any of these."""
+        """Return the leaves whose bits are set in any of these."""
         leaves = reduce(or_, sets, 0)
         first = (leaves & -leaves).bit_length() - 1
         bits = reversed(f"{leaves >> first:b}") if leaves else ()
         return [self._listed[number] for number, bit in enumerate(bits, first) if bit == "1"]
 
     def stops_by_place(self) -> dict[At, list[Stop]]:
-        """The stops of each kind and place, in the order of the program."""
+        """Return the stops of each kind and place, in the order of the program."""
         return grouped(((stop.kind, stop.place), stop) for stop in self.stops)
 
     def should_carry(self, value: Value) -> bool:
-        """Whether a value that no operation took, such as what a new parameter was made of, had a graph."""
+        """Return whether a value that no operation took, such as what a new parameter was made of, had a graph."""
         if value.maker == FROM_OUTSIDE:
             return False
         step = self.flow.steps[value.maker]
@@ -215,7 +215,7 @@ class Flowing:
         yield from ends
 
     def sources(self, value: Value) -> tuple[Read, ...]:
-        """What a value is computed of."""
+        """Return the values that a value is computed of."""
         if value.maker != FROM_OUTSIDE:
             step = self.flow.steps[value.maker]
             is_update = value in self._held_by_leaves and self.root(value) != value
@@ -328,7 +328,7 @@ class Flowing:
         return all(value in self._leaves or self.sources(value) for value in behind)
 
     def _last_entry(self) -> int:
-        """The last step through which a plain number may have come to what was captured."""
+        """Return the last step through which a plain number may have come to what was captured."""
         if any(value.maker == FROM_OUTSIDE for value in self.ends):
             return len(self.flow.steps)
         last, known, written = FROM_OUTSIDE, set[Value](), dict[int, Literals]()
@@ -342,7 +342,7 @@ class Flowing:
         return last
 
     def _leaving_functions(self, ends: Iterable[Read]) -> Iterator[Value]:
-        """What custom Functions made and something outside them takes, such as the next Function."""
+        """Yield the values that custom Functions make and something outside them takes."""
         for inside, reads in (*((step.inside, step.inputs) for step in self.flow.steps), (None, ends)):
             for read in reads:
                 maker = self.flow.step_of(read.value)
@@ -394,7 +394,7 @@ class Flowing:
         self._origins[value] = computed
 
     def _behind(self, read: Read) -> int:
-        """The leaves whose gradient would arrive through a value."""
+        """Return the leaves whose gradient would arrive through a value."""
         if read.value.maker != FROM_OUTSIDE and self.flow.steps[read.value.maker].inside is not None:
             # There autograd notes nothing, and a view of a leaf counts as a leaf.
             passed = self._arriving.get(read.value, 0)
@@ -441,7 +441,7 @@ def _places_taken(flow: Flow) -> Iterator[tuple[int, tuple[Read, ...]]]:
 
 
 def _saved_by_torch(flow: Flow) -> Iterator[Value]:
-    """What torch itself detaches, right after the operation whose derivative needs its own result."""
+    """Yield the results that torch itself detaches, right after an operation whose derivative needs them."""
     maker = FROM_OUTSIDE
     for number, step in enumerate(flow.steps):
         if not step.func.__name__.startswith("detach"):
@@ -457,7 +457,7 @@ def _saved_by_torch(flow: Flow) -> Iterator[Value]:
 
 
 def _takes_numbers(step: Step, known: dict[int, Literals]) -> bool:
-    """Whether a step takes numbers that do not stand in the line that runs it."""
+    """Return whether a step takes numbers that do not stand in the line that runs it."""
     values = (value for _, given in step.constants for value in (given if isinstance(given, tuple) else (given,)))
     numbers = {value for value in values if isinstance(value, (int, float, complex)) and not isinstance(value, bool)}
     if not numbers or step.place is None:
@@ -474,12 +474,12 @@ def _takes_shape_alone(step: Step) -> bool:
 
 
 def updated_leaves(step: Step) -> list[Value]:
-    """The leaves that a step writes to, as an optimizer does; each stays the leaf that it was."""
+    """Return the leaves that a step writes to, as an optimizer does; each stays the leaf that it was."""
     return [read.value for read in step.of_kind("inplace") if read.is_leaf]
 
 
 def _seen_outside(step: Step) -> Step:
-    """A step as the call of the custom Function that ran it, if one did."""
+    """Return a step as the call of the custom Function that ran it, if one did."""
     if step.inside is None:
         return step
     call = next((call for call in calls_from(step.call) if not call.inside), None)

@@ -98,7 +98,7 @@ class Search(Losses):
         return bool(self.given) and are_idle and not self.unnamed.may_move()
 
     def joined(self) -> Iterator[str]:
-        """What only a function that joins all outputs of a model has in the graph: nothing is computed of it."""
+        """Yield the leaves that nothing uses, but a function that joins all outputs of a model has in the graph."""
         for name, value in self.values.items():
             if self.statuses[name] == "reached" and value in self.flowing.taken and value not in self.flowing.wanted:
                 yield name

@@ -66,7 +66,7 @@ class _Writes:
         self._known: dict[int | Value, tuple[list[int], list[dict[Key, Step]]]] = {}
 
     def after(self, saving: int, saved: torch.Tensor | None, slot: Saved) -> dict[Key, Step]:
-        """The first writes after a step to what it saved."""
+        """Return the first writes after a step to what it saved."""
         # Where torch does not show what is stale, its memory is known by the value that first had it.
         storage: int | Value | None = self._only_written(saving, slot) if saved is None else storage_of(saved)
         if storage is None:
@@ -79,7 +79,7 @@ class _Writes:
         return firsts[at] if at < len(firsts) else {}
 
     def written(self, saver: int, write: Step) -> Iterator[Value]:
-        """What a step took or gave that another one writes to; of views without a name, whose they are."""
+        """Yield the values of a step that another one writes to, or their owners for views without a name."""
         memories = self._memories(write)
         for value in (*(read.value for read in self._flow.steps[saver].inputs), *self._flow.made_by(saver)):
             owner = self._owners.get(value, value)
@@ -109,7 +109,7 @@ class _Writes:
         return {self._owners.get(read.value, read.value) for read in write.of_kind("inplace")}
 
     def _only_written(self, saving: int, slot: Saved) -> Value | None:
-        """The memory that a slot of a step may have saved, if later steps wrote to one such memory alone."""
+        """Return the memory that a slot of a step may have saved, if later steps wrote to one such memory alone."""
         if saving == FROM_OUTSIDE:
             return None
         is_result = slot.slot.startswith("result")
@@ -135,12 +135,12 @@ class _Writes:
         return writes, firsts[::-1]
 
     def _is_unseen(self, write: Step) -> bool:
-        """Whether a step writes to the ``.data`` of a tensor, which autograd does not count."""
+        """Return whether a step writes to the ``.data`` of a tensor, which autograd does not count."""
         return any(step.called == "data" for step in self._flow.views(write.of_kind("inplace")[0].value))
 
 
 def explain_forward(words: Words, error: str) -> Iterator[Cause]:
-    """Why the operation that failed last, or the program itself, raised an error; without either, the backward did."""
+    """Explain an error of the last failed operation, of the program, or else of the backward."""
     flow = words.flow
     failed = flow.failure
     # The program may have gone on after an operation failed, and have ended by another error.
@@ -165,7 +165,7 @@ def explain_forward(words: Words, error: str) -> Iterator[Cause]:
 
 
 def _ran_without(flow: Flow, failed: Exit) -> Step | None:
-    """The first step under no_grad that made what a derivative was to be taken of."""
+    """Return the first step under no_grad that made what a derivative was to be taken of."""
     if failed.called not in DERIVING or not failed.reads or failed.reads[0].carries:
         return None
 
@@ -179,7 +179,7 @@ def _ran_without(flow: Flow, failed: Exit) -> Step | None:
 
 
 def explain_backward(flowing: Flowing, live: LiveGraph, words: Words, error: str) -> Iterator[Cause]:
-    """Why a backward through a graph raised an error: what it saved was written to, or freed."""
+    """Explain an error of a backward by saved tensors that were written to, or freed."""
     writes = writes_over_saved(words.flow, live)
     for write in writes:
         leaves = updated_leaves(write.step)
@@ -220,7 +220,7 @@ def _of_freed(flowing: Flowing, live: LiveGraph, words: Words, error: str) -> Ca
 
 
 def _has_no_derivative(step: Step, error: str) -> bool:
-    """Whether an error says that torch has no derivative of an operation that took what requires grad."""
+    """Return whether an error says that torch has no derivative of an operation that took what requires grad."""
     if not isinstance(step.func, Operator) or not any(read.carries for read in step.inputs):
         return False
     return f"derivative for {schema_of(step.func).name} is not implemented" in error
@@ -253,7 +253,7 @@ def _may_free(flow: Flow, start: Step, freed: Collection[int]) -> bool:
 
 
 def _gone_back_to(flow: Flow, value: Value) -> list[Value]:
-    """The values of which the graph of one was made; inside a custom Function nothing carries a gradient."""
+    """Return the values of which the graph of one was made; inside a custom Function nothing carries a gradient."""
     step = flow.step_of(value)
     return [
         read.value
@@ -283,7 +283,7 @@ def find_carried_over(flow: Flow, ends: Iterable[Value], freed: Collection[int])
 
 
 def _freed_steps(flow: Flow, live: LiveGraph) -> Iterator[tuple[str, int]]:
-    """The functions of a graph whose saved tensors are freed: the operation of each and the place of its step."""
+    """Yield the functions of a graph whose saved tensors are freed: the operation of each and the place of its step."""
     for fn, node_id in live.grad_fns.items():
         node = live.graph.nodes[node_id]
         if any(slot.state == "freed" for slot in node.saved):

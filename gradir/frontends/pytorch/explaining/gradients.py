@@ -33,11 +33,11 @@ class Meetings:
             self._nearest[fn] = 0 if nearest is None else self._nearest[nearest][0] + 1, nearest
 
     def of(self, fns: Sequence[GradFn]) -> GradFn | None:
-        """The nearest function through which all goes that comes to some, which may be one of them."""
+        """Return the nearest function through which all goes that comes to some, which may be one of them."""
         return reduce(self._met, fns, fns[0] if fns else None)
 
     def above(self, fn: GradFn) -> Iterator[GradFn]:
-        """The functions through which all goes that comes to one, the nearest first."""
+        """Yield the functions through which all goes that comes to one, the nearest first."""
         found = self._nearest[fn][1]
         while found is not None:
             yield found
@@ -92,7 +92,7 @@ _IsBad: TypeAlias = "Callable[[Size | None], bool]"
 
 
 class Arrival(NamedTuple):
-    """What a leaf gets: ``none``, ``zero``, ``rounding`` (numbers cancel), ``nonfinite`` or ``some``, and where it arose."""
+    """A leaf gets ``none``, ``zero``, ``rounding`` (numbers cancel), ``nonfinite`` or ``some``, from functions."""
 
     kind: str
     arose: tuple[GradFn, ...] = ()
@@ -147,16 +147,16 @@ class Gradients:
 
     @cached_property
     def meetings(self) -> Meetings:
-        """Through which functions all goes that comes to others."""
+        """The functions that all gradients of others go through."""
         return Meetings(self._passed, self._consumers, self._starts)
 
     def of_leaf(self, leaf: torch.Tensor) -> float | str:
-        """The norm of what arrives at a leaf, or ``none``, ``zero`` or ``nonfinite``."""
+        """Return the norm of what arrives at a leaf, or ``none``, ``zero`` or ``nonfinite``."""
         size = self._arrived.get(id(leaf))
         return "none" if size is None else size.value
 
     def by_node(self, live: LiveGraph) -> dict[str, float | str]:
-        """The same of what comes to each node of the graph; of several gradients the worst or the largest."""
+        """Return the same of what comes to each node of the graph; of several gradients the worst or the largest."""
         at: dict[str, float | str] = {}
         for fn, (came, *_) in self._passed.items():
             known = [size for size in came if size is not None]
@@ -169,7 +169,7 @@ class Gradients:
         return {id_: at[id_] for id_ in live.graph.nodes if id_ in at}
 
     def passed(self, fn: GradFn) -> _Passed:
-        """What came to a function and what it passed on."""
+        """Return the gradients that came to a function and that it passed on."""
         return self._passed.get(fn, _NOTHING_PASSED)
 
     def masking(self, fn: GradFn) -> GradFn | None:
@@ -189,7 +189,7 @@ class Gradients:
         return None
 
     def at(self, leaf: torch.Tensor, accumulator: GradFn) -> Arrival:
-        """What arrives at a leaf of the graph."""
+        """Return the arrival at a leaf of the graph."""
         size = self._arrived.get(id(leaf))
         if size is None:
             return Arrival("none", self._origins_above(accumulator, _is_missing))
@@ -215,7 +215,7 @@ class Gradients:
         return self._rounded(size, leaf, accumulator)
 
     def _rounded(self, size: Size, leaf: torch.Tensor, accumulator: GradFn) -> Arrival:
-        """Whether what arrives at a leaf is something, or what rounding leaves of numbers that cancel."""
+        """Return whether what arrives at a leaf is something, or what rounding leaves of numbers that cancel."""
         cancelling = [fn for fn, slot in self._consumers.get(accumulator, ()) if self._cancels(fn, slot)]
         if cancelling and len(cancelling) == len(self._consumers[accumulator]):
             rounding = max(torch.finfo(leaf.dtype).eps * _ROUNDINGS, 0.0)
@@ -226,14 +226,14 @@ class Gradients:
         return Arrival("some")
 
     def _cancels(self, fn: GradFn, slot: int) -> bool:
-        """Whether what a function passes on is nothing beside what came to it."""
+        """Return whether what a function passes on is nothing beside what came to it."""
         came, went, *_ = self._passed[fn]
         known = [size.largest for size in came if size is not None]
         passed_on = went[slot] if slot < len(went) else None
         return passed_on is not None and bool(known) and passed_on.largest <= _NOTHING * max(known)
 
     def _is_nothing(self, live: LiveGraph, found: Constant) -> bool:
-        """Whether the numbers say so too, as they do not where a bound or a number that is added is larger."""
+        """Return whether the numbers say so too, as they do not where a bound or a number that is added is larger."""
         came, went, *_ = self._passed[found.fn]
         sent = self._passed[found.at].came if found.at in self._passed else (self._arrived[id(found.at.variable)],)
         left, given = sent[found.number], came[0] if found.kind.endswith("adds_up") else went[0]
@@ -350,7 +350,7 @@ def _may_cancel(sizes: _Passed, went: Sequence[torch.Tensor | None]) -> bool:
 
 
 def _spoilt(came: Sequence[torch.Tensor | None], went: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
-    """Where zeros came and something that is not finite goes on; nothing if that comes of other numbers too."""
+    """Return where zeros came and NaN or infinity goes on, ``None`` if other numbers become so, too."""
     given = came[0] if len(came) == 1 else None
     if given is None or given.layout is not torch.strided:
         return None
@@ -369,7 +369,7 @@ def _spoilt(came: Sequence[torch.Tensor | None], went: Sequence[torch.Tensor | N
 
 
 def _broken_rows(went: Sequence[torch.Tensor | None]) -> tuple[tuple[int, ...], int]:
-    """Where in the first dimension a gradient is not finite, and how long that is; nothing if it is so everywhere."""
+    """Return the rows of a gradient with NaN or infinity and the number of rows, unless all have some."""
     for gradient in went:
         if gradient is None or gradient.layout is not torch.strided or not gradient.dim():
             continue
@@ -381,7 +381,7 @@ def _broken_rows(went: Sequence[torch.Tensor | None]) -> tuple[tuple[int, ...], 
 
 
 def _leaves_out(fn: GradFn, slot: int, spoilt: torch.Tensor) -> bool:
-    """Whether a function takes none of the results at these places through one of its inputs."""
+    """Return whether a function takes none of the results at these places through one of its inputs."""
     name, is_kept_where_true = _MASKS.get(type(fn).__name__, ("", False))
     mask = saved_tensor(fn, name) if name else None
     if mask is None or mask.dtype is not torch.bool:

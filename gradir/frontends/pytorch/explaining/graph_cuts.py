@@ -94,12 +94,12 @@ def _cuts_at_stops(
 
 
 def kind_of_cut(kind: str, stops: Sequence[Stop], *, is_lost: bool) -> str:
-    """The kind of a cut at a place; a deepcopy that leaves parameters without a gradient cuts as a copy does."""
+    """Return the kind of a cut at a place; a deepcopy that leaves parameters without a gradient cuts as a copy does."""
     return "copied" if kind == "data" and is_lost and all(map(is_own_of_torch, stops)) else kind
 
 
 def operation_of(stops: Sequence[Stop]) -> str:
-    """The operation that stops of a place and kind are at, or the custom Function."""
+    """Return the operation that stops of a place and kind are at, or the custom Function."""
     # What draws is named, and not what is computed for it.
     step = next((stop.step for stop in stops if kind_of(stop.step) == stop.kind), stops[0].step)
     return name_of_step(step) if step.inside is None else step.inside.called
@@ -119,7 +119,7 @@ class _Ends:
         self.entries = {value: entry for value, (_, entry) in self._all_entries(live).items()}
 
     def at(self, stop: Stop) -> str:
-        """The node that made what a stop cuts, or the leaf; nothing where the graph has none of them."""
+        """Return the node that made what a stop cuts, or the leaf; nothing where the graph has none of them."""
         for read in self._flowing.sources(stop.value):
             if read.is_leaf:
                 tensor = self._flowing.flow.tensor_of(self._flowing.root(read.value))

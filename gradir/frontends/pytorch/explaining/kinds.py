@@ -40,7 +40,7 @@ class Kinds:
                 self._detaching[number] = self._detaching[lenders[0].maker]
 
     def of(self, number: int) -> str:
-        """The kind of a step, or of the custom Function that ran it; of a write that of what gave the memory."""
+        """Return the kind of a step, or of the custom Function that ran it; of a write that of what gave the memory."""
         step = self._steps[number]
         if step.inside is not None:
             return "checkpoint" if f"{step.inside.called}Backward" == CHECKPOINT else "nondifferentiable"
@@ -52,7 +52,7 @@ class Kinds:
 
 
 def kind_of(step: Step) -> str:
-    """The kind of a step by itself."""
+    """Return the kind of a step by itself."""
     # What takes functions has no tags.
     if torch.Tag.nondeterministic_seeded in getattr(step.func, "tags", ()):
         return "sample"
@@ -66,12 +66,12 @@ def kind_of(step: Step) -> str:
 
 
 def is_unseen(flow: Flow, computed: Value) -> bool:
-    """Whether no step made a value that has a grad_fn, nor anything else in its memory."""
+    """Return whether no step made a value that has a grad_fn, nor anything else in its memory."""
     return computed.maker == FROM_OUTSIDE and flow.outside[computed.number].shared is None
 
 
 def unseen_ends(flow: Flow, captured: Sequence[torch.Tensor]) -> Iterator[Value]:
-    """The captured tensors that were computed outside, or written to afterwards."""
+    """Yield the captured tensors that were computed outside, or written to afterwards."""
     for tensor in [tensor for tensor in captured if tensor.requires_grad] or captured:
         read = flow.read(tensor)
         is_outside = read.value.maker == FROM_OUTSIDE and not read.is_leaf

@@ -39,7 +39,7 @@ class Clearing(NamedTuple):
 
 
 class Clearings:
-    """What a recorded flow says of the gradients that a backward of some values brought."""
+    """Knows from a recorded flow how the gradients of a backward were cleared."""
 
     def __init__(self, flow: Flow, captured: Iterable[Value]) -> None:
         self._flow = flow
@@ -59,7 +59,7 @@ class Clearings:
         self._emptied = {clearing.reads[0].value: clearing for clearing in reversed(emptied)}
 
     def of(self, tensor: torch.Tensor) -> Clearing | None:
-        """How the gradient of a leaf was wiped, if it was, and no step of an optimizer has used one since."""
+        """Return how the gradient of a leaf was cleared before a step used it, if it was."""
         found = self._wiped(tensor)
         if found is None:
             return None
@@ -162,21 +162,21 @@ class Losses:
         return "unused" if self.flowing.is_whole and not self.flowing.may_be_inside(value) else "unreached"
 
     def owned(self) -> dict[str, torch.Tensor]:
-        """The parameters that a module gives, by name."""
+        """Return the parameters that a module gives, by name."""
         return {name: tensor for name, tensor in self.subject.tensors.items() if name in self.subject.owned}
 
     def is_trained(self, name: str) -> bool:
-        """Whether a parameter is to learn, as far as an optimizer was given."""
+        """Return whether a parameter is to learn, as far as an optimizer was given."""
         return self.given is None or id(self.subject.tensors[name]) in self.given
 
     def level_of(self, names: Iterable[str]) -> Level:
-        """The level of a cut of these names."""
+        """Return the level of a cut of these names."""
         # Where nothing has a graph, a backward raises whatever the optimizer has.
         lacking = (name for name in names if self.statuses[name] == "cut")
         return "error" if any(self.subject.live is None or self.is_trained(name) for name in lacking) else "info"
 
     def names_that_are(self, status: str) -> list[str]:
-        """The names of a status."""
+        """Return the names of a status."""
         return [name for name, given in self.statuses.items() if given == status]
 
     def tell_of(self, kind: str, level: Level, names: Sequence[str], **said: str) -> None:
@@ -251,7 +251,7 @@ class Losses:
 
     @cached_property
     def _held(self) -> set[Value]:
-        """What the tensors hold now that live and were met, and what that is shown of."""
+        """The values of all living tensors that were met, and their roots."""
         held = self.flow.held()
         return held | {self.flowing.root(value) for value in held}
 

@@ -20,7 +20,7 @@ _HALF: Final = 2
 
 
 class Size(NamedTuple):
-    """How large a gradient is: the largest number in it that is finite, whether all are, and the norm if they are."""
+    """The size of a gradient: its largest finite number, whether all are finite, and the norm if they are."""
 
     largest: float
     is_finite: bool
@@ -93,7 +93,7 @@ def run_backward(
 
 
 def is_zero(leaf: torch.Tensor) -> bool:
-    """Whether what this process has of a leaf is zero throughout."""
+    """Return whether what this process has of a leaf is zero throughout."""
     held = held_by(leaf.detach())
     # The memory of what `fully_shard` gathers is freed between the passes.
     has_memory = held.layout is not torch.strided or held.untyped_storage().nbytes() > 0

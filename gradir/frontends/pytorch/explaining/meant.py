@@ -60,7 +60,7 @@ class Followers:
         self._names_of = names_of
 
     def pattern(self, lacking: Sequence[Value], roles: Collection[str]) -> str:
-        """What leaves that get no gradient are part of, with what their results are for; nothing if of none."""
+        """Return the pattern of leaves without a gradient, by the roles of their results; empty if there is none."""
         is_compared = not _OF_TARGET_ROLES.isdisjoint(roles)
         if not roles:
             # Members of an ensemble are copies, too.
@@ -74,7 +74,7 @@ class Followers:
         return "teacher" if self._only_evaluate(lacking) else ""
 
     def _word(self, leaf: Value, *, is_compared: bool, is_bootstrapped: bool) -> str:
-        """What the path of the module says that has a leaf, whose own name says nothing."""
+        """Return the role that the path of a leaf's module tells."""
         name = next(iter(self._names_of(leaf)), "")
         parts = re.split(r"[^a-z]+", name.rpartition(".")[0].lower())
         is_target = is_bootstrapped or (is_compared and not _OF_TARGETS.isdisjoint(parts))
@@ -219,7 +219,7 @@ class Meant:
         return found.pop() if len(found) == 1 else ""
 
     def are_moved(self, leaves: Iterable[Value]) -> bool:
-        """Whether the program moves all of some leaves towards others, without a gradient."""
+        """Return whether the program moves all of some leaves towards others, without a gradient."""
         return self._averages.issuperset(self._owners.get(leaf, leaf) for leaf in leaves)
 
     def _pattern(self, stop: Stop) -> str:
@@ -265,7 +265,7 @@ class Meant:
         return found
 
     def _subtracted_from(self, use: Use) -> Value | None:
-        """What a value is subtracted from, if that carries a gradient."""
+        """Return the value that a value is subtracted from, if that carries a gradient."""
         step = self._flow.steps[use.step]
         if use.slot != 1 or not is_plain(step, {"sub"}):
             return None
@@ -292,7 +292,7 @@ class Meant:
         return (leaf for leaf in moved if leaf not in trained)
 
     def _leaves_near(self, read: Read) -> set[Value]:
-        """The leaves that a value is computed of in a few steps."""
+        """Return the leaves that a value is computed of in a few steps."""
         found, waiting = set[Value](), [(read, 0)]
         while waiting:
             read, depth = waiting.pop()

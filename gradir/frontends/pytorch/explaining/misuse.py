@@ -38,7 +38,7 @@ _MOST_BACK: Final = 16
 
 
 class Trap(NamedTuple):
-    """What is wrong with the loss at a step, with a detail."""
+    """A fault of the loss at a step, with a detail."""
 
     kind: str
     step: Step
@@ -46,7 +46,7 @@ class Trap(NamedTuple):
 
 
 def traps(flow: Flow, flowing: Flowing) -> Iterator[Trap]:
-    """The traps of the operations that a loss is made of, each place once."""
+    """Yield the traps of the operations that a loss is made of, each place once."""
     seen = set[object]()
     for index, step in enumerate(flow.steps):
         if flowing.wanted.isdisjoint(flow.made_by(index)):
@@ -75,7 +75,7 @@ def _trap(flow: Flow, step: Step, index: int) -> Trap | None:
 
 
 def _broadcast(flow: Flow, step: Step) -> Trap | None:
-    """A column of results that is compared with a row of targets, so that each meets all."""
+    """Return the trap of a column of results compared with a row of targets, so that each meets all."""
     if len(step.inputs) != 2:
         return None
     one, other = (_unexpanded(flow, read) for read in step.inputs)
@@ -91,7 +91,7 @@ def _broadcast(flow: Flow, step: Step) -> Trap | None:
 
 
 def _unexpanded(flow: Flow, read: Read) -> Read:
-    """What a loss was given, before it expanded that itself."""
+    """Return an argument of a loss as it was before the loss expanded it."""
     maker = flow.step_of(read.value)
     if maker is None or plain_name(maker.func) != "expand" or maker.called not in _COMPARING | {"broadcast_tensors"}:
         return read
@@ -99,7 +99,7 @@ def _unexpanded(flow: Flow, read: Read) -> Read:
 
 
 def _is_measured(flow: Flow, index: int) -> bool:
-    """Whether a difference is made a number by itself, as ``((output - target) ** 2).mean()`` does."""
+    """Return whether a difference is made a number by itself, as ``((output - target) ** 2).mean()`` does."""
     made = set(flow.made_by(index))
     for after in flow.steps[index + 1 : index + 3]:
         if any(read.value in made for read in after.inputs):
@@ -225,11 +225,11 @@ class Unnamed:
         self._gradients = {key: gradients.of_leaf(tensor) for key, tensor in self._tensors.items()}
 
     def lacks_any(self, tensors: Iterable[torch.Tensor | None]) -> bool:
-        """Whether one of some tensors is of the optimizer, and no gradient comes to it."""
+        """Return whether one of some tensors is of the optimizer, and no gradient comes to it."""
         return any(id(tensor) in self._tensors and id(tensor) not in self._leaves for tensor in tensors)
 
     def may_move(self) -> bool:
-        """Whether a gradient comes to one of them, or may come in a way that is not known."""
+        """Return whether a gradient comes to one of them, or may come in a way that is not known."""
         return any(map(self._may_move, self._tensors.values()))
 
     def _may_move(self, tensor: torch.Tensor) -> bool:
@@ -243,7 +243,7 @@ class Unnamed:
 
 
 def held_otherwise(tensors: Mapping[str, torch.Tensor]) -> set[str]:
-    """The names of the tensors that a living optimizer has, such as the other one of a GAN."""
+    """Return the names of the tensors that a living optimizer has, such as the other one of a GAN."""
     ids = {id(tensor): name for name, tensor in tensors.items()}
     found: set[str] = set()
     for entry in gc.get_objects() if ids else ():
@@ -287,7 +287,7 @@ def find_forgotten(flow: Flow, flowing: Flowing, model: Mapping[str, Value], lac
 
 
 def _summands(flow: Flow, flowing: Flowing) -> Iterator[tuple[Value, int, Value]]:
-    """What a loss is a mean of sums of, with their signs and the terms that they are in."""
+    """Yield the summands of a mean of sums, with their signs and terms."""
     terms = frozenset(flowing.terms)
     waiting = [(end, 1, end) for end in sorted(flowing.ends)]
     for _ in range(_MOST_SUMMANDS):

@@ -81,7 +81,7 @@ class _Part(NamedTuple):
 
 
 def _changed(flow: Flow, flowing: Flowing, live: LiveGraph) -> Iterator[tuple[GradFn, list[_Part]]]:
-    """The functions of which something saved is not what it was, with what it was, the oldest first."""
+    """Yield the functions of which something saved is not what it was, with what it was, the oldest first."""
     by_memory = grouped((held.memory, held) for held in flow.overwritten.held)
     backwards = list(_backwards(flow, flowing)) if by_memory else []
     for fn, node_id in live.grad_fns.items() if by_memory else ():
@@ -111,7 +111,7 @@ def _changed(flow: Flow, flowing: Flowing, live: LiveGraph) -> Iterator[tuple[Gr
 
 
 def _backwards(flow: Flow, flowing: Flowing) -> Iterator[int]:
-    """Where a backward ran from what was captured, from a part of it, or from what is computed of it, or may have."""
+    """Yield the steps at which a backward may have run from what is or becomes part of the captured tensors."""
     before: Step | None = None
     related, is_ours = set(flowing.ends), True
     for index, step in enumerate(flow.steps):
@@ -128,7 +128,7 @@ def _backwards(flow: Flow, flowing: Flowing) -> Iterator[int]:
 
 
 def _as_saved(live: LiveGraph, changed: Mapping[GradFn, Sequence[_Part]]) -> list[_Brought]:
-    """What a backward brings in which every function finds what it had saved; afterwards all is as it was."""
+    """Run a backward in which every function finds what it had saved, and restore everything."""
     put_aside: dict[GradFn, list[torch.Tensor]] = {}
 
     def before(fn: GradFn) -> None:

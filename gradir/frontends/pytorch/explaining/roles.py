@@ -53,7 +53,7 @@ class Roles:
                 self._look_at(flow.steps[index], made)
 
     def of(self, value: Value) -> Collection[str]:
-        """All that a value is for, as far as it is known."""
+        """Return all that a value is for, as far as it is known."""
         return self._roles.get(value, ())
 
     def _look_at(self, step: Step, made: Collection[Value]) -> None:
@@ -73,7 +73,7 @@ class Roles:
             self._roles.setdefault(read.value, set()).update(roles)
 
     def _met(self, step: Step, slot: int, made: Collection[Value]) -> set[str]:
-        """What a value is for that meets one with a gradient here."""
+        """Return the roles of a value that meets one with a gradient here."""
         name = plain_name(step.func)
         after = set().union(*(self._after.get(value, ()) for value in made))
         others = [read for other, read in enumerate(step.inputs) if other != slot and read.carries]
@@ -151,11 +151,11 @@ class Sums:
                     self._originals[value] = first
 
     def original(self, value: Value) -> Value:
-        """The value whose numbers a value has."""
+        """Return the value whose numbers a value has."""
         return self._originals.get(value, value)
 
     def pattern(self, value: Value) -> str:
-        """What all sums are that a value without its gradient is added to; nothing where it is taken otherwise."""
+        """Return the pattern of all sums of a value without gradient, empty if it is used otherwise."""
         waiting, seen, found = [value], {value}, set[str]()
         while waiting and len(seen) <= _MOST_TERMS:
             value = waiting.pop()
@@ -189,7 +189,7 @@ class Sums:
         return found
 
     def _terms(self, total: Value) -> tuple[dict[Value, int], dict[Value, int]]:
-        """How often each value is in a sum with its gradient, and without."""
+        """Return how often a sum has each value with its gradient, and without."""
         counts: tuple[dict[Value, int], dict[Value, int]] = {}, {}
         waiting = [(total, 1, True)]
         for _ in range(_MOST_TERMS):
@@ -214,6 +214,6 @@ class Sums:
 
 
 def is_plain(step: Step, names: Collection[str] = frozenset({"add", "sub"})) -> bool:
-    """Whether a step adds or subtracts two tensors as they are."""
+    """Return whether a step adds or subtracts two tensors as they are."""
     has_name = plain_name(step.func) in names and len(step.inputs) == 2
     return has_name and dict(step.constants).get("alpha", 1) == 1

@@ -26,7 +26,7 @@ _OF_TORCH: Final = frozenset(vars(nn.Module()))
 
 
 def tensors_aside(paths: Mapping[nn.Module, str]) -> dict[str, torch.Tensor]:
-    """The leaves that modules keep in lists, dicts, plain attributes and as buffers, by where they are."""
+    """Return the leaves that modules keep in lists, dicts, plain attributes and as buffers, by where they are."""
     found: dict[str, torch.Tensor] = {}
     for module, path in paths.items():
         for name, value in (*private.fields_of(module).items(), *private.own_buffers(module).items()):
@@ -56,7 +56,7 @@ def broken_ties(paths: Mapping[nn.Module, str]) -> list[tuple[str, str]]:
 
 
 def hooks_by_module(paths: Mapping[nn.Module, str]) -> dict[str, list[object]]:
-    """The hooks on the backward of modules, by the path of the module."""
+    """Return the hooks on the backward of modules, by the path of the module."""
     return {
         path: hooks
         for module, path in paths.items()
@@ -103,7 +103,7 @@ def find_replaced(
 
 
 def _is_in_places(given: Sequence[int], stale: Collection[int], keys: Sequence[int], new: Collection[int]) -> bool:
-    """Whether a model has new keys where an optimizer has stale ones, and no more of them."""
+    """Return whether a model has new keys where an optimizer has stale ones, and no more of them."""
     before, now = _runs(given, stale), _runs(keys, new)
     return len(before) == len(now) and all(
         old == this if isinstance(old, list) else isinstance(this, int) and old >= this
@@ -178,7 +178,7 @@ def _collect(name: str, value: object, found: dict[str, torch.Tensor]) -> None:
 
 
 def _entries_of(container: list[object] | tuple[object, ...] | dict[object, object]) -> Iterable[tuple[object, object]]:
-    """The entries of a container as it has them: a class that is made from these may iterate otherwise."""
+    """Return the entries of a container as it has them: a class that is made from these may iterate otherwise."""
     if isinstance(container, dict):
         return dict.items(container)
     return enumerate(list.__iter__(container) if isinstance(container, list) else tuple.__iter__(container))
@@ -209,7 +209,7 @@ class Subject(NamedTuple):
     paths: Mapping[nn.Module, str]
 
     def tied(self) -> tuple[tuple[str, ...], ...]:
-        """The names that are of one tensor."""
+        """Return the names that are of one tensor."""
         names = grouped((id(tensor), name) for name, tensor in self.tensors.items())
         return tuple(tuple(group) for group in names.values() if len(group) > 1)
 

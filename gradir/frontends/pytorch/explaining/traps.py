@@ -42,7 +42,7 @@ def why_undefined(fn: GradFn) -> str:
 
 
 def first_undefined(fns: Iterable[GradFn]) -> GradFn | None:
-    """The first of some functions that gave what is not finite in the forward, as dividing by 0 does."""
+    """Return the first of some functions that gave what is not finite in the forward, as dividing by 0 does."""
     found = (fn for fn in fns if stem(fn) in _UNDEFINED and why_undefined(fn))
     return min(found, key=sequence_number, default=None)
 
@@ -78,7 +78,7 @@ def _operation(live: LiveGraph, fn: GradFn) -> str:
 
 
 def _mask_of_all(softmax: GradFn) -> GradFn | None:
-    """What fills all entries of a row before a softmax whose result is NaN."""
+    """Return the function that fills a whole row before a softmax, if its result is NaN."""
     masking = softmax.next_functions[0][0] if type(softmax).__name__ in _SOFTMAXES else None
     result, mask = saved_tensor(softmax, "result"), None
     if masking is not None and type(masking).__name__ == "WhereBackward0":
@@ -162,7 +162,7 @@ _NEAR: Final = 2**7
 
 
 def underflows(fn: GradFn, node: Node, gradients: Gradients) -> bool:
-    """Whether a function makes a gradient zero only because its type has no smaller numbers."""
+    """Return whether a function makes a gradient zero only because its type has no smaller numbers."""
     came = max((size.largest for size in gradients.passed(fn).came if size is not None), default=0.0)
     if not came:
         return False
@@ -174,7 +174,7 @@ def underflows(fn: GradFn, node: Node, gradients: Gradients) -> bool:
 
 
 def vanishes(fn: GradFn, node: Node, gradients: Gradients) -> bool:
-    """Whether a gradient comes to a function so small that next to no factor leaves anything of it."""
+    """Return whether a gradient comes to a function so small that next to no factor leaves anything of it."""
     came = max((size.largest for size in gradients.passed(fn).came if size is not None), default=0.0)
     dtype = getattr(torch, node.outputs[0].dtype or "", None) if node.outputs else None
     # In float16 that is a usual size; see `underflows`.
@@ -184,13 +184,13 @@ def vanishes(fn: GradFn, node: Node, gradients: Gradients) -> bool:
 
 
 def overflows(fn: GradFn, node: Node) -> bool:
-    """Whether a function makes a gradient infinite in float16, although all that it multiplies is finite."""
+    """Return whether a function makes a gradient infinite in float16, although all that it multiplies is finite."""
     is_half = bool(node.outputs) and node.outputs[0].dtype == "float16"
     return is_half and node.op in _MULTIPLYING and all(math.isfinite(_largest(factor)) for factor in _factors(fn))
 
 
 def grows(fns: Iterable[GradFn], gradients: Gradients) -> bool:
-    """Whether numbers or gradients of a loop, whose functions these are, grow to the end of their range."""
+    """Return whether numbers or gradients of a loop, whose functions these are, grow to the end of their range."""
     for fn in fns:
         passed = gradients.passed(fn)
         sizes = [size.largest for size in (*passed.came, *passed.went) if size is not None]
@@ -277,7 +277,7 @@ class Births:
 
     @cached_property
     def _states(self) -> dict[Ref, str]:
-        """What is known of the results of functions, of what they and their consumers saved."""
+        """The known results of functions, from what they and their consumers saved."""
         found: dict[Ref, str] = {}
         for fn, node_id in self._live.grad_fns.items():
             for slot in self._live.graph.nodes[node_id].saved:

@@ -33,14 +33,14 @@ _MOST_LISTED: Final = 3
 
 
 def name_of_step(step: Step) -> str:
-    """What the program calls an operation; an operator and what no call is known of have torch's own name."""
+    """Return the program's name of an operation; operators and unknown calls have torch's own name."""
     if step.called and not step.called.startswith("__"):
         return step.called
     return str(step.func.__name__).partition(".")[0]
 
 
 def user_name(op: str, step: Step | None) -> str:
-    """What the program calls an operation that has a name of torch's own; another one as it is called."""
+    """Return the program's name of an operation that torch calls by a name of its own."""
     if op not in OWN_NAMES:
         return op
     if step is None or step.called in _UNTOLD or step.called.startswith("__"):
@@ -49,7 +49,7 @@ def user_name(op: str, step: Step | None) -> str:
 
 
 def lines_of(place: Place | None, lines: ShownLines) -> tuple[Source | None, Source | None]:
-    """The line of the user's program, and the one of the library that it called, if it is another."""
+    """Return the line of the user's program, and the one of the library that it called, if it is another."""
     if place is None:
         return None, None
     inner = _line(place, lines)
@@ -57,7 +57,7 @@ def lines_of(place: Place | None, lines: ShownLines) -> tuple[Source | None, Sou
 
 
 def with_place(cause: Cause, place: Place | None) -> Cause:
-    """A cause that has no line yet, at a place of the program."""
+    """Return a cause that has no line yet, at a place of the program."""
     if cause.source is not None or place is None:
         return cause
     source, via = lines_of(place, ShownLines())
@@ -99,7 +99,7 @@ def few(texts: Iterable[str]) -> str:
 
 
 class Words:
-    """What a program calls the values of its flow, and causes told with these names and its lines."""
+    """Names the values of a flow as the program does, and makes causes with these names and its lines."""
 
     def __init__(self, flow: Flow, values: Mapping[str, Value]) -> None:
         self.lines = ShownLines()
@@ -107,26 +107,26 @@ class Words:
         self.flow = flow
 
     def names_of(self, leaves: Iterable[Value]) -> Iterator[str]:
-        """The names of values, as far as they have one."""
+        """Yield the names of values, as far as they have one."""
         for leaf in leaves:
             yield from self.names.get(leaf, ())
 
     def called(self, values: Iterable[Value]) -> list[str]:
-        """The names of values, or the variables that they were in."""
+        """Return the names of values, or the variables that they were in."""
         found = (self.names.get(value) or [self.flow.variables.get(value, "")] for value in values)
         return [name for names in found for name in names if name]
 
     def line(self, place: Place | None) -> str:
-        """Where in the user's program a place is, such as ``at train.py:3``; nothing where that is not known."""
+        """Return the line of a place, such as ``at train.py:3``, empty if unknown."""
         source = lines_of(place, self.lines)[0]
         return "" if source is None else f"at {source.file}:{source.line}"
 
     def called_at(self, step: Step) -> str:
-        """An operation and its line."""
+        """Return the name of an operation and its line."""
         return f"{name_of_step(step)} {self.line(step.place)}".rstrip()
 
     def made_as(self, value: Value) -> str:
-        """What a value is called, or what it is, and the line that made it."""
+        """Return the name of a value, or its operation, and its line."""
         step = self.flow.step_of(value)
         name = ", ".join(self.called([value]))
         if step is None:
@@ -144,7 +144,7 @@ class Words:
         detail: str = "",
         pattern: str = "",
     ) -> Cause:
-        """A cause at a place of the program."""
+        """Return a cause at a place of the program."""
         source, via = lines_of(place, self.lines)
         shown = None if place is None or source is None else _excerpt(place.caller or place, source.line, op)
         return Cause(kind, level, op, tuple(names), source, via, detail, shown, pattern)
@@ -159,7 +159,7 @@ _MOST_KEPT: Final = _MOST_TOLD + 1
 
 
 def terms_of(flow: Flow, values: Iterable[Value]) -> Iterator[Value]:
-    """What values are sums of, each once, in the order of the program; a value that is no sum is its own only term."""
+    """Yield the terms of sums, each once, in the order of the program; any other value is its own only term."""
 
     def summands(value: Value) -> tuple[Read, ...]:
         step = flow.step_of(value)
@@ -177,7 +177,7 @@ def describe_terms(
     captured: Iterable[torch.Tensor] | None,
     names_behind: Callable[[Value], tuple[str, ...]],
 ) -> Iterator[Term]:
-    """The terms as an explanation has them; if ``captured`` is given, with the number of each that is one."""
+    """Yield the terms as an explanation has them; if ``captured`` is given, with the number of each that is one."""
     flow, known = words.flow, dict[Value, torch.Tensor]()
     if captured is not None:
         known = {flow.value_of(tensor): tensor for tensor in captured if is_number(tensor)} | flow.numbers
@@ -193,7 +193,7 @@ def describe_terms(
 
 
 def explain_unused(words: Words, flowing: Flowing, level: Level, leaves: Mapping[str, Value]) -> Iterator[Cause]:
-    """Why nothing that was captured is computed of ``leaves``, a cause for those that the same is computed of."""
+    """Explain that nothing captured uses ``leaves``, with one cause for leaves of the same results."""
     ends = loose_ends(words.flow, flowing) if leaves else {}
     groups = grouped((ends.get(leaf, ()), name) for name, leaf in leaves.items())
     read = _taken(words.flow, flowing) if any(groups) else set[Value]()
@@ -204,7 +204,7 @@ def explain_unused(words: Words, flowing: Flowing, level: Level, leaves: Mapping
 
 
 def _has_copies(words: Words, flowing: Flowing, leaves: Sequence[Value]) -> bool:
-    """Whether the loss is computed of parameters without a name that have the shapes of these, one for each."""
+    """Return whether the loss is computed of parameters without a name that have the shapes of these, one for each."""
     others = {flowing.root(value) for value in flowing.wanted} - words.names.keys()
     shapes = Counter[object](
         words.flow.meta_of(value).shape
@@ -217,7 +217,7 @@ def _has_copies(words: Words, flowing: Flowing, leaves: Sequence[Value]) -> bool
 
 
 def _told(words: Words, numbers: tuple[int, ...], read: Set[Value]) -> str:
-    """What the last steps made, as the detail of a cause; of ``read`` the numbers go on."""
+    """Describe the results of the last steps; the numbers of ``read`` values go on."""
     if not numbers:
         return ""
     results = map(words.flow.made_by, numbers[:_MOST_TOLD])

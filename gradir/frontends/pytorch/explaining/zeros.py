@@ -133,7 +133,7 @@ class Zeros:
         self._has_numbers = None
 
     def kind(self, origin: Origin) -> str:
-        """The kind of cause by which a gradient becomes zero here."""
+        """Return the kind of cause by which a gradient becomes zero here."""
         return self._kind_of_staying(*origin) or self._kind_of_now(*origin)
 
     def _kind_of_staying(self, node: Node, step: Step | None) -> str:
@@ -153,7 +153,7 @@ class Zeros:
         return "out_of_range" if node.op in _BOUNDED and (is_given or _has_two_bounds(node)) else ""
 
     def _is_single_now(self, node: Node, step: Step) -> bool:
-        """Whether an input has no other entries along the dimension that an operation normalises."""
+        """Return whether an input has no other entries along the dimension that an operation normalises."""
         is_attention = node.op.startswith(_ATTENTION)
         value, dim = (step.inputs[1].value, _KEYS) if is_attention else (step.inputs[0].value, node.attrs.get("dim"))
         return isinstance(dim, int) and is_of_input(self._flow, value, dim)
@@ -199,7 +199,7 @@ class Zeros:
         return "empty" if any(0 in (meta.shape or ()) for meta in metas) else _NOW.get(node.op, "zero")
 
     def _multiplied(self, step: Step) -> Iterator[Value]:
-        """What an operation multiplies, as it was before views of it were made."""
+        """Return the factors of an operation, as they were before views of them were made."""
         if plain_name(step.func).startswith("native_"):
             # A normalisation adds its bias.
             return map(self._flowing.root, (read.value for read in step.inputs[1:2]))
@@ -257,7 +257,7 @@ def _factors(step: Step) -> list[Value]:
 
 
 def _is_inner(step: Step) -> bool:
-    """Whether a function of torch's runs an operation by itself, as a dropout does, or a derivative."""
+    """Return whether a function of torch's runs an operation by itself, as a dropout does, or a derivative."""
     return step.called.strip("_") not in {"", *_ZEROS}
 
 
@@ -286,7 +286,7 @@ def _is_flat(node: Node) -> bool:
 
 
 def _count_normalised(node: Node) -> object:
-    """How many entries an operation normalises at a time; nothing of one that does not."""
+    """Return how many entries an operation normalises at a time, ``None`` if it does not."""
     if node.op.startswith(_ATTENTION):
         keys = next((slot.shape for slot in node.saved if slot.slot == "key"), None)
         return keys[_KEYS] if keys else None
@@ -294,7 +294,7 @@ def _count_normalised(node: Node) -> object:
 
 
 def _has_two_bounds(node: Node) -> bool:
-    """Whether an operation keeps values between two numbers, and is no relu with a bound."""
+    """Return whether an operation keeps values between two numbers, and is no relu with a bound."""
     if node.op == "hardtanh":
         return bool(node.attrs["min_val"] != 0)
     return node.attrs.get("min") is not None and node.attrs.get("max") is not None

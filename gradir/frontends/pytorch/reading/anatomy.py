@@ -60,7 +60,7 @@ class Anatomies:
         self._by_name: dict[str, Anatomy] = {}
 
     def of(self, fn: GradFn) -> Anatomy:
-        """The anatomy of a grad_fn."""
+        """Return the anatomy of a grad_fn."""
         kind = type(fn)
         found = self.by_type.get(kind)
         if found is not None:

@@ -116,7 +116,7 @@ def plain_value(value: object, symbols: Callable[[object], str] = str) -> AttrVa
 
 
 def _items(value: object) -> Iterator[object] | None:
-    """What is in a tuple or list that is not too long; a class derived from these is not asked for its own account."""
+    """Return the entries of a short tuple or list; a class derived from these may iterate otherwise."""
     for kind in _SEQUENCES:
         if issubclass(type(value), kind):
             sequence = cast("list[object]", value)
@@ -193,7 +193,7 @@ def bare_name(kind: torch.dtype | torch.layout) -> str:
 
 
 def shape_of(owner: Any, symbols: Callable[[object], str] = str) -> tuple[int | str, ...] | None:
-    """The shape of a tensor or of input metadata: symbolic sizes as text, ``None`` where torch knows none."""
+    """Return the shape of a tensor or of input metadata: symbolic sizes as text, ``None`` where torch knows none."""
     try:
         # A class of the user's may say of its tensors what no tensor has.
         return tuple(size if type(size) is int and size >= 0 else plain_text(symbols(size)) for size in owner.shape)
@@ -226,7 +226,7 @@ class MetadataReader:
         return tuple([self._of_output(entry) for entry in entries])
 
     def of_tensor(self, tensor: torch.Tensor) -> TensorMeta:
-        """The metadata of a live tensor."""
+        """Return the metadata of a live tensor."""
         try:
             key = _of_tensor(tensor)
             return self._of_tensors[key]
@@ -237,7 +237,7 @@ class MetadataReader:
             return self._describe(tensor, bare_name(tensor.layout))
 
     def of_owned(self, tensor: torch.Tensor) -> TensorMeta:
-        """The metadata of a live tensor that a module has, with its placements."""
+        """Return the metadata of a live tensor that a module has, with its placements."""
         meta, words = self.of_tensor(tensor), self._placements.get(id(tensor))
         return meta if words is None else replace(meta, placements=words)
 

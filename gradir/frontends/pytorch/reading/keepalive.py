@@ -66,13 +66,13 @@ def hold(walked: Walk) -> None:
 
 
 def _is_held(walked: Walk) -> bool:
-    """Whether it is the last deep graph once more."""
+    """Return whether it is the last deep graph once more."""
     roots = list(dict.fromkeys(walked.roots))
     return len(roots) == len(_roots) > 0 and all(map(is_, roots, _roots))
 
 
 def held_nodes() -> int:
-    """The number of nodes that are held at the moment."""
+    """Return the number of nodes that are held at the moment."""
     return len(_consumers.keys() | set(_whole))
 
 
@@ -139,7 +139,7 @@ def _let_go(fn: Any) -> list[Any]:
 
 
 def _own_references() -> int:
-    """What is said of a node that only _consumers and _frontier hold, counted in the very shape of `release_dead`."""
+    """Count the references to a node that only _consumers and _frontier hold, in the shape of `release_dead`."""
     key = object()
     held, frontier, pending = {key: 0}, {key: None}, [key]
     del key

@@ -152,7 +152,7 @@ class _StandIn:
 
 
 def _fields_with_originals(module: nn.Module) -> dict[str, Any]:
-    """The fields of a module, with the tensor behind each parametrization under the name of its result."""
+    """Return the fields of a module, with the tensor behind each parametrization under the name of its result."""
     fields, parametrized = fields_of(module), own_modules(module).get("parametrizations")
     if parametrized is None:
         return fields

@@ -80,7 +80,7 @@ class Assembly:
         self._nodes: list[Node] = []
 
     def nodes(self) -> list[Node]:
-        """Every node of the graph."""
+        """Return every node of the graph."""
         total = len(self._walked.order)
         with stage("naming the nodes", total, self._ids.__len__):
             steps = self._assign_ids()
@@ -89,11 +89,11 @@ class Assembly:
         return self._nodes
 
     def grad_fns(self) -> dict[GradFn, str]:
-        """The id of every grad_fn."""
+        """Return the id of every grad_fn."""
         return self._ids
 
     def leaves(self) -> dict[str, torch.Tensor]:
-        """Every leaf tensor by the id of its node."""
+        """Return every leaf tensor by the id of its node."""
         return dict(zip(self._leaves, map(itemgetter(0), self._leaves.values()), strict=True))
 
     def _assign_ids(self) -> _Steps:
@@ -250,7 +250,7 @@ class Assembly:
             self._nodes[places[ref.id]] = replace(node, outputs=tuple(outputs))
 
     def _undefined_outputs(self) -> Set[Ref]:
-        """The outputs of derivatives that nothing in the graph needs, and torch may not have computed."""
+        """Return the outputs of derivatives that nothing in the graph needs, and torch may not have computed."""
         kinds = {kind for kind, anatomy in self._anatomies.by_type.items() if _DERIVATIVE.search(anatomy.native)}
         if not kinds:
             return frozenset()
@@ -270,9 +270,9 @@ class NotedSources(Protocol):
     """The source lines that were noted, by autograd sequence number."""
 
     def source(self, number: int) -> Source | None:
-        """Where the node of this number was made."""
+        """Return the line that made the node of this number."""
         ...
 
     def variable(self, number: int) -> str | None:
-        """The variable that was assigned the result of the node of this number."""
+        """Return the variable that was assigned the result of the node of this number."""
         ...

@@ -108,7 +108,7 @@ def find_leaves(outputs: object) -> list[Leaf]:
 
 
 class _Search:
-    """What was found so far, each leaf beside the object that it is, and what is still to be looked through."""
+    """The leaves found so far, each with the object that it is, and the containers still to look through."""
 
     def __init__(self) -> None:
         self.found: list[tuple[Leaf, _Object | None]] = []
@@ -286,7 +286,7 @@ def _producer(tensor: torch.Tensor) -> tuple[Any, int] | None:
 
 
 def why_no_graph(tensor: torch.Tensor) -> str:
-    """The reason why backward cannot start at a tensor."""
+    """Return the reason why backward cannot start at a tensor."""
     dtype = str(tensor.dtype).removeprefix("torch.")
     if not (tensor.is_floating_point() or tensor.is_complex()):
         return (

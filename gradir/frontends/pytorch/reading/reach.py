@@ -47,7 +47,7 @@ def hidden_among(
 
 
 def hiding_functions(grad_fns: Iterable[GradFn]) -> list[GradFn]:
-    """Those of the grad_fns whose backward may run code that is not known."""
+    """Return those of the grad_fns whose backward may run code that is not known."""
     # Most graphs have none, which the few types tell.
     if not any(issubclass(kind, FunctionCtx) for kind in set(map(type, grad_fns))):
         return []
@@ -55,17 +55,17 @@ def hiding_functions(grad_fns: Iterable[GradFn]) -> list[GradFn]:
 
 
 def is_reentrant_checkpoint(fn: GradFn) -> bool:
-    """Whether a grad_fn surely runs its forward again, as a part of backward."""
+    """Return whether a grad_fn surely runs its forward again, as a part of backward."""
     return type(fn).__name__ == private.CHECKPOINT
 
 
 def class_of(fn: GradFn) -> type:
-    """The class of a custom Function that a grad_fn belongs to."""
+    """Return the class of a custom Function that a grad_fn belongs to."""
     return getattr(type(fn), private.FORWARD_CLASS, type(fn))
 
 
 def is_torchs_own(module: object) -> bool:
-    """Whether what a module of this name defines is torch's, and runs no code but torch's."""
+    """Return whether what a module of this name defines is torch's, and runs no code but torch's."""
     name = str(module)
     return name.startswith(_TORCHS_OWN) and not name.startswith(private.RUN_ANYTHING)
 
@@ -77,7 +77,7 @@ def reached_by(functions: Iterable[GradFn], known: Collection[GradFn], wanted: C
 
 
 def leaves_reached_by(functions: Iterable[GradFn], known: Collection[GradFn]) -> list[torch.Tensor]:
-    """The leaves that the functions can come to, as far as that can be told."""
+    """Return the leaves that the functions can come to, as far as that can be told."""
     search = _Search(known, None)
     search.all_of(functions)
     return list(search.found.values())
@@ -156,7 +156,7 @@ def _starts(fn: GradFn) -> Iterator[Any]:
 
 
 def backward_code(fn: GradFn) -> Iterator[Any]:
-    """The functions of a custom Function's class that run in its backward."""
+    """Yield the functions of a custom Function's class that run in its backward."""
     cls = class_of(fn)
     for name in ("backward", "vjp"):
         code = getattr(cls, name, None)
@@ -182,7 +182,7 @@ def _used_by(function: FunctionType) -> Iterator[Any]:
 
 
 def _named(names: Collection[str], namespace: Mapping[str, Any]) -> Iterator[Any]:
-    """The globals that some code names, and what it names of modules and classes among them."""
+    """Yield the globals that some code names, and what it names of modules and classes among them."""
     for name in names:
         thing = namespace.get(name)
         if not issubclass(type(thing), (type, ModuleType)):
@@ -195,5 +195,5 @@ def _named(names: Collection[str], namespace: Mapping[str, Any]) -> Iterator[Any
 
 
 def names_in(function: FunctionType) -> KeysView[str]:
-    """The globals and attributes that the code of a function names, with what is defined inside it."""
+    """Return the globals and attributes that the code of a function names, with what is defined inside it."""
     return dict.fromkeys(name for code in codes_in(function.__code__) for name in code.co_names).keys()

@@ -36,7 +36,7 @@ _UNREAD: Final = Saved("", state="unread")
 
 
 class Shown(NamedTuple):
-    """What is saved and neither freed nor packed by a hook, by the names under which torch 2.12 shows it."""
+    """A saved tensor that is neither freed nor packed by a hook, by the names of torch 2.12."""
 
     data: torch.Tensor | None
     unpack: Callable[[], object]
@@ -68,7 +68,7 @@ def as_shown(fn: GradFn, name: str, raw: Any) -> Any:
 
 
 def clears_what_is_read(fn: GradFn) -> bool:
-    """Whether a custom Function frees what it saved when that is read."""
+    """Return whether a custom Function frees what it saved when that is read."""
     return getattr(class_of(fn), "clear_saved_tensors_on_access", False) is True
 
 
@@ -119,13 +119,13 @@ _SYMBOLIC: Final = 7777777
 
 
 def saved_tensor(fn: GradFn, name: str) -> torch.Tensor | None:
-    """A tensor that a function saved, as it is, without running what a program unpacks it by."""
+    """Return a tensor that a function saved, as it is, without running what a program unpacks it by."""
     held = getattr(_shown(fn, name), "data", None)
     return held.detach() if isinstance(held, torch.Tensor) else None
 
 
 def is_stale(fn: GradFn, name: str) -> bool:
-    """Whether the program has written to a tensor that a function saved, so that no backward goes through it."""
+    """Return whether the program has written to a tensor that a function saved, so that no backward goes through it."""
     shown = _shown(fn, name)
     if not hasattr(shown, "unpack") or shown.unpack_hook is not None:
         return False
@@ -142,7 +142,7 @@ def _shown(fn: GradFn, name: str) -> Any:
 
 
 class _Kind(NamedTuple):
-    """What saved tensors of one kind share; ``probe`` is set if they may stand for a number."""
+    """The common description of saved tensors of one kind; ``probe`` is set if they may stand for a number."""
 
     dtype: str
     shape: Shape | None
@@ -175,7 +175,7 @@ class SavedReader:
         self.numbers: dict[str, AttrValue] = {}
 
     def read(self, fn: GradFn, anatomy: Anatomy, node_id: str) -> tuple[Saved, ...]:
-        """Every saved slot of a grad_fn."""
+        """Return every saved slot of a grad_fn."""
         try:
             packed = anatomy.packed(fn)
         except RuntimeError:

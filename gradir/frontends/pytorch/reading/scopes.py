@@ -48,7 +48,7 @@ class FlatParameters:
         }
 
     def contain(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor is a part of a flat parameter."""
+        """Return whether a tensor is a part of a flat parameter."""
         storage = storage_of(tensor)
         if storage is None or storage not in self._starts:
             return False

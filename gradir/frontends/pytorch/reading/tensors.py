@@ -124,7 +124,7 @@ def _storages_of(tensors: Sequence[torch.Tensor]) -> list[int | None]:
 
 
 def storage_of(tensor: torch.Tensor) -> int | None:
-    """What identifies a tensor's storage while it lives; ``None`` for a tensor that has none, such as a sparse one."""
+    """Return the identity of a tensor's storage while it lives, ``None`` without one, as for sparse tensors."""
     try:
         return storage_handle((tensor if type(tensor) in PLAIN else held_by(tensor)).untyped_storage())
     except (NotImplementedError, RuntimeError, ValueError):
@@ -185,11 +185,11 @@ class NamedTensors:
                 self.intermediates.append((tensor, name))
 
     def owned(self) -> Iterable[Owned]:
-        """The tensors that modules hold, or had while they ran."""
+        """Return the tensors that modules hold, or had while they ran."""
         return self._owned.values()
 
     def is_held(self, tensor: torch.Tensor) -> bool:
-        """Whether a module holds a tensor as a parameter or buffer."""
+        """Return whether a module holds a tensor as a parameter or buffer."""
         return id(tensor) in self._held
 
     def of(self, tensor: torch.Tensor) -> Owned:
@@ -224,7 +224,7 @@ def named_tensors(params: Names | None) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def numbers_in(tensor: torch.Tensor) -> torch.Tensor:
-    """The numbers that a tensor stores, as a tensor of the usual layout."""
+    """Return the numbers that a tensor stores, as a tensor of the usual layout."""
     values = tensor.detach()
     if values.layout is torch.sparse_coo:
         return values.coalesce().values()
@@ -235,7 +235,7 @@ def numbers_in(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def ones_for(tensor: torch.Tensor) -> torch.Tensor:
-    """A gradient for a tensor, in its layout, with a 1 wherever that stores a number."""
+    """Return a gradient for a tensor, in its layout, with a 1 wherever that stores a number."""
     if tensor.layout is torch.strided:
         return torch.ones_like(tensor)
     if tensor.is_mkldnn:
@@ -248,7 +248,7 @@ def ones_for(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def number_of(tensors: object) -> float | None:
-    """The number that a backward starts from, if it is one."""
+    """Return the number that a backward starts from, if it is one."""
     tensor = tensors[0] if isinstance(tensors, tuple) and len(tensors) == 1 else tensors
     if not isinstance(tensor, torch.Tensor) or tensor.numel() != 1 or tensor.is_meta or tensor.is_complex():
         return None

@@ -29,7 +29,7 @@ class Walk(NamedTuple):
     edges: dict[GradFn, Edges]
 
     def has_path_of(self, length: int) -> bool:
-        """Whether some path visits at least ``length`` grad_fns."""
+        """Return whether some path visits at least ``length`` grad_fns."""
         # Where nothing goes on, a path ends.
         if sum(map(bool, self.edges.values())) + 1 < length:
             return False

@@ -59,7 +59,7 @@ class Costs:
         return result
 
     def noted(self, live: LiveGraph, paths: Mapping[nn.Module, str]) -> LiveGraph:
-        """The capture with what its nodes cost in ``ext``, and with the FLOPs of other operations by module."""
+        """Return the capture with what its nodes cost in ``ext``, and with the FLOPs of other operations by module."""
         backward = self._backward(live) if self.are_timed else {}
         found: dict[str, dict[str, AttrValue]] = {}
         for fn, key in live.grad_fns.items():
@@ -79,7 +79,7 @@ class Costs:
         return live._replace(graph=replace(graph, nodes=nodes, producer=replace(graph.producer, options=options)))
 
     def _backward(self, live: LiveGraph) -> dict[str, float]:
-        """The milliseconds that each node takes in a backward, which adds up no gradient and frees nothing."""
+        """Return the milliseconds that each node takes in a backward, which adds up no gradient and frees nothing."""
         begun: dict[str, float] = {}
         taken: dict[str, float] = {}
 
@@ -106,7 +106,7 @@ class Costs:
         return taken
 
     def _now(self, tensors: Sequence[torch.Tensor]) -> float:
-        """The time, once the devices of some tensors have done what was asked of them."""
+        """Return the time, once the devices of some tensors have done what was asked of them."""
         if self.are_timed and any(tensor.is_cuda for tensor in tensors):
             torch.cuda.synchronize()
         return perf_counter()

@@ -63,7 +63,7 @@ MADE_OF_NUMBERS: Final = torch.ops.aten.lift_fresh.default
 
 
 class Flow:
-    """What one thread computed while the modes of `gradir.frontends.pytorch.recording.modes` were entered."""
+    """The computation of one thread while the modes of `gradir.frontends.pytorch.recording.modes` were entered."""
 
     def __init__(self, timeline: Timeline) -> None:
         self.steps: list[Step] = []
@@ -103,7 +103,7 @@ class Flow:
         self._makers: tuple[int, dict[int, int]] = 0, {}
 
     def value_of(self, tensor: torch.Tensor, copied: tuple[Read, ...] = ()) -> Value:
-        """What a tensor holds now; one that no step made is noted, with what its numbers are ``copied`` from."""
+        """Return the present value of a tensor, and note one from outside with what it is ``copied`` from."""
         known = self._values.get(id(tensor))
         if known is not None and known[0]() is tensor:
             value = known[1]
@@ -125,7 +125,7 @@ class Flow:
         return value
 
     def _owner_of(self, parameter: torch.Tensor) -> tuple[nn.Module, str] | None:
-        """The running module that has a parameter now, and had another one when it was called."""
+        """Return the running module that has a parameter now, and had another one when it was called."""
         call = self._timeline.current
         if call is None or any(known is parameter for _, known in call.parameters):
             return None
@@ -133,59 +133,59 @@ class Flow:
         return next(((call.module, name) for name in names), None)
 
     def read(self, tensor: torch.Tensor, copied: tuple[Read, ...] = ()) -> Read:
-        """What a tensor holds, and whether it requires grad."""
+        """Return the present value of a tensor, and whether it requires grad."""
         carries = tensor.requires_grad
         return Read(self.value_of(tensor, copied), carries, carries and tensor.is_leaf)
 
     def noted(self, tensor: object) -> Value | None:
-        """What a step made of a tensor, or what it was when one first took it; nothing of one that none has met."""
+        """Return the value of a tensor when a step made it or first took it, ``None`` for unknown tensors."""
         known = self._values.get(id(tensor))
         return None if known is None or known[0]() is not tensor else known[1]
 
     def read_again(self, tensor: torch.Tensor) -> Read | None:
-        """What a tensor holds that was met before, it or another object for it; nothing of any other."""
+        """Return the present value of a tensor that was met before, also as another object."""
         if self.noted(tensor) is not None:
             return self.read(tensor)
         newest = self.newest_in(tensor)
         return None if newest is None else Read(newest, tensor.requires_grad, tensor.requires_grad and tensor.is_leaf)
 
     def newest_in(self, tensor: torch.Tensor) -> Value | None:
-        """What was last made in the memory of a tensor, which is not noted by this."""
+        """Return the newest value in the memory of a tensor, without noting the tensor."""
         storage = storage_of(tensor)
         return None if storage is None else self._newest_over.get(storage)
 
     def tensor_of(self, value: Value) -> torch.Tensor | None:
-        """The tensor from outside that a value is of, while it lives."""
+        """Return the tensor from outside that a value is of, while it lives."""
         return self.outside[value.number].tensor() if value.maker == FROM_OUTSIDE else None
 
     def step_of(self, value: Value) -> Step | None:
-        """The step that made a value."""
+        """Return the step that made a value."""
         return None if value.maker == FROM_OUTSIDE else self.steps[value.maker]
 
     def made_by(self, index: int) -> list[Value]:
-        """The values that a step made."""
+        """Return the values that a step made."""
         return [Value(index, number) for number in range(len(self.steps[index].outputs))]
 
     def views(self, value: Value) -> Iterator[Step]:
-        """The steps by which a value is a view, the last first."""
+        """Yield the steps by which a value is a view, the last first."""
         while (step := self.step_of(value)) is not None and "view" in step.kinds:
             yield step
             value = step.of_kind("view")[0].value
 
     def owner_of(self, value: Value) -> Value:
-        """What a value is a view of in the end."""
+        """Return the value that a value is a view of in the end."""
         for step in self.views(value):
             value = step.of_kind("view")[0].value
         return value
 
     def meta_of(self, value: Value) -> TensorMeta:
-        """The type and shape of a value."""
+        """Return the type and shape of a value."""
         if value.maker == FROM_OUTSIDE:
             return self.outside[value.number].meta
         return self.steps[value.maker].outputs[value.number]
 
     def held(self) -> set[Value]:
-        """What the living tensors hold now that were met."""
+        """Return the present values of the living tensors that were met."""
         living = [known() for known, _ in [*self._values.values()]]
         return {self.value_of(tensor) for tensor in living if tensor is not None}
 
@@ -196,7 +196,7 @@ class Flow:
         return {value: tensor for tensor, value in living if tensor is not None and _role(tensor) == "parameter"}
 
     def maker_of(self, fn: Any) -> int:
-        """The place of the step that made a grad_fn; `FROM_OUTSIDE` if none did."""
+        """Return the place of the step that made a grad_fn; `FROM_OUTSIDE` if none did."""
         known, found = self._makers
         if known < len(self.steps):
             for index, step in enumerate(self.steps[known:], known):
@@ -207,7 +207,7 @@ class Flow:
         return found.get(private.sequence_number(fn), FROM_OUTSIDE)
 
     def writes(self, storage: int) -> Sequence[int]:
-        """The numbers of the steps that wrote to a memory which still is what it was."""
+        """Return the numbers of the steps that wrote to a memory which still is what it was."""
         return self._writes.get(storage, ())
 
     def run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -278,12 +278,12 @@ class Flow:
         return result
 
     def _is_detached_just_now(self, tensor: torch.Tensor) -> bool:
-        """Whether the last step detached it, which a torch that ``DETACHES_TWICE`` does for every detach."""
+        """Return whether the last step detached it, which a torch that ``DETACHES_TWICE`` does for every detach."""
         is_detach = bool(self.steps) and self.steps[-1].func is _DETACH
         return is_detach and self.noted(tensor) == Value(len(self.steps) - 1, 0)
 
     def _just_read(self, place: Place | None) -> tuple[Read, ...]:
-        """What was read as numbers at a place since the last step, as ``torch.Tensor([x, y])`` does."""
+        """Return the tensors read as numbers at a place since the last step, as by ``torch.Tensor([x, y])``."""
         found: list[Read] = []
         for exited in reversed(self.exits):
             if exited.before < len(self.steps) or exited.place != place:
@@ -387,7 +387,7 @@ class Flow:
                 self._writes.setdefault(storage, []).append(index)
 
     def _memory_of(self, tensor: torch.Tensor) -> int | None:
-        """What tells a memory from all others, for as long as the flow is there."""
+        """Return the identity of a tensor's memory, and keep it unique as long as the flow lives."""
         storage = storage_of(tensor)
         if storage is not None and storage not in self._memories:
             self._memories[storage] = private.StorageWeakRef(held_by(tensor).untyped_storage())
@@ -451,7 +451,7 @@ def _mode() -> str:
 
 
 def is_number(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is one number that can be read."""
+    """Return whether a tensor is one number that can be read."""
     return (
         type(tensor) in _PLAIN and tensor.numel() == 1 and tensor.is_floating_point() and tensor.device.type != "meta"
     )

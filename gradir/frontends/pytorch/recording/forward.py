@@ -86,7 +86,7 @@ class _Forward:
         return self._nodes
 
     def _failures(self) -> list[Exit]:
-        """What raised at the end, if it is no operation: what a function of torch raised has mostly ended all too."""
+        """Return the failure at the end, if no operation failed: a function of torch that raised mostly ended all."""
         flow = self._flow
         found = [end for end in (flow.failure, flow.end) if end is not None and end.before == len(flow.steps)]
         return [] if flow.steps and flow.steps[-1].failed else found[:1]
@@ -98,7 +98,7 @@ class _Forward:
         return [value for value in given if not (self._initial.is_overwritten(value) and self._is_made(value))]
 
     def _used_and_skipped(self, ends: Iterable[Read]) -> tuple[set[Value], set[int]]:
-        """The values that something takes for what it makes, and the steps that are no part of the forward."""
+        """Return the values that something takes for what it makes, and the steps that are no part of the forward."""
         flow = self._flow
         used, taken = {entry.value for failure in self._failures() for entry in failure.reads}, set[Value]()
         # What is an output may be so beside these.
@@ -135,11 +135,11 @@ class _Forward:
         return used, skipped
 
     def _held_by(self, read: Read) -> tuple[Value, ...]:
-        """What a tensor holds, unless it begins with that."""
+        """Return the values of a tensor, unless it begins with them."""
         return () if self._initial.begins(read.value) is not None else (read.value, self._initial.shared(read.value))
 
     def _is_bookkeeping(self, step: Step) -> bool:
-        """Whether a step whose result nothing takes only makes a tensor of nothing, or counts."""
+        """Return whether a step whose result nothing takes only makes a tensor of nothing, or counts."""
         if not step.outputs or not all(kind == "inplace" for kind in step.kinds) or len(step.kinds) < len(step.inputs):
             return False
         return all(
@@ -155,7 +155,7 @@ class _Forward:
         )
 
     def _is_made(self, value: Value) -> bool:
-        """Whether the memory that a value is in was made by an operation, for no parameter or buffer."""
+        """Return whether the memory that a value is in was made by an operation, for no parameter or buffer."""
         while value.maker != FROM_OUTSIDE and not self._initial.is_of_made(value):
             lent = self._flow.steps[value.maker].lenders()
             if not lent:
@@ -275,7 +275,7 @@ def _operation(func: Any) -> str:
 
 
 def _gives_nothing(step: Step) -> bool:
-    """Whether an operation only asks for what a tensor is, such as its device, and looks at no value."""
+    """Return whether an operation only asks for what a tensor is, such as its device, and looks at no value."""
     return not (step.outputs or step.failed) and torch.Tag.data_dependent_output not in getattr(step.func, "tags", ())
 
 

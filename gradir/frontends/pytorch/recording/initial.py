@@ -80,17 +80,17 @@ class Initial:
         self._begins = {value: several[0] for value, several in found.items() if len(several) == 1}
 
     def begins(self, value: Value) -> Made | None:
-        """The tensor that begins with a value."""
+        """Return the tensor that begins with a value."""
         value = self.shared(value)
         return self._begins.get(self.lazy.get(value, value))
 
     def shared(self, value: Value) -> Value:
-        """What a step made, also of a tensor that is another object for it."""
+        """Return the value of a step, also for a tensor that is another object for it."""
         shared = None if value.maker != FROM_OUTSIDE else self._flow.outside[value.number].shared
         return value if shared is None else shared
 
     def is_of_made(self, value: Value) -> bool:
-        """Whether a value is in the memory of such a tensor."""
+        """Return whether a value is in the memory of such a tensor."""
         return self._root(value) in self._made
 
     def role_of(self, value: Value) -> str:
@@ -102,15 +102,15 @@ class Initial:
         return "" if is_made else self._flow.outside[root.number].role
 
     def is_overwritten(self, value: Value) -> bool:
-        """Whether a later step writes to the memory of a value."""
+        """Return whether a later step writes to the memory of a value."""
         return self._written_at.get(self._root(value), value.maker) > value.maker
 
     def initialises(self, index: int) -> bool:
-        """Whether a step makes or writes to the memory of such a tensor before that is used."""
+        """Return whether a step makes or writes to the memory of such a tensor before that is used."""
         return index in self.steps and any(map(self.is_of_made, self._flow.made_by(index)))
 
     def is_of_initialising(self, found: Exit) -> bool:
-        """Whether a function reads nothing but numbers that only what initialises a tensor may need."""
+        """Return whether a function reads nothing but numbers that only what initialises a tensor may need."""
         others = [read.value for read in found.reads if not self._is_initialising(read.value, found.before)]
         return len(others) < len(found.reads) and self.steps.issuperset(value.maker for value in others)
 
@@ -120,7 +120,7 @@ class Initial:
         return self.is_of_made(value) and before <= self._used_at.get(self._root(value), before)
 
     def _all_carrying(self) -> set[int]:
-        """The steps that carry a gradient on, in which no check of a parametrization counts."""
+        """Return the steps that carry a gradient on, in which no check of a parametrization counts."""
         flow = self._flow
         carrying, carried = set[int](), set[Value]()
         taken = {read.value for step in flow.steps for read in step.inputs}
@@ -200,11 +200,11 @@ class Initial:
                 self._first[root] = [known for known in self._first.get(root, ()) if known != root] + [value]
 
     def _is_unused(self, root: Value) -> bool:
-        """Whether a memory is that of a parameter or buffer, which nothing has taken so far."""
+        """Return whether a memory is that of a parameter or buffer, which nothing has taken so far."""
         return root in self._made and root not in self._used_at
 
     def _is_initial(self, read: Read, kind: str, call: Frame | None, index: int) -> bool:
-        """Whether what an operation takes is of what is initialised in a call, or outside all."""
+        """Return whether what an operation takes is of what is initialised in a call, or outside all."""
         value, root = read.value, self._root(read.value)
         if index < self.lazy.get(self.shared(value), value).maker:
             # It is not materialized.
@@ -218,7 +218,7 @@ class Initial:
         return self._is_made_of_numbers(self._root(value)) or (call is None and self.role_of(value) == "parameter")
 
     def _is_made_of_numbers(self, value: Value) -> bool:
-        """Whether torch has made a tensor of the numbers of a program."""
+        """Return whether torch has made a tensor of the numbers of a program."""
         if value.maker != FROM_OUTSIDE or self._flow.outside[value.number].copied:
             return False
         return value in self._numbers
@@ -229,7 +229,7 @@ class Initial:
 
 
 def _call_around(step: Step) -> Frame | None:
-    """The call that runs a step, or that runs the checks of which it is."""
+    """Return the call that runs a step, or that runs the checks of which it is."""
     return next((call for call in calls_from(step.call) if not call.checks), None)
 
 

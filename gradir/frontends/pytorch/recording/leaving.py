@@ -200,7 +200,7 @@ def release_dropped() -> None:
 
 
 def weak_hook(method: Any) -> Callable[..., None]:
-    """A hook of modules that calls a method where nothing is compiled, and does not keep its object alive."""
+    """Return a hook of modules that calls a method where nothing is compiled, and does not keep its object alive."""
     # `WeakMethod` takes longer, and this runs twice for each call of a module.
     owner, function = weakref.ref(method.__self__), method.__func__
 

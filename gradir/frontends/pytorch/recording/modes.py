@@ -57,7 +57,7 @@ class CompiledPart:
 
 
 class Noting(Protocol):
-    """What is told before and after compiled code runs, of which it notes nothing itself."""
+    """An object that pauses while compiled code runs."""
 
     is_paused: bool
 
@@ -206,7 +206,7 @@ def _watch() -> None:
 
 
 def _module_of(function: object) -> str:
-    """The name of the module that has the code of a function; nothing of what is none, such as a method."""
+    """Return the name of the module that has the code of a function; nothing of what is none, such as a method."""
     return str(function.__globals__.get("__name__", "")) if inspect.isfunction(function) else ""
 
 
@@ -219,7 +219,7 @@ def set_modes(modes: Iterable[Any]) -> None:
 
 
 def _taken_by(function: Any, arguments: Iterable[object]) -> Iterator[torch.Tensor]:
-    """The tensors that a call gives a function, and those that the function has as variables, in modules too."""
+    """Yield the tensors that a call gives a function, and those that the function has as variables, in modules too."""
     found = [*arguments, getattr(function, "__self__", None)]
     if inspect.isfunction(function):
         found.extend(map(function.__globals__.get, function.__code__.co_names))
@@ -232,7 +232,7 @@ def _taken_by(function: Any, arguments: Iterable[object]) -> Iterator[torch.Tens
 
 
 def _leaves_of(tensors: Iterable[torch.Tensor], first: int) -> Iterator[torch.Tensor]:
-    """The leaves of the nodes with a number from ``first`` on that tensors were made by."""
+    """Yield the leaves of the nodes with a number from ``first`` on that tensors were made by."""
 
     def newer(fn: GradFn) -> list[GradFn]:
         is_new = type(fn).__name__ != private.ACCUMULATOR and private.sequence_number(fn) >= first
@@ -309,6 +309,6 @@ class _Calls(FunctionMode):
 
 @lru_cache(maxsize=4096)
 def _name_of(func: Any) -> str:
-    """What a program calls a function of torch: for a property of a tensor, the property's name."""
+    """Return the program's name of a function of torch: for a property of a tensor, the property's name."""
     name = getattr(func, "__name__", "")
     return getattr(getattr(func, "__self__", None), "__name__", name) if name in {"__get__", "__set__"} else name

@@ -61,7 +61,7 @@ class Places:
         return Place(code, instruction, caller)
 
     def raised(self, trace: TracebackType | None) -> Place | None:
-        """The innermost instruction of a traceback that is neither torch's nor gradir's."""
+        """Return the innermost instruction of a traceback that is neither torch's nor gradir's."""
         found: Place | None = None
         caller: Place | None = None
         while trace is not None:
@@ -75,7 +75,7 @@ class Places:
         return found
 
     def is_inside(self, frame: FrameType) -> bool:
-        """Whether a frame is torch's or gradir's."""
+        """Return whether a frame is torch's or gradir's."""
         return self._kind(frame.f_code) == _INTERNAL
 
     def _kind(self, code: CodeType) -> int:
@@ -135,14 +135,14 @@ warnings_at_callers: Final = _Shown()
 
 
 class Written(NamedTuple):
-    """What a function is called, and its first line, if it has one."""
+    """The name of a function, and its first line, if it has one."""
 
     name: str
     place: Place | None
 
 
 def locate_function(hook: object) -> Written:
-    """Where something that can be called is written."""
+    """Return the name and the first line of a callable."""
     function = hook
     while isinstance(function, functools.partial):
         function = function.func
@@ -155,7 +155,7 @@ def locate_function(hook: object) -> Written:
 
 
 def locate_return(function: object) -> Place | None:
-    """Where a function returns: its one return, or else the one that returns nothing, or its first line."""
+    """Return the place of a function's one return, of the one that returns nothing, or else its first line."""
     code = getattr(function, "__code__", None)
     if not isinstance(code, CodeType) or is_internal(code):
         return None

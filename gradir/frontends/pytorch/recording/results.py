@@ -32,7 +32,7 @@ _LONGEST: Final = 500
 
 
 class Fate(NamedTuple):
-    """What becomes of a value: its variable, whether it is returned, and whether the instruction itself makes it."""
+    """The fate of a value: its variable, whether it is returned, and whether the instruction itself makes it."""
 
     variable: str | None
     returned: int
@@ -44,7 +44,7 @@ UNKNOWN: Final = Fate(None, LOST, SURE)
 
 @lru_cache(maxsize=4096)
 def find_fates(code: CodeType) -> Mapping[int, Fate]:
-    """What becomes of the value of each instruction, by where a frame of this code is; `UNKNOWN` of all others."""
+    """Return the fate of each instruction's value, by the place of a frame; `UNKNOWN` of all others."""
     instructions = [found for found in dis.get_instructions(code) if found.opname not in _SILENT]
     returned = {
         names_of(load)[-1]
@@ -88,7 +88,7 @@ def _fate(instructions: Sequence[dis.Instruction], place: int, returned: set[str
 
 
 def names_of(instruction: dis.Instruction) -> tuple[str, ...]:
-    """The variables that an instruction stores or loads."""
+    """Return the variables that an instruction stores or loads."""
     # Python 3.13 joins two stores, or a store and a load, in one instruction.
     value = instruction.argval
     return value if isinstance(value, tuple) else (value,)
@@ -102,7 +102,7 @@ def _direct(instructions: Sequence[dis.Instruction], place: int) -> int:
 
 
 def _callee(instructions: Sequence[dis.Instruction], place: int) -> str:
-    """The global name that is called, empty where there is none or a condition stands among the arguments."""
+    """Return the global name that is called, empty where there is none or a condition stands among the arguments."""
     depth = 1
     for start in range(place, max(place - _LONGEST, -1), -1):
         depth -= dis.stack_effect(instructions[start].opcode, instructions[start].arg, jump=False)

@@ -63,7 +63,7 @@ class _Call(NamedTuple):
 
 
 class SourceLog:
-    """What one thread called, in the order of its sequence numbers."""
+    """The calls of one thread, in the order of its sequence numbers."""
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
@@ -100,12 +100,12 @@ class SourceLog:
         self.calls.append(_Call(start, end, code, instruction, variable, within))
 
     def index(self, number: int) -> int | None:
-        """The place of the call that made this thread's node of this number."""
+        """Return the place of the call that made this thread's node of this number."""
         index = bisect_right(self.starts, number) - 1
         return index if index >= 0 and number < self.calls[index].end else None
 
     def _user(self, frame: FrameType) -> tuple[FrameType | None, int]:
-        """The frame of the user's, and how many calls of modules run below it."""
+        """Return the frame of the user's, and how many calls of modules run below it."""
         kinds, nowhere = self._kinds, self._overridden_nowhere
         user: FrameType | None = None
         below, modules, searching, is_overridden = 0, 0, True, False
@@ -151,7 +151,7 @@ class SourceLog:
         return known.get(instruction, UNKNOWN)
 
     def _certainty(self, frame: FrameType | None, user: FrameType) -> int:
-        """Whether a call from a frame, at or below the user's, made the value of the user's instruction."""
+        """Return whether a call from a frame, at or below the user's, made the value of the user's instruction."""
         if frame is user:
             return self._fate(user.f_code, user.f_lasti).direct
         between = takewhile(lambda each: each is not user, frames_from(frame))
@@ -172,12 +172,12 @@ class SourceLookup:
         self._lines = ShownLines()
 
     def source(self, number: int) -> Source | None:
-        """Where the node of this number was made."""
+        """Return the line that made the node of this number."""
         log, index, _ = self._found(number)
         return None if log is None else self._lines(log.calls[index].code, log.calls[index].instruction)
 
     def variable(self, number: int) -> str | None:
-        """The variable that was assigned the result of the node of this number."""
+        """Return the variable that was assigned the result of the node of this number."""
         log, index, superseded = self._found(number)
         call = None if log is None else log.calls[index]
         if call is None or call.variable is None or number != call.end - 1 or index in superseded:
@@ -185,7 +185,7 @@ class SourceLookup:
         return plain_text(call.variable)
 
     def _found(self, number: int) -> tuple[SourceLog | None, int, _Superseded | tuple[()]]:
-        """The log and the place in it of the call that made a node, with the calls whose values others made."""
+        """Return the log and the place in it of the call that made a node, with the calls whose values others made."""
         for log, others, superseded in self._logs:
             index = log.index(number)
             if index is not None and number not in others:
@@ -311,20 +311,20 @@ def _note_function(node: BackwardCFunction) -> None:  # noqa: ARG001 (an __init_
 
 
 def is_commands(code: CodeType) -> bool:
-    """Whether code is that of gradir's commands, which runs a program and is no part of it."""
+    """Return whether code is that of gradir's commands, which runs a program and is no part of it."""
     return code.co_filename.startswith(_COMMANDS)
 
 
 def is_own_file(filename: str) -> bool:
-    """Whether a file is gradir's own, below its commands."""
+    """Return whether a file is gradir's own, below its commands."""
     return filename.startswith(_OWN) and not filename.startswith(_COMMANDS)
 
 
 def is_users(code: CodeType) -> bool:
-    """Whether code is the user's own: neither torch's, nor gradir's, nor a library's."""
+    """Return whether code is the user's own: neither torch's, nor gradir's, nor a library's."""
     return not (is_internal(code) or is_commands(code) or is_installed(code.co_filename))
 
 
 def is_internal(code: CodeType) -> bool:
-    """Whether code is torch's, or gradir's own below its commands."""
+    """Return whether code is torch's, or gradir's own below its commands."""
     return code.co_filename.startswith(_INTERNAL) and not code.co_filename.startswith(_COMMANDS)

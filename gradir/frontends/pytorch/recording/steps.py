@@ -73,11 +73,11 @@ class Step(NamedTuple):
     values: tuple[object, ...] | None = None
 
     def of_kind(self, *kinds: str) -> list[Read]:
-        """The inputs that are of these kinds."""
+        """Return the inputs that are of these kinds."""
         return [read for kind, read in zip(self.kinds, self.inputs, strict=False) if kind in kinds]
 
     def lenders(self) -> list[Value]:
-        """The inputs whose memory an output has."""
+        """Return the inputs whose memory an output has."""
         return [read.value for read in self.of_kind("view", "inplace")]
 
 
@@ -133,7 +133,7 @@ class Signature(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def signature_of(func: Any) -> Signature:
-    """What an operator's schema says; of what has none, nothing."""
+    """Return the facts of an operator's schema, none if it has no schema."""
     if not isinstance(func, Operator):
         # It takes functions, and has no schema.
         return Signature((), {})
@@ -147,19 +147,19 @@ def signature_of(func: Any) -> Signature:
 
 
 def plain_name(func: Any) -> str:
-    """The name of an operation without the signs of what works in place and of what is torch's own."""
+    """Return the name of an operation without the signs of what works in place and of what is torch's own."""
     return str(func.__name__).partition(".")[0].strip("_")
 
 
 def named(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The arguments of a call with their names; those beyond the names have their number."""
+    """Yield the arguments of a call with their names; those beyond the names have their number."""
     for place, value in enumerate(args):
         yield names[place] if place < len(names) else str(place), value
     yield from kwargs.items()
 
 
 def tensors_in(value: object) -> tuple[torch.Tensor, ...]:
-    """The tensors of lists, tuples and dicts in each other, in order."""
+    """Return the tensors of lists, tuples and dicts in each other, in order."""
     if isinstance(value, torch.Tensor):
         return (value,)
     if not isinstance(value, (list, tuple, dict)):
@@ -178,7 +178,7 @@ def tensors_in(value: object) -> tuple[torch.Tensor, ...]:
 
 
 def _entries(value: list[Any] | tuple[Any, ...] | dict[Any, Any]) -> Iterator[Any]:
-    """What a container has, also where a class made of it iterates otherwise."""
+    """Return the entries of a container, also if a derived class iterates otherwise."""
     if isinstance(value, dict):
         return iter(dict.values(value))
     return list.__iter__(value) if isinstance(value, list) else tuple.__iter__(value)
@@ -207,7 +207,7 @@ class Held(NamedTuple):
     place: Place | None
 
     def part_of(self, storage: torch.UntypedStorage) -> torch.Tensor | None:
-        """The same part of the memory as it is now; nothing where that has none."""
+        """Return the same part of the memory as it is now; nothing where that has none."""
         steps = zip(self.numbers.shape, self.strides, strict=True)
         end = self.offset + 1 + sum((size - 1) * stride for size, stride in steps)
         if storage.nbytes() < end * self.numbers.itemsize or storage.device != self.numbers.device:
@@ -228,7 +228,7 @@ class Overwritten:
         self._uncounted: dict[int, weakref.ref[torch.Tensor]] = {}
 
     def is_uncounted(self, tensor: torch.Tensor) -> bool:
-        """Whether torch does not tell others that share the memory of a tensor when that is written to."""
+        """Return whether torch does not tell others that share the memory of a tensor when that is written to."""
         known = self._uncounted.get(id(tensor))
         return known is not None and known() is tensor
 

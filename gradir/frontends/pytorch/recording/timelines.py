@@ -34,7 +34,7 @@ class Frame(NamedTuple):
 
 
 class Timeline:
-    """What one thread ran: the frame from each sequence number on."""
+    """The frame that one thread ran from each sequence number on."""
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
@@ -48,12 +48,12 @@ class Timeline:
         self.frames.append(frame)
 
     def ends(self) -> dict[int, int]:
-        """The number at which each call of a module ended, by the identity of its frame."""
+        """Return the number at which each call of a module ended, by the identity of its frame."""
         numbers, frames = self.snapshot()
         return {id(frame): number for frame, number in zip(frames, numbers[1:], strict=False)}
 
     def snapshot(self) -> tuple[list[int], list[Frame | None]]:
-        """The numbers and the frames so far, of a thread that may still run."""
+        """Return the numbers and the frames so far, of a thread that may still run."""
         frames = self.frames.copy()
         return self.numbers[: len(frames)], frames
 
@@ -97,12 +97,12 @@ class ScopeLookup:
 
 
 def path_of(frame: Frame | None, paths: Mapping[nn.Module, str]) -> str:
-    """The path of the module that a frame runs, or of the first around it that has one; empty outside all."""
+    """Return the path of the module that a frame runs, or of the first around it that has one; empty outside all."""
     return next((paths[call.module] for call in calls_from(frame) if call.module in paths), "")
 
 
 def calls_from(frame: Frame | None) -> Iterator[Frame]:
-    """A call of a module and those around it, from the inside out."""
+    """Yield a call of a module and those around it, from the inside out."""
     return chain(frame, lambda call: call.caller)
 
 
@@ -118,7 +118,7 @@ class Coverage:
 
 
 class _Track(NamedTuple):
-    """What one thread ran: the frame, and its scope, from each number on, up to the last number."""
+    """The frame of one thread, and its scope, from each number on, up to the last number."""
 
     numbers: list[int]
     frames: list[Frame | None]
@@ -129,7 +129,7 @@ _snapshot: Final = Timeline.snapshot
 
 
 def _delayed(track: _Track) -> tuple[list[int], list[str]]:
-    """The track for the nodes behind a module, which still belong to the call that has just ended."""
+    """Return the track for the nodes behind a module, which still belong to the call that has just ended."""
     numbers, scopes = [], []
     for index, (number, frame, scope) in enumerate(zip(*track, strict=True)):
         left = track.frames[index - 1] if index else None

@@ -95,7 +95,7 @@ def retained_gradients_kept() -> Iterator[Callable[..., None]]:
 
 
 def in_process_group() -> bool:
-    """Whether this process trains together with others."""
+    """Return whether this process trains together with others."""
     return distributed.is_available() and distributed.is_initialized()
 
 
@@ -182,14 +182,14 @@ def buffers_and_random_numbers_kept(live: LiveGraph) -> Iterator[None]:
 
 
 def _runs_modules(live: LiveGraph) -> bool:
-    """Whether a backward may run code of the program, as that of a checkpoint does."""
+    """Return whether a backward may run code of the program, as that of a checkpoint does."""
     return bool(hiding_functions(live.grad_fns)) or any(
         slot.state == "hooked" for node in live.graph.nodes.values() for slot in node.saved
     )
 
 
 def _modules_behind(live: LiveGraph) -> list[nn.Module]:
-    """The modules of a graph; all that live where it is not known which these are."""
+    """Return the modules of a graph; all that live where it is not known which these are."""
     if live.roots:
         return [module for root in live.roots.values() for module in modules_in(root)]
     return [entry for entry in gc.get_objects() if issubclass(type(entry), nn.Module)]
@@ -241,7 +241,7 @@ def _donates(cls: Any) -> bool:
 
 
 def _own_functions(fn: GradFn) -> Iterator[FunctionType]:
-    """The functions of a backward: what its decorators wrap, and what it names in its own file."""
+    """Yield the functions of a backward: what its decorators wrap, and what it names in its own file."""
 
     def functions(things: Iterable[object]) -> Iterator[FunctionType]:
         bare = (getattr(thing, "__func__", thing) for thing in things)
@@ -256,7 +256,7 @@ def _own_functions(fn: GradFn) -> Iterator[FunctionType]:
 
 
 def _is_selective(fn: GradFn, met: set[int]) -> bool:
-    """Whether what a grad_fn saved is computed again by a selective checkpoint; each hook is looked at once."""
+    """Return whether what a grad_fn saved is computed again by a selective checkpoint; each hook is looked at once."""
     for name in dir(fn):
         if not name.startswith(private.PACKED):
             continue
@@ -331,7 +331,7 @@ class _State:
             attributes.update((name, before[name]) for name in lost)
 
     def has_changed_tensors(self) -> bool:
-        """Whether a tensor was changed in place, or lost its storage."""
+        """Return whether a tensor was changed in place, or lost its storage."""
         return any(_fingerprint(tensor) != before for tensor, before in self._tensors)
 
 

@@ -99,7 +99,7 @@ class _Watch:
         }
 
     def came_from_inside(self, leaf: int) -> bool:
-        """Whether only a backward that ran inside this one gave a leaf its gradient."""
+        """Return whether only a backward that ran inside this one gave a leaf its gradient."""
         return self._number not in self.received.get(leaf, {self._number})
 
 

@@ -163,7 +163,7 @@ def _uncompiled() -> AbstractContextManager[Any]:
 
 
 def _contents(roots: Sequence[object]) -> Iterator[tuple[Any, Any]]:
-    """The containers, the objects and the variables of functions in some objects, with what each has now."""
+    """Yield the containers, the objects and the variables of functions in some objects, with what each has now."""
     seen: set[int] = set()
     waiting = deque((root, 0) for root in roots)
     while waiting and len(seen) < _MOST_VALUES:

@@ -19,7 +19,7 @@ from gradir.frontends.substitution import replace_function
 
 
 class Listener(Protocol):
-    """What is told of each call."""
+    """Gets each call."""
 
     def before_backward(self, tensors: object, frame: FrameType) -> None:
         """Look at the tensors of a call before it runs; what this raises goes through the program."""

@@ -30,7 +30,7 @@ _NO_MODULE: Final = ast.Module([], [])
 
 @lru_cache(maxsize=32)
 def parse_file(file: str) -> tuple[ast.Module, tuple[str, ...]]:
-    """The statements of a file, and its lines; of what cannot be read nothing."""
+    """Return the statements of a file, and its lines; of what cannot be read nothing."""
     try:
         text = Path(file).read_text(encoding="utf-8")
         return (ast.parse(text), tuple(text.splitlines())) if len(text) < _LARGEST_FILE else (_NO_MODULE, ())
@@ -39,7 +39,7 @@ def parse_file(file: str) -> tuple[ast.Module, tuple[str, ...]]:
 
 
 def variables_of(frame: FrameType) -> dict[str, Any]:
-    """The variables of a running function."""
+    """Return the variables of a running function."""
     found = {**frame.f_locals}
     if sys.version_info < (3, 13) and frame.f_code.co_flags & CO_OPTIMIZED:
         # Python keeps what it gave here, and with it the tensors of a step for longer than the program does.
@@ -48,7 +48,7 @@ def variables_of(frame: FrameType) -> dict[str, Any]:
 
 
 def loop_counters(frames: Iterable[FrameType]) -> Mapping[str, int]:
-    """The variables by which the loops count that these functions are in, the outer ones first."""
+    """Return the variables by which the loops count that these functions are in, the outer ones first."""
     found: dict[str, int] = {}
     for frame in frames:
         names = [*_targets(parse_file(frame.f_code.co_filename)[0], frame.f_lineno)]
@@ -59,7 +59,7 @@ def loop_counters(frames: Iterable[FrameType]) -> Mapping[str, int]:
 
 
 def _targets(tree: ast.Module, line: int) -> Iterator[str]:
-    """The names that the loops around a line count by, the outer ones first."""
+    """Yield the names that the loops around a line count by, the outer ones first."""
     body: list[ast.stmt] = tree.body
     while body:
         inside = next((each for each in body if each.lineno <= line <= (each.end_lineno or each.lineno)), None)
@@ -101,7 +101,7 @@ class Holder(NamedTuple):
 
 
 def holders_of(old: Mapping[int, torch.Tensor], variables: Variables, frame: FrameType | None) -> Iterator[Holder]:
-    """The variables that keep some of these tensors, each tensor by one of them."""
+    """Yield the variables that keep some of these tensors, each tensor by one of them."""
     seen: set[int] = set()
     found: dict[tuple[str, str], Holder] = {}
     # All at once: what a variable has near, another may have too deep to be gone through.
@@ -136,7 +136,7 @@ _CONTAINERS: Final[tuple[Any, ...]] = (deque, dict, list, set, tuple)
 
 
 def _inside(within: _Within) -> list[_Within]:
-    """What is in a container or in the attributes of an object or a class of the program's."""
+    """Return the entries of a container, or the attributes of an object or class of the program."""
     value, kind = within.value, type(within.value)
     for container in _CONTAINERS:
         if issubclass(kind, container):
@@ -171,7 +171,7 @@ def _path_to(path: str, key: object, value: object) -> str:
 
 @lru_cache(maxsize=1024)
 def _home_of(kind: type, main: str) -> str | None:
-    """The file of the program's that a class is written in, nothing for a class of a library."""
+    """Return the file of the program's that a class is written in, nothing for a class of a library."""
     name = kind.__module__
     file = main if name == "__main__" else getattr(sys.modules.get(name), "__file__", None)
     return file if isinstance(file, str) and not is_installed(file) else None
@@ -203,7 +203,7 @@ class Variables:
 
 
 def line_of(holder: Holder) -> tuple[Source | None, Excerpt | None, bool]:
-    """The line of a file that puts something into a variable, and whether a call makes it of what was there."""
+    """Return the line of a file that puts something into a variable, and whether a call makes it of what was there."""
     tree, lines = parse_file(holder.file)
     name = holder.name
     found = [(function, node) for function, node in _statements(tree) if _puts_into(node, name)]
@@ -222,7 +222,7 @@ def line_of(holder: Holder) -> tuple[Source | None, Excerpt | None, bool]:
 
 
 def is_kept(holder: Holder) -> bool:
-    """Whether a variable is made of what it had before, or is a container."""
+    """Return whether a variable is made of what it had before, or is a container."""
     name = holder.name
     return holder.is_container or any(
         _puts_into(node, name) and _adds(node, name) for _, node in _statements(parse_file(holder.file)[0])
@@ -230,7 +230,7 @@ def is_kept(holder: Holder) -> bool:
 
 
 def is_cut(holder: Holder) -> bool:
-    """Whether the program takes out again some of what it puts into a container, as of a window of steps."""
+    """Return whether the program takes out again some of what it puts into a container, as of a window of steps."""
     return any(_takes_from(node, holder.name) for _, node in _statements(parse_file(holder.file)[0]))
 
 
@@ -247,7 +247,7 @@ def _takes_from(node: ast.stmt, name: str) -> bool:
 
 
 def _is_call_of(node: ast.stmt, name: str) -> bool:
-    """Whether a statement gives a variable to a call whose result takes its place, as a recurrent cell does."""
+    """Return whether a statement gives a variable to a call whose result takes its place, as a recurrent cell does."""
     if not isinstance(node, ast.Assign):
         return False
     calls = (each for each in ast.walk(node.value) if isinstance(each, ast.Call))
@@ -289,7 +289,7 @@ def _puts_into(node: ast.stmt, name: str) -> bool:
 
 
 def _adds(node: ast.stmt, name: str) -> bool:
-    """Whether a statement adds to what is there, and does not only begin it."""
+    """Return whether a statement adds to what is there, and does not only begin it."""
     if not isinstance(node, (ast.Assign, ast.AnnAssign)):
         return True
     value = node.value

@@ -122,7 +122,7 @@ def _told(holder: Holder) -> Cause:
 
 
 def _is_waiting(tensors: Iterable[torch.Tensor]) -> bool:
-    """Whether a backward may still come: the functions behind tensors have all that they saved, as it was."""
+    """Return whether a backward may still come: the functions behind tensors have all that they saved, as it was."""
     saved = set()
     for fn in islice(_functions_behind(tensors), _MOST_FUNCTIONS):
         slots = [slot.removeprefix(PACKED) for slot in dir(fn) if slot.startswith(PACKED)]
@@ -134,7 +134,7 @@ def _is_waiting(tensors: Iterable[torch.Tensor]) -> bool:
 
 
 def _tensors_with_graph() -> list[torch.Tensor]:
-    """The tensors alive that a graph hangs on, in the order in which Python knows them."""
+    """Return the tensors alive that a graph hangs on, in the order in which Python knows them."""
     kinds: dict[type, bool] = {}
     found = []
     for value in gc.get_objects():
@@ -155,7 +155,7 @@ def _functions_behind(tensors: Iterable[torch.Tensor]) -> set[GradFn]:
 
 
 def _oldest(tensors: Iterable[torch.Tensor]) -> dict[GradFn, int]:
-    """The smallest sequence number behind each function of some graphs."""
+    """Return the smallest sequence number behind each function of some graphs."""
     found: dict[GradFn, int] = {}
     # A function has a larger number than what it takes.
     for fn in sorted(_functions_behind(tensors), key=sequence_number):

@@ -85,7 +85,7 @@ class Movements:
             self._of(optimizer).stamp = _stamp(optimizer)
 
     def after_step(self, optimizer: Optimizer, moved: Mapping[str, tuple[torch.Tensor, Movement]]) -> Iterator[Cause]:
-        """What is wrong with a step, as far as it is proved by now."""
+        """Yield the faults of a step that are proved by now."""
         known = self._of(optimizer)
         known.steps += 1
         self._steps += 1
@@ -98,7 +98,7 @@ class Movements:
             yield from self._told(optimizer, known, _STILL)
 
     def at_end(self, backwards: int) -> Iterator[Cause]:
-        """What the end of a training with so many backwards proves."""
+        """Yield the faults that the end of a training proves."""
         detail = f"in {counted(backwards, 'call')} of backward"
         for made in self._optimizers.made if backwards >= _STILL else ():
             # Beside others that step it may be for later, but not if its gradients are cleared all the time.
@@ -161,7 +161,7 @@ class Movements:
         known.still = still
 
     def _told(self, optimizer: Optimizer, known: _OfOptimizer, least: int) -> Iterator[Cause]:
-        """The parameters that have not moved for so long, by what keeps them."""
+        """Yield the parameters that have not moved for so long, by what keeps them."""
         names = [name for name, each in known.still.items() if known.steps - each.since + 1 >= least]
         if not names:
             return
@@ -215,7 +215,7 @@ class Movements:
 
 
 def _is_below(optimizer: Optimizer, tensor: torch.Tensor, rate: float) -> bool:
-    """Whether a step of that rate is smaller than half the spacing of the numbers, going by their sizes."""
+    """Return whether a step of that rate is smaller than half the spacing of the numbers, going by their sizes."""
     if not tensor.is_floating_point():
         return False
     spacing = torch.finfo(tensor.dtype).eps
@@ -228,7 +228,7 @@ def _is_below(optimizer: Optimizer, tensor: torch.Tensor, rate: float) -> bool:
 
 
 def _stamp(optimizer: Optimizer) -> tuple[int, int] | None:
-    """What tells whether the first gradient of an optimizer was cleared or changed; nothing if it has none."""
+    """Return a stamp of an optimizer's first gradient that changes when it is cleared or written to."""
     for tensor in parameters_of(optimizer):
         if tensor.grad is not None:
             return id(tensor.grad), version_of(tensor.grad)
@@ -236,7 +236,7 @@ def _stamp(optimizer: Optimizer) -> tuple[int, int] | None:
 
 
 def _is_zero(optimizer: Optimizer) -> bool:
-    """Whether the first gradient of an optimizer is zero: what writes to its `.data` leaves no trace."""
+    """Return whether the first gradient of an optimizer is zero: what writes to its `.data` leaves no trace."""
     return next((not bool(each.grad.any()) for each in parameters_of(optimizer) if each.grad is not None), True)
 
 
@@ -254,7 +254,7 @@ class Norms:
         self._vanishing, self._growing = 0, 0
 
     def after_step(self, norms: Mapping[str, float]) -> Iterator[Cause]:
-        """What the norms of a step prove, after so many like it."""
+        """Yield the faults that the norms of a step prove, after so many like it."""
         sizes = {path: norm for path, norm in norms.items() if norm and math.isfinite(norm)}
         if len(sizes) < _FEWEST_MODULES:
             return

@@ -28,7 +28,7 @@ _SCHEDULERS: Final = (lr_scheduler.LRScheduler, lr_scheduler.ReduceLROnPlateau)
 
 
 class Stepping(Protocol):
-    """What is told of each step of an optimizer."""
+    """Gets each step of an optimizer."""
 
     def before_step(self, optimizer: Optimizer) -> None:
         """Look at an optimizer whose step begins."""
@@ -40,7 +40,7 @@ class Stepping(Protocol):
 
 
 class Made:
-    """What a program made at one line, of optimizers or of schedulers, and how often they did what."""
+    """The optimizers or schedulers that a program made at one line, and counts of their steps."""
 
     def __init__(self, name: str, place: Place | None) -> None:
         self.name, self.place = name, place
@@ -122,16 +122,16 @@ class Optimizers:
 
     @property
     def made(self) -> Iterable[Made]:
-        """What the program made at each line, which may be gone."""
+        """The optimizers that the program made at each line, which may be gone."""
         return self._made.lines.values()
 
     def place_of(self, optimizer: Optimizer) -> Place | None:
-        """Where an optimizer was made."""
+        """Return the place where an optimizer was made."""
         made = self._made.of.get(optimizer)
         return None if made is None else made.place
 
     def scheduler_place(self, optimizer: Optimizer) -> Place | None:
-        """Where the last learning-rate scheduler of an optimizer was made."""
+        """Return the place where the last learning-rate scheduler of an optimizer was made."""
         found = [made.place for scheduler, made in self._schedulers.of.items() if scheduler.optimizer is optimizer]
         return found[-1] if found else None
 
@@ -140,7 +140,7 @@ class Optimizers:
         self._cleared_at, self._clipped = {}, (None, None)
 
     def cleared_at(self, optimizer: Optimizer) -> Place | None:
-        """Where the gradients of an optimizer were cleared since the last backward, by itself or by a module."""
+        """Return the place where an optimizer or a module cleared gradients since the last backward."""
         return self._cleared_at.get(id(optimizer)) or self._cleared_at.get(_BY_A_MODULE)
 
     @property
@@ -149,7 +149,7 @@ class Optimizers:
         return self._clipped != (None, None)
 
     def clipped_at(self) -> Place | None:
-        """Where gradients that were not zero were clipped since the last backward."""
+        """Return the place where gradients that were not zero were clipped since the last backward."""
         place, norm = self._clipped
         return place if norm is None or float(norm) else None
 
@@ -227,7 +227,7 @@ class Optimizers:
 
 
 def _maker(frame: FrameType | None, made: object) -> FrameType | None:
-    """The frame that makes an object, outside of the functions that initialise it."""
+    """Return the frame that makes an object, outside of the functions that initialise it."""
     while frame is not None and frame.f_code.co_name == "__init__":
         own = frame.f_code.co_varnames[:1]
         if not own or frame.f_locals.get(own[0]) is not made:

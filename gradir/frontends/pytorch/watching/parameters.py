@@ -63,7 +63,7 @@ class Parameters:
         self._owned: list[tuple[str, weakref.ref[torch.Tensor]]] = []
 
     def left_out(self, optimizers: Iterable[Optimizer]) -> list[str]:
-        """The names of parameters that have a gradient and are in none of these optimizers."""
+        """Return the names of parameters that have a gradient and are in none of these optimizers."""
         held = {id(tensor) for optimizer in optimizers for tensor in parameters_of(optimizer)}
         found = [(name, ref()) for name, ref in self._owned]
         return [name for name, each in found if each is not None and each.grad is not None and id(each) not in held]
@@ -78,7 +78,7 @@ class Parameters:
                     self._owned.append((entry.names[0], weakref.ref(entry.tensor)))
 
     def name_of(self, optimizer: Optimizer, tensor: torch.Tensor) -> str:
-        """What a parameter of an optimizer is called: by its module, or else by its place in the optimizer."""
+        """Return the name of a parameter in its module, or else its place in the optimizer."""
         known = self.names.get(id(tensor))
         if known is not None:
             return known
@@ -86,7 +86,7 @@ class Parameters:
         return f"{type(optimizer).__name__}.params[{place}]"
 
     def sample(self, optimizer: Optimizer) -> Sample | None:
-        """What is looked at of each parameter, as it is now; nothing where there are none to look at."""
+        """Return a sample of each parameter and its gradient, ``None`` if there is none."""
         sampled = self._sampled_of(optimizer)
         if sampled is None:
             return None
@@ -96,13 +96,13 @@ class Parameters:
             return Sample(numbers, self._norms(sampled.tensors, numbers), graded)
 
     def numbers(self, optimizer: Optimizer) -> torch.Tensor | None:
-        """The numbers of a sample."""
+        """Return the numbers of a sample."""
         sampled = self._sampled_of(optimizer)
         with torch.no_grad():
             return None if sampled is None else _numbers(sampled)
 
     def moved(self, optimizer: Optimizer, before: Sample | None) -> Sequence[tuple[torch.Tensor, Movement]]:
-        """What a step did with each parameter of an optimizer, of which a sample was taken before."""
+        """Return how far a step moved each parameter of an optimizer since a sample."""
         sampled = self._sampled_of(optimizer)
         if sampled is None or before is None:
             return []
@@ -159,12 +159,12 @@ def _numbers(sampled: _Sampled) -> torch.Tensor:
 
 
 def parameters_of(optimizer: Optimizer) -> list[torch.Tensor]:
-    """The tensors of an optimizer, in the order of its groups."""
+    """Return the tensors of an optimizer, in the order of its groups."""
     return [tensor for group in optimizer.param_groups for tensor in group["params"]]
 
 
 def checksum(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
-    """A number of the bits of each tensor, which differs, but for the rarest chance, if any bit does."""
+    """Return a number of the bits of each tensor, which differs, but for the rarest chance, if any bit does."""
     found = {}
     with torch.no_grad():
         for name, tensor in tensors.items():
@@ -190,7 +190,7 @@ def _real(gradient: torch.Tensor) -> torch.Tensor:
 
 
 def _some_of(tensor: torch.Tensor) -> torch.Tensor:
-    """A view of some numbers of a tensor, at equal distances in its memory."""
+    """Return a view of some numbers of a tensor, at equal distances in its memory."""
     count = tensor.numel()
     try:
         flat = tensor.view(-1)
@@ -204,7 +204,7 @@ _STATUS: Final = Path("/proc/self/statm")
 
 
 def memory_of(tensors: Sequence[torch.Tensor]) -> int:
-    """The bytes that the device of the first tensor has allocated, or on a processor that this process has."""
+    """Return the bytes that the device of the first tensor has allocated, or on a processor that this process has."""
     device = tensors[0].device if tensors else torch.device("cpu")
     if device.type == "cuda":
         return int(torch.cuda.memory_allocated(device))

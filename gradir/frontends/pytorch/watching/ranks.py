@@ -61,7 +61,7 @@ class Replicas:
         return True
 
     def _others(self, step: int) -> dict[int, str] | None:
-        """What the other ranks had after a step; nothing before all have told."""
+        """Return the values of the other ranks after a step, ``None`` before all have written theirs."""
         store = _store()
         keys = {rank: f"{_KEY}/{step}/{rank}" for rank in range(1, distributed.get_world_size())}
         if store is None or not store.check([*keys.values()]):
@@ -86,7 +86,7 @@ class Replicas:
 
 
 def world_size() -> int:
-    """How many ranks there are."""
+    """Return the number of ranks."""
     return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
 
 

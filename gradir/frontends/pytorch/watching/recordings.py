@@ -82,13 +82,13 @@ class Recording:
         return (self._recorder.exchanged.with_dry_backward(live) if self._request.collectives else live).graph
 
     def owned(self, frame: FrameType) -> Sequence[Owned]:
-        """The parameters of all that ran, with their names."""
+        """Return the parameters of all that ran, with their names."""
         recorder = self._recorder
         parts = [part for part in recorder.called if has_parameters(part)]
         return recorder.modules(_owner_of(parts, frame)).owned
 
     def places(self, frame: FrameType) -> Layers:
-        """The line that ran each module for the first time, and how often which squashing function ran."""
+        """Return the line that ran each module for the first time, and how often which squashing function ran."""
         parts = [part for part in self._recorder.called if has_parameters(part)]
         paths = self._recorder.modules(_owner_of(parts, frame)).paths
         lines: dict[str, Place] = {}
@@ -146,7 +146,7 @@ def _trained_by(optimizers: Sequence[Optimizer], modules: Iterable[nn.Module]) -
 
 
 def _owner_of(parts: list[nn.Module], frame: FrameType | None) -> nn.Module | None:
-    """The module around a call that has all these parts, which a program may call by themselves."""
+    """Return the module around a call that has all these parts, which a program may call by themselves."""
     return next((each for each in _modules_around(frame) if parts and {*parts} <= {*modules_in(each)}), None)
 
 
@@ -163,7 +163,7 @@ def _modules_around(frame: FrameType | None) -> Iterator[nn.Module]:
 
 
 def leaves_around(frame: FrameType | None) -> dict[str, torch.Tensor]:
-    """The leaves that require grad in the variables of a call and those around it, the inner ones first."""
+    """Return the leaves that require grad in the variables of a call and those around it, the inner ones first."""
     found: dict[str, torch.Tensor] = {}
     for name, value in (variable for each in frames_from(frame) for variable in each.f_locals.items()):
         if issubclass(type(value), torch.Tensor) and value.is_leaf and value.requires_grad:

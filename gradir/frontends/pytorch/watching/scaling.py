@@ -48,7 +48,7 @@ class Scaling:
         self._patches.close()
 
     def unscaled(self, tensors: object) -> object:
-        """What a backward starts from, without its scale."""
+        """Return the loss that a backward starts from, without its scale."""
         is_scaled = self._scaled is not None and isinstance(tensors, torch.Tensor) and self._scaled() is tensors
         plain, self._plain = self._plain, None
         return plain if is_scaled else tensors
@@ -59,7 +59,7 @@ class Scaling:
         return bool(self._left_out)
 
     def excuses(self, tensors: object, plain: object) -> bool:
-        """Whether what is not finite behind a loss may be so by its scale: the ``plain`` one is finite."""
+        """Return whether what is not finite behind a loss may be so by its scale: the ``plain`` one is finite."""
         value = number_of(plain)
         return plain is not tensors and (value is None or math.isfinite(value))
 
@@ -69,7 +69,7 @@ class Scaling:
         self._left_out = 0
 
     def at_end(self) -> Iterator[Cause]:
-        """What the end of a training proves."""
+        """Yield the fault that the end of a training proves."""
         if self._left_out >= _LEAST and not self._steps:
             yield self._cause()
 
@@ -104,5 +104,5 @@ class Scaling:
 
 
 def may_be_scale(cause: Cause) -> bool:
-    """Whether what is not finite may be so by the scale of a loss alone, which the scaler takes care of."""
+    """Return whether what is not finite may be so by the scale of a loss alone, which the scaler takes care of."""
     return cause.kind in BROKEN and not (cause.detail and cause.kind in {"all_masked", "nonfinite", "where_trap"})

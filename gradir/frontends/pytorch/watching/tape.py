@@ -58,7 +58,7 @@ class Result(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What neither a module nor a function of torch's made, as a leaf: the graph behind it is not kept."""
+    """A tensor that no known call made, as a leaf without the graph behind it."""
 
     leaf: torch.Tensor
     name: str
@@ -205,7 +205,7 @@ class Tape(FunctionMode):
         return known.result if known is not None and known() is tensor else None
 
     def _reference(self, tensor: torch.Tensor) -> object:
-        """What stands for a tensor among the arguments of a call."""
+        """Return the object that stands for a tensor among the arguments of a call."""
         if tensor.grad_fn is None:
             return tensor
         made_by = type(tensor.grad_fn).__name__.removesuffix("Backward")
@@ -226,7 +226,7 @@ def map_tensors(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def results_in(value: Any) -> Sequence[Result]:
-    """The results of other calls among arguments."""
+    """Return the results of other calls among arguments."""
     found: list[Result] = []
     map_tensors(value, lambda each: found.append(each) if isinstance(each, Result) else None)
     return found
