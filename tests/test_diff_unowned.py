@@ -19,7 +19,7 @@ from gradir.ir import Graph, Node, Ref, Scope, TensorMeta
 from gradir.review.conditions import outcomes, parsed
 from gradir.review.evidence import Evidence
 from gradir.review.reviewing import reviewed
-from gradir.review.rules.unowned import unowned
+from gradir.review.rules.parameters import unowned
 
 Sizes = list[tuple[int, bool]]
 

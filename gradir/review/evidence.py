@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gradir.ir.edges import sources
 from gradir.review.of_all import WholeChange, whole_change
 from gradir.review.places import ModuleOrder, Renamed, WholeModules, module_tree
 from gradir.review.wording import told_changes
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from gradir.diffs.changes import Change, Diff
-    from gradir.ir import Graph
+    from gradir.ir import Graph, Node
     from gradir.ir.module_tree import ModuleTree
     from gradir.vocabulary import Vocabulary
 
@@ -64,3 +65,13 @@ class Evidence:
             whole_change(diff.changes, graphs, matched, words),
             range(len(diff.changes)),
         )
+
+
+def serving(graph: Graph, is_one: Callable[[Node], bool]) -> set[str]:
+    """Return some of the parameters of a graph, and the nodes that serve the gradients of these alone."""
+    found: set[str] = set()
+    for node in graph.nodes.values():
+        feeding = sources(node)
+        if is_one(node) if node.role == "parameter" else bool(feeding) and found.issuperset(feeding):
+            found.add(node.id)
+    return found

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from gradir.diffs.changes import Finding
 from gradir.ir import Ref
-from gradir.ir.edges import sources
 from gradir.ir.name_ranges import ranges
 from gradir.ir.text import counted, word
+from gradir.review.evidence import serving
 from gradir.review.kinds import KINDS
 from gradir.review.wording import module_name, operation_text, settings, what_text, words
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from gradir.diffs.changes import Change, FieldChange, Level
-    from gradir.ir import Graph
     from gradir.review.evidence import Evidence
 
 _MOST: Final = 3
@@ -106,7 +105,9 @@ class _Following:
         changes = [evidence.changes[at] for each in of_kind["cut-added"] for at in each.changes[0]]
         names = {name for change in changes for name in (change.cut.names if change.cut else (change.id,))}
         self.accumulators = evidence.words.accumulators
-        self._behind = _behind(evidence.graphs[0], names) if names else set()
+        self._behind: set[str] = set()
+        if names:
+            self._behind = serving(evidence.graphs[0], lambda node: not names.isdisjoint((node.id, *node.names)))
 
     def has(self, change: Change) -> bool:
         """Whether a change is no edit by itself."""
@@ -128,17 +129,6 @@ class _Following:
 
 def _has_other_operation(change: Change) -> bool:
     return any(field.path == ("op",) for field in change.fields)
-
-
-def _behind(graph: Graph, names: Collection[str]) -> set[str]:
-    """The nodes that are there for the gradients of these parameters alone."""
-    found: set[str] = set()
-    for node in graph.nodes.values():
-        feeding = sources(node)
-        is_one = node.id in names or not set(node.names).isdisjoint(names)
-        if is_one if node.role == "parameter" else bool(feeding) and found.issuperset(feeding):
-            found.add(node.id)
-    return found
 
 
 def _edits(

@@ -1,4 +1,4 @@
-"""Modules that came or went with all that is in them."""
+"""Modules that came or went with all that is in them, and the changes within the others."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ from msgspec.structs import replace
 
 from gradir.diffs.changes import UNSET, Finding
 from gradir.ir import Ref
-from gradir.ir.ids import split_last
-from gradir.review.relative_changes import but_for_sizes, made_relative, names_a_record
+from gradir.ir.edges import sources
+from gradir.ir.ids import numbered, split_last
+from gradir.ir.module_tree import upwards
+from gradir.review.relative_changes import alike, but_for_sizes, made_relative, names_a_record
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
     from gradir.diffs.changes import Change
+    from gradir.ir import Graph
     from gradir.review.evidence import Evidence
-    from gradir.review.places import Contents, WholeModule
+    from gradir.review.places import ChangedModule, Contents, WholeModule
     from gradir.review.relative_changes import RelativeChanges
+
+_MOST: Final = 4
+"""More readers of one module are changes of their own modules, where equal ones are reported together."""
+
+_NO_EDGE: Final = (None, UNSET)
 
 
 def modules(evidence: Evidence) -> Iterator[Finding]:
-    """Modules that came or went, equal ones together, each before the nodes that read from it now, or did before.
+    """Report modules that came or went, equal ones together, each before the nodes that read from it now or before.
 
-    Of modules that keep the same tensor the first one counts it: ``saved`` has the bytes of the first, the fewest and
-    the most. ``itself`` says that the module came or went too; else it is there on both sides, and without a node on
-    the other.
-
-    >>> from gradir.ir import Graph, Node, Scope
-    >>> from gradir.review.reviewing import reviewed
-    >>> a, b = Graph.of([]), Graph.of([Node("m/exp:1", scope="m")], [Scope("m", "Exp")])
-    >>> [found.text for found in reviewed(a, b).findings if found.kind == "module-added"]
-    ['module m  Exp  1 node']
+    ``itself`` says that the module came or went too, not only all nodes in it. ``saved`` has the bytes of the first of
+    equal modules, the fewest and the most: the first of those that save one tensor counts it.
     """
     owners = {at: whole for at in evidence.left if (whole := evidence.wholes.of(evidence.changes[at])) is not None}
     inside, reading = _by_module(owners), _by_module(_readers(evidence, owners))
@@ -56,6 +57,36 @@ def modules(evidence: Evidence) -> Iterator[Finding]:
         of = [whole.path for whole in members]
         for by in readers.values():
             yield Finding("reads", "change", *_with_changes(by, reading), details={"of": of})
+
+
+def layers(evidence: Evidence) -> Iterator[Finding]:
+    """Report the changes that nothing else explains by module, those of equal modules together.
+
+    ``gone`` is there if only the first graph has the modules, and ``sizes`` if their sizes differ.
+    """
+    if not evidence.left:
+        return
+    feeds = [_entering(graph) for graph in evidence.graphs]
+    together: dict[tuple[RelativeChanges, bool], dict[ChangedModule, tuple[int, ...]]] = {}
+    for module, indices in evidence.order.sections(evidence.changes, evidence.left):
+        before = module.path if module.gone else evidence.renamed.before(module.path)
+        fed = feeds[0].get(_entry(before), ""), feeds[1].get(_entry(module.path), "")
+        found = [evidence.changes[at] for at in indices]
+        key = alike(found, module.path, before, fed), module.gone
+        together.setdefault(key, {})[module] = tuple(indices)
+    but: dict[tuple[Hashable, bool], list[dict[ChangedModule, tuple[int, ...]]]] = {}
+    for (same, gone), members in together.items():
+        but.setdefault((but_for_sizes(same), gone), []).append(members)
+    for (_, gone), groups in but.items():
+        members = {module: indices for group in groups for module, indices in group.items()}
+        details = {"gone": gone, "sizes": len(groups) > 1}
+        yield Finding(
+            "same",
+            "change",
+            tuple(module.path for module in members),
+            tuple(members.values()),
+            details={name: True for name, holds in details.items() if holds},
+        )
 
 
 def _came_or_went(
@@ -86,17 +117,8 @@ def _with_changes(
     return tuple(whole.path for whole in wholes), tuple(tuple(changes[whole]) for whole in wholes)
 
 
-_MOST: Final = 4
-"""More readers of one module are changes of their own modules, where equal ones are told together."""
-
-_NO_EDGE: Final = (None, UNSET)
-
-
 def _readers(evidence: Evidence, owners: Mapping[int, WholeModule]) -> dict[int, WholeModule]:
-    """By place among the changes, the module of which each such node tells no more than that it was put in or left out.
-
-    ``owners`` are the modules that came or went, by the places of the changes in them.
-    """
+    """Return by index of a change the module that came or went, of a node that changed only because of that."""
     if not owners:
         return {}
     changes = evidence.changes
@@ -112,7 +134,7 @@ def _readers(evidence: Evidence, owners: Mapping[int, WholeModule]) -> dict[int,
 
 
 def _read(change: Change, nodes: Mapping[tuple[bool, str], WholeModule]) -> WholeModule | None:
-    """The module that all fields of a change read from now, or read from before."""
+    """Return the module that all fields of a change read from now, or read from before."""
     modules = set()
     for field in change.fields:
         if not names_a_record(field.path) or field.before in _NO_EDGE or field.after in _NO_EDGE:
@@ -122,6 +144,26 @@ def _read(change: Change, nodes: Mapping[tuple[bool, str], WholeModule]) -> Whol
 
 
 def _owner(value: Ref | str, *, added: bool, nodes: Mapping[tuple[bool, str], WholeModule]) -> WholeModule | None:
-    """The module of the node that a value names: a reference, an id, or ``id.slot`` for a storage."""
+    """Return the module of the node that a value names: a reference, an id, or ``id.slot`` for a storage."""
     name = value.id if isinstance(value, Ref) else value
     return nodes.get((added, name)) or nodes.get((added, split_last(name)[0]))
+
+
+def _entering(graph: Graph) -> dict[str, str]:
+    """Return for each entry of a list the only node that it reads from outside; none if there are several."""
+    entries: dict[str, str] = {}
+    found: dict[str, str] = {}
+    for node in graph.nodes.values():
+        if node.scope not in entries:
+            entries[node.scope] = _entry(node.scope)
+        here = entries[node.scope]
+        for source in sources(node) if here else ():
+            there = graph.nodes[source].scope if source in graph.nodes else ""
+            if there != here and not there.startswith(f"{here}."):
+                found[here] = source if found.get(here, source) == source else ""
+    return {path: source for path, source in found.items() if source}
+
+
+def _entry(path: str) -> str:
+    """Return the innermost entry of a list that a module lies in, or is; nothing if it lies in none."""
+    return next((above for above in upwards(path) if numbered(above.rpartition(".")[2])), "")

@@ -26,47 +26,30 @@ _PARTS: Final = 2
 
 
 def hooked(evidence: Evidence) -> Iterator[Finding]:
-    """The nodes of which all that changed is that a hook holds what they saved, or holds it no more.
-
-    >>> from gradir.ir import Graph, Node
-    >>> from gradir.review.reviewing import reviewed
-    >>> def graph(state):
-    ...     return Graph.of([Node(f"exp:{n}", op="exp", saved=(Saved("result", state=state),)) for n in range(3)])
-    >>> [found.text for found in reviewed(graph("held"), graph("hooked")).findings if found.kind == "hooked"]
-    ['held by hooks: 3 saved tensors of 3 nodes in (top level)']
-    """
+    """Report nodes that changed only in that a hook holds what they saved, or holds it no more."""
     for kind, state in (("hooked", "after"), ("unhooked", "before")):
         found = {
             at: len(change.fields)
             for at in evidence.left
             if _is_changed_node(change := evidence.changes[at])
-            and all(is_hooked(field, state) for field in change.fields)
+            and all(_is_hooked(field, state) for field in change.fields)
         }
         if len(found) >= _FEWEST:
             modules = tuple(dict.fromkeys(evidence.changes[at].scope for at in found))
             yield Finding(kind, "note", modules, (tuple(found),), count=sum(found.values()))
 
 
-def is_hooked(field: FieldChange, side: str) -> bool:
-    """Whether a saved tensor is held by a hook on this side alone, and by nothing but the node on the other."""
+def _is_hooked(field: FieldChange, side: str) -> bool:
+    """Return whether a hook holds a saved tensor on this side, and nothing but the node on the other."""
     values = field.before, field.after
     here, there = values if side == "before" else values[::-1]
     return isinstance(here, Saved) and isinstance(there, Saved) and here.state == "hooked" != there.state
 
 
 def tensors(evidence: Evidence) -> Iterator[Finding]:
-    """The nodes with tensors of other sizes or another dtype or device, and no other change, that read what changed.
+    """Report nodes that read something that changed and differ in the sizes, dtypes or devices of tensors alone.
 
-    The parameters of a module of which the description changed are among them. Where such a change begins, it is told.
-
-    >>> from gradir.ir import Graph, Node, Ref, TensorMeta
-    >>> from gradir.review.reviewing import reviewed
-    >>> def node(at, size):
-    ...     inputs = (Ref(f"f:{at - 1}", 0),) * (at > 0)
-    ...     return Node(f"f:{at}", op="f", inputs=inputs, outputs=(TensorMeta("f4", (size,)),))
-    >>> a, b = (Graph.of([*(node(n, size) for n in range(5)), *(node(n, 9) for n in range(5, 20))]) for size in (4, 6))
-    >>> [found.text for found in reviewed(a, b).findings if found.kind == "tensors"]
-    ['sizes alone changed: 4 nodes (4 -> 6)']
+    The parameters of a module with another description are among them. The node where such a change begins is not.
     """
     changes = evidence.changes
     described = {
@@ -106,7 +89,7 @@ def _has_other_tensors(evidence: Evidence, change: Change) -> bool:
 
 
 def _values(fields: Iterable[FieldChange]) -> dict[str, list[list[object]]]:
-    """The pairs of values of each property of tensors, of shapes those of their sizes; the commonest first."""
+    """Return the pairs of values of each property of tensors, of shapes those of sizes; the commonest first."""
     found: dict[str, Counter[tuple[object, object]]] = {}
     for field in fields:
         before, after = (None if value is UNSET else value for value in (field.before, field.after))

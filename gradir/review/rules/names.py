@@ -17,15 +17,9 @@ if TYPE_CHECKING:
 
 
 def whole_graph(evidence: Evidence) -> Iterator[Finding]:
-    """Renames of modules and tensors, those in the same way together; then each change of no node and no module.
+    """Report renames of modules and tensors, equal ones together, and each change of no node and no module.
 
-    A wrapper that came or went is told with what it wraps.
-
-    >>> from gradir.ir import Graph, Node
-    >>> from gradir.review.reviewing import reviewed
-    >>> a, b = (Graph.of([Node(f"{name}/exp:1", op="exp", scope=name)]) for name in ("fc", "dense"))
-    >>> [(found.kind, found.subjects, found.text) for found in reviewed(a, b).findings]
-    [('renamed', ('dense',), 'module fc -> dense  1 node')]
+    The finding of a module that was wrapped, or is no more, includes its wrapper.
     """
     together: dict[Hashable, list[int]] = {}
     for at in evidence.left:
@@ -45,12 +39,12 @@ def whole_graph(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _is_rename(change: Change) -> bool:
-    """Whether all that a change says is that a module or a tensor has another name."""
+    """Return whether a change says only that a module or a tensor has another name."""
     return change.subject == "module" or (change.subject, change.kind, change.fields) == ("scope", "renamed", ())
 
 
 def _naming(change: Change) -> Hashable:
-    """What is equal for renames in one way: one name became another, or what is so called wraps, however often."""
+    """Return a key that is equal for renames in one way: one name became another, or wraps others."""
     role = change.what if change.subject == "module" else ""
     was, now = (name.split(".") for name in (change.was, change.id))
     how = nesting(change)
@@ -63,7 +57,7 @@ def _naming(change: Change) -> Hashable:
 
 
 def _renamed(evidence: Evidence, indices: Sequence[int], wrappers: set[int]) -> Finding:
-    """The finding of renames in one way; ``wrappers`` are the modules that were told as such, and get those of this."""
+    """Return the finding of renames in one way, and add its wrappers to those of other findings."""
     changes = [evidence.changes[at] for at in indices]
     kind = nesting(changes[0]) or changes[0].kind
     own = [at for at in _around(evidence, kind, changes) if at not in wrappers]
@@ -81,7 +75,7 @@ def _renamed(evidence: Evidence, indices: Sequence[int], wrappers: set[int]) -> 
 
 
 def _around(evidence: Evidence, kind: str, changes: Sequence[Change]) -> Iterator[int]:
-    """The modules that came around those that were wrapped, or that went from around those that are no more."""
+    """Yield the modules that came around those that were wrapped, or that went from around others."""
     came = {"wrapped": "added", "unwrapped": "removed"}.get(kind, "")
     names = [(change.was, change.id) for change in changes] if came else []
     places = {
