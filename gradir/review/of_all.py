@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from gradir.diffs.changes import Finding
 from gradir.diffs.ignoring import names_field
 from gradir.ir import Ref
-from gradir.review.relative_changes import WHOLE_NUMBER
+from gradir.review.relative_changes import COUNTS, WHOLE_NUMBER
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from gradir.diffs.changes import Change, FieldChange
     from gradir.ir import Graph
     from gradir.vocabulary import Vocabulary
 
 _FEWEST: Final = 5
-"""Fewer changed nodes are read as they are."""
+"""Reports list fewer changed nodes one by one."""
 
 _LEAST_SHARE: Final = Fraction(3, 4)
-"""So many of the changed nodes have to say nothing else; of fewer, a reader is told each change."""
+"""This share of the changed nodes has to say nothing else; otherwise a report lists each change."""
 
 _MOST_RATIOS: Final = 2
 _MOST_SIZES: Final = 3
@@ -30,18 +30,43 @@ _POWERS: Final = 3
 """A number of bytes or a stride may have so many sizes as factors that changed."""
 
 _CAME: Final = frozenset({"added", "removed"})
-_SAME_FOR_ALL: Final = frozenset({"dtype", "device", "layout"})
-_COUNTS: Final = frozenset({"own", "total", "trainable"})
+_PROPERTIES: Final = ("dtype", "device", "layout", "shape")
 
-Values = tuple[str, object, object]
-"""A property of tensors, its value before and its value after."""
+
+class _Same(NamedTuple):
+    """A property of outputs, or the size of one dimension, with its value before and after."""
+
+    what: str
+    before: Any
+    after: Any
+
+
+def uniform(changes: Sequence[Change]) -> Iterator[Finding]:
+    """Yield each change of outputs that more than half of the changed nodes have.
+
+    A node counts if the property became the same other one for each of its outputs that changed in it, and of shapes if
+    they differ in one dimension alone. ``in_ratio`` counts nodes of which other sizes changed in the same ratio, as
+    those of a batch that is folded into another dimension.
+    """
+    changed = _changed_nodes(changes)
+    if len(changed) < _FEWEST:
+        return
+    of_each = [[*_same_for_outputs(change)] for change in changed]
+    for same, count in Counter(same for found in of_each for same in found).items():
+        if 2 * count > len(changed):
+            other = (change for change, found in zip(changed, of_each, strict=True) if same not in found)
+            has_sizes = isinstance(same.before, int) and same.before and same.after
+            in_ratio = sum(_is_in_ratio(each, same.before, same.after) for each in other) if has_sizes else 0
+            details = {"of": len(changed), "in_ratio": in_ratio}
+            yield Finding("uniform", "change", (same.what,), (), same.before, same.after, count, details)
 
 
 class WholeChange(NamedTuple):
     """What changed for more than half of all operations, and the changes that say nothing else.
 
-    ``sizes`` tells those in one ratio, and ``casts`` how many came or went. ``partly`` has, of nodes that changed in
-    more than this too, each change by index with a field that says nothing else, by index.
+    ``sizes`` names those in one ratio, and ``casts`` counts those that came or went. ``follow`` has the indices of the
+    changes. ``partly`` has, for other changed nodes, the index of the change and that of a field that says nothing
+    else.
     """
 
     sizes: str = ""
@@ -53,11 +78,11 @@ class WholeChange(NamedTuple):
 def whole_change(
     changes: Sequence[Change], graphs: tuple[Graph, Graph], matched: Mapping[str, str], words: Vocabulary
 ) -> WholeChange:
-    """The change that nearly all of a diff is a consequence of, and the indices of the changes that are no more.
+    """Return the change that nearly all of a diff follows from.
 
-    It is there where more than half of the operations that handle more than parameters changed so. A change follows
-    from it where each of its fields does: a property that became the same other one, a size in one ratio, a size that
-    is kept as an attribute or in the description of a module, the bytes of what is saved, an input with a cast between.
+    More than half of the operations that handle more than parameters have to have it. A change follows from it if each
+    of its fields does: a property that became the same other one, a size in one ratio, a size in an attribute or in the
+    description of a module, the bytes of what is saved, an input with a cast between.
 
     >>> from gradir.ir import Graph, Node, TensorMeta
     >>> from gradir.diffs.compare import compare
@@ -68,30 +93,29 @@ def whole_change(
     >>> whole_change(compare(*graphs).changes, graphs, {}, Vocabulary()).sizes
     'sizes of all 6 changed nodes: 4 -> 6'
     """
-    changed = [change for change in changes if (change.subject, change.kind) == ("node", "changed")]
+    changed = _changed_nodes(changes)
     if len(changed) < _FEWEST or 2 * len(changed) <= _operations(graphs[1], words.accumulators):
         return WholeChange()
     found = _Whole(changes, changed, graphs, matched, words)
-    if not (found.same or found.ratios):
-        return WholeChange()
-    if sum(map(found.explains, changed)) < _LEAST_SHARE * len(changed):
+    if not (found.same or found.ratios) or sum(map(found.explains, changed)) < _LEAST_SHARE * len(changed):
         return WholeChange()
     follow = frozenset(at for at, change in enumerate(changes) if found.explains(change))
-    return WholeChange(found.sizes_text(changed), found.casts_text(), follow, _partly(found, changes, follow))
-
-
-def _partly(found: _Whole, changes: Sequence[Change], follow: frozenset[int]) -> frozenset[tuple[int, int]]:
-    return frozenset(
+    partly = frozenset(
         (at, number)
         for at, change in enumerate(changes)
         if at not in follow and (change.subject, change.kind) == ("node", "changed")
         for number, field in enumerate(change.fields)
         if found.explains_field(field)
     )
+    return WholeChange(found.sizes_text(changed), found.casts_text(), follow, partly)
+
+
+def _changed_nodes(changes: Sequence[Change]) -> list[Change]:
+    return [change for change in changes if (change.subject, change.kind) == ("node", "changed")]
 
 
 def _operations(graph: Graph, accumulators: Collection[str]) -> int:
-    """How many operations of a graph take something beside one parameter and what is made of it alone."""
+    """Count the operations that take something beside one parameter and what is made of it alone."""
     of_parameters: set[str] = set()
     count = 0
     for node in graph.nodes.values():
@@ -117,15 +141,14 @@ class _Whole:
         self._graphs = graphs
         self._matched = matched
         self._size_attributes = words.sizes
-        properties: Counter[Values] = Counter()
+        properties: Counter[_Same] = Counter()
         ratios: Counter[Fraction] = Counter()
         twice: Counter[Fraction] = Counter()
         self._sizes: Counter[tuple[int, int]] = Counter()
         for change in changed:
-            properties.update(
-                {(str(field.path[-1]), field.before, field.after) for field in change.fields if _is_property(field)}
-            )
-            shapes = [[*_pairs(field)] for field in change.fields if _is_output_shape(field)]
+            outputs = [(what, field) for field in change.fields if (what := _property(field))]
+            properties.update({_Same(what, field.before, field.after) for what, field in outputs if what != "shape"})
+            shapes = [[*_pairs(field)] for what, field in outputs if what == "shape"]
             sizes = {pair for pairs in shapes for pair in pairs if pair[0]}
             self._sizes.update(sizes)
             ratios.update({Fraction(after, before) for before, after in sizes})
@@ -146,11 +169,11 @@ class _Whole:
                 self._casts[change.kind == "added"].add(change.id)
 
     def sizes_text(self, changed: Sequence[Change]) -> str:
-        """The sizes that became others most often; nothing where none did for more than half."""
+        """Return the sizes that became others most often; nothing if none did for more than half."""
         if not self.ratios:
             return ""
         having = sum(
-            any(_is_output_shape(field) and self._are_in_ratio(field, self._products) for field in change.fields)
+            any(_property(field) == "shape" and self._are_in_ratio(field, self._products) for field in change.fields)
             for change in changed
         )
         which = f"all {having:,}" if having == len(changed) else f"{having:,} of {len(changed):,}"
@@ -160,13 +183,13 @@ class _Whole:
         return f"sizes of {which} changed nodes: {', '.join([*told, *more])}"
 
     def casts_text(self) -> str:
-        """How many casts came or went with another dtype."""
+        """Count the casts that came or went with another dtype."""
         counts = zip(map(len, self._casts), ("left out", "put in"), strict=True)
         texts = [f"{count:,} {what}" for count, what in counts if count]
         return f"casts: {', '.join(texts)}" if texts else ""
 
     def explains(self, change: Change) -> bool:
-        """Whether a change says nothing beside what changed for all."""
+        """Return whether a change says nothing beside what changed for all."""
         if change.subject == "scope" and change.kind == "changed":
             return bool(self.ratios) and self._explains_scope(change.fields)
         if change.subject != "node":
@@ -186,14 +209,14 @@ class _Whole:
         )
 
     def explains_field(self, field: FieldChange) -> bool:
-        """Whether a field of a node says nothing beside what changed for all."""
+        """Return whether a field of a node says nothing beside what changed for all."""
         what = field.path[-1]
         if field.path[0] in {"out", "saved"} and len(field.path) > 2:
             if what == "shape":
                 return self._are_in_ratio(field, self._products)
             if what == "origin":
                 return self._is_cast(field)
-            return (str(what), field.before, field.after) in self.same
+            return _Same(str(what), field.before, field.after) in self.same
         if field.path[0] == "in":
             return self._is_cast(field)
         is_size = any(names_field(pattern, field.name) for pattern in self._size_attributes)
@@ -204,12 +227,12 @@ class _Whole:
         if "own" not in names and "detail" in names:
             return False
         return all(
-            field.path[0] in _COUNTS or (field.path == ("detail",) and self._describes(field.before, field.after))
+            field.path[0] in COUNTS or (field.path == ("detail",) and self._describes(field.before, field.after))
             for field in fields
         )
 
     def _describes(self, before: object, after: object) -> bool:
-        """Whether two descriptions of a module differ in whole numbers alone, all in the ratio."""
+        """Return whether two descriptions of a module differ in whole numbers alone, all in the ratio."""
         if not (isinstance(before, str) and isinstance(after, str)):
             return False
         if WHOLE_NUMBER.sub("#", before) != WHOLE_NUMBER.sub("#", after):
@@ -222,7 +245,7 @@ class _Whole:
         return bool(pairs) and all(before and Fraction(after, before) in allowed for before, after in pairs)
 
     def _is_cast(self, field: FieldChange) -> bool:
-        """Whether a reference became one to a cast of the same, or what was a cast is read without it."""
+        """Return whether a reference became one to a cast of the same node, or is read without its cast now."""
         removed, added = self._casts
         if not (isinstance(field.before, Ref) and isinstance(field.after, Ref)):
             return False
@@ -233,22 +256,49 @@ class _Whole:
 
 
 def _behind(graph: Graph, node_id: str, casts: set[str]) -> str:
-    """What a cast casts, the node itself where it is none."""
+    """Return what a cast casts, or the node itself."""
     while node_id in casts and (source := next(iter(graph.nodes[node_id].inputs), None)) is not None:
         node_id = source.id
     return node_id
 
 
-def _is_property(field: FieldChange) -> bool:
-    return field.path[0] == "out" and len(field.path) > 2 and field.path[-1] in _SAME_FOR_ALL
+def _property(field: FieldChange) -> str:
+    """Return the property of an output that a field is; nothing for any other field."""
+    is_output = field.path[0] == "out" and len(field.path) > 2
+    return str(field.path[-1]) if is_output and field.path[-1] in _PROPERTIES else ""
 
 
-def _is_output_shape(field: FieldChange) -> bool:
-    return field.path[0] == "out" and field.path[-1] == "shape"
+def _same_for_outputs(change: Change) -> Iterator[_Same]:
+    found: dict[str, set[_Same | None]] = {}
+    for field in change.fields:
+        what = _property(field)
+        if what:
+            known = isinstance(field.before, str) and isinstance(field.after, str)
+            same = _Same(what, field.before, field.after) if known else None
+            found.setdefault(what, set()).add(_dimension(field) if what == "shape" else same)
+    for values in found.values():
+        if len(values) == 1:
+            yield from filter(None, values)
+
+
+def _dimension(field: FieldChange) -> _Same | None:
+    """Return the only dimension in which two shapes differ, with both sizes."""
+    pairs = [*_pairs(field)]
+    if len(pairs) != 1 or pairs == [(0, 0)]:
+        return None
+    both = zip(field.before, field.after, strict=True)
+    return _Same(f"dimension {next(at for at, (was, now) in enumerate(both) if was != now)}", *pairs[0])
+
+
+def _is_in_ratio(change: Change, before: int, after: int) -> bool:
+    """Return whether every size of outputs that changed is a multiple, and as many times another as this one."""
+    shapes = [field for field in change.fields if _property(field) == "shape"]
+    pairs = [pair for field in shapes for pair in _pairs(field)]
+    return bool(shapes) and all(was and was % before == 0 and was * after == now * before for was, now in pairs)
 
 
 def _pairs(field: FieldChange) -> Iterator[tuple[int, int]]:
-    """The whole numbers of a field that became others; one with zeros where the values are not as many numbers."""
+    """Yield the whole numbers of a field that became others; zeros if the values are not as many numbers."""
     before, after = (_numbers(value) for value in (field.before, field.after))
     if len(before) != len(after) or not before:
         yield 0, 0
@@ -257,7 +307,7 @@ def _pairs(field: FieldChange) -> Iterator[tuple[int, int]]:
 
 
 def _ratios_twice(pairs: Sequence[tuple[int, int]]) -> set[Fraction]:
-    """The ratios in which two sizes of one shape became others."""
+    """Return the ratios in which two sizes of one shape became others."""
     found = Counter(Fraction(after, before) for before, after in pairs if before)
     return {ratio for ratio, count in found.items() if count > 1}
 
@@ -268,7 +318,7 @@ def _numbers(value: Any) -> tuple[int, ...]:
 
 
 def _products(ratios: Sequence[Fraction], most: int) -> Iterator[Fraction]:
-    """The products of up to so many powers of each ratio, 1 apart."""
+    """Yield the products of up to so many powers of each ratio, except 1."""
     found = {Fraction(1)}
     for ratio in ratios:
         found = {each * ratio**power for each in found for power in range(most + 1)}

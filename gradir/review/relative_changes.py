@@ -26,7 +26,9 @@ _INDEX: Final = re.compile(rf"([^{BEHIND_A_PATH}]*_|)(0|[1-9][0-9]{{0,8}})(?=[{B
 _ELSEWHERE: Final = -1
 _CLASS: Final = ("class",)
 _DETAIL: Final = ("detail",)
-_COUNTS: Final = frozenset({"own", "total", "trainable"})
+COUNTS: Final = frozenset({"own", "total", "trainable"})
+"""The fields of a module that count its parameters."""
+
 _SIZES: Final = frozenset({"shape", "bytes"})
 WHOLE_NUMBER: Final = re.compile(r"(?<![\w.+-])\d+(?![\w.+-])")
 """A whole number, which in a description is a size more often than not."""
@@ -144,7 +146,7 @@ def but_for_sizes(changes: RelativeChanges) -> Hashable:
 def _said(path: Path, before: _Value, after: _Value, *, became: bool) -> Hashable:
     """Both values of a field, without sizes."""
     is_tensor = isinstance(before.value, TensorMeta) or isinstance(after.value, TensorMeta)
-    if is_tensor or path[0] in _COUNTS or path[-1] in _SIZES:
+    if is_tensor or path[0] in COUNTS or path[-1] in _SIZES:
         return ()
     if path == _DETAIL and became:
         return WHOLE_NUMBER.sub("#", before.text), WHOLE_NUMBER.sub("#", after.text)

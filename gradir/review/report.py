@@ -14,7 +14,7 @@ from gradir.ir.text import amount, short_bytes, word
 from gradir.markdown import code_span, fenced
 from gradir.review.kinds import sections, share
 from gradir.review.places import ChangedModule, ModuleOrder, Renamed, WholeModule, WholeModules
-from gradir.review.relative_changes import RelativeName, relative_name
+from gradir.review.relative_changes import COUNTS, RelativeName, relative_name
 from gradir.review.text import no_difference, render_details, render_text
 from gradir.review.wording import change_summary, nesting, settings, told_changes, unknown_sizes, what_text
 
@@ -156,7 +156,6 @@ _MOST_ROWS: Final = 40
 _MOST_OF_ROWS: Final = 24_000
 """Bytes that rows of long names may take."""
 
-_COUNTS: Final = frozenset({"own", "total", "trainable"})
 LONGEST_RANGE: Final = 400
 """A longer range in a report is cut in its middle."""
 
@@ -262,7 +261,7 @@ def _note(module: Module, scope: Change | None) -> str:
 
 def _is_subtotal(change: Change, wholes: WholeModules) -> bool:
     """Whether the counts of a module are all that is another, and the row of one that it lies in tells why."""
-    if change.kind in {"added", "removed"} or not all(field.path[0] in _COUNTS for field in change.fields):
+    if change.kind in {"added", "removed"} or not all(field.path[0] in COUNTS for field in change.fields):
         return False
     return bool(wholes.at(change.id, added=True) or wholes.at(change.was or change.id, added=False))
 
@@ -278,7 +277,7 @@ def _settings(scope: Change | None, grown: Size) -> str:
     fields = () if scope is None else scope.fields
     if scope is not None and scope.kind in {"added", "removed"}:
         return what_text(scope) if fields else ""
-    return settings(field for field in fields if not (grown.parameters and field.path[0] in _COUNTS))
+    return settings(field for field in fields if not (grown.parameters and field.path[0] in COUNTS))
 
 
 def _title(row: _Row, paths: Sequence[str], before: Sequence[str]) -> str:

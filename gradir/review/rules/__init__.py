@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gradir.review.rules.for_all import for_all
 from gradir.review.rules.frozen import frozen
 from gradir.review.rules.gradient import cuts, inputs
 from gradir.review.rules.graphs import computing, frameworks, totals
 from gradir.review.rules.modules import layers, modules
 from gradir.review.rules.names import whole_graph
 from gradir.review.rules.parameters import tied, unowned
-from gradir.review.rules.tensors import hooked, tensors
+from gradir.review.rules.tensors import for_all, hooked, tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

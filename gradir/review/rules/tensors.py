@@ -1,4 +1,4 @@
-"""Nodes in which nothing changed but their tensors, after something that they read, and saved tensors held by hooks."""
+"""Changes that most nodes have, nodes in which tensors alone changed, and saved tensors that hooks hold."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from gradir.diffs.changes import UNSET, Finding
 from gradir.diffs.ignoring import names_field
 from gradir.ir import Node, Saved
 from gradir.ir.edges import sources
+from gradir.review.of_all import uniform
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,6 +24,20 @@ _OF_TENSORS: Final = frozenset({"shape", "dtype", "device", "layout", "bytes"})
 _DESCRIBES: Final = frozenset({"class", "detail"})
 _PARTS: Final = 2
 """Keys in the path of a whole output or saved tensor."""
+
+
+def for_all(evidence: Evidence) -> Iterator[Finding]:
+    """Report the properties and sizes that most changed nodes share, with the changes that only follow from that."""
+    same = list(uniform(evidence.changes))
+    yield from same
+    found = evidence.of_all
+    following = tuple(at for at in evidence.left if at in found.follow)
+    if found.sizes and not any(each.subjects[0].startswith("dimension ") for each in same):
+        yield Finding("sizes", "change", details={"sizes": found.sizes})
+    if found.casts:
+        yield Finding("casts", "change", details={"casts": found.casts})
+    if following:
+        yield Finding("following", "note", changes=(following,), count=len(following))
 
 
 def hooked(evidence: Evidence) -> Iterator[Finding]:
