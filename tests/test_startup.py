@@ -61,7 +61,7 @@ ABSENT = {
         *WIDTH,
         "gradir.registry",
         "gradir.passes",
-        "gradir.diffs.marked_union",
+        "gradir.review.united",
         "gradir.review.conditions",
     ),
     "convert a.gir -": (*SLOW, *WIDTH, *UNASKED, "gradir.registry"),

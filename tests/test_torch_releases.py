@@ -19,7 +19,7 @@ from msgspec.structs import replace  # noqa: E402
 from released import KINDS, PROGRAMS, captured, file_of  # noqa: E402
 
 import gradir  # noqa: E402
-from gradir.diffs.identities import without_identities  # noqa: E402
+from gradir.diffs.ignoring import without_identities  # noqa: E402
 from gradir.ir import Builder, Graph, Node, Ref, Saved, TensorMeta  # noqa: E402
 from gradir.ir.validate import problems  # noqa: E402
 

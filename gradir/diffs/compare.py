@@ -10,12 +10,18 @@ import msgspec
 
 from gradir.diffs.changes import Change, Diff, FieldChange
 from gradir.diffs.correspondence import Correspondence
-from gradir.diffs.field_changes import compared_fields, descriptions, field_changes, head_fields, numbered
+from gradir.diffs.field_changes import (
+    compared_fields,
+    descriptions,
+    field_changes,
+    head_fields,
+    numbered,
+    setting_changes,
+)
 from gradir.diffs.growth import COUNTS, counts_apart, growth
 from gradir.diffs.hunks import identical, script
 from gradir.diffs.matching import match
 from gradir.diffs.sequences import matched, out_of_place, overtaken
-from gradir.diffs.settings import setting_changes
 from gradir.gcpause import paused_gc
 from gradir.ir import Cut, Node, Scope
 from gradir.ir.cuts import lacking_flow

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from gradir.diffs.matching.renames import Naming, Rename, pattern, rename, tensor_rename
-from gradir.diffs.paired_scopes import paired_scopes
-from gradir.diffs.renamed_modules import RenamedModules
+from gradir.diffs.modules import RenamedModules, paired_scopes
 from gradir.ir.edges import rewired
 from gradir.ir.ids import claim, removed, split_last, storage_key
 from gradir.ir.module_tree import split_path

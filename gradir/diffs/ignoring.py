@@ -10,10 +10,12 @@ from typing import Final
 from msgspec.structs import replace
 
 from gradir.diffs.changes import UNSET, Change, Diff, FieldChange
-from gradir.diffs.field_changes import compared_fields, head_fields
+from gradir.diffs.field_changes import compared_fields, fits, head_fields, names_field
 from gradir.errors import GradirError
 from gradir.hints import did_you_mean
-from gradir.ir import Cut, Node, Saved, Scope
+from gradir.ir import Cut, Graph, Node, Ref, Saved, Scope
+from gradir.ir.edges import rewired
+from gradir.ir.head import renamed_head
 from gradir.ir.ids import storage_key
 from gradir.vocabulary import Vocabulary, vocabulary_of
 
@@ -46,7 +48,7 @@ def ignoring(diff: Diff, patterns: Sequence[str]) -> Diff:
     ()
     """
     check_names(patterns)
-    whole = {name for name in WHOLE if any(_fits(name, pattern) for pattern in patterns)}
+    whole = {name for name in WHOLE if any(fits(name, pattern) for pattern in patterns)}
     changes = tuple(
         change
         for change in diff.changes
@@ -108,15 +110,6 @@ def _is_of_one_framework(field: FieldChange) -> bool:
     return field.path[0] == "native" or (field.path[0] in ("out", "attrs") and is_half_known)
 
 
-def _fits(text: str, pattern: str) -> bool:
-    """Whether a pattern is the text; ``*`` stands for any text, and no other character for another."""
-    return re.fullmatch(_expression(pattern), text, re.DOTALL) is not None
-
-
-def _expression(pattern: str) -> str:
-    return ".*".join(map(re.escape, pattern.split("*")))
-
-
 def check_names(patterns: Sequence[str]) -> None:
     """Refuse a pattern that names no field.
 
@@ -127,7 +120,7 @@ def check_names(patterns: Sequence[str]) -> None:
     known = (*dict.fromkeys(field.key for field in fields), *WHOLE)
     for given in patterns:
         name = re.split(r"[.\[]", given, maxsplit=1)[0]
-        if not any(_fits(field, name) for field in known):
+        if not any(fits(field, name) for field in known):
             raise GradirError(f"cannot ignore {given!r}{did_you_mean(name, known)}: choose from {', '.join(known)}")
 
 
@@ -139,15 +132,6 @@ def _with_fields(diff: Diff, told: Callable[[Change], tuple[FieldChange, ...]]) 
         if fields or not change.fields or change.kind != "changed":
             changes.append(change if fields == change.fields else replace(change, fields=fields))
     return replace(diff, changes=tuple(changes))
-
-
-def names_field(pattern: str, path: str) -> bool:
-    """Whether a pattern is a path of a field or a beginning of it, up to a dot or a bracket.
-
-    >>> names_field("attrs.*_sizes", "attrs.self_sizes"), names_field("saved.mat", "saved.mat1.bytes")
-    (True, False)
-    """
-    return re.match(rf"{_expression(pattern)}(?=[.\[]|\Z)", path, re.DOTALL) is not None
 
 
 def _said(change: Change, words: Vocabulary, unread: AbstractSet[str]) -> Iterator[FieldChange]:
@@ -190,3 +174,49 @@ def _says_the_same(field: FieldChange, words: Vocabulary) -> bool:
     if field.path == ("detail",):
         return words.describe_the_same(field.before, field.after)
     return field.path == ("op",) and words.are_same(field.before, field.after)
+
+
+def without_identities(graph: Graph) -> Graph:
+    """Return the graph without operations that return their input, which only some releases record.
+
+    What read such an operation reads its input. A graph that has none is returned as it is.
+
+    >>> from gradir.ir import Builder, TensorMeta
+    >>> b, meta = Builder(), [TensorMeta("float32", (2, 3))]
+    >>> x = b.function("slice", [b.tensor("x", meta[0])], meta)
+    >>> b.output(b.function("exp", [x], meta))
+    >>> [*without_identities(b.build()).nodes]
+    ['x', 'exp:1', 'output']
+    """
+    names = vocabulary_of(graph).identities
+    instead: dict[str, Ref] = {}
+    for node in graph.nodes.values():
+        source = node.inputs[0] if node.op in names and len(node.inputs) == 1 else None
+        if source is not None and _is_same(node, source, graph.nodes):
+            instead[node.id] = instead.get(source.id, source)
+    if not instead:
+        return graph
+
+    def moved(ref: Ref, kind: str) -> Ref:  # noqa: ARG001 (as rewired calls it)
+        return instead.get(ref.id, ref)
+
+    def slot(saved: Saved) -> Saved:
+        origin = saved.origin and instead.get(saved.origin.id)
+        return replace(saved, origin=origin) if origin else saved
+
+    nodes = {
+        node.id: replace(node, saved=tuple(map(slot, node.saved)), **rewired(node, moved))
+        for node in graph.nodes.values()
+        if node.id not in instead
+    }
+    head = renamed_head(graph, lambda name: instead[name].id if name in instead else name)
+    return replace(graph, nodes=nodes, **head)
+
+
+def _is_same(node: Node, source: Ref, nodes: Mapping[str, Node]) -> bool:
+    """Return whether the only output has the sizes of the input, and all of them are known."""
+    outputs = nodes[source.id].outputs
+    if len(node.outputs) != 1 or source.output_nr >= len(outputs):
+        return False
+    shape = node.outputs[0].shape
+    return shape is not None and None not in shape and shape == outputs[source.output_nr].shape

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gradir.diffs.changes import Finding
-from gradir.diffs.ignoring import names_field
+from gradir.diffs.field_changes import names_field
 from gradir.ir import Ref
 from gradir.review.relative_changes import COUNTS, WHOLE_NUMBER
 

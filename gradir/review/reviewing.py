@@ -13,8 +13,7 @@ from gradir.diffs import compare, matching
 from gradir.diffs.changes import Sides
 from gradir.diffs.correspondence import Correspondence
 from gradir.diffs.hunks import script
-from gradir.diffs.identities import without_identities
-from gradir.diffs.ignoring import across, check_names, ignoring, normalized
+from gradir.diffs.ignoring import across, check_names, ignoring, normalized, without_identities
 from gradir.gcpause import paused_gc
 from gradir.progress import stage
 from gradir.review.evidence import Evidence

@@ -17,8 +17,7 @@ import gradir
 from gradir import codecs
 from gradir.diffs import hunks
 from gradir.diffs.correspondence import Correspondence
-from gradir.diffs.identities import without_identities
-from gradir.diffs.marked_union import marked_union
+from gradir.diffs.ignoring import without_identities
 from gradir.diffs.matching import match
 from gradir.diffs.merging.three_way import merged
 from gradir.distributed.linking import joined
@@ -51,7 +50,7 @@ from gradir.plan import applied, planned, with_costs
 from gradir.registry import run_pass
 from gradir.review.drawn import drawn_part
 from gradir.review.reviewing import reviewed
-from gradir.review.united import United, drawn_union
+from gradir.review.united import United, drawn_union, marked_union
 
 __all__ = ["KEPT", "PASSES", "Operation", "lost_fields", "operations", "public_operations", "whole"]
 
@@ -133,12 +132,12 @@ def operations(graph: Graph) -> Mapping[str, Operation]:
         "gradir.api.patch": Operation(lambda graph: gradir.patch(graph, diff)),
         "gradir.api.unpatch": Operation(lambda graph: gradir.unpatch(graph, gradir.diff(changed, graph))),
         "gradir.diffs.hunks.apply": Operation(partial(hunks.apply, diff.script)),
-        "gradir.diffs.identities.without_identities": Operation(
+        "gradir.diffs.ignoring.without_identities": Operation(
             lambda graph: without_identities(
                 replace(graph, nodes={**graph.nodes, NODE: replace(graph.nodes[NODE], op="slice")})
             )
         ),
-        "gradir.diffs.marked_union.marked_union": Operation(
+        "gradir.review.united.marked_union": Operation(
             lambda graph: marked_union(graph, graph, diff, Correspondence(graph, graph, match(graph, graph)))
         ),
         "gradir.diffs.merging.three_way.merged": Operation(lambda graph: _merged(graph, changed, again)),

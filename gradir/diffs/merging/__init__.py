@@ -1,7 +1,7 @@
 """Both edits of a graph in one: the merge of three graphs.
 
 `three_way` puts together what `values` combines field by field; `places` says what modules are called after both edits,
-`side` reads each graph in these words, and `result` gives order, ids and storages.
+and `side` reads each graph in these words and gives the result its order, ids and storages.
 """
 
 from __future__ import annotations

@@ -14,10 +14,8 @@ from gradir.diffs.growth import COUNTS
 from gradir.diffs.hunks import script
 from gradir.diffs.matching import match
 from gradir.diffs.merging.figures import Figures, types_into
-from gradir.diffs.merging.layers import open_layers
-from gradir.diffs.merging.places import BASE, OURS, THEIRS, Places
-from gradir.diffs.merging.result import ids_of, order_of, written
-from gradir.diffs.merging.side import TENSOR, Side
+from gradir.diffs.merging.places import BASE, OURS, THEIRS, Places, open_layers
+from gradir.diffs.merging.side import TENSOR, Side, ids_of, order_of, written
 from gradir.diffs.merging.values import Combiner, pick, same, woven
 from gradir.errors import GraphError
 from gradir.gcpause import paused_gc

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from gradir.diffs.changes import UNSET, Finding
-from gradir.diffs.ignoring import names_field
+from gradir.diffs.field_changes import names_field
 from gradir.ir import Node, Saved
 from gradir.ir.edges import sources
 from gradir.review.of_all import uniform

@@ -1,4 +1,4 @@
-"""What a graph computes, as terms."""
+"""Decide whether two graphs compute the same, in whatever operations they are written."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from gradir.diffs.computing.terms import Terms, Value
+from gradir.diffs.terms import Terms, Value
 from gradir.ir import Node
 from gradir.ir.marks import failure
 from gradir.ir.text import value_text
