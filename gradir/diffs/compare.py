@@ -46,14 +46,9 @@ R = TypeVar("R", Node, Scope, Cut)
 
 
 def compare(a: Graph, b: Graph, names: Callable[[], Correspondence] | None = None) -> Diff:
-    """What changed from ``a`` to ``b``. The producers are not compared: what made a graph is no part of it.
+    """Compare two graphs record by record, except for their producers.
 
-    ``names`` gives what is called how in both, which nobody has to know of equal graphs.
-
-    >>> from gradir.ir import Graph, Node
-    >>> diff = compare(Graph.of([Node("exp:1", op="exp")]), Graph.of([Node("exp:1", op="exp", attrs={"dim": 1})]))
-    >>> diff.changes[0].fields
-    (FieldChange(path=('attrs', 'dim'), before=UNSET, after=1),)
+    ``names`` gives what both graphs call each record; equal graphs do not need it.
     """
     with paused_gc():
         exact, before = script(a, b), totals(a)
@@ -66,8 +61,6 @@ def compare(a: Graph, b: Graph, names: Callable[[], Correspondence] | None = Non
 
 
 class _Changes:
-    """Both graphs, the records of the first by the keys of the second."""
-
     def __init__(self, a: Graph, b: Graph, correspondence: Correspondence) -> None:
         self._graphs = a, b
         self._names = correspondence
@@ -82,7 +75,7 @@ class _Changes:
         self._words = vocabulary_of(a, b)
 
     def found(self) -> list[Change]:
-        """Renames of modules, scopes, cuts, nodes, and what belongs to no single record."""
+        """Return renames of modules, then scopes, cuts, nodes, and what belongs to no single record."""
         found = [
             *(
                 Change("renamed", "module", new, what=self._names.tensors.get((old, new), ""), was=old, nodes=count)
@@ -112,15 +105,11 @@ class _Changes:
         return verdict, field_changes(old, new, compared, old)
 
     def _counts_add_up(self, old: Scope, new: Scope) -> bool:
-        """Whether the counts of a matched scope, ``total`` and ``trainable``, differ by what other changes say.
-
-        Those are the scope's ``own``, and the same counts of the scopes right below it. Where they do not add up, as
-        with a parameter that two modules share or one that is frozen, the counts say something.
-        """
+        """Return whether the counts of a matched scope differ only by its own count and by those right below it."""
         return self._apart[0][old.path] == self._apart[1][new.path]
 
     def _of_cuts(self) -> Iterator[Change]:
-        """The changes of cuts; places that were noted of one graph alone are one change of the whole, and no news."""
+        """Yield the changes of cuts; places that one graph alone records are one change of the whole graph."""
         found = list(_of_records(self._cuts, self._cut, self._words))
         lacking = lacking_flow(*self._graphs)
         if lacking is None:
@@ -139,7 +128,6 @@ class _Changes:
         return "", (field for field in fields if field.before != field.after)
 
     def _of_head(self) -> Iterator[Change]:
-        """The changes of the head, one for each field."""
         a, b = self._graphs
         for field in head_fields():
             named = renamed_head(a, lambda key: self._names.matched.get(key, removed(key)), keeps_slots=True)
@@ -161,7 +149,7 @@ class _Changes:
         return verdict, (*fields, *setting_changes(old, new, self._words))
 
     def _order(self) -> Iterator[Change]:
-        """One change for all that stands elsewhere: in canonical order that is because an edge changed."""
+        """Yield one change for all that stands elsewhere."""
         nodes, scopes, cuts = (out_of_place(*both) for both in (self._nodes, self._scopes, self._cuts))
         found = {}
         if nodes:
@@ -179,7 +167,7 @@ def _of_records(
     compared: Callable[[R, R], tuple[Verdict, Iterable[FieldChange]]],
     words: Vocabulary,
 ) -> Iterator[Change]:
-    """The changes of records of one kind, each of one graph by the key of its match in the other."""
+    """Yield the changes of records of one kind, each of one graph by the key of its match in the other."""
     for _, old, new in matched(*both):
         if old is None or new is None:
             if old is not None:
@@ -201,7 +189,7 @@ def _with_settings(change: Change, settings: Sequence[FieldChange]) -> Change:
 
 @cache
 def _without(kind: type[Record], compared: str) -> Fields:
-    """What is compared of records of a kind without the fields that a comparison takes in one way."""
+    """Return how records of a kind are described without the fields that are compared in one way."""
     left_out = {field.name for field in compared_fields(kind) if field.about.compared == compared}
     return {name: describe for name, describe in descriptions(kind).items() if name not in left_out}
 
@@ -212,17 +200,17 @@ def _without_counts() -> Fields:
 
 
 def _of_graph(what: str, found: Mapping[str, tuple[str, str]]) -> Change:
-    """A change of the whole graph, with an example of each kind."""
+    """Return a change of the whole graph with an example of each kind."""
     return Change("changed", "graph", what, fields=tuple(FieldChange((name,), *pair) for name, pair in found.items()))
 
 
 def _apart(old: str, now: str, new: str) -> tuple[str, str]:
-    """What stood in a place and what stands there; where both are called the same, the first as it is called now."""
+    """Return what stood in a place and what stands there, told apart where both have one name."""
     return (now if old == new else old), new
 
 
 def _cut_keys(cuts: Sequence[Cut]) -> list[Path]:
-    """A key for each cut; that of a place is none that a parameter may have."""
+    """Return a key for each cut; that of a place cannot be one of a parameter."""
     names = numbered(cut_name(cut) for cut in cuts if not cut.is_place)
     kinds: Counter[str] = Counter()
     found: list[Path] = []
@@ -233,10 +221,9 @@ def _cut_keys(cuts: Sequence[Cut]) -> list[Path]:
 
 
 def _keys_of_matches(old: Sequence[Cut], new: Sequence[Cut], keys: Sequence[Path]) -> list[Path]:
-    """The keys of cuts of the first graph, in the words of the second: for places that of the one that is most alike.
+    """Return the keys of cuts of the first graph; a place has the key of the place that is most like it.
 
-    Of several that are the same but for their place, those in the same line belong together, then those in the same
-    function, then those that come first; so it is the new one that is said to be new.
+    Places in one line belong together first, then those in one function, then those that come first.
     """
     found = _cut_keys(old)
     free = {at: cut for at, cut in enumerate(new) if cut.is_place}
@@ -256,7 +243,7 @@ def _keys_of_matches(old: Sequence[Cut], new: Sequence[Cut], keys: Sequence[Path
 
 
 def _alike(cut: Cut, *places: str) -> Hashable:
-    """What cuts have in common that may be one, as far as these fields tell where they stand."""
+    """Return a key that is equal for cuts that may be one, with these fields of their sources."""
     return (cut.kind, cut.op, cut.scope, cut.names, *(getattr(cut.source, place, None) for place in places))
 
 
@@ -265,12 +252,12 @@ def _cut_label(key: Path) -> str:
 
 
 def cut_name(cut: Cut) -> str:
-    """What a change calls a cut."""
+    """Return what a change calls a cut."""
     return cut.names[0] if cut.names and not cut.is_place else cut.kind
 
 
 def _change(kind: Kind, record: Node | Scope | Cut) -> Change:
-    """A change of a record as a whole."""
+    """Return a change of a record as a whole."""
     if isinstance(record, Scope):
         return Change(kind, "scope", record.path, record.path, record.class_name)
     if isinstance(record, Cut):

@@ -38,25 +38,13 @@ class Same(NamedTuple):
 
 
 def computes_the_same(a: Graph, b: Graph, matched: Mapping[str, str]) -> Same | None:
-    """Whether the outputs of two graphs of one framework are equal for equal tensors, up to rounding.
+    """Return how the outputs of two graphs of one framework are equal for equal tensors, up to rounding.
 
-    ``matched`` are the nodes of the first graph by id with what the second calls them. A product is the same in any
-    spelling, and a transpose, a view or an expand is no operation by itself; what nothing is known of is the same where
-    its name, its attributes and its operands are. It is nothing where that cannot be shown, and never a guess: in doubt
-    two terms differ. The graphs have to hold all operands and settings, as those of a forward do. Time and memory are
-    linear in the nodes.
-
-    >>> from gradir.ir import Builder, Producer, TensorMeta
-    >>> def graph(*names):
-    ...     b = Builder()
-    ...     x, w = (b.tensor(name, TensorMeta("float32", (2, 2)), role="parameter") for name in "xw")
-    ...     t = b.function("t", [w], [TensorMeta("float32", (2, 2))])
-    ...     y = b.function("mm", [x, w if "plain" in names else t], [TensorMeta("float32", (2, 2))])
-    ...     b.output(b.function("t", [y], [TensorMeta("float32", (2, 2))]) if "after" in names else y)
-    ...     return b.build(producer=Producer(framework="torch"))
-    >>> same = {name: name for name in "xw"}
-    >>> computes_the_same(graph(), graph(), same), computes_the_same(graph(), graph("plain"), same)
-    (Same(transposed=(), constants=0), None)
+    ``matched`` are the ids of nodes in the second graph by those in the first. A product is the same in any spelling,
+    and a transpose, a view or an expand is no operation by itself. An unknown operation is the same if its name,
+    attributes and operands are. The result is ``None`` if equality cannot be shown: in doubt two terms differ. The
+    graphs have to contain all operands and settings, as those of a forward pass do. Time and memory are linear in the
+    nodes.
     """
     words = vocabulary_of(a, b)
     if not words.meanings or any(_writes(node) for graph in (a, b) for node in graph.nodes.values()):
@@ -75,7 +63,7 @@ def computes_the_same(a: Graph, b: Graph, matched: Mapping[str, str]) -> Same | 
 
 
 def _writes(node: Node) -> bool:
-    """Whether a node failed, or writes to what others read, so that they may read another value than operands say."""
+    """Return whether a node failed, or writes to a tensor that other nodes may read."""
     return bool(failure(node)) or node.base is not None or (node.op.endswith(_IN_PLACE) and not node.op.endswith("__"))
 
 
@@ -89,7 +77,7 @@ def _transposed(a: Graph, b: Graph, matched: Mapping[str, str]) -> frozenset[str
 
 
 def _sizes(node: Node, nr: int = 0) -> tuple[int, ...]:
-    """The shape of an output, as far as it is one of numbers."""
+    """Return the shape of an output, if its sizes are numbers."""
     shape = node.outputs[nr].shape if nr < len(node.outputs) else None
     return tuple(size for size in shape or () if isinstance(size, int))
 
@@ -119,7 +107,7 @@ class _Reader:
         return sum(self._unnamed.values())
 
     def outputs(self) -> list[Value]:
-        """What the outputs are, each with one axis for each dimension; nothing where a size is not known."""
+        """Return the outputs with one axis for each dimension; nothing if a size is not known."""
         found = []
         for node in self._graph.nodes.values():
             shapes = [output.shape for output in node.outputs]
@@ -168,7 +156,7 @@ class _Reader:
             self._values[node.id, nr] = self._unknown(node, operands, nr)
 
     def _unknown(self, node: Node, operands: Sequence[Value], nr: int) -> Value:
-        """An output of an operation of which nothing is known: it is that of such an operation with equal operands."""
+        """Return an output of an unknown operation, equal for equal operations of equal operands."""
         plain = tuple(map(self._terms.plain, operands))
         output = node.outputs[nr]
         drawn: Hashable = 0
@@ -185,7 +173,6 @@ class _Reader:
         return tuple([(key, value_text(node.attrs[key])) for key in sorted(node.attrs)])
 
     def _known(self, node: Node, operands: list[Value]) -> Value | None:
-        """What an operation comes to that something is known of."""
         meaning = self._words.meanings.get(node.op.strip(_IN_PLACE), "")
         read = _MEANINGS.get(meaning)
         if read is None or node.opaque or (meaning not in _OF_ANY_KIND and not self._is_of_one_float(node)):
@@ -193,7 +180,7 @@ class _Reader:
         return read(_Step(self._terms, node, operands, dict(node.attrs), self._settings(node)))
 
     def _is_of_one_float(self, node: Node) -> bool:
-        """Whether all that an operation takes and makes are numbers of one kind that has no end, but for rounding."""
+        """Return whether an operation takes and makes floating-point numbers of one dtype."""
         taken = [self._graph.nodes[ref.id].outputs[ref.output_nr].dtype for ref in node.inputs if ref is not None]
         kinds = {*taken, *(output.dtype for output in node.outputs[:1])}
         return len(kinds) == 1 and str(*kinds) in _FLOATS
@@ -213,11 +200,11 @@ class _Step(NamedTuple):
         return _sizes(self.node)
 
     def values(self, count: int) -> list[Value] | None:
-        """The operands, if they are so many."""
+        """Return the operands, if there are so many."""
         return self.operands if len(self.operands) == count else None
 
     def number(self, key: str, default: float) -> float | None:
-        """An attribute that is a finite number."""
+        """Return an attribute that is a finite number."""
         value = self.attrs.get(key, default)
         return float(value) if type(value) in {int, float} and isfinite(value) else None
 

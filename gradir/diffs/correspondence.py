@@ -28,9 +28,9 @@ Verdict = Literal["", "renumbered", "renamed", "moved"]
 class Correspondence:
     """Reads the records of the first graph in the words of the second.
 
-    ``matched`` has the ids of its nodes, ``paths`` those of its modules, by what the first graph calls them.
-    ``modules`` are the renames that hold for a whole module, each with the number of nodes that it renames.
-    ``storages`` are those that the same slots share under another name.
+    ``matched`` has the ids of its nodes and ``paths`` those of its modules, by what the first graph calls them.
+    ``modules`` are the renames of whole modules with the number of nodes that each renames, and ``storages`` are
+    those that the same slots share under another name.
     """
 
     def __init__(self, a: Graph, b: Graph, matching: Matching) -> None:
@@ -49,13 +49,13 @@ class Correspondence:
 
     @cached_property
     def union_ids(self) -> Mapping[str, str]:
-        """What a union of both graphs calls each node of the first."""
+        """Ids in the union of both graphs, by those of the first."""
         taken = set(self._taken)
         return {**self.matched, **{key: claim(key, taken) for key in self._known if key not in self.matched}}
 
     @cached_property
     def union_paths(self) -> Mapping[str, str]:
-        """Where it shows each module of the first; one that is gone does not share a frame with another of its name."""
+        """Paths in the union of both graphs, by those of the first; one that is gone shares no frame with another."""
         shown: dict[str, str] = {}
         every = {*self._scopes, *(node.scope for node in self._known.values())}
         for path in sorted(every, key=lambda path: path.count(".")):
@@ -78,7 +78,7 @@ class Correspondence:
         return {self.paths.get(path, removed(path)): scope for path, scope in scopes.items()}
 
     def node(self, old: Node, new: Node) -> Node:
-        """A node of the first graph in the words of the second; its names follow where renames explain them."""
+        """Return a node of the first graph in the words of the second; names follow if renames explain them."""
         if self._same and old.scope == new.scope and old.names == new.names and not (self.storages and old.saved):
             return old
         names = new.names if self._are_renamed(old, new) else old.names
@@ -87,7 +87,7 @@ class Correspondence:
         return msgspec.structs.replace(old, id=new.id, scope=new.scope, names=names, saved=saved, **edges)
 
     def cut(self, cut: Cut) -> Cut:
-        """A cut of the first graph, its parameter named after the module's path in the second."""
+        """Return a cut of the first graph, its parameter named after the module's path in the second."""
         path = self.paths.get(cut.scope, cut.scope)
         if cut.is_place:
             # It may have names of any modules.
@@ -102,7 +102,7 @@ class Correspondence:
         return f"{self.paths.get(module, module)}{dot}{own}" if dot else name
 
     def verdict(self, old: Node, new: Node) -> Verdict:
-        """What happened to the name of a node; nothing that is said elsewhere."""
+        """Return what happened to the name of a node, unless another change says it."""
         if old.id == new.id and old.scope == new.scope:
             return ""
         before, after = Naming.of(old), Naming.of(new)
@@ -115,7 +115,7 @@ class Correspondence:
         return "moved" if is_moved and before.scope != after.scope else "renamed"
 
     def scope_verdict(self, old: Scope, new: Scope) -> Verdict:
-        """What happened to the path of a scope; nothing that is said elsewhere."""
+        """Return what happened to the path of a scope, unless another change says it."""
         if old.path == new.path:
             return ""
         if pattern(old.path) == pattern(new.path):
@@ -173,17 +173,10 @@ Slots = dict[str, list[tuple[str, str]]]
 
 
 def renamed_storages(a: Graph, b: Graph, called: Callable[[str], str]) -> dict[str, str]:
-    """Names of storages of the first graph to those of the second, where the same slots share them under another name.
+    """Return new names of storages that the same slots share under another name, by the old ones.
 
-    ``called`` gives what a node of the first graph is called in the second. A storage that is not shared, or that a
-    tensor owns, has no other name.
-
-    >>> from gradir.ir import Graph, Node, Saved
-    >>> def saving(slot, storage=""): return (Saved(slot, "float32", (2,), 8, storage=storage),)
-    >>> a = Graph.of([Node("f:1", op="f", saved=saving("x")), Node("g:1", op="g", saved=saving("x", "f:1.x"))])
-    >>> b = Graph.of([Node("g:1", op="g", saved=saving("x")), Node("f:1", op="f", saved=saving("x", "g:1.x"))])
-    >>> renamed_storages(a, b, lambda name: name)
-    {'f:1.x': 'g:1.x'}
+    ``called`` returns what the second graph calls a node of the first. A storage that is not shared, or that a tensor
+    owns, has no other name.
     """
     before, after = _shared(a.nodes.values()), _shared(b.nodes.values())
     if not before or not after:
@@ -200,7 +193,7 @@ def renamed_storages(a: Graph, b: Graph, called: Callable[[str], str]) -> dict[s
 
 
 def _shared(nodes: Collection[Node]) -> Slots:
-    """The slots that share a storage, by its name: first the slot that gives the name, then those that refer to it."""
+    """Return the slots that share a storage by its name, first the one that gives the name."""
     found: Slots = {}
     for node in nodes:
         for slot in node.saved:

@@ -22,16 +22,16 @@ _DOCUMENT: Final = Headed("diff", FORMAT, VERSION, "gradir diff --format json")
 
 
 def encode(diff: Diff) -> bytes:
-    """The bytes of a diff, of which a terminal can show every character.
+    """Return the bytes of a diff as printable ASCII.
 
     Raises:
-        FormatError: a record holds what JSON cannot spell.
+        FormatError: a record contains what JSON cannot spell.
     """
     return _DOCUMENT.encode(diff)
 
 
 def decode(data: bytes) -> Diff:
-    """The diff in a file.
+    """Return the diff in a file.
 
     Raises:
         FormatError: it is no diff, broken, or of a version that cannot be read.
@@ -42,7 +42,7 @@ def decode(data: bytes) -> Diff:
 
 
 def _with_values(change: Change) -> Change:
-    """The change with the values of its fields as the records have them, which JSON does not tell."""
+    """Return the change with values of the types that the records have, which JSON does not have."""
     if not change.fields:
         return change
     kind = Head if change.id == change.fields[0].path[0] else _KINDS.get(change.subject)

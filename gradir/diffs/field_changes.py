@@ -44,10 +44,10 @@ _SLOT: Final = frozenset({"slot", *_SIZE, "origin", "storage", "state"})
 
 
 def field_changes(old: object, new: object, fields: Fields, shown: object) -> Iterator[FieldChange]:
-    """What differs between two records of one kind.
+    """Yield what differs between two records of one kind.
 
-    ``old`` names nodes as the second graph does, so that equal references are equal; ``shown`` is the same record in
-    the words of the first graph, from which the values before are taken.
+    ``old`` names nodes as the second graph does, so that equal references are equal. ``shown`` is the same record in
+    the words of the first graph, and gives the values before.
     """
     for field, describe in fields.items():
         was, becomes = getattr(old, field), getattr(new, field)
@@ -79,7 +79,6 @@ def _part_changes(
 
 
 def _same(one: object, other: object) -> bool:
-    """Whether two values are equal in type too (``1``, ``1.0`` and ``true`` are not)."""
     return one == other and repr(one) == repr(other)
 
 
@@ -99,12 +98,7 @@ _KEYS: Final[Mapping[type[Record], str]] = {Node: "id", Scope: "path"}
 
 
 def compared_fields(kind: type[Record]) -> tuple[Field, ...]:
-    """The fields of a record that a diff looks at.
-
-    >>> from gradir.ir import Source
-    >>> [field.key for field in compared_fields(Source)]
-    ['file', 'line', 'function']
-    """
+    """Return the fields of a record that a diff compares."""
     return tuple(field for field in fields_of(kind) if field.name != _KEYS.get(kind))
 
 
@@ -115,15 +109,13 @@ def head_fields() -> tuple[Field, ...]:
 
 @cache
 def descriptions(kind: type[Record]) -> Fields:
-    """How each field of a record that a diff looks at is described, by the type of the field."""
+    """Return how each compared field of a record is described, by the type of the field."""
     return {field.name: _description(field) for field in compared_fields(kind)}
 
 
 def type_at(kind: type[Record], path: Path) -> Any:
-    """The type of the values at a path in records of a kind; ``None`` where no field has that path.
+    """Return the type of the values at a path in records of a kind; ``None`` if no field has that path.
 
-    >>> type_at(Node, ("in", 0)) == Union[Ref, None]
-    True
     >>> type_at(Node, ("saved", "mat1", 2, "bytes")) == type_at(Saved, ("bytes",))
     True
     """
@@ -171,12 +163,11 @@ def _description(field: Field) -> Callable[[Any], Mapping[Path, Part]]:
 
 
 def _record_part(record: Record) -> Part:
-    """A record of a kind that is compared field by field."""
     return Part(record, further_parts(record, frozenset()))
 
 
 def further_parts(record: Record, but: frozenset[str]) -> dict[Path, Any]:
-    """All fields but these, which are told in other words, part by part."""
+    """Return all fields but these, part by part."""
     return {
         path: part.value
         for field in other_fields(type(record), but)
@@ -189,12 +180,11 @@ def _known(record: Record, fields: Iterable[str]) -> dict[Path, Any]:
 
 
 def _tensor(tensor: TensorMeta) -> Part:
-    """A tensor, and what is known of it."""
     return Part(tensor, {**_known(tensor, _TENSOR), **further_parts(tensor, frozenset(_TENSOR))})
 
 
 def _saved(saved: Saved) -> Part:
-    """A saved slot; one of which the state is all that is known, as a hook leaves it, has no further values."""
+    """Return a saved slot; one of which only the state is known, as a hook leaves it, has no further values."""
     values = _known(saved, _SIZE)
     has_size = bool(values)
     values.update(_known(saved, ("origin",)))
@@ -213,7 +203,7 @@ _RECORDS: Final[Mapping[type[Record], Callable[[Any], Part]]] = {Ref: Part, Sour
 
 
 def fits(text: str, pattern: str) -> bool:
-    """Whether a pattern is the text; ``*`` stands for any text, and no other character for another."""
+    """Return whether a pattern is the text; ``*`` stands for any text."""
     return re.fullmatch(_expression(pattern), text, re.DOTALL) is not None
 
 
@@ -222,7 +212,7 @@ def _expression(pattern: str) -> str:
 
 
 def names_field(pattern: str, path: str) -> bool:
-    """Whether a pattern is a path of a field or a beginning of it, up to a dot or a bracket.
+    """Return whether a pattern is a path of a field or a beginning of it, up to a dot or a bracket.
 
     >>> names_field("attrs.*_sizes", "attrs.self_sizes"), names_field("saved.mat", "saved.mat1.bytes")
     (True, False)
@@ -241,16 +231,13 @@ _ANY: Final = "*"
 def setting_changes(
     old: Node | Scope | Cut | None, new: Node | Scope | Cut | None, words: Vocabulary
 ) -> list[FieldChange]:
-    """The settings that differ between two records, of which one may be missing.
+    """Return the settings that differ between two records, of which one may be missing.
 
-    Attributes that are null, false, sizes or at their default say nothing; `Vocabulary.defaults` knows the others.
+    Attributes that are null, false, sizes or at their default are no settings; `Vocabulary.defaults` knows the others.
 
     >>> from gradir.vocabulary import Vocabulary
-    >>> words = Vocabulary(defaults={"alpha": "1"})
-    >>> setting_changes(None, Node("mul:1", op="mul", attrs={"other": 0.5, "alpha": 1}), words)
+    >>> setting_changes(None, Node("mul:1", attrs={"other": 0.5, "alpha": 1}), Vocabulary(defaults={"alpha": "1"}))
     [FieldChange(path=('attrs', 'other'), before=UNSET, after=0.5)]
-    >>> setting_changes(Scope("drop", detail="p=0.1, inplace=False"), None, words)
-    [FieldChange(path=('detail',), before='p=0.1', after=UNSET)]
     """
     found = [{} if record is None else dict(_settings(record, words)) for record in (old, new)]
     return [
@@ -261,7 +248,7 @@ def setting_changes(
 
 
 def _settings(record: Node | Scope | Cut, words: Vocabulary) -> Iterator[tuple[Path, tuple[AttrValue]]]:
-    """The settings of a record, each in a tuple of its own, since a value may be anything."""
+    """Yield the settings of a record, each in a tuple, since a value may be anything."""
     if isinstance(record, Node):
         for name in sorted(record.attrs):
             value = record.attrs[name]
@@ -276,7 +263,7 @@ def _settings(record: Node | Scope | Cut, words: Vocabulary) -> Iterator[tuple[P
 
 
 def _is_short(value: AttrValue) -> bool:
-    """Whether a value is one number or text, or a list of such: not nested, nor an object that a file cannot hold."""
+    """Return whether a value is one number or text, or a list of such."""
     if isinstance(value, tuple):
         return not any(isinstance(each, tuple) for each in value)
     return value is not None and not (isinstance(value, str) and _OBJECT.fullmatch(value))

@@ -20,7 +20,7 @@ COUNTS: Final = ("total", "trainable")
 
 
 def counts_apart(scopes: Mapping[str, Scope]) -> dict[str, dict[str, int]]:
-    """By path the `COUNTS` of a module without what is its own, and without those of the modules right below it."""
+    """Return by path the `COUNTS` of a module without its own and those of the modules right below it."""
     tree = ModuleTree(scopes.values())
     found = {scope.path: {count: getattr(scope, count) - scope.own for count in COUNTS} for scope in tree.scopes}
     for scope, above in zip(tree.scopes, tree.parents, strict=True):
@@ -30,7 +30,7 @@ def counts_apart(scopes: Mapping[str, Scope]) -> dict[str, dict[str, int]]:
 
 
 def growth(a: Graph, b: Graph, paths: Mapping[str, str]) -> Iterator[Growth]:
-    """Each module whose size differs, those of ``b`` first in the order of its nodes; ``paths`` are a's paths in b."""
+    """Yield each module whose size differs, in the order of the nodes; ``paths`` are those of ``a`` in ``b``."""
     before, after = sizes(a), sizes(b)
     # Where there is no table of modules, equal paths are one module.
     kept = {path: paths.get(path, path) for path in before if path in paths or path not in a.scopes}
@@ -47,13 +47,9 @@ def growth(a: Graph, b: Graph, paths: Mapping[str, str]) -> Iterator[Growth]:
 
 
 def sizes(graph: Graph) -> dict[str, Size]:
-    """The size of each module without those below it; a storage counts where it was saved first.
+    """Return the size of each module without those below it.
 
-    What a folded module holds counts where that stands.
-
-    >>> from gradir.ir import Graph, Node
-    >>> sizes(Graph.of([Node("fc/exp:1", scope="fc")]))
-    {'fc': Size(nodes=1, parameters=0, saved_bytes=0)}
+    A storage counts where it was saved first, and the content of a folded module where that stands.
     """
     counts: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     saved: SavedBytes[str] = SavedBytes(graph.nodes)

@@ -38,7 +38,7 @@ class Hunk(msgspec.Struct, Generic[T], frozen=True, omit_defaults=True, forbid_u
 
 
 def _declared(field: Field) -> tuple[str, Any, Any]:
-    """The field of a script for one of the head: hunks of a list, and of a value that differs both."""
+    """Return the field of a script for one of the head: hunks of a list, both values of anything else."""
     kind = get_args(field.hint)[0] if get_origin(field.hint) is Annotated else field.hint
     if is_list(field):
         return field.name, tuple[Hunk[get_args(kind)[0]], ...], ()  # type: ignore[misc]
@@ -70,15 +70,11 @@ class Script(_Fields, frozen=True):  # type: ignore[misc,call-arg]
 
 
 def script(a: Graph, b: Graph) -> Script:
-    """What leads from ``a`` to ``b``: `apply` it to ``a``, or its `inverse` to ``b``.
+    """Return what leads from ``a`` to ``b``: `apply` it to ``a``, or its `inverse` to ``b``.
 
-    The records that stay are the longest common subsequence of equal records with equal keys, which for keys that
-    occur once is a longest increasing subsequence (Fredman, On computing the length of longest increasing
+    The records that stay are the longest common subsequence of equal records with equal keys. For keys that occur
+    once that is a longest increasing subsequence (Fredman, On computing the length of longest increasing
     subsequences, 1975).
-
-    >>> found = script(Graph.of([Node("x"), Node("y")]), Graph.of([Node("x"), Node("z")]))
-    >>> [(hunk.start, hunk.before[0].id, hunk.after[0].id) for hunk in found.nodes]
-    [(1, 'y', 'z')]
     """
     return Script(
         tuple(_hunks(a.nodes, b.nodes)),
@@ -88,7 +84,7 @@ def script(a: Graph, b: Graph) -> Script:
 
 
 def apply(script: Script, graph: Graph) -> Graph:
-    """The graph that a script makes of another.
+    """Return the graph that a script makes of another.
 
     Raises:
         PatchError: the script was not made for this graph.
@@ -109,12 +105,7 @@ def apply(script: Script, graph: Graph) -> Graph:
 
 
 def inverse(script: Script) -> Script:
-    """The script that leads back.
-
-    >>> there = script(Graph.of([Node("x")]), Graph.of([Node("y")]))
-    >>> inverse(inverse(there)) == there
-    True
-    """
+    """Return the script that leads back."""
     values = {field.name for field in fields_of(Head) if not is_list(field)}
     return Script(
         *(
@@ -125,18 +116,13 @@ def inverse(script: Script) -> Script:
 
 
 def _between(field: Field, before: Any, after: Any) -> Any:
-    """What a script holds of a field of the head."""
     if is_list(field):
         return tuple(_trimmed(before, after))
     return None if identical(before, after) else (before, after)
 
 
 def _applied(field: Field, value: Any, change: Any) -> Any:
-    """What a field of the head becomes.
-
-    Raises:
-        PatchError: the script expects another value.
-    """
+    """Return what a field of the head becomes; a `PatchError` if the script expects another value."""
     if is_list(field):
         return tuple(_replaced(value, change, noun(field)))
     if change is not None and not identical(change[0], value):
@@ -168,7 +154,7 @@ def _hunks(before: Mapping[str, T], after: Mapping[str, T]) -> Iterator[Hunk[T]]
 
 
 def _trimmed(before: Sequence[T], after: Sequence[T]) -> Iterator[Hunk[T]]:
-    """One hunk for all between the common beginning and the common end."""
+    """Yield one hunk for all between the common beginning and the common end."""
     start, same = equal_ends(before, after, identical)
     old, new = tuple(before[start : len(before) - same]), tuple(after[start : len(after) - same])
     if old or new:
@@ -189,7 +175,7 @@ def _replaced(records: Sequence[T], hunks: Sequence[Hunk[T]], noun: str) -> Iter
 
 
 def identical(one: Any, other: Any) -> bool:
-    """Whether two records or mappings are equal in value and in type: ``1``, ``1.0`` and ``true`` are not."""
+    """Return whether two records or mappings are equal in value and type: ``1``, ``1.0`` and ``true`` differ."""
     if one != other:
         return False
     if isinstance(one, Mapping):
@@ -201,7 +187,7 @@ def identical(one: Any, other: Any) -> bool:
 
 
 def _have_same_types(ones: Sequence[object], others: Sequence[object]) -> bool:
-    """Whether equal records are seen to be equal in type too; some that are may have a value without an exact key."""
+    """Return whether equal records are surely equal in type too."""
     one, other = (
         exact_key([values for record in records for field in _VALUES if (values := getattr(record, field, None))])
         for records in (ones, others)

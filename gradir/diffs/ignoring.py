@@ -33,7 +33,7 @@ _UNREAD: Final = "unread"
 
 
 def ignoring(diff: Diff, patterns: Sequence[str]) -> Diff:
-    """The diff without the fields that the patterns name, and without the changes that say nothing then.
+    """Return the diff without the fields that the patterns name, and without changes that are empty then.
 
     A pattern is the path of a field or a beginning of it (``source``, ``attrs``, ``attrs.eps``, ``saved.mat1.bytes``),
     with ``*`` for any text, or one of ``scopes``, ``cuts``, ``order``, ``indices`` and ``sequence``. The `Diff.script`
@@ -41,11 +41,6 @@ def ignoring(diff: Diff, patterns: Sequence[str]) -> Diff:
 
     Raises:
         GradirError: a pattern names no field.
-
-    >>> from gradir.diffs.changes import Totals
-    >>> change = Change("changed", "node", "x", fields=(FieldChange(("attrs", "eps"), 1, 2),))
-    >>> ignoring(Diff(Totals(), Totals(), (change,)), ["attrs.e*"]).changes
-    ()
     """
     check_names(patterns)
     whole = {name for name in WHOLE if any(fits(name, pattern) for pattern in patterns)}
@@ -62,13 +57,12 @@ def ignoring(diff: Diff, patterns: Sequence[str]) -> Diff:
 
 
 def normalized(diff: Diff, words: Vocabulary | None = None) -> Diff:
-    """The diff without what another release of the framework changes by itself.
+    """Return the diff without what another release of the framework changes by itself.
 
-    Left out are the framework's own names, source lines, ``ext``, sizes kept as attributes, the order, what another
-    release writes into the description of a module, and an operation that became one which does the same
-    (``unsafe_view`` and ``view``). What one release does not let be read, as a saved slot or an attribute, matches
-    any. What a program sets counts, as the ``eps`` of a norm, of which nothing but the description of its module
-    tells. ``words`` is what is known of the framework of both graphs. `without_identities` is to be done before.
+    Left out are the framework's own names, source lines, ``ext``, sizes in attributes, the order, what another release
+    writes into the description of a module, and an operation that became one which does the same. What one release does
+    not let be read, as a saved slot or an attribute, matches any. What a program sets counts, as the ``eps`` of a norm.
+    Call `without_identities` on both graphs before.
     """
     words = vocabulary_of() if words is None else words
     diff = ignoring(diff, (*_CHURN, *words.incidental))
@@ -77,14 +71,9 @@ def normalized(diff: Diff, words: Vocabulary | None = None) -> Diff:
 
 
 def across(diff: Diff, before: Mapping[str, Node], after: Mapping[str, Node]) -> Diff:
-    """The diff without lines of sources and the order, and without what only one of the two frameworks tells.
+    """Return the diff without source lines and order, and without what only one of two frameworks records.
 
-    Of an operation that became another it also tells what each framework has for it (``native``), in its own words.
-
-    >>> from gradir.diffs.changes import Totals
-    >>> native = FieldChange(("native",), "addmm", "dot_general")
-    >>> across(Diff(Totals(), Totals(), (Change("changed", "node", "matmul:1", fields=(native,)),)), {}, {}).changes
-    ()
+    An operation that became another also has what each framework calls it (``native``).
     """
 
     def told(change: Change) -> tuple[FieldChange, ...]:
@@ -99,7 +88,7 @@ def across(diff: Diff, before: Mapping[str, Node], after: Mapping[str, Node]) ->
 
 
 def _natives(old: Node | None, new: Node | None) -> tuple[FieldChange, ...]:
-    """What both frameworks have for an operation, where that is not just the word for it."""
+    """Return what both frameworks call an operation, if that is not just the word for it."""
     if old is None or new is None or (old.native, new.native) == (old.op, new.op):
         return ()
     return (FieldChange(("native",), old.native, new.native),)
@@ -111,7 +100,7 @@ def _is_of_one_framework(field: FieldChange) -> bool:
 
 
 def check_names(patterns: Sequence[str]) -> None:
-    """Refuse a pattern that names no field.
+    """Check that each pattern names a field.
 
     Raises:
         GradirError: the first that does not, with what it may have meant.
@@ -125,7 +114,7 @@ def check_names(patterns: Sequence[str]) -> None:
 
 
 def _with_fields(diff: Diff, told: Callable[[Change], tuple[FieldChange, ...]]) -> Diff:
-    """The diff with these fields of its changes, and without the changes that say nothing then."""
+    """Return the diff with these fields of its changes, and without the changes that are empty then."""
     changes = []
     for change in diff.changes:
         fields = told(change)
@@ -135,7 +124,7 @@ def _with_fields(diff: Diff, told: Callable[[Change], tuple[FieldChange, ...]]) 
 
 
 def _said(change: Change, words: Vocabulary, unread: AbstractSet[str]) -> Iterator[FieldChange]:
-    """The fields that say more than a release does by itself; ``unread`` are slots that may share a storage."""
+    """Yield the fields that say more than a release does by itself; ``unread`` slots may share a storage."""
     fields = change.fields
     slots = {field.path[:-1] for field in fields if field.path[-1] == "state" and _is_unread(field)}
     is_other_word = any(field.path == ("op",) and _says_the_same(field, words) for field in fields)
@@ -153,14 +142,14 @@ def _said(change: Change, words: Vocabulary, unread: AbstractSet[str]) -> Iterat
 
 
 def _unread_slots(change: Change) -> Iterator[tuple[str, str]]:
-    """The saved slots of a node that one side does not let be read, by what either side calls it."""
+    """Yield the saved slots of a node that one side does not let be read, by both names of the node."""
     for field in change.fields:
         if field.path[0] == "saved" and len(field.path) > 1 and _is_unread(field):
             yield from ((name, str(field.path[1])) for name in (change.was or change.id, change.id))
 
 
 def _is_unread(field: FieldChange) -> bool:
-    """Whether a field of a saved slot, or all of the slot, differs in that one side does not let it be read."""
+    """Return whether a saved slot, or a field of it, differs since one side does not let it be read."""
     values = (field.before, field.after)
     return field.path[0] == "saved" and any(
         value == _UNREAD if field.path[-1] == "state" else isinstance(value, Saved) and value.state == _UNREAD
@@ -180,13 +169,6 @@ def without_identities(graph: Graph) -> Graph:
     """Return the graph without operations that return their input, which only some releases record.
 
     What read such an operation reads its input. A graph that has none is returned as it is.
-
-    >>> from gradir.ir import Builder, TensorMeta
-    >>> b, meta = Builder(), [TensorMeta("float32", (2, 3))]
-    >>> x = b.function("slice", [b.tensor("x", meta[0])], meta)
-    >>> b.output(b.function("exp", [x], meta))
-    >>> [*without_identities(b.build()).nodes]
-    ['x', 'exp:1', 'output']
     """
     names = vocabulary_of(graph).identities
     instead: dict[str, Ref] = {}

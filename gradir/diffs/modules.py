@@ -27,9 +27,9 @@ _MOST_LEVELS: Final = 16
 
 
 def paired_scopes(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> dict[str, str]:
-    """Paths of the first graph to paths of the second: as most of their nodes say, then as their parents and kinds are.
+    """Return paths of the second graph by those of the first, as most of their nodes say, then their parents and kinds.
 
-    A module that was wrapped, and of which no node tells, is the one in its wrapper that is as it was.
+    A module that was wrapped, and has no nodes, is the one in its wrapper that is as it was.
     """
     return _Pairing(a, b).pairs(_scope_votes(a, b, pairs))
 
@@ -44,7 +44,7 @@ class _Pairing:
         """By module of the second graph those in it by their kinds, as far as they may be free."""
 
     def pairs(self, votes: Mapping[tuple[str, str], int]) -> dict[str, str]:
-        """The paths that are one, those with the most votes first."""
+        """Return the paths that are one, those with the most votes first."""
         for old, new in sorted(votes, key=lambda pair: (-votes[pair], pair[0] != pair[1], sorted(pair))):
             # What shares a wrapper with a module is not that module, however alike it is.
             if self._wrapped(old, old) in {"", new} and self._unwrapped(new, new) in {"", old}:
@@ -61,7 +61,7 @@ class _Pairing:
         return self._found
 
     def _add_by_name(self, paths: Iterable[str], *, are_alike: bool) -> None:
-        """Add modules with those of their names in what their parents are, of the same kind or of any."""
+        """Add modules of equal names in matched parents, of the same kind or of any."""
         for path in paths:
             parent, name = split_path(path)
             if path not in self._found and parent in self._found:
@@ -70,7 +70,7 @@ class _Pairing:
                     self._add_alike(path, new.path)
 
     def _add_in_order(self, paths: Iterable[str]) -> None:
-        """Add modules that no node tells apart, and that have another name or index, in their order in the parent."""
+        """Add modules without nodes that have another name or index, in their order in the parent."""
         for path in paths:
             parent = split_path(path)[0]
             if path not in self._found and parent in self._found and self._a[path].class_name:
@@ -86,7 +86,7 @@ class _Pairing:
                     self._add(path, same[0])
 
     def _add_alike(self, old: str, new: str | None) -> None:
-        """Add a module with the one that has its name, or with what is in there: a wrapper is not what it wraps."""
+        """Add a module with the one that has its name, or with the one that this wraps."""
         if new is not None:
             self._add(self._unwrapped(old, new) or old, self._wrapped(old, new) or new)
 
@@ -97,11 +97,10 @@ class _Pairing:
             del self._free[new]
 
     def _wrapped(self, old: str, wrapper: str) -> str:
-        """The only module in one of another class that is as the former one of its name was; nothing if it is none."""
+        """Return the only module in a wrapper that is as the former one of its name was; nothing if it is none."""
         return _held(self._a.get(old), self._b.get(wrapper), self._inside[1])
 
     def _unwrapped(self, wrapper: str, new: str) -> str:
-        """The same with a wrapper that is there no more."""
         return _held(self._b.get(new), self._a.get(wrapper), self._inside[0])
 
 
@@ -113,7 +112,7 @@ def _held(module: Scope | None, wrapper: Scope | None, inside: Mapping[str, Mapp
 
 
 def _inside(scopes: Mapping[str, Scope]) -> Mapping[str, Mapping[str, Scope]]:
-    """For each path of a table the modules right in it, by their names in there."""
+    """Return for each path of a table the modules right in it, by their names there."""
     found: dict[str, dict[str, Scope]] = {path: {} for path in scopes}
     for path, scope in scopes.items():
         parent, name = split_path(path)
@@ -127,9 +126,9 @@ def _kind(scope: Scope) -> tuple[str, str, int]:
 
 
 def _scope_votes(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> Counter[tuple[str, str]]:
-    """How many matched nodes stand below the paths of both tables that are one module, as far as those nodes show.
+    """Count by pair of paths the matched nodes below two modules that are one, as far as these nodes show.
 
-    What was wrapped is no vote for its wrapper, nor for what else is in there.
+    A node in a module that was wrapped is no vote for the wrapper, nor for other modules in it.
     """
     votes: Counter[tuple[str, str]] = Counter()
     for (old, new), count in Counter([(old.scope, new.scope) for old, new in pairs]).items():
@@ -140,14 +139,7 @@ def _scope_votes(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> Coun
 
 
 def _levels(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str) -> Iterator[tuple[str, str]]:
-    """The modules around a node before and after that are one, the innermost first.
-
-    >>> from gradir.ir import Scope
-    >>> a = {path: Scope(path, kind) for path, kind in {"": "Net", "h": "Block", "h.up": "Linear"}.items()}
-    >>> b = {**a, "h.up": Scope("h.up", "Lora"), "h.up.base": Scope("h.up.base", "Linear")}
-    >>> list(_levels(a, b, "h.up", "h.up.base"))
-    [('h.up', 'h.up.base'), ('h', 'h'), ('', '')]
-    """
+    """Yield the modules around a node before and after that are one, the innermost first."""
     before, after = [*upwards(old), ""], [*upwards(new), ""]
     if len(before) == len(after):
         yield from zip(before, after, strict=True)
@@ -171,7 +163,7 @@ def _worth(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str, i
 
 
 def _classes(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str) -> int:
-    """What it counts that two modules are of one class, or of others; nothing where one is not known."""
+    """Return the weight of two modules being of one class or of others; 0 if one is not known."""
     one, other = (table[path].class_name if path in table else "" for table, path in ((a, old), (b, new)))
     if not (one and other):
         return 0
@@ -218,24 +210,24 @@ class RenamedModules:
                     self.tensors[name] = b.nodes[found.new].role
 
     def explain(self, old: Node, new: Node) -> bool:
-        """Whether such renames are all that two nodes of different names show."""
+        """Return whether two nodes of different names differ in these renames alone."""
         if not self._renames:
             return False
         renames = set(Naming.of(old).renames(Naming.of(new)))
         return renames <= self._renames and all(map(self._is_one, _shown(old, new)))
 
     def explain_scope(self, old: str, new: str) -> bool:
-        """Whether such a rename is all that two paths of one module show."""
+        """Return whether two paths of one module differ in such a rename alone."""
         return rename(pattern(old), pattern(new)) in self._renames
 
     def _is_one(self, found: _Shown) -> bool:
-        """Whether two modules are one, as far as the tables of modules know them."""
+        """Return whether two modules are one, as far as the tables of modules know them."""
         before, after = self._tables
         known = found.old and found.new and found.old in before and found.new in after
         return not known or self._paths.get(found.old) == found.new
 
     def _single(self, counts: Iterable[_Shown], scopes: Collection[Iterable[str]]) -> Iterator[Rename]:
-        """The renames of which some modules that they would be about have the name that they had."""
+        """Yield renames that some of their modules have not followed."""
         before, after = scopes
         instances = tuple(
             _instances({each[side] for each in self._renames}, there) for side, there in enumerate(scopes)
@@ -254,12 +246,7 @@ class RenamedModules:
 
 
 def _with_fixed_indices(shown: Iterable[_Shown]) -> dict[Rename, Rename]:
-    """By rename what is told of it: an index that only one of the names has is itself, where it is the same for all.
-
-    >>> up = [_Shown(Rename("h.*.up", "h.*.up.*"), f"h.{n}.up", f"h.{n}.up.0") for n in range(2)]
-    >>> _with_fixed_indices(up)[up[0].rename]
-    Rename(before='h.*.up', after='h.*.up.0')
-    """
+    """Return by rename what is reported: an index of one name alone is itself if all modules have it."""
     names: dict[Rename, tuple[list[list[str]], list[list[str]]]] = {}
     for found in shown:
         olds, news = names.setdefault(found.rename, ([], []))
@@ -281,7 +268,7 @@ def _fixed(each: Rename, *both: list[list[str]]) -> Iterator[str]:
 
 
 def _instances(patterns: Collection[str], scopes: Iterable[str]) -> dict[str, set[str]]:
-    """The modules that each of these patterns is about."""
+    """Return by pattern the modules that it stands for."""
     found: dict[str, set[str]] = {each: set() for each in patterns if _ANY in each}
     for scope in scopes if found else ():
         for path in upwards(scope):
@@ -292,7 +279,7 @@ def _instances(patterns: Collection[str], scopes: Iterable[str]) -> dict[str, se
 
 
 def _shown(old: Node, new: Node) -> Iterator[_Shown]:
-    """The renames of modules that two nodes show; that of a tensor's own name is none."""
+    """Yield the renames of modules that two nodes show, without that of a tensor's own name."""
     before, after = Naming.of(old), Naming.of(new)
     if before.path != after.path:
         found = before.rename(after)
@@ -304,11 +291,10 @@ def _shown(old: Node, new: Node) -> Iterator[_Shown]:
 
 
 def _path(node: Node) -> str:
-    """The path that an id starts with; all of a tensor's id is one."""
     path, rest = split_id(node.id)
     return path if path or node.op else rest
 
 
 def _start(path: str, prefix: str) -> str:
-    """As much of a path as a prefix with ``*`` in it stands for."""
+    """Return as much of a path as a prefix with ``*`` in it stands for."""
     return ".".join(path.split(".")[: prefix.count(".") + 1]) if prefix else ""

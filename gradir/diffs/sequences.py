@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def matched(before: Mapping[K, T], after: Mapping[K, T]) -> Iterator[tuple[K, T | None, T | None]]:
-    """Each key with both its values, in the order of ``after``; what it lacks stands where it stood in ``before``."""
+    """Yield each key with both its values in the order of ``after``; one that it lacks follows its predecessor."""
     removed: dict[K | None, list[K]] = {}
     previous: K | None = None
     for key in before:

@@ -36,14 +36,7 @@ class Value(NamedTuple):
 class Terms:
     """The terms of any number of graphs, each once.
 
-    Methods that return a value return nothing where they cannot tell the axes apart.
-
-    >>> terms = Terms()
-    >>> x, w = terms.leaf("x", (2, 3)), terms.leaf("w", (4, 3))
-    >>> swapped = Value(w.term, w.dims[::-1])
-    >>> one, other = terms.product(x, swapped), terms.product(w, Value(x.term, x.dims[::-1]))
-    >>> one.term == other.term, one.dims == other.dims[::-1]
-    (True, True)
+    Methods that return a value return ``None`` if they cannot tell the axes apart.
     """
 
     def __init__(self) -> None:
@@ -186,7 +179,7 @@ class Terms:
         return lambda at, axis: self._size(values[at], axis)
 
     def _split(self, value: Value, axis: int, size: int) -> tuple[Value, int, int, Callable[[int], int]]:
-        """The value with an axis in two parts, both parts, and what the other axes are now."""
+        """Return the value with an axis in two parts, both parts, and the new numbers of the other axes."""
         if axis < 0:
             return value, -size, axis // size, lambda each: each
         sizes = self._sizes[value.term]
@@ -200,7 +193,7 @@ class Terms:
         return Value(term, (), value.factor), axis, axis + 1, shift
 
     def _merged(self, value: Value, at: int) -> Value:
-        """The value with one axis for a dimension that has several."""
+        """Return the value with one axis for a dimension that has several."""
         axes = value.dims[at]
         if len(axes) < 2:
             return value
@@ -228,7 +221,7 @@ class Terms:
         return Value(term, tuple(dims), value.factor)
 
     def _aligned(self, values: list[Value], rank: int) -> tuple[list[Value], list[list[tuple[int, ...]]]] | None:
-        """The values and their dimensions, of which those that have axes have them of the same sizes."""
+        """Return the values and their dimensions, in which all axes of one place have one size."""
         for dim in range(rank):
             here = [(at, dim - rank + len(value.dims)) for at, value in enumerate(values)]
             here = [(at, own) for at, own in here if own >= 0 and any(axis >= 0 for axis in values[at].dims[own])]
@@ -240,7 +233,7 @@ class Terms:
         return (values, rows) if self._fit(values, rows, rank) else None
 
     def _fit(self, values: Sequence[Value], rows: Sequence[Sequence[tuple[int, ...]]], rank: int) -> bool:
-        """Whether in each dimension all that have axes have them of the same sizes."""
+        """Return whether in each dimension all that have axes have them of the same sizes."""
         return all(
             len(
                 {
@@ -255,7 +248,6 @@ class Terms:
 
     @staticmethod
     def _places(row: Sequence[tuple[int, ...]], dims: Sequence[Sequence[int]]) -> dict[int, Place]:
-        """Where each axis of an operand stands."""
         return {
             axis: ("", dim, number)
             for dim, axes in enumerate(row)
@@ -300,7 +292,7 @@ class Terms:
         *,
         in_any_order: bool,
     ) -> Value | None:
-        """The term of operands by the places of their axes; the result has those in each of its dimensions."""
+        """Return the term of operands by the places of their axes, with these places in each dimension."""
         sizes = {place: size for dim in result for place, size in dim}
         if any(len(found) != len(self._sizes[value.term]) for found, value in zip(places, values, strict=True)):
             # An axis that stands in two places, as in a diagonal.
@@ -330,7 +322,7 @@ class Terms:
 def _widest(
     rows: Sequence[Sequence[tuple[int, ...]]], shape: Sequence[int], size: Callable[[int, int], int]
 ) -> list[list[int]]:
-    """For each dimension the sizes of the axes that it is made of in the operand that has any."""
+    """Return for each dimension the sizes of its axes in the first operand that has any."""
     found: list[list[int]] = []
     for dim, whole in enumerate(shape):
         sizes = [[size(at, axis) for axis in row[dim]] for at, row in enumerate(rows) if any(a >= 0 for a in row[dim])]
@@ -343,7 +335,7 @@ def _of_result(dims: Sequence[Sequence[int]]) -> list[list[tuple[Place, int]]]:
 
 
 def _number(numbers: dict[Place, int], place: Place) -> int:
-    """The number of a place, in the order in which they come: from 0 on, of what is summed up from -1 down."""
+    """Return the number of a place in order of appearance: from 0 up, or from -1 down if it is summed."""
     if place not in numbers:
         is_summed = place[0] == "sum"
         count = sum((number < 0) == is_summed for number in numbers.values())

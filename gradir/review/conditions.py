@@ -43,13 +43,10 @@ class Condition(NamedTuple):
 
 
 def parsed(text: str) -> tuple[Condition, ...]:
-    """The conditions that a comma-separated list names.
+    """Return the conditions in a comma-separated list.
 
     Raises:
         GradirError: one is not METRIC, METRIC>NUMBER or METRIC>NUMBER%.
-
-    >>> parsed("params,saved-bytes>1.5kB")[1].limit
-    1500.0
     """
     return tuple(_condition(word.strip()) for word in text.split(","))
 
@@ -76,20 +73,12 @@ class Outcome(NamedTuple):
 
 
 def outcomes(diff: Diff, conditions: Sequence[Condition]) -> Iterator[Outcome]:
-    """Each condition that holds between two graphs, or that cannot be known not to.
+    """Yield each condition that fails, or that may fail since a size is unknown.
 
-    Saved bytes leave out the slots of unknown size. Where there are more of those than before, a condition on saved
-    bytes fails, since they may hold any number; otherwise what is known decides, and a line says what it leaves out.
-    A figure that is beyond counting on both sides may have grown by any number, and fails wherever anything changed.
-    Where no condition names ``cuts``, ``lost-inputs`` or ``unowned``, new ones fail nothing, and a line says that there
-    are any.
-
-    >>> from gradir.ir import Graph, Node, Saved
-    >>> from gradir.review.reviewing import reviewed
-    >>> slots = Saved("self", bytes=8), Saved("self", state="hooked")
-    >>> a, b = (Graph.of([Node("x", saved=(slot,))]) for slot in slots)
-    >>> list(outcomes(reviewed(a, b), parsed("nodes,saved-bytes>5%")))
-    [Outcome(text='saved-bytes>5%: 8 -> 0 (-100.0 %), unknown for 1 slot', fails=True)]
+    Saved bytes leave out the slots of unknown size. If there are more of these than before, a condition on saved
+    bytes fails, since they may have any size. A figure that is beyond counting on both sides fails if anything
+    changed. New findings of ``cuts``, ``lost-inputs`` and ``unowned`` that no condition names fail nothing, and have
+    a line of their own.
     """
     found = {finding.kind: finding for finding in diff.findings if finding.kind in METRICS}
     named = {condition.metric for condition in conditions}
@@ -103,7 +92,6 @@ def outcomes(diff: Diff, conditions: Sequence[Condition]) -> Iterator[Outcome]:
 
 
 def _of_new(condition: Condition, finding: Finding) -> Iterator[Outcome]:
-    """What a condition on something new comes to; of cuts, any other number of them too is a change."""
     before = finding.before if finding.kind == _CUTS else 0
     if condition.limit is None or _holds(condition, before, before + finding.count):
         numbers = f"{finding.before:,} -> {finding.after:,}" if finding.kind == _CUTS else ""

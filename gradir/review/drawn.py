@@ -33,20 +33,12 @@ _EXPLAINING: Final = frozenset({"frozen", "unfrozen", "following"})
 
 
 def drawn_part(diff: Diff, united: United, hops: int = 1, *, with_explained: bool = True) -> Graph:
-    """What changed, as the findings tell it, with what is at most ``hops`` edges away.
+    """Return what changed, as the findings report it, with what is at most ``hops`` edges away.
 
-    Of modules with the same changes, whose paths differ in numbers alone, the first is drawn: ``ext["times"]`` of what
-    changed in it is the number of places where it did, and what took from one of the others takes from it. A module
-    that came or went as a whole, with more than one node, is one, with what the text says is in it.
-    ``with_explained`` are the nodes of which a line at the top says all there is to say.
-
-    >>> from gradir.ir import Graph, Node
-    >>> from gradir.review.reviewing import reviewed
-    >>> from gradir.review.united import United
-    >>> a, b = (Graph.of([Node(f"h.{n}/f:1", op=op, scope=f"h.{n}") for n in range(12)]) for op in ("exp", "sin"))
-    >>> diff = reviewed(a, b)
-    >>> [(node.id, node.ext) for node in drawn_part(diff, United(diff)).nodes.values()]
-    [('h.0/f:1', {'diff': 'changed', 'was': 'exp', 'times': 12})]
+    Of modules with the same changes, whose paths differ in numbers alone, the first is drawn. Its ``ext["times"]`` is
+    the number of these modules, and what took from one of the others takes from it. A module that came or went as a
+    whole, with more than one node, is one node with the text of its finding. ``with_explained`` adds the nodes of
+    which a line at the top says everything.
     """
     with paused_gc():
         return _Drawing(diff, united, with_explained=with_explained).graph(hops)
@@ -103,11 +95,10 @@ class _Drawing:
             self._show_places(alike)
 
     def _show_places(self, changes: Sequence[Sequence[Change]]) -> list[str]:
-        """Draw the changes of the first module, which stand for those of all."""
         return [found for same in zip(*changes, strict=True) if (found := self._show(same))]
 
     def _show_each(self, changes: Iterable[Change]) -> None:
-        """Draw changes that the text tells in one line, those that are the same for their modules once."""
+        """Draw changes that the text reports in one line, equal ones of several modules once."""
         together: dict[tuple[RelativeChanges, str], list[Change]] = {}
         for change in changes:
             node = self._united.drawn_node(change)
@@ -119,7 +110,7 @@ class _Drawing:
             self._show(same)
 
     def _show(self, same: Sequence[Change]) -> str:
-        """Draw the first of some changes that are the same; the node, if it is one that is drawn."""
+        """Draw the first of some equal changes, and return its node if one is drawn."""
         first, *others = map(self._united.drawn_node, same)
         if not first or not status(self._union.nodes[first]):
             return ""
@@ -134,7 +125,7 @@ class _Drawing:
         self._places.update(dict.fromkeys(nodes, place))
 
     def _with_standing(self, kept: Iterable[str]) -> Graph:
-        """The union, in which what is kept takes from what is drawn, where that stands before it."""
+        """Return the union in which each kept node takes from what is drawn, if that stands before it."""
         if not self._instead:
             return self._union
         nodes = dict(self._union.nodes)
@@ -159,7 +150,6 @@ class _Drawing:
         return replace(node, ext={**node.ext, TIMES: bounded(count * times(node))}) if count > 1 else node
 
     def _folded(self, part: Graph) -> Graph:
-        """The part with one node of each module that came or went."""
         if not self._places:
             return part
         small, called = contracted(part, [self._places.get(key) for key in part.nodes])
@@ -175,7 +165,7 @@ class _Drawing:
 
 
 def _described(node: Node, whole: _Whole, part: int | None) -> Node:
-    """A folded module with the words of its finding; where it is one of several parts, with its own counts."""
+    """Return a folded module with the text of its finding; one of several parts has its own counts."""
     details, ext = whole.finding.details, node.ext
     if len(whole.paths) > 1:
         ext = {**ext, TIMES: len(whole.paths)}
@@ -188,7 +178,7 @@ def _described(node: Node, whole: _Whole, part: int | None) -> Node:
 def _alike(
     paths: Sequence[str], changes: Sequence[Sequence[Change]]
 ) -> Iterable[tuple[list[str], list[Sequence[Change]]]]:
-    """Modules whose paths differ in numbers alone, together, with the changes of each."""
+    """Return modules whose paths differ in numbers alone together, with the changes of each."""
     found: dict[str, tuple[list[str], list[Sequence[Change]]]] = {}
     for path, each in zip(paths, changes, strict=True):
         alike = found.setdefault(without_numbers(path), ([], []))

@@ -33,27 +33,16 @@ _ANY: Final = "*"
 
 
 def listed(diff: Diff, sides: Sides, united: United) -> list[ListedChange]:
-    """The changes in the order of the text, with the nodes of the united graph that each is about.
+    """Return the changes in the order of the text, with the nodes of the united graph that each is about.
 
-    Modules in which nothing but inputs, outputs and saved tensors changed come behind the others, which are the cause.
-
-    Changes that equal modules have in common are one, with the nodes of all of them.
-
-    >>> from gradir.ir import Graph, Node
-    >>> from gradir.review.reviewing import reviewed
-    >>> from gradir.review.united import United
-    >>> a, b = (Graph.of([Node(f"h.{n}/f:1", op=op, scope=f"h.{n}") for n in range(2)]) for op in ("exp", "sin"))
-    >>> diff = reviewed(a, b)
-    >>> found = listed(diff, diff.sides, United(diff))[0]
-    >>> found.kind, found.group, found.text, found.nodes, found.fields
-    ('changed', 'h.{0,1}: the same change in each of 2 modules, here in h.0', 'h.0/f:1  sin', \
-['h.0/f:1', 'h.1/f:1'], [('op', 'exp', 'sin')])
+    Modules in which nothing but inputs, outputs and saved tensors changed follow the others, which are the cause.
+    Equal changes of several modules are one, with the nodes of all.
     """
     return list(_Listing(diff, sides, united).changes())
 
 
 def held_before(sides: Sides, united: United) -> dict[str, tuple[int, int]]:
-    """What `gradir.protocols.ListsChanges` asks of the modules of the first graph."""
+    """Return the size and saved bytes of each module of the first graph."""
     scopes, own = sides.before.scopes, sizes(sides.before)
     return {
         united.path(path): (
@@ -73,7 +62,6 @@ class _Listing:
         self._renamed_modules = Renamed(diff.changes)
 
     def changes(self) -> Iterator[ListedChange]:
-        """The changes, one after the other."""
         found = sections(self._diff)
         within = ""
         for finding in (*found["graph"], *self._causes_first(found["modules"]), *found["last"], *found["note"]):
@@ -111,7 +99,6 @@ class _Listing:
         )
 
     def _module(self, finding: Finding, changes: Iterable[Change]) -> ListedChange:
-        """Modules that came or went."""
         is_gone = finding.kind == "module-removed"
         paths = [self._united.path(path) if is_gone else path for path in finding.subjects]
         kind: Kind = "removed" if is_gone else "added"
@@ -120,7 +107,7 @@ class _Listing:
     def _listed(
         self, group: str, same: Sequence[Change], others: Sequence[Change] = (), text: str = ""
     ) -> ListedChange:
-        """Changes that are the same in several modules, as one; of ``others`` the nodes count only."""
+        """Return equal changes of several modules as one; ``others`` only add their nodes."""
         first = same[0]
         has_other_name = first.was and first.kind in {"renamed", "moved"}
         names = [("name", one_line(first.was), one_line(first.id))] if has_other_name else []
@@ -137,11 +124,11 @@ class _Listing:
         )
 
     def _nodes(self, changes: Iterable[Change]) -> list[str]:
-        """The nodes of some changes, and of a parameter that gradient reaches no more or again, its node."""
+        """Return the nodes of some changes, and those of parameters that lost or gained their gradient."""
         return [*dict.fromkeys(filter(None, map(self._united.node, changes)))]
 
     def _scopes(self, change: Change) -> list[str]:
-        """The modules that a change is about by itself; of those that were renamed alike, all."""
+        """Return the modules that a change is about by itself; all of those that were renamed alike."""
         if change.subject not in {"scope", "module"} or not change.id:
             return []
         if change.kind == "removed":
@@ -149,7 +136,6 @@ class _Listing:
         return self._instances(change) if change.subject == "module" else [change.id]
 
     def _instances(self, change: Change) -> list[str]:
-        """The modules that a rename with ``*`` in it is about."""
         path = change.id
         marks = path.split(".")
         if _ANY not in marks:
@@ -164,7 +150,7 @@ class _Listing:
 
     @cached_property
     def _renamed(self) -> Mapping[str, Sequence[tuple[str, str]]]:
-        """By what they are called now, but for indices, the modules that were called otherwise, with both names."""
+        """The modules with another name as pairs of both names, by the new name without indices."""
         found: dict[str, list[tuple[str, str]]] = {}
         for old, new in self._paths.items():
             if old != new:

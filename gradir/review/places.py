@@ -82,12 +82,7 @@ def _graphs_of(diff: Diff) -> tuple[Graph, Graph]:
 
 
 def module_tree(graph: Graph) -> ModuleTree:
-    """The modules of a graph, with those that only its nodes name.
-
-    >>> from gradir.ir import Graph, Node
-    >>> module_tree(Graph.of([Node("f:1", scope="fc")], [Scope("")])).names
-    ['', 'fc']
-    """
+    """Return the modules of a graph, with those that only its nodes name."""
     unlisted = dict.fromkeys(node.scope for node in graph.nodes.values() if node.scope not in graph.scopes)
     return ModuleTree([*graph.scopes.values(), *map(Scope, unlisted)])
 
@@ -167,16 +162,7 @@ class Contents(NamedTuple):
 
 
 class WholeModules:
-    """Finds the topmost modules that came or went as a whole, and what belongs to them.
-
-    >>> from gradir.ir import Graph, Node, Scope
-    >>> from gradir.diffs.compare import compare
-    >>> graphs = Graph.of([]), Graph.of([Node("m.n/exp:1", scope="m.n")], [Scope("m"), Scope("m.n")])
-    >>> diff = compare(*graphs)
-    >>> wholes = WholeModules(diff, graphs, (module_tree(graphs[0]), module_tree(graphs[1])))
-    >>> {wholes.of(change) for change in diff.changes}
-    {WholeModule(added=True, path='m', itself=True)}
-    """
+    """Finds the topmost modules that came or went as a whole, and what belongs to them."""
 
     def __init__(self, diff: Diff, graphs: tuple[Graph, Graph], trees: tuple[ModuleTree, ModuleTree]) -> None:
         self._graphs = [

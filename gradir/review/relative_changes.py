@@ -78,13 +78,7 @@ RelativeChanges = tuple[_RelativeChange, ...]
 
 
 def made_relative(changes: Iterable[Change], path: str, was: str | None = None) -> RelativeChanges:
-    """Changes as the module at ``path`` sees them; what the first graph says, as the module at ``was`` there.
-
-    >>> from gradir.diffs.changes import Change
-    >>> one, other = (Change("added", "node", f"h.{n}.fc/exp:1", f"h.{n}.fc", "exp") for n in (0, 1))
-    >>> made_relative([one], "h.0.fc") == made_relative([other], "h.1.fc")
-    True
-    """
+    """Return changes as the module at ``path`` sees them, and the first graph's names as the one at ``was`` does."""
     before = path if was is None else was
     return tuple([_relative(change, before if change.kind == "removed" else path, before) for change in changes])
 
@@ -92,18 +86,10 @@ def made_relative(changes: Iterable[Change], path: str, was: str | None = None) 
 def alike(
     changes: Iterable[Change], path: str, was: str | None = None, entering: tuple[str, str] = ("", "")
 ) -> RelativeChanges:
-    """The same without the name of what fed the module, which in a stack is another one for each layer.
+    """Return the same without the names of the nodes that feed the module, which differ by layer.
 
-    That is what a node read from outside of the module, where it reads from within or nothing now; and ``entering``,
+    These are what a node read from outside of the module, if it reads from within or nothing now, and ``entering``:
     the only node that the list entry around the module reads from outside, before and after.
-
-    >>> from gradir.diffs.changes import Change, FieldChange
-    >>> a, b = (FieldChange(("in", 0), Ref(name, 0), None) for name in ("x", "h.0/add:1"))
-    >>> one, other = ([Change("changed", "node", "h.1/f:1", fields=(field,))] for field in (a, b))
-    >>> made_relative(one, "h.1") == made_relative(other, "h.1")
-    False
-    >>> alike(one, "h.1") == alike(other, "h.1")
-    True
     """
     places = path if was is None else was, path
     feeds = [relative_name(at, name) if name else None for at, name in zip(places, entering, strict=True)]
@@ -116,17 +102,9 @@ def alike(
 
 
 def but_for_sizes(changes: RelativeChanges) -> Hashable:
-    """What is equal in modules whose changes are the same but for the sizes of their tensors and descriptions.
+    """Return what is equal in modules whose changes differ only in sizes of tensors and descriptions.
 
     The numbers of a description count, unless the module became one of another class.
-
-    >>> from gradir.diffs.changes import Change, FieldChange
-    >>> both = [
-    ...     made_relative([Change("changed", "scope", "m", fields=(FieldChange(("class",), "A", "B"), detail))], "m")
-    ...     for detail in (FieldChange(("detail",), f"{size}, eps=0.1", f"{size}") for size in (4, 8))
-    ... ]
-    >>> both[0] == both[1], but_for_sizes(both[0]) == but_for_sizes(both[1])
-    (False, True)
     """
     became = any(field[0] == _CLASS for change in changes for field in change.fields)
     return tuple(
@@ -173,11 +151,7 @@ def relative_name(path: str, name: str) -> RelativeName:
 
 
 def names_a_record(field: Path) -> bool:
-    """Whether the values of a field are names of nodes or modules, and no other text.
-
-    >>> names_a_record(("in", 0)), names_a_record(("saved", "mat1", "storage")), names_a_record(("detail",))
-    (True, True, False)
-    """
+    """Return whether the values of a field are names of nodes or modules."""
     if field[0] == "saved":
         return len(field) > _WITH_SLOT and field[-1] in _references(Saved)
     return field[0] in _references(Node) or field == ("scope",)

@@ -44,14 +44,9 @@ _TOO_LONG: Final = "No picture: a comment has no room for it; gradir diff --form
 
 
 def markdown(diff: Diff, *, title: str = "Autograd graph", picture: str = "", unpictured: str = "") -> str:
-    """A report that fits into a comment: the figures, a table by module, a picture, and the details folded.
+    """Return a report that fits into a comment: figures, a table by module, a picture, and folded details.
 
     ``picture`` is Mermaid source of what changed; ``unpictured`` says why there is none, or what is not in it.
-
-    >>> from gradir.ir import Graph
-    >>> from gradir.review.reviewing import reviewed
-    >>> print(markdown(reviewed(Graph.of([]), Graph.of([]))), end="")
-    ### Autograd graph: no difference
     """
     if not diff:
         return f"### {title}: {no_difference(diff)}\n"
@@ -72,7 +67,6 @@ def markdown(diff: Diff, *, title: str = "Autograd graph", picture: str = "", un
 
 
 def _folds(finding: Finding) -> bool:
-    """Whether a finding tells several changes together, so that some are not named by themselves."""
     several = sum(map(len, finding.changes)) > 1
     return several and (finding.kind not in {"same", "reads", "graph"} or len(finding.subjects) > 1)
 
@@ -115,7 +109,7 @@ def _figure(before: int, after: int, text: Callable[[int], str]) -> str:
 
 
 def _cut_figures(findings: Sequence[Finding], changes: Sequence[Change]) -> Iterator[str]:
-    """A line for each kind of cut that came or went; their parameters count as gone, which alone would mislead."""
+    """Yield a line for each kind of cut that came or went."""
     for finding in findings[:_MOST_CUTS]:
         first = changes[finding.changes[0][0]]
         if first.cut is not None:
@@ -134,7 +128,7 @@ def _cut_figures(findings: Sequence[Finding], changes: Sequence[Change]) -> Iter
 
 
 def _folded(title: str, text: str, room: int) -> str:
-    """A text that is folded away, shortened to so many bytes; nothing where hardly any of it would be left."""
+    """Return a folded text, shortened to so many bytes; nothing if hardly any of it would be left."""
     frame = f"\n<details><summary>{title}</summary>\n\n{{}}\n</details>\n"
     whole = frame.format(fenced(text, "text"))
     if _size(whole) <= room:
@@ -173,14 +167,7 @@ class _Row(NamedTuple):
 
 
 def table(diff: Diff) -> Iterator[str]:
-    """One row for each module with changes, or for several that have as many of the same; a row counts all of its own.
-
-    >>> from gradir.ir import Graph, Node
-    >>> from gradir.review.reviewing import reviewed
-    >>> a, b = (Graph.of([Node(f"h.{n}/f:1", op=op, scope=f"h.{n}") for n in range(12)]) for op in ("exp", "sin"))
-    >>> list(table(reviewed(a, b)))[2:]
-    ['| `h.{0..11}` (12 modules) |  |  | 12 |  |  |  |']
-    """
+    """Yield one row for each module with changes, or for several with the same counts."""
     order, wholes, renamed = ModuleOrder.between(diff), WholeModules.between(diff), Renamed(diff.changes)
     counts: dict[Module, Counter[str]] = {}
     for change in diff.changes:
@@ -241,7 +228,6 @@ def table(diff: Diff) -> Iterator[str]:
 
 
 def _module(growth: Growth, order: ModuleOrder, wholes: WholeModules) -> Module:
-    """The row that the growth of a module belongs to."""
     before = order.of_path(growth.was or growth.path, added=False)
     here = ChangedModule(growth.path, growth.gone)
     whole = None if growth.gone else wholes.at(growth.path, added=True)
@@ -260,20 +246,19 @@ def _note(module: Module, scope: Change | None) -> str:
 
 
 def _is_subtotal(change: Change, wholes: WholeModules) -> bool:
-    """Whether the counts of a module are all that is another, and the row of one that it lies in tells why."""
+    """Return whether only the counts of a module differ, and the row of one that it lies in says why."""
     if change.kind in {"added", "removed"} or not all(field.path[0] in COUNTS for field in change.fields):
         return False
     return bool(wholes.at(change.id, added=True) or wholes.at(change.was or change.id, added=False))
 
 
 def _lies_in(change: Change, wholes: WholeModules) -> bool:
-    """Whether a module came or went with another, which has the row."""
     whole = wholes.of(change)
     return whole is not None and whole.path != change.id
 
 
 def _settings(scope: Change | None, grown: Size) -> str:
-    """What a module has of its own that differs; its counts only where the column of parameters does not tell them."""
+    """Return the settings of a module that differ; its counts only if the column of parameters is empty."""
     fields = () if scope is None else scope.fields
     if scope is not None and scope.kind in {"added", "removed"}:
         return what_text(scope) if fields else ""

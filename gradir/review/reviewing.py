@@ -33,15 +33,10 @@ if TYPE_CHECKING:
 def reviewed(
     before: Graph, after: Graph, *, ignore: Sequence[str] = (), normalize: bool = False, vocabulary: bool = False
 ) -> Diff:
-    """The diff of two graphs with its findings; the options are those of `gradir.diff`.
+    """Return the diff of two graphs with its findings; the options are those of `gradir.diff`.
 
     Raises:
-        GradirError: a field to ignore that there is not.
-
-    >>> from gradir.ir import Graph, Node
-    >>> a, b = (Graph.of([Node(f"{n}/f:1", op=op, scope=f"{n}") for n in range(3)]) for op in ("exp", "sin"))
-    >>> [(finding.kind, finding.subjects) for finding in reviewed(a, b).findings]
-    [('summary', ()), ('same', ('0', '1', '2'))]
+        GradirError: a field to ignore does not exist.
     """
     check_names(ignore)
     if vocabulary:
@@ -86,7 +81,7 @@ def with_findings(diff: Diff, sides: Sides) -> Diff:
 
 
 def _in_order(found: Iterable[Finding], evidence: Evidence) -> list[Finding]:
-    """What is about the whole graph first, then the modules in the order of the model, each before what reads it."""
+    """Sort what is about the whole graph first, then modules in the order of the model, each before its readers."""
     places: list[tuple[int, int]] = []
     findings = list(found)
     for finding in findings:
@@ -122,7 +117,7 @@ def _names_between(before: Graph, after: Graph) -> Callable[[], Correspondence]:
 
 
 def _in_shared_words(before: Graph, after: Graph) -> tuple[Graph, Graph]:
-    """Both graphs in shared words, with modules where both know which one ran an operation."""
+    """Return both graphs in shared words, with modules if both know which one ran an operation."""
     from gradir.passes.shared_words import in_shared_words, tells_modules
 
     with stage("translating operations"):

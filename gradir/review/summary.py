@@ -40,16 +40,10 @@ _COUNTS: Final = frozenset({"own", "total", "trainable", "calls"})
 
 
 def summary(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding]:
-    """The sentence, where it says more than the only change that there is.
+    """Yield the sentence, if it says more than the only change that there is.
 
     What costs gradient stands first, then what was frozen, tied or changed for all, renames, and the modules. What
-    follows from something else that the sentence says is left out, as far as that is sure.
-
-    >>> from gradir.ir import Graph, Node
-    >>> from gradir.review.reviewing import reviewed
-    >>> a, b = (Graph.of([Node(f"h.{n}/f:1", op=op, scope=f"h.{n}") for n in range(12)]) for op in ("exp", "sin"))
-    >>> reviewed(a, b).findings[0].text
-    'exp became sin in h.{0..11}; nothing else.'
+    surely follows from something else in the sentence is left out.
     """
     if any(each.kind == "nodes" and not (each.before and each.after) for each in findings):
         # Of an empty graph all of the other one came or went.
@@ -73,13 +67,11 @@ def summary(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding
 
 
 def _is_long(finding: Finding) -> bool:
-    """Whether a finding by itself is more to read than a sentence."""
     size = sum(map(len, finding.changes))
     return size > 1 and (len(finding.subjects) > 1 or (finding.kind == "same" and size > _FEW))
 
 
 def _again(finding: Finding, changes: Sequence[Change]) -> str:
-    """What a cut that is gone has for a consequence."""
     if changes[finding.changes[0][0]].cut is not None:
         return "a cut less"
     return f"{finding.count:,} {'parameter gets' if finding.count == 1 else 'parameters get'} a gradient again"
@@ -134,7 +126,7 @@ def _has_other_operation(change: Change) -> bool:
 def _edits(
     findings: Sequence[Finding], changes: Sequence[Change], following: _Following, phrases: Sequence[str]
 ) -> list[str]:
-    """What was done in which modules, and where nothing says so, what only follows."""
+    """Return what was done in which modules; what only follows stands there if nothing else does."""
     places: dict[tuple[str, str], list[str]] = {}
     left_out: dict[tuple[str, str], list[str]] = {}
     for finding in findings:
@@ -154,7 +146,7 @@ def _edits(
 
 
 def _but_for_settings(change: Change) -> Change:
-    """A change without what may be other in the modules that are told with it."""
+    """Return a change without what may differ in the modules of one finding."""
     return replace(change, fields=tuple([field for field in change.fields if field.path[0] not in _SETTINGS]))
 
 
@@ -176,7 +168,7 @@ def _whole_module(finding: Finding, changes: Sequence[Change]) -> tuple[str, str
 
 
 def _edit(changes: Sequence[Change], accumulators: Collection[str]) -> tuple[str, str]:
-    """What was done to a module, to its class, its operations or a setting, as words before its path and behind it."""
+    """Return what was done to a module as words before its path and behind it."""
     for change in changes:
         for field in change.fields:
             if change.subject == "scope" and field.path == ("class",):
@@ -208,13 +200,12 @@ def _edit(changes: Sequence[Change], accumulators: Collection[str]) -> tuple[str
 
 
 def _became(change: Change, field: FieldChange) -> str:
-    """An operation or a class with its settings, before and after."""
     before = operation_text(change, field.before, before=True)
     return f"{before} became {operation_text(change, field.after, before=False)} in"
 
 
 def _counted(names: Sequence[str]) -> str:
-    """Operations with how often each is there: ``mul ×3, tanh and 2 more``."""
+    """Return operations with how often each is there: ``mul ×3, tanh and 2 more``."""
     counts = Counter(names).most_common()
     texts = [f"{name} ×{count}" if count > 1 else name for name, count in counts[:_MOST]]
     more = sum(count for _, count in counts[_MOST:])

@@ -51,19 +51,7 @@ def no_difference(diff: Diff) -> str:
 
 
 def render_brief(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
-    """What `render_details` tells, each thing once, or where that is long, a list of what changed in which modules.
-
-    >>> from gradir.ir import Graph, Node
-    >>> from gradir.review.reviewing import reviewed
-    >>> a, b = (Graph.of([Node(f"m/f:{n}", op=op, scope="m") for n in range(9)]) for op in ("exp", "sin"))
-    >>> print(render_brief(reviewed(a, b)), end="")
-    exp became sin in m; nothing else.
-    +0 -0 ~9 nodes
-    <BLANKLINE>
-    (by module)
-      ~ m  ~9 nodes (op: exp -> sin)
-    --details shows these changes, of equal modules once
-    """
+    """Return the details without repetition or, if that is long, a list of what changed in which modules."""
     if not diff:
         return render_details(diff)
     found, changes = sections(diff), told_changes(diff)
@@ -85,23 +73,11 @@ def render_brief(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None 
 
 
 def render_details(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
-    """The sentence and the counts, then what a reviewer has to know, in the order of the model.
+    """Return the sentence and the counts, then what a reviewer has to know, in the order of the model.
 
     Cuts stand first. A module that came or went as a whole is one line, and modules with the same changes are one
-    group; where that is long, a list of what changed in which modules stands before it. Of two different models only
-    the totals are told. The sentence, the counts and the notes below them are wrapped at ``width``, any other line is
-    cut short there with ``…``.
-
-    >>> from gradir.ir import Graph, Node
-    >>> from gradir.review.reviewing import reviewed
-    >>> a, b = (Graph.of([Node(f"h.{n}/f:1", op=op, scope=f"h.{n}") for n in range(12)]) for op in ("exp", "sin"))
-    >>> print(render_details(reviewed(a, b)), end="")
-    exp became sin in h.{0..11}; nothing else.
-    +0 -0 ~12 nodes
-    <BLANKLINE>
-    h.{0..11}: the same change in each of 12 modules, here in h.0
-      ~ h.0/f:1  sin
-          op: exp -> sin
+    group, after a list of all groups if these are long. Of two different models there are only the totals. The
+    sentence, the counts and the notes are wrapped at ``width``, and any other line is cut short there with ``…``.
     """
     if not diff:
         return f"{no_difference(diff)}\n"
@@ -137,14 +113,7 @@ def render_text(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None =
 
 
 def headline(diff: Diff) -> str:
-    """How much changed, in one line; cuts first, since they are parameters that lost their gradient.
-
-    >>> from gradir.ir import Cut, Graph, Node
-    >>> from gradir.review.reviewing import reviewed
-    >>> a, b = Graph.of([Node("x")]), Graph.of([], [], [Cut("unreached", ("x",))])
-    >>> headline(reviewed(a, b))
-    '+1 -0 ~0 cuts; +0 -1 ~0 nodes'
-    """
+    """Return in one line how much changed; cuts first, since their parameters lost their gradient."""
     counts: Counter[tuple[str, str]] = Counter((change.subject, change.kind) for change in diff.changes)
     found = {finding.kind: finding for finding in sections(diff)["head"]}
     renames = Counter(
@@ -176,7 +145,7 @@ def _counts(counts: Counter[tuple[str, str]], subject: str) -> str:
 
 
 def _head(diff: Diff, findings: Sequence[Finding], width: int | None) -> list[Line]:
-    """The sentence, the counts, what is said in one line of many changes; all of it, however narrow the terminal is."""
+    """Return the sentence, the counts and the notes, wrapped in a narrow terminal."""
     told = [one_line(each.text) for each in findings]
     at = sum(KINDS[each.kind].section == "top" for each in findings)
     return [Line(line) for text in (*told[:at], headline(diff), *told[at:]) for line in wrapped(text, width)]
@@ -219,7 +188,7 @@ def _section(lines: Sequence[Line], title: str = "(whole graph)") -> list[Line]:
 
 
 def _finding_lines(finding: Finding, changes: Sequence[Change]) -> list[Line]:
-    """A finding with what stands below it: the fields of a single change, or all that a module has of its own."""
+    """Return the lines of a finding: the fields of a single change, or all changes of a module."""
     kind = KINDS[finding.kind]
     if finding.kind == "same":
         own = [line for at in finding.changes[0] for line in change_lines(changes[at])]
@@ -259,7 +228,7 @@ def _modules(findings: Sequence[Finding], changes: Sequence[Change]) -> Iterator
 
 
 def _overview(blocks: Iterable[tuple[Finding, list[Line]]], changes: Sequence[Change]) -> list[Line]:
-    """Modules that came or went, and one line for all modules in which as many of the same kinds of changes are."""
+    """Return modules that came or went, and one line for all modules with as many of the same kinds of changes."""
     together: dict[tuple[str, bool], list[Finding]] = {}
     order: list[list[Line] | tuple[str, bool]] = []
     for finding, lines in blocks:
@@ -290,9 +259,9 @@ def _overview_line(findings: Sequence[Finding], changes: Sequence[Change]) -> Li
 
 
 def _kinds(changes: Sequence[Change], told: Collection[str]) -> str:
-    """How many changes of each kind, and which fields they touch: ``~1 scope (detail), -2 ~1 nodes (in, out)``.
+    """Count the changes of each kind and name the fields: ``~1 scope (detail), -2 ~1 nodes (in, out)``.
 
-    Those fields that are ``told`` have their values.
+    The fields in ``told`` have their values.
     """
     counts: dict[str, Counter[str]] = {}
     fields: dict[str, dict[str, None]] = {}

@@ -28,16 +28,10 @@ _HOPS: Final = 1
 
 
 class United:
-    """Both graphs of a diff as one; ``graph`` has every node marked with what became of it, see `gradir.ir.marks`.
+    """Both graphs of a diff as one; ``graph`` has every node marked with what became of it.
 
     Raises:
         ExportError: the diff was read from a file or edited since, so its graphs are not known.
-
-    >>> from gradir.ir import Graph, Node
-    >>> from gradir.review.reviewing import reviewed
-    >>> united = United(reviewed(Graph.of([Node("x")]), Graph.of([Node("y", op="exp")])))
-    >>> [(node.id, dict(node.ext)) for node in united.graph.nodes.values()]
-    [('x', {'diff': 'removed'}), ('y', {'diff': 'added'})]
     """
 
     def __init__(self, diff: Diff) -> None:
@@ -90,15 +84,7 @@ class United:
         return self._names.union_paths.get(path, path)
 
     def changed_part(self, hops: int = _HOPS) -> Graph:
-        """What changed, each node marked, with what is at most ``hops`` edges away, without gradient accumulators.
-
-        >>> from gradir.ir import Graph, Node, Ref
-        >>> from gradir.review.reviewing import reviewed
-        >>> a = Graph.of([Node("a"), Node("b", inputs=(Ref("a", 0),)), Node("c", inputs=(Ref("b", 0),))])
-        >>> b = Graph.of([*list(a.nodes.values())[:2], Node("c", op="exp", inputs=(Ref("b", 0),))])
-        >>> list(United(reviewed(a, b)).changed_part().nodes)
-        ['b', 'c']
-        """
+        """Return the changed nodes with what is at most ``hops`` edges away, without gradient accumulators."""
         union = self.drawn.graph
         return around(union, [node.id for node in union.nodes.values() if status(node)], hops)
 
@@ -111,21 +97,9 @@ class DrawnUnion(NamedTuple):
 
 
 def drawn_union(union: Graph) -> DrawnUnion:
-    """A marked union without its gradient accumulators.
+    """Return a marked union without its gradient accumulators.
 
-    Where an accumulator is all that changed of a tensor, the tensor is marked as changed.
-
-    >>> from gradir.ir import Graph, Node, Producer, Ref
-    >>> nodes = [
-    ...     Node("w", role="parameter"),
-    ...     Node("w/accumulate_grad:1", op="accumulate_grad", inputs=(Ref("w", 0),), ext={"diff": "added"}),
-    ...     Node("exp:1", op="exp", inputs=(Ref("w/accumulate_grad:1", 0),)),
-    ... ]
-    >>> graph, instead = drawn_union(Graph.of(nodes, producer=Producer(framework="torch")))
-    >>> [(node.id, node.inputs, dict(node.ext)) for node in graph.nodes.values()]
-    [('w', (), {'diff': 'changed'}), ('exp:1', (Ref(id='w', output_nr=0),), {})]
-    >>> instead
-    {'w/accumulate_grad:1': 'w'}
+    If only the accumulator of a tensor changed, the tensor is marked as changed.
     """
     accumulators = vocabulary_of(union).accumulators
     instead: dict[str, str] = {}
@@ -143,11 +117,10 @@ def drawn_union(union: Graph) -> DrawnUnion:
 
 
 def marked_union(a: Graph, b: Graph, diff: Diff, correspondence: Correspondence) -> Graph:
-    """The nodes of ``b``, and among them those that only ``a`` has, where they stood.
+    """Return the nodes of ``b``, and where they stood those that only ``a`` has.
 
-    What the diff says of a node is its mark, see `gradir.ir.marks`; a renamed or moved node counts as changed, and a
-    node without an entry is as it was. An input that only the node of ``a`` had is a further slot of it in the union,
-    unless it would lead backwards.
+    Each changed node has a mark, see `gradir.ir.marks`; a renamed or moved node counts as changed. An input that only
+    the node of ``a`` had is a further slot of it, unless it would lead backwards.
     """
     names, shown = correspondence.union_ids, correspondence.union_paths
     # A removed node may have the name of another that is there.

@@ -66,12 +66,7 @@ class NamedValue(int):
 
 
 def both_words(field: FieldChange) -> tuple[str, str]:
-    """Both values of a field that differs.
-
-    >>> both_words(FieldChange(("saved", "mat1", "shape"), before=(2, "s0")))
-    ('[2, s0]', '(absent)')
-
-    A node that left its name to another one is told apart from that.
+    """Return both values of a field that differs; a node that left its name to another one is told apart.
 
     >>> both_words(FieldChange(("in", 0), Ref("h.5/add:1", 0), Ref("h.5/add:1", 0)))
     ('h.5/add:1', 'another h.5/add:1')
@@ -170,12 +165,12 @@ def heading(text: str) -> Line:
 
 
 def module_name(path: str, *, gone: bool = False) -> str:
-    """A module as a heading says it; ``gone`` where only the first graph has it."""
+    """Return a module as a heading names it; ``gone`` if only the first graph has it."""
     return f"{word(path) if path else '(top level)'}{' (removed)' if gone else ''}"
 
 
 def modules_text(paths: Sequence[str], *, gone: bool = False) -> str:
-    """One module by its path, several by a range; ``gone`` where only the first graph has them."""
+    """Return one module by its path, several by a range; ``gone`` if only the first graph has them."""
     if len(paths) == 1:
         return module_name(paths[0], gone=gone)
     return f"{ranges(paths)}{' (removed)' if gone else ''}"
@@ -207,14 +202,9 @@ def change_lines(change: Change) -> Iterator[Line]:
 
 
 def told_fields(change: Change) -> Iterator[tuple[str, str, str]]:
-    """The fields of a change that stand below its line, each with both values.
+    """Yield the fields of a change that stand below its line, each with both values.
 
-    The settings of what came or went stand in its line, those of an operation that became another with its name.
-
-    >>> from gradir.diffs.changes import UNSET, Change
-    >>> fields = FieldChange(("op",), "add", "mul"), FieldChange(("attrs", "other"), UNSET, 0.5)
-    >>> list(told_fields(Change("changed", "node", "mul:1", what="mul", fields=fields)))
-    [('op', 'add', 'mul by 0.5')]
+    The settings of an operation that became another stand with its name.
     """
     for field in fields_below(change):
         if field.path == _OPERATION:
@@ -264,12 +254,7 @@ def stands_last(change: Change) -> bool:
 
 
 def nesting(change: Change) -> str:
-    """What became of a renamed module that lies in another one of its former name now, or did; nothing of any other.
-
-    >>> from gradir.diffs.changes import Change
-    >>> nesting(Change("renamed", "module", "h.*.up.base", was="h.*.up"))
-    'wrapped'
-    """
+    """Return whether a renamed module lies in another one of its former name now, or did before."""
     if change.kind != "renamed" or change.subject not in {"module", "scope"} or change.was == change.id:
         return ""
     inner, outer = (f"{name}." if name else "" for name in (change.id, change.was))
@@ -286,21 +271,14 @@ def change_summary(change: Change) -> str:
 
 
 def what_text(change: Change) -> str:
-    """The operation or the class that a change is about, of what came or went with its settings.
-
-    >>> from gradir.diffs.changes import UNSET, Change
-    >>> what_text(Change("added", "node", "div:1", what="div", fields=(FieldChange(("attrs", "other"), UNSET, 8),)))
-    'div by 8'
-    >>> what_text(Change("removed", "scope", "m", what="Dropout", fields=(FieldChange(("detail",), "p=0.1", UNSET),)))
-    'Dropout(p=0.1)'
-    """
+    """Return the operation or class of a change; of what came or went with its settings: ``Dropout(p=0.1)``."""
     if change.kind not in {"added", "removed"}:
         return word(change.what)
     return operation_text(change, change.what, before=change.kind == "removed")
 
 
 def operation_text(change: Change, name: object, *, before: bool) -> str:
-    """An operation or a class with the settings that a change tells of one side."""
+    """Return an operation or a class with the settings of one side of a change."""
     settings = []
     for field in change.fields:
         value = field.before if before else field.after
@@ -361,15 +339,7 @@ def told_changes(diff: Diff) -> tuple[Change, ...]:
 
 
 def _named(change: Change, words: Vocabulary) -> Change:
-    """A change in which such numbers have a name; it is equal to the change as it was.
-
-    >>> from gradir.diffs.changes import Change, FieldChange
-    >>> from gradir.vocabulary import Vocabulary
-    >>> change = Change("changed", "node", "f:1", what="f", fields=(FieldChange(("attrs", "reduction"), 1, 2),))
-    >>> named = _named(change, Vocabulary(values={"reduction": ("none", "mean", "sum")}))
-    >>> named == change, named.fields[0].after.name
-    (True, 'sum')
-    """
+    """Return a change in which such numbers have a name; it is equal to the change as it was."""
     if change.subject != "node" or not any(field.path[0] == "attrs" for field in change.fields):
         return change
     was = next((str(field.before) for field in change.fields if field.path == _OPERATION), change.what)
@@ -395,13 +365,9 @@ _UNNAMED: Final = ("class", "detail")
 
 
 def settings(fields: Iterable[FieldChange]) -> str:
-    """The fields of a module that differ; of its description only the parts that do, those of equal values together.
+    """Return the fields of a module that differ, fields of equal values together.
 
-    >>> from gradir.diffs.changes import FieldChange
-    >>> settings([FieldChange(("detail",), "p=0.1, inplace=False", "p=0.5, inplace=False")])
-    'p=0.1 → p=0.5'
-    >>> settings([*(FieldChange((name,), 8, 6) for name in ("own", "total")), FieldChange(("calls",), 1, 2)])
-    'own, total: 8 → 6; calls: 1 → 2'
+    Of the description only the differing parts are there.
     """
     together: dict[tuple[str, str], list[str]] = {}
     for field in fields:
@@ -416,7 +382,7 @@ def settings(fields: Iterable[FieldChange]) -> str:
 
 
 def _differing(before: str, after: str) -> tuple[str, str]:
-    """The parts of two descriptions that differ; both whole where they are of different numbers of parts."""
+    """Return the parts of two descriptions that differ; both whole if the numbers of parts differ."""
     parts = before.split(", "), after.split(", ")
     if len(parts[0]) != len(parts[1]):
         return before, after

@@ -187,7 +187,7 @@ class NumberedGraph:
         return tuple(producers), odd
 
     def _saved(self, slots: tuple[Saved, ...]) -> tuple[tuple[Hashable, ...], tuple[int, ...]]:
-        """What the slots hold, without references, and the positions that they refer to."""
+        """Return the content of the slots without references, and the positions that they refer to."""
         held: list[Hashable] = []
         kept: list[int] = []
         for slot in slots:
@@ -220,11 +220,7 @@ def _reversed(references: Sequence[Iterable[int]]) -> list[list[int]]:
 
 @cache
 def own_fields(compared: str) -> tuple[str, ...]:
-    """The fields of a node of one kind of comparison, without references and what ``loose`` labels.
-
-    >>> own_fields("type")
-    ('outputs',)
-    """
+    """Return the fields of a node of one kind of comparison, without references and those in ``loose``."""
     return tuple(
         field.name
         for field in fields_of(Node)
@@ -237,12 +233,7 @@ def own_fields(compared: str) -> tuple[str, ...]:
 
 @cache
 def said(compared: str) -> Callable[[Node], Hashable]:
-    """Reads what a node says in its `own_fields` of one kind of comparison.
-
-    >>> from gradir.ir import TensorMeta
-    >>> said("type")(Node("x", outputs=(TensorMeta("float32"),)))
-    (TensorMeta(dtype='float32', shape=None, device='cpu', layout='strided', placements=()),)
-    """
+    """Return a function that reads the `own_fields` of one kind of comparison."""
     values = attrgetter(*own_fields(compared))
     if not any(isinstance(getattr(_BLANK, name), dict) for name in own_fields(compared)):
         return values
@@ -250,7 +241,7 @@ def said(compared: str) -> Callable[[Node], Hashable]:
 
 
 def _frozen(values: Mapping[str, object]) -> Hashable:
-    """A value that is equal where the mapping is; text for what the IR's types do not allow."""
+    """Return a value that is equal if the mapping is; text if the values cannot be hashed."""
     try:
         frozen = frozenset(values.items())
         hash(frozen)
