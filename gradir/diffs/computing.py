@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from math import isfinite
+from math import isfinite, prod
+from sys import maxsize
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gradir.diffs.terms import Terms, Value
@@ -128,13 +129,9 @@ class _Reader:
             self._unnamed[node.id] = False
         for nr, output in enumerate(node.outputs):
             name: Hashable = ("leaf", self._called(node.id), output.dtype, nr)
-            shape = _sizes(node, nr)
-            if node.id in self._transposed:
-                value = self._terms.leaf(name, shape[::-1])
-                value = value._replace(dims=value.dims[::-1])
-            else:
-                value = self._terms.leaf(name, shape)
-            self._values[node.id, nr] = value
+            step = -1 if node.id in self._transposed else 1
+            value = self._terms.leaf(name, _sizes(node, nr)[::step])
+            self._values[node.id, nr] = value._replace(dims=value.dims[::step])
 
     def _operands(self, node: Node) -> list[Value]:
         return [self._values[ref.id, ref.output_nr] for ref in node.inputs if ref is not None]
@@ -144,15 +141,10 @@ class _Reader:
         if _VALUES not in node.attrs:
             self._unnamed.update(dict.fromkeys(self._unnamed.keys() & {ref.id for ref in node.inputs if ref}, True))
         value = self._known(node, operands)
-        if value is None or self._terms.shape(value) != _sizes(node):
-            self._opaque(node, operands)
-        else:
+        is_known = value is not None and self._terms.shape(value) == _sizes(node)
+        if value is not None and is_known:
             self._values[node.id, 0] = value
-            for nr in range(1, len(node.outputs)):
-                self._values[node.id, nr] = self._unknown(node, operands, nr)
-
-    def _opaque(self, node: Node, operands: Sequence[Value]) -> None:
-        for nr in range(len(node.outputs)):
+        for nr in range(is_known, len(node.outputs)):
             self._values[node.id, nr] = self._unknown(node, operands, nr)
 
     def _unknown(self, node: Node, operands: Sequence[Value], nr: int) -> Value:
@@ -174,10 +166,13 @@ class _Reader:
 
     def _known(self, node: Node, operands: list[Value]) -> Value | None:
         meaning = self._words.meanings.get(node.op.strip(_IN_PLACE), "")
-        read = _MEANINGS.get(meaning)
-        if read is None or node.opaque or (meaning not in _OF_ANY_KIND and not self._is_of_one_float(node)):
+        found = _MEANINGS.get(meaning)
+        if found is None or node.opaque or (meaning not in _OF_ANY_KIND and not self._is_of_one_float(node)):
             return None
-        return read(_Step(self._terms, node, operands, dict(node.attrs), self._settings(node)))
+        has_others = found.settings is not None and not node.attrs.keys() <= found.settings
+        if has_others or len(operands) not in found.operands:
+            return None
+        return found.read(_Step(self._terms, node, operands, self._settings(node)))
 
     def _is_of_one_float(self, node: Node) -> bool:
         """Return whether an operation takes and makes floating-point numbers of one dtype."""
@@ -192,29 +187,24 @@ class _Step(NamedTuple):
     terms: Terms
     node: Node
     operands: list[Value]
-    attrs: dict[str, Any]
     settings: Hashable
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        return dict(self.node.attrs)
 
     @property
     def shape(self) -> Sequence[int]:
         return _sizes(self.node)
 
-    def values(self, count: int) -> list[Value] | None:
-        """Return the operands, if there are so many."""
-        return self.operands if len(self.operands) == count else None
+    @property
+    def op(self) -> str:
+        return self.node.op.strip(_IN_PLACE)
 
     def number(self, key: str, default: float) -> float | None:
         """Return an attribute that is a finite number."""
-        value = self.attrs.get(key, default)
-        return float(value) if type(value) in {int, float} and isfinite(value) else None
-
-    def has_only(self, *keys: str) -> bool:
-        """Whether it has no other settings."""
-        return {key for key, _ in self.settings} <= {*keys}  # type: ignore[attr-defined]
-
-
-def _same(step: _Step) -> Value | None:
-    return step.operands[0] if step.operands else None
+        value = self.node.attrs.get(key, default)
+        return float(value) if type(value) in {int, float} and isfinite(value) else None  # type: ignore[arg-type]
 
 
 def _literal(step: _Step) -> Value | None:
@@ -223,61 +213,40 @@ def _literal(step: _Step) -> Value | None:
     return step.terms.leaf(name, step.shape) if _VALUES in step.attrs else None
 
 
-def _reshape(step: _Step) -> Value | None:
-    return step.terms.reshaped(step.operands[0], step.shape) if step.operands else None
-
-
-def _permute(step: _Step) -> Value | None:
-    (value,) = step.values(1) or (None,)
-    if value is None:
-        return None
+def _permute(step: _Step) -> Value:
+    (value,), attrs = step.operands, step.attrs
     order = [*range(len(value.dims))]
-    if "dims" in step.attrs:
-        order = [dim % len(order) for dim in step.attrs["dims"]]
-    elif "dim0" in step.attrs:
-        one, other = (step.attrs[key] % max(len(order), 1) for key in ("dim0", "dim1"))
+    if "dims" in attrs:
+        order = [dim % len(order) for dim in attrs["dims"]]
+    elif "dim0" in attrs:
+        one, other = (attrs[key] % max(len(order), 1) for key in ("dim0", "dim1"))
         order[one], order[other] = order[other], order[one]
     else:
         order.reverse()
     return value._replace(dims=tuple(value.dims[at] for at in order))
 
 
-def _expand(step: _Step) -> Value | None:
-    (value,) = step.values(1) or (None,)
-    return value and step.terms.expanded(value, step.shape)
-
-
-def _product(step: _Step) -> Value | None:
-    values = step.values(2)
-    return None if values is None else step.terms.product(*values)
-
-
 def _added_product(step: _Step) -> Value | None:
-    values = step.values(3)
     beta, alpha = step.number("beta", 1), step.number("alpha", 1)
-    if values is None or beta is None or alpha is None:
+    product = step.terms.product(*step.operands[1:])
+    if beta is None or alpha is None or product is None:
         return None
-    product = step.terms.product(*values[1:])
-    return product and step.terms.added([_times(values[0], beta), _times(product, alpha)], step.shape)
+    return step.terms.added([_times(step.operands[0], beta), _times(product, alpha)], step.shape)
 
 
 def _linear(step: _Step) -> Value | None:
-    values = step.operands
-    if len(values) not in {2, 3}:
-        return None
-    product = step.terms.product(values[0], values[1]._replace(dims=values[1].dims[::-1]))
-    return product and (step.terms.added([product, values[2]], step.shape) if len(values) > 2 else product)
+    value, weight, *bias = step.operands
+    product = step.terms.product(value, weight._replace(dims=weight.dims[::-1]))
+    return product and (step.terms.added([product, *bias], step.shape) if bias else product)
 
 
 def _attention(step: _Step) -> Value | None:
-    values = step.values(3)
-    if values is None or not step.has_only("scale", "dropout_p", "is_causal"):
+    attrs = step.attrs
+    if attrs.get("dropout_p") or attrs.get("is_causal"):
         return None
-    if step.attrs.get("dropout_p") or step.attrs.get("is_causal"):
-        return None
-    q, k, v = values
+    q, k, v = step.operands
     width = step.terms.shape(q)[-1]
-    scale = step.number("scale", width**-0.5) if step.attrs.get("scale") is not None else width**-0.5
+    scale = step.number("scale", 1) if attrs.get("scale") is not None else width**-0.5
     scores = step.terms.product(q, k._replace(dims=(*k.dims[:-2], k.dims[-1], k.dims[-2])))
     if scores is None or scale is None:
         return None
@@ -286,81 +255,70 @@ def _attention(step: _Step) -> Value | None:
 
 
 def _along(step: _Step) -> Value | None:
-    (value,) = step.values(1) or (None,)
-    if value is None or "dim" not in step.attrs or step.attrs.get("half_to_float") or "dtype" in step.attrs:
+    attrs = step.attrs
+    if "dim" not in attrs or attrs.get("half_to_float") or "dtype" in attrs:
         return None
-    return step.terms.along(step.node.op.strip(_IN_PLACE), value, step.attrs["dim"])
+    return step.terms.along(step.op, step.operands[0], attrs["dim"])
 
 
-def _sum(step: _Step) -> Value | None:
-    (value,) = step.values(1) or (None,)
-    if value is None or not step.has_only("dim", "keepdim"):
-        return None
-    dims = step.attrs.get("dim")
+def _sum(step: _Step) -> Value:
+    (value,), dims = step.operands, step.attrs.get("dim")
     over = range(len(value.dims)) if dims in (None, ()) else dims if isinstance(dims, tuple) else (dims,)
     return step.terms.reduced("sum", value, over, keeps=bool(step.attrs.get("keepdim")))
 
 
 def _mean(step: _Step) -> Value | None:
-    found = _sum(step)
-    if found is None:
-        return None
-    (value,) = step.values(1) or (None,)
-    count, left = 1, 1
-    for size in step.terms.shape(value) if value else ():
-        count *= size
-    for size in step.shape:
-        left *= size
-    return _times(found, left / count) if count and left else None
+    count, left = prod(step.terms.shape(step.operands[0])), prod(step.shape)
+    return _times(_sum(step), left / count) if count and left else None
 
 
 def _add(step: _Step) -> Value | None:
-    alpha, values = step.number("alpha", 1), step.values(2)
-    if alpha is None or values is None or not step.has_only("alpha"):
+    (one, other), alpha = step.operands, step.number("alpha", 1)
+    if alpha is None:
         return None
-    sign = -1 if step.node.op.strip(_IN_PLACE) == "sub" else 1
-    return step.terms.added([values[0], _times(values[1], sign * alpha)], step.shape)
+    return step.terms.added([one, _times(other, -alpha if step.op == "sub" else alpha)], step.shape)
 
 
 def _mul(step: _Step) -> Value | None:
-    is_quotient = step.node.op.strip(_IN_PLACE) == "div"
-    values = step.operands
-    other = step.number("other", 0) if "other" in step.attrs and step.has_only("other") else None
-    if len(values) == 1 and other and 1 / _MOST <= abs(other) <= _MOST:
-        return _times(values[0], 1 / other if is_quotient else other)
-    if is_quotient or len(values) != 2 or not step.has_only():
+    is_quotient, settings = step.op == "div", step.node.attrs.keys()
+    if len(step.operands) > 1:
+        one, two = step.operands
+        return None if is_quotient or settings else step.terms.multiplied(one, two, step.shape)
+    other = step.number("other", 0) if settings == {"other"} else None
+    if not other or not 1 / _MOST <= abs(other) <= _MOST:
         return None
-    return step.terms.multiplied(values[0], values[1], step.shape)
-
-
-def _neg(step: _Step) -> Value | None:
-    (value,) = step.values(1) or (None,)
-    return value and _times(value, -1)
-
-
-def _by_element(step: _Step) -> Value | None:
-    return step.terms.by_element((step.node.op, step.settings), step.operands, step.shape)
+    return _times(step.operands[0], 1 / other if is_quotient else other)
 
 
 def _times(value: Value, factor: float) -> Value:
     return value._replace(factor=value.factor * factor)
 
 
-_MEANINGS: Final[dict[str, Callable[[_Step], Value | None]]] = {
-    "literal": _literal,
-    "same": _same,
-    "reshape": _reshape,
-    "permute": _permute,
-    "expand": _expand,
-    "product": _product,
-    "added product": _added_product,
-    "linear": _linear,
-    "attention": _attention,
-    "along": _along,
-    "sum": _sum,
-    "mean": _mean,
-    "add": _add,
-    "mul": _mul,
-    "neg": _neg,
-    "by element": _by_element,
+class _Meaning(NamedTuple):
+    """How to read operations of one meaning that have so many operands and no other settings."""
+
+    read: Callable[[_Step], Value | None]
+    operands: range = range(1, 2)
+    settings: frozenset[str] | None = None
+
+
+_MEANINGS: Final = {
+    "literal": _Meaning(_literal),
+    "same": _Meaning(lambda step: step.operands[0], range(1, maxsize)),
+    "reshape": _Meaning(lambda step: step.terms.reshaped(step.operands[0], step.shape), range(1, maxsize)),
+    "permute": _Meaning(_permute),
+    "expand": _Meaning(lambda step: step.terms.expanded(step.operands[0], step.shape)),
+    "product": _Meaning(lambda step: step.terms.product(*step.operands), range(2, 3)),
+    "added product": _Meaning(_added_product, range(3, 4)),
+    "linear": _Meaning(_linear, range(2, 4)),
+    "attention": _Meaning(_attention, range(3, 4), frozenset({"scale", "dropout_p", "is_causal"})),
+    "along": _Meaning(_along),
+    "sum": _Meaning(_sum, settings=frozenset({"dim", "keepdim"})),
+    "mean": _Meaning(_mean, settings=frozenset({"dim", "keepdim"})),
+    "add": _Meaning(_add, range(2, 3), frozenset({"alpha"})),
+    "mul": _Meaning(_mul, range(1, 3)),
+    "neg": _Meaning(lambda step: _times(step.operands[0], -1)),
+    "by element": _Meaning(
+        lambda step: step.terms.by_element((step.node.op, step.settings), step.operands, step.shape), range(maxsize)
+    ),
 }

@@ -15,7 +15,7 @@ from gradir.ir.saved import unknown_slots
 from gradir.ir.totals import elements
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gradir.diffs.changes import Change, Diff
 
@@ -165,100 +165,75 @@ class WholeModules:
     """Finds the topmost modules that came or went as a whole, and what belongs to them."""
 
     def __init__(self, diff: Diff, graphs: tuple[Graph, Graph], trees: tuple[ModuleTree, ModuleTree]) -> None:
-        self._graphs = [
-            _OneGraph(diff, graph, tree, added=added)
-            for graph, tree, added in zip(graphs, trees, (False, True), strict=True)
-        ]
+        self._graphs, self._trees = graphs, trees
+        self._saved: Counter[WholeModule] = Counter()
+        self._tops: list[list[WholeModule | None]] = [[], []]
+        for added in (False, True):
+            grown = list(_grown(diff, added=added))
+            self._find_tops(diff, {path: (other.nodes, other.parameters) for path, other, _ in grown}, added=added)
+            for path, _, size in grown:
+                top = self.at(path, added=added)
+                if top is not None:
+                    self._saved[top] += size
 
     @classmethod
     def between(cls, diff: Diff) -> WholeModules:
-        """Those in the graphs of a diff, where they are known."""
+        """Return those in the graphs of a diff, if these are known."""
         graphs = _graphs_of(diff)
         return cls(diff, graphs, (module_tree(graphs[0]), module_tree(graphs[1])))
 
     def of(self, change: Change) -> WholeModule | None:
-        """The module whose coming or going tells a change of a node or a module."""
+        """Return the module that came or went with a node or a module."""
         if change.subject in {"node", "scope"} and change.kind in {"added", "removed"}:
             return self.at(change.scope, added=change.kind == "added")
         return None
 
     def at(self, path: str, *, added: bool) -> WholeModule | None:
-        """The module that a path of the second graph, or of the first, lies in, where that came or went."""
-        return self._graphs[added].whole(path)
+        """Return the topmost module that came or went at or above a path of the second graph, or of the first."""
+        row = self._trees[added].place(path)
+        return None if row == OUTSIDE else self._tops[added][row]
 
     def contents(self, whole: WholeModule, changes: Iterable[Change]) -> Contents:
-        """How much is in a module, given its changes."""
-        return self._graphs[whole.added].contents(whole, changes)
+        """Return how much is in a module, given its changes."""
+        changes = list(changes)
+        nodes = [self._graphs[whole.added].nodes[change.id] for change in changes if change.subject == "node"]
+        modules = sum(change.subject == "scope" and change.id != whole.path for change in changes)
+        own = [node for node in nodes if node.role == "parameter"]
+        size = sum(map(elements, own))
+        return Contents(len(nodes), modules, len(own), size, self._saved[whole], unknown_slots(nodes))
 
     def class_name(self, whole: WholeModule) -> str:
-        """The class of a module, where it is known."""
-        scope = self._graphs[whole.added].graph.scopes.get(whole.path)
+        """Return the class of a module, if it is known."""
+        scope = self._graphs[whole.added].scopes.get(whole.path)
         return "" if scope is None else scope.class_name
 
-
-class _OneGraph:
-    """One graph, and for each module of it the topmost whole one that it lies in."""
-
-    def __init__(self, diff: Diff, graph: Graph, tree: ModuleTree, *, added: bool) -> None:
-        self.graph = graph
-        self._tree = tree
-        kind = "added" if added else "removed"
-        mine = [change for change in diff.changes if change.kind == kind]
+    def _find_tops(self, diff: Diff, sizes: Mapping[str, tuple[int, int]], *, added: bool) -> None:
+        """Find for each module of one graph the topmost whole one that it lies in; ``sizes`` are those of the other."""
+        graph, tree, tops = self._graphs[added], self._trees[added], self._tops[added]
+        mine = [change for change in diff.changes if change.kind == ("added" if added else "removed")]
         own = {change.id for change in mine if change.subject == "scope"}
         changed = Counter(change.scope for change in mine if change.subject == "node")
         nodes = Counter(node.scope for node in graph.nodes.values())
-        grown = list(_grown(diff, added=added))
-        sizes = {path: (other.nodes, other.parameters) for path, other, _ in grown}
-        scopes = self._tree.scopes
         counts = [
             _Count(
-                nodes[scope.path],
-                changed[scope.path],
-                nodes[scope.path] if scope.path in own else 0,
-                scope.path in graph.scopes and scope.path not in own,
-                bool(nodes[scope.path]) and sizes.get(scope.path, (1, 0)) != (0, 0),
+                nodes[path],
+                changed[path],
+                nodes[path] if path in own else 0,
+                path in graph.scopes and path not in own,
+                bool(nodes[path]) and sizes.get(path, (1, 0)) != (0, 0),
             )
-            for scope in scopes
+            for path in (scope.path for scope in tree.scopes)
         ]
         # A module stands behind the one that it lies in.
-        for row in range(len(scopes) - 1, -1, -1):
-            above = self._tree.parents[row]
-            if above != OUTSIDE:
-                counts[above] = _Count(*map(add, counts[above], counts[row]))
-        self._tops: list[WholeModule | None] = []
-        for row, scope in enumerate(scopes):
-            above = self._tree.parents[row]
-            found = self._tops[above] if above != OUTSIDE else None
-            if found is None and scope.path:
-                itself = scope.path in own and not counts[row].old
-                if counts[row].is_whole(itself=itself):
-                    found = WholeModule(added, scope.path, itself)
-            self._tops.append(found)
-        self._saved: Counter[WholeModule] = Counter()
-        for path, _, size in grown:
-            top = self.whole(path)
-            if top is not None:
-                self._saved[top] += size
-
-    def whole(self, path: str) -> WholeModule | None:
-        """The topmost whole module at or above a path."""
-        row = self._tree.place(path)
-        return None if row == OUTSIDE else self._tops[row]
-
-    def contents(self, whole: WholeModule, changes: Iterable[Change]) -> Contents:
-        """How much is in a whole module."""
-        nodes = modules = parameters = size = unknown = 0
-        for change in changes:
-            if change.subject == "scope":
-                modules += change.id != whole.path
-                continue
-            nodes += 1
-            node = self.graph.nodes[change.id]
-            unknown += unknown_slots([node])
-            if node.role == "parameter":
-                parameters += 1
-                size += elements(node)
-        return Contents(nodes, modules, parameters, size, self._saved[whole], unknown)
+        for row in range(len(counts) - 1, -1, -1):
+            if tree.parents[row] != OUTSIDE:
+                counts[tree.parents[row]] = _Count(*map(add, counts[tree.parents[row]], counts[row]))
+        for scope, above, count in zip(tree.scopes, tree.parents, counts, strict=True):
+            found = tops[above] if above != OUTSIDE else None
+            is_itself = scope.path in own and not count.old
+            if found is None and scope.path and count.is_whole(itself=is_itself):
+                found = WholeModule(added, scope.path, is_itself)
+            tops.append(found)
 
 
 class _Count(NamedTuple):
