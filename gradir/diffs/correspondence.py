@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from gradir.diffs.matching.parts import named_ids
 from gradir.diffs.matching.renames import Naming, Rename, pattern, rename, tensor_rename
 from gradir.diffs.modules import RenamedModules, paired_scopes
 from gradir.ir.edges import rewired
@@ -37,8 +38,7 @@ class Correspondence:
         self.matched: Mapping[str, str] = matching.nodes
         self._taken = b.nodes
         self._known, self._scopes = a.nodes, a.scopes
-        self._same = all(key in b.nodes and self.matched.get(key) == key for key in a.nodes.keys() & b.nodes.keys())
-        self._same = self._same and all(before == after for before, after in self.matched.items())
+        self._others = {key for key in a.nodes if self._id(key) != key}
         self._renames = frozenset(matching.renames)
         pairs = [(a.nodes[before], b.nodes[after]) for before, after in self.matched.items()]
         self.paths: Mapping[str, str] = paired_scopes(a, b, pairs)
@@ -71,7 +71,7 @@ class Correspondence:
 
     def nodes(self, nodes: Mapping[str, Node]) -> Mapping[str, Node]:
         """Nodes of the first graph by the ids of the second."""
-        return nodes if self._same else {self._id(key): node for key, node in nodes.items()}
+        return {self._id(key): node for key, node in nodes.items()} if self._others else nodes
 
     def scopes(self, scopes: Mapping[str, Scope]) -> Mapping[str, Scope]:
         """Scopes of the first graph by the paths of the second."""
@@ -79,7 +79,8 @@ class Correspondence:
 
     def node(self, old: Node, new: Node) -> Node:
         """Return a node of the first graph in the words of the second; names follow if renames explain them."""
-        if self._same and old.scope == new.scope and old.names == new.names and not (self.storages and old.saved):
+        has_its_names = (old.id, old.scope, old.names) == (new.id, new.scope, new.names)
+        if has_its_names and not (self.storages and old.saved) and self._others.isdisjoint(named_ids(old)):
             return old
         names = new.names if self._are_renamed(old, new) else old.names
         saved = tuple([self._slot(slot, old.id, new.id) for slot in old.saved])

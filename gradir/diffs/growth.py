@@ -57,9 +57,12 @@ def sizes(graph: Graph) -> dict[str, Size]:
         found = counts[node.scope]
         if node.role == "function":
             found[0] += 1
-        found[1] += parameter_elements(node)
-        found[2] += bytes_told(node)
-        saved.add(node, node.scope)
+        elif node.role != "output":
+            found[1] += parameter_elements(node)
+        if node.ext or node.role == "module":
+            found[2] += bytes_told(node)
+        if node.saved:
+            saved.add(node, node.scope)
     for path, size in saved.by_account().items():
         counts[path][2] += size
     return {path: Size(*map(bounded, found)) for path, found in counts.items()}

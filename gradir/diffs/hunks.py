@@ -144,8 +144,10 @@ def _hunks(before: Mapping[str, T], after: Mapping[str, T]) -> Iterator[Hunk[T]]
     common = [
         (new_at, position[key])
         for new_at, (key, record) in enumerate(after.items())
-        if key in position and identical(before[key], record)
+        if key in position and before[key] == record
     ]
+    if not _have_same_types([olds[at] for _, at in common], [news[at] for at, _ in common]):
+        common = [(new_at, at) for new_at, at in common if identical(olds[at], news[new_at])]
     start = new_start = 0
     for new_at, at in (*increasing(common), (len(news), len(olds))):
         if at > start or new_at > new_start:
@@ -181,9 +183,13 @@ def identical(one: Any, other: Any) -> bool:
     if isinstance(one, Mapping):
         key = exact_key(one)
         return (key is not None and key == exact_key(other)) or repr(sorted(one.items())) == repr(sorted(other.items()))
-    return type(one) is type(other) and all(
-        identical(values, getattr(other, field)) for field in _VALUES if (values := getattr(one, field, None))
-    )
+    if type(one) is not type(other):
+        return False
+    for field in _VALUES:
+        values = getattr(one, field, None)
+        if values and not identical(values, getattr(other, field)):
+            return False
+    return True
 
 
 def _have_same_types(ones: Sequence[object], others: Sequence[object]) -> bool:

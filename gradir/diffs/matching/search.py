@@ -20,6 +20,7 @@ from gradir.diffs.matching.numbered import (
     Surroundings,
 )
 from gradir.diffs.matching.pairing import Pairing, cheaper_pieces
+from gradir.diffs.matching.parts import differing_parts, stay_in_place
 from gradir.diffs.matching.renames import Rename
 from gradir.diffs.sequences import Gap, align, gaps_between, increasing
 from gradir.gcpause import paused_gc
@@ -92,6 +93,17 @@ def edit_cost(a: Graph, b: Graph, nodes: Mapping[str, str]) -> int:
 
 
 def _matched(a: Graph, b: Graph) -> Matching:
+    parts = differing_parts(a, b)
+    if parts is not None:
+        found = _searched(*parts)
+        if not found.renames and stay_in_place(*parts, found.nodes):
+            inside = parts[0].nodes
+            pairs = ((key, found.nodes.get(key) if key in inside else key) for key in a.nodes)
+            return msgspec.structs.replace(found, nodes={key: there for key, there in pairs if there is not None})
+    return _searched(a, b)
+
+
+def _searched(a: Graph, b: Graph) -> Matching:
     search = _Search(a, b)
     return search.matching(*search.best())
 

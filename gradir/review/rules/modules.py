@@ -11,11 +11,12 @@ from gradir.diffs.changes import UNSET, Finding
 from gradir.ir import Ref
 from gradir.ir.edges import sources
 from gradir.ir.ids import numbered, split_last
+from gradir.ir.memo import Memo
 from gradir.ir.module_tree import upwards
 from gradir.review.relative_changes import alike, but_for_sizes, made_relative, names_a_record
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from gradir.diffs.changes import Change
     from gradir.ir import Graph
@@ -66,10 +67,16 @@ def layers(evidence: Evidence) -> Iterator[Finding]:
     """
     if not evidence.left:
         return
-    feeds = [_entering(graph) for graph in evidence.graphs]
+    sections = [
+        (module, module.path if module.gone else evidence.renamed.before(module.path), indices)
+        for module, indices in evidence.order.sections(evidence.changes, evidence.left)
+    ]
+    feeds = (
+        _entering(evidence.graphs[0], {_entry(before) for _, before, _ in sections}),
+        _entering(evidence.graphs[1], {_entry(module.path) for module, _, _ in sections}),
+    )
     together: dict[tuple[RelativeChanges, bool], dict[ChangedModule, tuple[int, ...]]] = {}
-    for module, indices in evidence.order.sections(evidence.changes, evidence.left):
-        before = module.path if module.gone else evidence.renamed.before(module.path)
+    for module, before, indices in sections:
         fed = feeds[0].get(_entry(before), ""), feeds[1].get(_entry(module.path), "")
         found = [evidence.changes[at] for at in indices]
         key = alike(found, module.path, before, fed), module.gone
@@ -149,15 +156,13 @@ def _owner(value: Ref | str, *, added: bool, nodes: Mapping[tuple[bool, str], Wh
     return nodes.get((added, name)) or nodes.get((added, split_last(name)[0]))
 
 
-def _entering(graph: Graph) -> dict[str, str]:
-    """Return for each entry of a list the only node that it reads from outside; none if there are several."""
-    entries: dict[str, str] = {}
+def _entering(graph: Graph, among: Collection[str]) -> dict[str, str]:
+    """Return for some entries of lists the only node that each reads from outside; none if there are several."""
+    entries = Memo(_entry)
     found: dict[str, str] = {}
     for node in graph.nodes.values():
-        if node.scope not in entries:
-            entries[node.scope] = _entry(node.scope)
         here = entries[node.scope]
-        for source in sources(node) if here else ():
+        for source in sources(node) if here and here in among else ():
             there = graph.nodes[source].scope if source in graph.nodes else ""
             if there != here and not there.startswith(f"{here}."):
                 found[here] = source if found.get(here, source) == source else ""
