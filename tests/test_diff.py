@@ -20,6 +20,7 @@ from gradir.diffs.correspondence import Correspondence
 from gradir.diffs.diff_json import decode, encode
 from gradir.diffs.field_changes import descriptions
 from gradir.diffs.growth import growth
+from gradir.diffs.hunks import script
 from gradir.diffs.matching import match
 from gradir.ir import Cut, Graph, Node, NonFinite, Producer, Ref, Saved, Scope, Source, TensorMeta
 from gradir.ir.fields import fields_of as fields_of_record
@@ -58,7 +59,7 @@ def test_nothing_is_found_between_equal_graphs_whose_nodes_are_matched(graph: Gr
     """What `compare` leaves out where it sees that the graphs are equal."""
     other = gradir.loads(gradir.dumps(graph))
     names = Correspondence(graph, other, match(graph, other))
-    assert _Changes(graph, other, names).found() == []
+    assert _Changes(graph, other, names, script(graph, Graph.of([]))).found() == []
     assert list(growth(graph, other, names.paths)) == []
 
 

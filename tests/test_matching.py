@@ -12,13 +12,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from edit_scripts import EDITS, Plan, drawn, plan, script, true_cost
+from edit_scripts import EDITS, Plan, Script, drawn, plan, script, true_cost
 from hypothesis import given
 from hypothesis import strategies as st
 from samples import chain, everything, hostile
 from strategies import graphs
 
-from gradir.diffs.matching import Matching, Rename, edit_cost, match, search
+from gradir.diffs.matching import Matching, Rename, edit_cost, match, parts, search
 from gradir.diffs.matching.costs import Costs
 from gradir.diffs.matching.numbered import FREE, NOTHING, NumberedGraph
 from gradir.diffs.matching.pairing import cheaper_pieces
@@ -335,6 +335,30 @@ def test_the_longest_increasing_subsequence_is_longest(values: list[int]) -> Non
     for place, value in enumerate(values):
         best[place] = 1 + max((best[x] for x in range(place) if values[x] < value), default=0)
     assert len(found) == max(best)
+
+
+def assert_parts_are_matched_like_the_whole(made: Script, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Return whether a small part was matched by itself."""
+    monkeypatch.setattr(parts, "_SMALL", 0)
+    for a, b in ((made.before, made.after), (made.after, made.before)):
+        whole = search._inverse(search._searched(b, a), a) if search._turned(a, b) else search._searched(a, b)
+        assert match(a, b) == whole
+    part = parts.differing_parts(made.before, made.after)
+    return part is not None and len(part[0].nodes) < len(made.before.nodes) // 2
+
+
+def test_matching_the_part_that_differs_finds_what_matching_everything_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = 0
+    for seed in range(12):
+        edits = random.Random(seed).choices(["insert layer", "repeat layer", "widen", "rewire", "swap op"], k=2)
+        made = script(plan(300, seed), edits[: 1 + seed % 2], seed)
+        small += assert_parts_are_matched_like_the_whole(made, monkeypatch)
+    assert small, "no part was matched by itself"
+
+
+def test_a_changed_layer_behind_a_repeated_one_is_matched_in_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = script(plan(1_000, 1_013), ["widen", "repeat layer"], 14)
+    assert_parts_are_matched_like_the_whole(made, monkeypatch)
 
 
 def test_sequences_with_little_in_common_are_given_up() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from gradir.diffs.changes import Kind
     from gradir.diffs.correspondence import Verdict
     from gradir.diffs.field_changes import Fields, Path
+    from gradir.diffs.hunks import Script
     from gradir.ir import Graph
     from gradir.ir.model import Record
     from gradir.vocabulary import Vocabulary
@@ -56,17 +57,17 @@ def compare(a: Graph, b: Graph, names: Callable[[], Correspondence] | None = Non
         if not any(getattr(exact, name) for name in compared):
             return Diff(before, before, script=exact)
         known = names() if names else Correspondence(a, b, match(a, b))
-        changes = tuple(_Changes(a, b, known).found())
+        changes = tuple(_Changes(a, b, known, exact).found())
         return Diff(before, totals(b), changes, tuple(growth(a, b, known.paths)), exact)
 
 
 class _Changes:
-    def __init__(self, a: Graph, b: Graph, correspondence: Correspondence) -> None:
+    def __init__(self, a: Graph, b: Graph, correspondence: Correspondence, exact: Script) -> None:
         self._graphs = a, b
         self._names = correspondence
         self._nodes = correspondence.nodes(a.nodes), b.nodes
         self._scopes = correspondence.scopes(a.scopes), b.scopes
-        self._apart = counts_apart(a.scopes), counts_apart(b.scopes)
+        self._edited = {node.id for hunk in exact.nodes for node in (*hunk.before, *hunk.after)}
         keys = _cut_keys(b.cuts)
         cut_keys = _keys_of_matches(list(map(correspondence.cut, a.cuts)), b.cuts, keys)
         self._cuts = dict(zip(cut_keys, a.cuts, strict=True)), dict(zip(keys, b.cuts, strict=True))
@@ -106,7 +107,14 @@ class _Changes:
 
     def _counts_add_up(self, old: Scope, new: Scope) -> bool:
         """Return whether the counts of a matched scope differ only by its own count and by those right below it."""
+        if all(getattr(old, count) == getattr(new, count) for count in COUNTS):
+            return True
         return self._apart[0][old.path] == self._apart[1][new.path]
+
+    @cached_property
+    def _apart(self) -> tuple[Mapping[str, Mapping[str, int]], Mapping[str, Mapping[str, int]]]:
+        a, b = self._graphs
+        return counts_apart(a.scopes), counts_apart(b.scopes)
 
     def _of_cuts(self) -> Iterator[Change]:
         """Yield the changes of cuts; places that one graph alone records are one change of the whole graph."""
@@ -137,6 +145,8 @@ class _Changes:
                 yield Change("changed", "graph", field.key, fields=fields)
 
     def _node(self, old: Node, new: Node) -> tuple[Verdict, Iterable[FieldChange]]:
+        if self._names.keeps_ids and old.id == new.id and new.id not in self._edited:
+            return "", ()
         translated, verdict = self._names.node(old, new), self._names.verdict(old, new)
         if verdict == "renumbered":
             self._shifted.setdefault("nodes", (old.scope, new.scope) if old.id == new.id else (old.id, new.id))

@@ -31,7 +31,19 @@ def paired_scopes(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> dic
 
     A module that was wrapped, and has no nodes, is the one in its wrapper that is as it was.
     """
+    pairs = list(pairs)
+    if _keep_their_places(a, b, pairs):
+        return {path: path for path in b.scopes}
     return _Pairing(a, b).pairs(_scope_votes(a, b, pairs))
+
+
+def _keep_their_places(a: Graph, b: Graph, pairs: Collection[tuple[Node, Node]]) -> bool:
+    """Return whether each module surely is the one of its path; a module of another kind has nodes and wraps none."""
+    if a.scopes.keys() != b.scopes.keys() or any(old.scope != new.scope for old, new in pairs):
+        return False
+    others = {path for path, scope in a.scopes.items() if _kind(scope) != _kind(b.scopes[path])}
+    wrapping = {split_path(path)[0] for path in a.scopes if path} if others else ()
+    return others.isdisjoint(wrapping) and others <= {old.scope for old, _ in pairs}
 
 
 class _Pairing:

@@ -46,6 +46,8 @@ def increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     >>> increasing([(0, 5), (1, 1), (2, 2), (3, 0), (4, 7)])
     [(1, 1), (2, 2), (4, 7)]
     """
+    if all(one[1] < other[1] for one, other in pairwise(pairs)):
+        return [*pairs]
     tops: list[int] = []
     piles: list[int] = []
     before: list[int] = []

@@ -211,6 +211,9 @@ class WholeModules:
         """Find for each module of one graph the topmost whole one that it lies in; ``sizes`` are those of the other."""
         graph, tree, tops = self._graphs[added], self._trees[added], self._tops[added]
         mine = [change for change in diff.changes if change.kind == ("added" if added else "removed")]
+        if not mine:
+            tops += [None] * len(tree.scopes)
+            return
         own = {change.id for change in mine if change.subject == "scope"}
         changed = Counter(change.scope for change in mine if change.subject == "node")
         nodes = Counter(node.scope for node in graph.nodes.values())

@@ -37,7 +37,7 @@ def differing_parts(a: Graph, b: Graph) -> tuple[Graph, Graph] | None:
     settled = {key for key, node in a.nodes.items() if b.nodes.get(key) == node}
     edited = {key for graph in (a, b) for key in graph.nodes if key not in settled}
     most = len(a.nodes) // _SHARE
-    if len(edited) > most or _entries(a) != _entries(b):
+    if len(edited) > most or not _have_the_same_entries(a, b):
         return None
     scopes = {graph.nodes[key].scope for graph in (a, b) for key in edited if key in graph.nodes}
     feeding = [(key, named_ids(node)) for key, node in a.nodes.items()]
@@ -65,10 +65,14 @@ def stay_in_place(a: Graph, b: Graph, nodes: Mapping[str, str]) -> bool:
     )
 
 
-def _entries(graph: Graph) -> set[str]:
-    """Return the paths of the entries of lists in which a graph has nodes."""
-    scopes = {node.scope for node in graph.nodes.values()}
-    return {path for scope in scopes for path in upwards(scope) if path.rpartition(".")[2].isdecimal()}
+def _have_the_same_entries(a: Graph, b: Graph) -> bool:
+    """Return whether both graphs have nodes in the same entries of lists."""
+    before, after = ({node.scope for node in graph.nodes.values()} for graph in (a, b))
+    one, other = (
+        {path for scope in scopes for path in upwards(scope) if path.rpartition(".")[2].isdecimal()}
+        for scopes in ((before, after) if before != after else ((), ()))
+    )
+    return one == other
 
 
 def named_ids(node: Node) -> list[str]:
@@ -96,7 +100,7 @@ def _part(graph: Graph, other: Graph, reached: Collection[str]) -> Graph:
     scopes = {
         path: scope
         for path, scope in graph.scopes.items()
-        if not path or path in around or not others.isdisjoint(upwards(path))
+        if not path or path in around or (others and not others.isdisjoint(upwards(path)))
     }
     return replace(graph, nodes=nodes, scopes=scopes)
 

@@ -46,10 +46,11 @@ def unowned(evidence: Evidence) -> Iterator[Finding]:
     before, after = evidence.graphs
     if not (evidence.changes and before.scopes and after.scopes):
         return
-    pairs = {new: before.nodes[old] for old, new in evidence.matched.items()}
-    lost = [(node, pairs[node.id]) for node in after.nodes.values() if node.id in pairs and not node.names]
-    lost = [(node, was) for node, was in lost if was.role == "parameter" and was.names]
-    came = [node for node in after.nodes.values() if node.id not in pairs and _has_no_owner(node)]
+    pairs = ((new, before.nodes[old]) for old, new in evidence.matched.items())
+    named = {new: was for new, was in pairs if was.names and was.role == "parameter"}
+    lost = [(node, named[node.id]) for node in after.nodes.values() if not node.names and node.id in named]
+    matched = {*evidence.matched.values()}
+    came = [node for node in after.nodes.values() if _has_no_owner(node) and node.id not in matched]
     gone = [node for node in before.nodes.values() if node.id not in evidence.matched]
     # Those that had no owner before may be these.
     spare = _tensors(filter(_has_no_owner, gone))
