@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     graphs = before, _graph(ours, labels[1]), _graph(theirs, labels[2])
     found = merged(*graphs)
     if found.graph is None:
-        from gradir.review.conflicts import render_conflicts
+        from gradir.review.text import render_conflicts
 
         report(f"{name}: in conflict, and left as ours is: merge the code and capture it again (gradir merge --help)")
         for line in render_conflicts(found.conflicts, *graphs).splitlines():
