@@ -11,6 +11,7 @@ from gradir.ir.text import amount, counted, short_bytes, size_text, word
 from gradir.review.wording import (
     both_words,
     change_text,
+    list_modules,
     module_name,
     modules_text,
     nesting,
@@ -73,7 +74,7 @@ def _inputs(finding: Finding, _: Sequence[Change]) -> str:
     for node_id, slot in zip(finding.subjects, finding.details["slots"], strict=True):
         path, name = split_id(node_id)
         together.setdefault((name, slot), []).append(path)
-    texts = [f"in[{slot}] of {name} in {_modules(paths)}" for (name, slot), paths in together.items()]
+    texts = [f"in[{slot}] of {name} in {list_modules(paths)}" for (name, slot), paths in together.items()]
     what = finding.kind.removesuffix("-inputs")
     return f"{counted(finding.count, f'{what} input')}: {_first(texts, ', ')}"
 
@@ -138,7 +139,7 @@ def _frozen(finding: Finding, _: Sequence[Change]) -> str:
     part, parameters = finding.details.get("part"), finding.details.get("parameters")
     size = counted(finding.details.get("elements", 0), "element")
     figure = "" if parameters is None else f" ({counted(parameters, 'parameter')}, {size})"
-    names = [_modules(finding.subjects), f"part of {_modules(part)}" if part else ""]
+    names = [list_modules(finding.subjects), f"part of {list_modules(part)}" if part else ""]
     return f"{finding.kind}: {', '.join(filter(None, names))}{figure}"
 
 
@@ -228,7 +229,7 @@ def _same(finding: Finding, _: Sequence[Change]) -> str:
 
 def _hooked(finding: Finding, _: Sequence[Change]) -> str:
     what = f"{counted(finding.count, 'saved tensor')} of {counted(len(finding.changes[0]), 'node')}"
-    where = _modules(finding.subjects)
+    where = list_modules(finding.subjects)
     place = f" in {where}" if len(where) <= _LONGEST else ""
     return f"held by hooks{' no more' if finding.kind == 'unhooked' else ''}: {what}{place}"
 
@@ -244,10 +245,6 @@ def _tensors(finding: Finding, _: Sequence[Change]) -> str:
 
 def _following(finding: Finding, _: Sequence[Change]) -> str:
     return f"{counted(finding.count, 'change')} that only follow from that: --full lists them"
-
-
-def _modules(paths: Sequence[str]) -> str:
-    return ranges(paths) if len(paths) > 1 and all(paths) else ", ".join(map(module_name, paths))
 
 
 def _first(texts: Sequence[str], before_rest: str) -> str:

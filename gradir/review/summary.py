@@ -9,11 +9,10 @@ from msgspec.structs import replace
 
 from gradir.diffs.changes import Finding
 from gradir.ir import Ref
-from gradir.ir.name_ranges import ranges
 from gradir.ir.text import counted, word
 from gradir.review.evidence import serving
 from gradir.review.kinds import KINDS
-from gradir.review.wording import module_name, operation_text, settings, what_text, words
+from gradir.review.wording import list_modules, operation_text, settings, what_text, words
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -82,7 +81,7 @@ def _renames(findings: Sequence[Finding]) -> str:
     now = [name for finding in findings for name in finding.subjects]
     by = dict.fromkeys(word(name) for finding in findings for name in finding.details.get("class", ()))
     how = f", {'in' if findings[0].kind == 'wrapped' else 'without'} {', '.join(by)}" if by else ""
-    both = f"{_modules(was)} {'is' if len(now) == 1 else 'are'} now {_modules(now)}{how}"
+    both = f"{list_modules(was)} {'is' if len(now) == 1 else 'are'} now {list_modules(now)}{how}"
     # The star stands for every index and is no name.
     return both.replace('"*"', "*")
 
@@ -142,7 +141,7 @@ def _edits(
         into.setdefault(edit, []).extend(finding.subjects)
     if not (places or phrases):
         places = left_out
-    return [f"{before} {_modules(dict.fromkeys(paths))}{after}" for (before, after), paths in places.items()]
+    return [f"{before} {list_modules(dict.fromkeys(paths))}{after}" for (before, after), paths in places.items()]
 
 
 def _but_for_settings(change: Change) -> Change:
@@ -210,7 +209,3 @@ def _counted(names: Sequence[str]) -> str:
     texts = [f"{name} ×{count}" if count > 1 else name for name, count in counts[:_MOST]]
     more = sum(count for _, count in counts[_MOST:])
     return f"{', '.join(texts)}{f' and {more} more' if more else ''}"
-
-
-def _modules(names: Collection[str]) -> str:
-    return ranges(names) if len(names) > 1 and all(names) else ", ".join(map(module_name, names))

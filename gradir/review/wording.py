@@ -20,7 +20,7 @@ from gradir.ir.text import counted, quoted, ref_text, size_text, tensor_text, va
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
     from typing import Any
 
     from gradir.diffs.changes import Change, Diff, FieldChange, Kind
@@ -167,6 +167,11 @@ def heading(text: str) -> Line:
 def module_name(path: str, *, gone: bool = False) -> str:
     """Return a module as a heading names it; ``gone`` if only the first graph has it."""
     return f"{word(path) if path else '(top level)'}{' (removed)' if gone else ''}"
+
+
+def list_modules(paths: Collection[str]) -> str:
+    """Return modules as a range, or one after the other if the root is among them."""
+    return ranges(paths) if len(paths) > 1 and all(paths) else ", ".join(map(module_name, paths))
 
 
 def modules_text(paths: Sequence[str], *, gone: bool = False) -> str:
