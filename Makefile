@@ -27,7 +27,7 @@ ANY_TORCH = $(addprefix tests/test_,private_names.py torch_releases.py capture.p
 unexport PYTHONDONTWRITEBYTECODE
 
 .SUFFIXES:
-.PHONY: help demo test test-bare bare-suite quick slowest test-deep bench fuzz fuzz-mutants check types types-windows lint written schema goldens
+.PHONY: help demo test test-bare bare-suite quick slowest test-deep bench fuzz fuzz-mutants check types types-windows lint written prose schema goldens
 .PHONY: verification verification-wide reviewing gallery reference site tutorials
 .PHONY: node page model-explorer test-core core-suite core-mutants test-torch torch-suite test-jax jax-suite
 .PHONY: verification-jax bench-jax changelog release-check clean
@@ -71,7 +71,7 @@ fuzz: $(VENV)/.ready-test ## run the coverage-guided fuzzer of the decoders for 
 fuzz-mutants: ## read mutants of documents, without torch: make fuzz-mutants N=100000 KINDS="json diff" PYTHON=python3.13
 	$(MAKE) core-mutants VENV=$(CORE_VENV)
 
-check: types types-windows lint written ## lint, formatting, types, the layer rule and schema drift; --jobs=2 runs them beside each other
+check: types types-windows lint written prose ## lint, formatting, types, the layer rule, schema drift and prose; --jobs=2 runs them beside each other
 
 types: $(VENV)/.ready-test
 	$(BIN)/mypy
@@ -100,6 +100,9 @@ written: $(VENV)/.ready-test
 	$(BIN)/python schemas/ranks_schema.py --check
 	$(BIN)/python schemas/watch_schema.py --check
 	$(BIN)/python docs/build_reference.py --check
+
+prose: ## measure the prose of pages and docstrings; fail when a figure is above its limit
+	$(PYTHON) tests/support/prose.py
 
 schema: $(VENV)/.ready-test ## write schemas/ from the model
 	$(BIN)/python schemas/gir_schemas.py --write

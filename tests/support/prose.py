@@ -1,0 +1,80 @@
+"""Measure the prose of the documentation and the docstrings, and fail when it gets worse."""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# The largest figures that pass. Lower one when the prose got better.
+LIMITS = {
+    "Markdown": {"words": 119_600, "median": 16, "above 40 words": 120, "What/Where clauses": 212, "forbidden": 97},
+    "docstrings": {"words": 88_200, "median": 15, "above 40 words": 44, "What/Where clauses": 652, "forbidden": 190},
+    "code": {"lines": 64_900, "lines per comment": 80},
+}
+FORBIDDEN = re.compile(
+    r"(?i)\b(told|noted|(is|are|be) had|hand(s|ed)? on|com(es?|ing) to|what stands|stands? behind|(is|are) meant"
+    r"|is no change|(process|module|file|run|thread|word|number)s? of (its|their) own)\b"
+)
+CLAUSE = re.compile(r"(What|Where)\b(?!.*\?$)")
+BOUNDARY = re.compile(r"(?<=[.!?])[)\"'*_]*\s+(?=[^a-z\s])")
+NOT_PROSE = re.compile(r"(?ms)^ *(```|~~~).*?^ *\1|<!--.*?-->")
+
+
+def sentences(text: str) -> Iterator[str]:
+    """Yield the sentences of Markdown or a docstring, without code, tables and headings.
+
+    >>> list(sentences("# A title\\n\\nRun `make prose` first. See [the guide](a.md) too.\\n\\n| a | table |"))
+    ['Run CODE first.', 'See the guide too.']
+    """
+    text = re.sub(r"``[^`]+``|`[^`]+`", "CODE", NOT_PROSE.sub("\n\n", text))
+    text = re.sub(r"!?\[([^\]]*)\](\([^)]*\)|\[[^\]]*\])?", r"\1", text)
+    for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*|#>]|\d+\.|\w+:) ?)", text):
+        if re.match(r"\s*(\||#|>>>|\.\.\. )| {4}(?! *[-*\d])", block):
+            continue
+        words = " ".join(block.split()).lstrip("-*0123456789. ")
+        yield from (sentence for sentence in BOUNDARY.split(words) if len(sentence.split()) > 2)
+
+
+def docstrings(source: str) -> Iterator[str]:
+    """Yield the docstrings of a module."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield ast.get_docstring(node) or ""
+
+
+def prose(texts: list[str]) -> dict[str, float]:
+    """Return the measures of texts, under their names in the limits."""
+    found = [sentence for text in texts for sentence in sentences(text)]
+    return {
+        "words": sum(len(text.split()) for text in texts),
+        "median": median(len(sentence.split()) for sentence in found),
+        "above 40 words": sum(len(sentence.split()) > 40 for sentence in found),
+        "What/Where clauses": sum(bool(CLAUSE.match(sentence)) for sentence in found),
+        "forbidden": sum(len(FORBIDDEN.findall(sentence)) for sentence in found),
+    }
+
+
+if __name__ == "__main__":
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "changes").glob("*.md")]
+    modules = {
+        path: path.read_text("utf-8") for name in ("gradir", "exporters") for path in (ROOT / name).rglob("*.py")
+    }
+    core = [line for path, text in modules.items() if ROOT / "gradir" in path.parents for line in text.split("\n")]
+    comments = sum(line.lstrip().startswith("#") for line in core)
+    measured = {
+        "Markdown": prose([path.read_text("utf-8") for path in pages]),
+        "docstrings": prose([text for source in modules.values() for text in docstrings(source)]),
+        "code": {
+            "lines": sum(text.count("\n") for text in modules.values()),
+            "lines per comment": len(core) / comments,
+        },
+    }
+    over = 0
+    for group, name, limit in ((group, *limit) for group, limits in LIMITS.items() for limit in limits.items()):
+        over += int(measured[group][name]) > limit
+        print(f"{group:10} {name:18} {measured[group][name]:8,.0f}   limit {limit:,}")
+    sys.exit(f"{over} figures are above their limits; see 'Style' in CONTRIBUTING.md" if over else 0)
