@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import os
-import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +17,8 @@ pytest.importorskip("transformers")
 from module_truth import ModuleTruth  # noqa: E402
 from msgspec.structs import replace  # noqa: E402
 from wide.oracle import disagreements, engine  # noqa: E402
-from wide.page import page, row  # noqa: E402
 from wide.pool import results_of  # noqa: E402
+from wide.record import document, record, totals  # noqa: E402
 from wide.results import Kept, Result, versions  # noqa: E402
 from wide.sample import SAMPLE  # noqa: E402
 from wide.shrinking import shrunk  # noqa: E402
@@ -31,7 +31,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 nn = torch.nn
 
-DOCS = Path(__file__).resolve().parents[1] / "docs" / "verification-wide.md"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+RECORD = json.loads((DOCS / "verification-wide.json").read_text("utf-8"))
 
 
 def test_the_sample_agrees_with_torch() -> None:
@@ -41,18 +42,16 @@ def test_the_sample_agrees_with_torch() -> None:
     assert [(key, result.failure, result.detail) for key, result in results.items() if result.failure] == []
     assert {key: result.mismatches for key, result in results.items() if result.mismatches} == {}
     assert all(result.nodes and result.reached and len(result.digests) == 2 for result in results.values())
-    text = DOCS.read_text(encoding="utf-8")
-    if all(f"{package} {versions()[package]}" in text for package in ("torch", "transformers")):
-        missing = [key for key, result in results.items() if f"\n{row(result)}\n" not in text]
-        assert missing == [], "run `make verification-wide`, which writes the page"
+    if all(RECORD["packages"][package] == versions()[package] for package in ("torch", "transformers")):
+        missing = [key for key, result in results.items() if record(result) not in RECORD["results"]]
+        assert missing == [], "run `make verification-wide`, which writes the file"
 
 
-def test_the_page_has_no_mismatch() -> None:
-    text = DOCS.read_text(encoding="utf-8")
-    total = re.search(r"^\| \*\*all\*\* \| [\d,]+ \| ([\d,]+) \| .* \| ([\d,]+) \|$", text, re.MULTILINE)
-    assert total
-    assert int(total[1].replace(",", "")) > 300
-    assert total[2] == "0"
+def test_the_record_has_no_mismatch_and_the_page_its_totals() -> None:
+    assert RECORD["missing"] == 0
+    assert sum("failure" not in one for one in RECORD["results"]) > 300
+    assert [one for one in RECORD["results"] if "mismatches" in one] == []
+    assert "\n".join(totals(RECORD["results"])) in (DOCS / "verification.md").read_text("utf-8")
 
 
 class Model(nn.Module):
@@ -175,14 +174,15 @@ def test_widths_are_divided_and_layers_of_each_kind_stay() -> None:
     }
 
 
-def test_the_page_lists_what_was_not_built_and_what_disagrees() -> None:
-    text = page(
-        [
-            Result("timm", "one", "One", nodes=1200, edges=3, reached=2, parameters=4, mismatches=["a|b"]),
-            Result("timm", "two", failure="time", detail="more than 300 s"),
-        ]
-    )
-    assert "| one | `One` | 1,200 | 3 | 2 of 4 | 1 mismatches |\n" in text
-    assert "- timm one: `a\\|b`\n" in text
-    assert "| timm | time | two |\n" in text
-    assert "| **all** | 2 | 1 | 1,200 | 3 | 1 |\n" in text
+def test_the_record_has_failures_and_mismatches() -> None:
+    results = [
+        Result("timm", "one", "_One", nodes=1200, edges=3, mismatches=["a|b"], digests={"json": "of this machine"}),
+        Result("timm", "two", failure="time", detail="more than 300 s"),
+    ]
+    read = json.loads(document(results, missing=1))
+    assert (read["missing"], read["failures"]["time"]) == (1, "it takes more than five minutes")
+    assert read["results"] == [
+        {"family": "timm", "name": "one", "class_name": "One", "nodes": 1200, "edges": 3, "mismatches": ["a|b"]},
+        {"family": "timm", "name": "two", "failure": "time"},
+    ]
+    assert list(totals(read["results"]))[1] == "| **all** | 2 | 1 | 1,200 | 3 | 1 |"

@@ -1,4 +1,4 @@
-"""Compare every architecture, and write docs/verification-wide.md."""
+"""Compare every architecture with torch, and write docs/verification-wide.json."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import sys
 import time
 from collections.abc import Sequence
 
-from wide.page import page
 from wide.pool import results_of
+from wide.record import document, record, totals
 from wide.results import ROOT, Kept, Result
 from wide.sample import SAMPLE
 from wide.workers import Worker, two_workers
 
 FOLDER = ROOT / ".verification-wide"
-PAGE = ROOT / "docs" / "verification-wide.md"
+RECORD = ROOT / "docs" / "verification-wide.json"
 
 
 def main(words: Sequence[str]) -> int:
@@ -42,9 +42,10 @@ def _run(workers: list[Worker], options: argparse.Namespace) -> int:
     results = [kept.results[key] for key in keys if key in kept.results]
     missing = len(keys) - len(results)
     if options.partial or not missing:
-        PAGE.write_text(page(results, missing), encoding="utf-8")
+        RECORD.write_text(document(results, missing), encoding="utf-8")
+        print("the table of docs/verification.md:", *totals([record(result) for result in results]), sep="\n")
     else:
-        print(f"{missing} are missing: without them the page is written by --partial only", file=sys.stderr)
+        print(f"{missing} are missing: pass --partial to write the file without them", file=sys.stderr)
     chosen = set(wanted)
     wrong = [result for result in results if result.key in chosen and result.mismatches]
     for result in wrong:
@@ -60,7 +61,7 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--again", choices=("wrong", "failed", "all"), help="look again at these of the chosen ones")
     parser.add_argument("--limit", type=int, metavar="N", help="look at so many at most")
     parser.add_argument("--sample", action="store_true", help="look at the sample of `make test` only")
-    parser.add_argument("--partial", action="store_true", help="write the page also where some were not looked at")
+    parser.add_argument("--partial", action="store_true", help="write the file even if some were not compared")
     return parser.parse_args(words)
 
 

@@ -27,7 +27,7 @@ FAMILIES: Final = {
 
 
 def keys() -> list[str]:
-    """``family/name`` of each, in the order of the page."""
+    """``family/name`` of each, in the order of the record."""
     return [f"{family}/{name}" for family, (names, _) in FAMILIES.items() for name in names()]
 
 
