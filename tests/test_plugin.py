@@ -214,12 +214,13 @@ def test_two_packages_with_one_name_clash_over_that_name_only(tmp_path: Path, gi
 
 
 def test_the_recipe_for_an_exporter_works() -> None:
-    exporter = recipe("EdgesExporter")
-    edges = [f"{edge.src} {edge.dst}" for edge in everything().edges]
-    assert exporter.export(everything(), exporter.options()).splitlines() == edges
-    some = filled(exporter.options, {"kind": "data", "without": "x", "most": "3"}, "edges", strict=False)
-    kept = [f"{edge.src} {edge.dst}" for edge in everything().edges if edge.kind == "data" and edge.src != "x"]
-    assert exporter.export(everything(), some).splitlines() == kept[:3]
+    exporter = recipe("EdgeTableExporter")
+    edges = [[edge.src, edge.dst, edge.kind] for edge in everything().edges]
+    header, *rows = csv.reader(exporter.export(everything(), exporter.options()).splitlines())
+    assert (header[0], [row[:2] for row in rows]) == ("source", [edge[:2] for edge in edges])
+    some = filled(exporter.options, {"kind": "data", "header": "false", "most": "3"}, "edges", strict=False)
+    kept = [edge[:2] for edge in edges if edge[2] == "data"][:3]
+    assert [row[:2] for row in csv.reader(exporter.export(everything(), some).splitlines())] == kept
     with pytest.raises(OptionError, match=r"^edges: option kind is all\|data\|view, not 'views'$"):
         filled(exporter.options, {"kind": "views"}, "edges")
     with pytest.raises(OptionError, match="most is integer, 1 or more, not 0"):

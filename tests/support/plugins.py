@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +46,12 @@ def register(plugins: Path, name: str, value: str, group: str = "gradir.exporter
 
 
 def recipe(name: str) -> Any:
-    """The class of that name in the recipes of CONTRIBUTING and of docs/plugins.md."""
-    root = PLUGIN.parent.parent
-    pages = "".join((root / page).read_text(encoding="utf-8") for page in ("CONTRIBUTING.md", "docs/plugins.md"))
-    recipes = re.findall(r"^ *```python\n(.*?)^ *```$", pages, re.DOTALL | re.MULTILINE)
+    """Return an object of the class of that name in docs/plugins.md."""
+    page = (PLUGIN.parents[1] / "docs" / "plugins.md").read_text(encoding="utf-8")
+    recipes = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     (found,) = [text for text in recipes if f"class {name}" in text]
     namespace: dict[str, Any] = {}
     # Evaluated where they stand: of a namespace that is no module nobody could resolve the annotations later.
-    code = textwrap.dedent(found).replace("from __future__ import annotations", "")
+    code = found.replace("from __future__ import annotations", "")
     exec(compile(code, name, "exec", dont_inherit=True), namespace)
     return namespace[name]()
