@@ -26,18 +26,17 @@ WIDTH: Final = 116
 HEAD = """\
 # Reference of the Python names
 
-Everything that `import gradir` promises. What is named neither here nor on the page of [what plug-ins are made
-with](reference-protocols.md) may change with any release. Written by `make reference` from the code; [the
-commands](reference-commands.md) and [exporters, passes and renderers](reference-plugins.md) have pages of their own.
-Files and diffs have the same names of fields, but for the `inputs` and `outputs` of a node, which are `in` and `out`
-there.
+The public names of `import gradir`. Names that are neither here nor in the [reference for
+plug-ins](reference-protocols.md) may change with any release. [Commands](reference-commands.md) and [exporters,
+passes and renderers](reference-plugins.md) have their own pages. Files use the same field names, except `in` and
+`out` for `inputs` and `outputs` of a node. `make reference` writes this page.
 """
 
 PROTOCOLS_HEAD = """\
 # Reference for writers of plug-ins
 
-What [an exporter, a renderer, a pass or a front-end](plugins.md) is made with beside the names of
-[`import gradir`](reference.md), by the module to import it from. Written by `make reference` from the code.
+The names for [exporters, renderers, passes and front-ends](plugins.md) beside those of [`import
+gradir`](reference.md), by the module to import them from. `make reference` writes this page.
 """
 
 PARTS: Final = {
@@ -56,14 +55,14 @@ PARTS: Final = {
 """Where a name has its home, by the start of its path, and the part of the page that it stands in."""
 
 FOR_PLUG_INS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
-    "protocols": ("What gradir asks of a plug-in, and what it hands to one.", ()),
-    "request": ("The options of a capture, and what a front-end may be unable to do.", ()),
-    "ir": ("Of what records hold, and what `Builder` takes and gives.", ()),
-    "explanations.model": ("Of what an explanation holds.", ("Allowed", "Level", "OfGraph")),
-    "passes": ("What most passes need.", ("matching", "within", "without")),
+    "protocols": ("Methods of plug-ins, and the objects that gradir passes to them.", ()),
+    "request": ("The options of a capture, and the features of front-ends.", ()),
+    "ir": ("Types of fields, and of what `Builder` takes and returns.", ()),
+    "explanations.model": ("Types of fields of an explanation.", ("Allowed", "Level", "OfGraph")),
+    "passes": ("Helpers for passes.", ("matching", "within", "without")),
     "review.united": ("Both graphs of a diff in one, for a renderer that draws.", ()),
     "ir.marks": (
-        "What marked graphs, such as `Comparison.union`, say of a node.",
+        "Marks on the nodes of graphs such as `Comparison.union`.",
         (
             "ListedChange",
             "Mark",
@@ -145,31 +144,32 @@ def _entry(name: str, found: Any, home: str = "gradir") -> Iterator[str]:
         yield from _function(found, f"{home}.{name}")
         return
     bases = [str(base) for base in found.bases]
-    yield _fenced(f"class {name}" + (f"({', '.join(bases)})" if bases and "Error" in bases[0] else ""))
-    yield from _told(found)
     members = [member for key, member in found.members.items() if not key.startswith("_") and not member.is_alias]
     members = [member for member in members if member.name in MEMBERS.get(name, (member.name,))]
     inherited = [member for base in found.mro() for key, member in base.members.items() if not key.startswith("_")]
     fields = [member for member in (*members, *inherited) if member.is_attribute and "property" not in member.labels]
     typed = [field for field in fields if field.annotation is not None and not str(field.annotation).startswith("_")]
-    if typed:
-        yield "Fields:"
-        yield _fenced("\n".join(map(_field, typed)))
-        told = [(field.name, " ".join(_told(field)).replace("\n", " ")) for field in typed]
-        yield from ["\n".join(f"- `{name}`: {text}" for name, text in told if text)] if any(dict(told).values()) else []
+    head = f"class {name}" + (f"({', '.join(bases)})" if bases and "Error" in bases[0] else "")
+    yield _fenced("\n    ".join([f"{head}:" if typed else head, *map(_field, typed)]))
+    yield from _told(found)
+    properties = [member for member in members if "property" in member.labels]
+    told = [(field.name, " ".join(_told(field)).replace("\n", " ")) for field in typed]
+    told += [(f"{each.name}: {each.annotation}", " ".join(_told(each)).replace("\n", " ")) for each in properties]
+    yield from ["\n".join(f"- `{name}`: {text}" for name, text in told if text)] if any(dict(told).values()) else []
     for member in members:
         if member.is_function:
             yield f"#### {name}.{member.name}"
             yield from _function(member, f"{name}.{member.name}")
-        elif "property" in member.labels:
-            yield f"#### {name}.{member.name}"
-            yield _fenced(f"{name}.{member.name}: {member.annotation}")
-            yield from _told(member)
 
 
 def _function(found: Any, name: str) -> Iterator[str]:
+    told = list(_told(found))
+    if told and "The same as `gradir." in told[0]:
+        # The function has the arguments and the errors.
+        yield told[0]
+        return
     yield _fenced(_signature(found, name))
-    yield from _told(found)
+    yield from told
 
 
 def _signature(found: Any, name: str) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import inspect
-from collections.abc import Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence, Set
 from typing import Any, Final
 
 from gradir import entrypoints, registry
@@ -18,46 +20,54 @@ __all__ = ["commands_page", "plugins_page"]
 COMMANDS_HEAD: Final = """\
 # Reference of the commands
 
-Every command with all its options, written by `make reference` from what `gradir help COMMAND` prints. What the
-commands are for: [using gradir](using.md#on-the-command-line); what an exit status means:
-[there](using.md#exit-status).
+Every command with its options, as `gradir help COMMAND` prints them. [Using gradir](using.md#on-the-command-line)
+explains the commands and the [exit status](using.md#exit-status). `make reference` writes this page.
 """
 
 PLUGINS_HEAD: Final = """\
 # Reference of exporters, passes and renderers
 
-Every plug-in that gradir brings, with all its options, written by `make reference` from the records that check what
-they are given. `gradir exporters` lists those that are installed, other people's too; [plugins.md](plugins.md) says how
-one is written.
+Every plug-in of gradir with its options. `gradir exporters` also lists those of other packages, and
+[plugins.md](plugins.md) explains how to write one. `make reference` writes this page.
 """
 
+_COMMON: Final = """\
+## Options of several commands
+
+A PATTERN is a node id or name, a module path, or a glob over these. Passes run in the order of [passes.md](passes.md).
+
+| | |
+|---|---|
+"""
 _WIDTH: Final = 78
 
 _EXPORTERS: Final = """\
-What `gradir export --to NAME` and `gradir.export(graph, "NAME")` write. An option is given as `-O key=value`, and in
+Choose one with `gradir export --to NAME` or `gradir.export(graph, "NAME")`. Pass an option as `-O key=value`, in
 Python as a keyword.
 """
 _RENDERERS: Final = """\
-What `gradir diff --format NAME` and `diff.to("NAME")` write.
+Choose one with `gradir diff --format NAME` or `diff.to("NAME")`.
 """
 _PASSES: Final = """\
-What is done to a graph before it is written, in this order: [passes.md](passes.md) has an example of each. On the
-command line an option is a word of its own, such as `--depth 2`.
+Passes change a graph before an exporter writes it, in this order. [passes.md](passes.md) has an example of each.
 """
 _FRONTENDS: Final = """\
-What captures a graph, chosen by what it is given, or by `--frontend NAME`.
+gradir chooses one by the captured object, or use `--frontend NAME`.
 """
 
 
 def commands_page() -> str:
-    """Every command and subcommand."""
-    sections = [COMMANDS_HEAD]
+    """Every command and subcommand, and the options of several once."""
+    parsers = []
     for name in COMMANDS:
-        parser = command_parser(name)
+        parsers.append(command_parser(name))
         # Has the options and help texts added that are loaded late.
-        parser.format_help()
-        sections += _command(parser)
-    return "\n".join(sections)
+        parsers[-1].format_help()
+    every = [parser for one in parsers for parser in (one, *_below(one))]
+    rows = Counter(row for parser in every for group in parser.ordered_groups() for row in set(_rows(parser, group)))
+    common = {row for row, count in rows.items() if count > 1 and row.startswith("| `-")}
+    sections = [COMMANDS_HEAD, _COMMON + "\n".join(sorted(common)) + "\n"]
+    return "\n".join([*sections, *(line for parser in every for line in _command(parser, common))])
 
 
 def plugins_page() -> str:
@@ -107,41 +117,41 @@ def _taken(takes: str) -> str:
     return " ".join(f"`{word}`" for word in takes.split("|"))
 
 
-def _command(parser: Parser) -> Iterator[str]:
+def _below(parser: Parser) -> Iterator[Parser]:
+    """The subcommands of a command that a user calls."""
+    for group in parser.ordered_groups():
+        for each in group._group_actions:  # noqa: SLF001 (argparse tells of these by private names only)
+            if isinstance(each, argparse._SubParsersAction):  # noqa: SLF001
+                yield from (choice for choice in each.choices.values() if "git calls this" not in choice.description)
+
+
+def _command(parser: Parser, common: Set[str]) -> Iterator[str]:
     """A command: what it does, its arguments and options, its examples and what else there is to say."""
     yield f"{'#' * len(parser.prog.split())} {parser.prog}\n"
     if parser.description:
         yield f"{_plain(parser.description)}\n"
-    below = []
+    tables: dict[str, list[str]] = {}
     for group in parser.ordered_groups():
-        yield from _group(parser, group)
-        # argparse tells of these by private names only.
-        commands = [each for each in group._group_actions if isinstance(each, argparse._SubParsersAction)]  # noqa: SLF001
-        below += [choice for each in commands for choice in each.choices.values()]
+        tables.setdefault(_plain(group.description or ""), []).extend(_rows(parser, group))
+    for told, rows in tables.items():
+        if own := [row for row in rows if row not in common]:
+            yield (f"{told[0].upper()}{told[1:]}:\n\n" if told else "") + "| | |\n|---|---|\n" + "\n".join(own) + "\n"
+    also = [re.findall("`(-[^` ]+)", row)[-1] for rows in tables.values() for row in rows if row in common]
+    if also:
+        yield f"Also [{', '.join(f'`{name}`' for name in also)}](#options-of-several-commands).\n"
     if ending := parser.ending(whole=True):
         yield _indented(ending)
-    for each in below:
-        yield from _command(each)
 
 
-def _group(parser: argparse.ArgumentParser, group: argparse._ArgumentGroup) -> Iterator[str]:
-    """The options of a group as a table."""
-    told = [
-        action
+def _rows(parser: argparse.ArgumentParser, group: argparse._ArgumentGroup) -> list[str]:
+    """The options of a group as rows of a table."""
+    return [
+        _row(parser, action)
         for action in group._group_actions  # noqa: SLF001
         if not isinstance(action, argparse._SubParsersAction)  # noqa: SLF001
         and action.help != argparse.SUPPRESS
         and "--help" not in action.option_strings
     ]
-    if not told:
-        return
-    if group.title != "arguments":
-        yield f"**{(group.title or '').capitalize()}**\n"
-    if group.description:
-        yield f"{_plain(group.description)}\n"
-    yield "| | |\n|---|---|"
-    yield from (_row(parser, action) for action in told)
-    yield ""
 
 
 def _row(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
