@@ -17,10 +17,10 @@ LIMITS = {
 }
 FORBIDDEN = re.compile(
     r"(?i)\b(told|noted|(is|are|be) had|hand(s|ed)? on|com(es?|ing) to|what stands|stands? behind|(is|are) meant"
-    r"|is no change|(process|module|file|run|thread|word|number)s? of (its|their) own)\b"
+    r"|is no change|(process|thread|word)e?s? of (its|their) own)\b"
 )
 CLAUSE = re.compile(r"(What|Where)\b(?!.*\?$)")
-BOUNDARY = re.compile(r"(?<=[.!?])[)\"'*_]*\s+(?=[^a-z\s])")
+BOUNDARY = re.compile(r"(?<=[.!?])[)\"'*_]*\s+(?=[^a-z\s]|gradir\b)")
 NOT_PROSE = re.compile(r"(?ms)^ *(```|~~~).*?^ *\1|<!--.*?-->")
 
 
