@@ -56,7 +56,7 @@ def captured(request: CaptureRequest) -> Graph:
     """
     if request.graph == "both":
         told = _spelled(request, "graph")
-        raise CaptureError(f"{told} captures two graphs, and one is wanted here: choose autograd or forward")
+        raise CaptureError(f"{told} captures two graphs, but this needs one; choose autograd or forward")
     return _captured(request)[1].graph
 
 
@@ -126,16 +126,16 @@ def expect_possible(request: CaptureRequest, *, verify: bool = False) -> None:
     """
     told = partial(_spelled, request)
     if request.graph == "both" and request.collectives:
-        raise CaptureError(f"{told('collectives')} runs a backward, and {told('graph')} none: choose one of them")
+        raise CaptureError(
+            f"cannot use {told('collectives')} with {told('graph')}: only the first runs a backward; choose one"
+        )
     if request.graph == "forward" and (verify or request.collectives or request.cost):
         why = "verifying" if verify else told("collectives" if request.collectives else "cost")
-        raise CaptureError(f"{why} needs an autograd graph, and {told('graph')} captures none: choose one of them")
+        raise CaptureError(f"{why} needs an autograd graph, which {told('graph')} does not capture; choose one")
     if verify and request.collectives:
-        raise CaptureError(
-            f"verifying needs an autograd graph, which {told('collectives')} uses up: choose one of them"
-        )
+        raise CaptureError(f"verifying needs an autograd graph, which {told('collectives')} uses up; choose one")
     if request.step != 1 and not request.collectives:
-        raise CaptureError("--step is for --collectives, which other steps may change: give both")
+        raise CaptureError("--step needs --collectives")
 
 
 def recording(request: CaptureRequest) -> Recorder:

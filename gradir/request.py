@@ -153,7 +153,7 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
     graph: Annotated[
         Literal["autograd", "forward", "both"] | None,
         Option(
-            "autograd graph (default), every operation of the forward, even one that raises, or both",
+            "capture the autograd graph (default), the forward pass, or both",
             needs="flow",
             uses=_GRAPHS,
         ),
@@ -161,7 +161,7 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
     cost: Annotated[
         Literal["flops", "time"] | None,
         Option(
-            "count the FLOPs of each operation of the forward; time: measure forward and backward too",
+            "record FLOPs of operations; time: also measure forward and backward",
             needs="cost",
             uses=(*_GRAPHS, "record"),
             alone="flops",
@@ -179,7 +179,7 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
     step: Annotated[
         Annotated[int, Meta(ge=1)],
         Option(
-            "with --collectives, capture the Kth call; earlier ones run their backward",
+            "with --collectives, capture the Kth call",
             needs="collectives",
             uses=("program",),
             metavar="K",

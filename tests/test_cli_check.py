@@ -75,7 +75,7 @@ def test_what_changed_is_written_to_a_file_in_the_form_of_its_name(
 @pytest.mark.parametrize(
     ("output", "said"),
     [
-        ("loss.gir", "loss.gir is the name of a graph"),
+        ("loss.gir", "-o loss.gir means a graph"),
         ("absent/report.md", "absent/report.md: cannot be written: No such file or directory"),
     ],
 )
@@ -102,7 +102,7 @@ def test_standard_input_cannot_be_updated(project: Path, capfd: pytest.CaptureFi
     capfd.readouterr()
     assert main(["check", "train.py:loss", "--against", "-", "--update"]) == 2
     error = capfd.readouterr().err
-    assert "- is none: name a .gir file" in error
+    assert "cannot update -; name a .gir file" in error
     assert error.count("\n") == 1
     assert not (project / "-").exists()
 
@@ -258,5 +258,5 @@ def test_the_graph_of_a_forward_is_checked_against_one(project: Path, capfd: pyt
     capfd.readouterr()
     assert check("--verify") == 2
     assert capfd.readouterr().err == (
-        "gradir: --verify checks an autograd graph, and loss.gir has that of a forward: leave it out\n"
+        "gradir: --verify needs an autograd graph, but loss.gir is a graph of a forward pass; leave out --verify\n"
     )

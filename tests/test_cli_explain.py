@@ -187,7 +187,7 @@ def test_a_loss_without_a_graph_and_an_operation_that_raises(capfd: pytest.Captu
         (["absent"], "absent: no such file; name a .gir file, or a program such as train.py:loss"),
         (["net.py:nothing"], "no tensor among what was given, of type int; give the loss, or the error"),
         (["net.py:loss", "-o", "."], ": cannot be written: Is a directory"),
-        (["absent.gir", "--seed", "1"], "--seed is for a program, and absent.gir is a file"),
+        (["absent.gir", "--seed", "1"], "--seed is for a program, but absent.gir is a file"),
         (["net.py:loss", "--format", "html"], "unknown --format 'html': choose from text, markdown, json"),
     ],
 )
@@ -318,7 +318,7 @@ def test_an_overlay_is_written_for_the_graph_that_capture_gives(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["net.py:loss", "--graph", "forward"], "--graph belongs to --overlay FILE"),
+        (["net.py:loss", "--graph", "forward"], "--graph needs --overlay FILE"),
         (["net.py:lost", "--overlay", "o.json"], "net.py:lost: what was explained has no autograd graph"),
         (["a.gir", "--overlay", "a.gir"], "a.gir: is the input file"),
         (["a.gir", "--overlay", "o.json"], "a.gir: no parameter of the explanation is in the graph"),

@@ -135,9 +135,9 @@ def test_a_block_in_a_document_is_kept_up_to_date(folder: Path, capfd: Read) -> 
     ("words", "said"),
     [
         (["--into", "README.md"], "--into needs --marker"),
-        (["--marker", "model"], "belong to --into"),
-        (["--check"], "belong to --into"),
-        (["--into", "README.md", "--marker", "model", "-o", "x"], "two places"),
+        (["--marker", "model"], "need --into FILE"),
+        (["--check"], "need --into FILE"),
+        (["--into", "README.md", "--marker", "model", "-o", "x"], "cannot use --into with --output"),
         (["--into", "README.md", "--marker", "other"], "README.md: it needs the lines <!-- gradir: other -->"),
         (["--into", "missing.md", "--marker", "model"], "missing.md: cannot be read"),
         (["--into", "binary.md", "--marker", "model"], "binary.md: "),

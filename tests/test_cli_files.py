@@ -343,7 +343,7 @@ def test_a_graph_is_not_written_under_the_name_of_another_format(
     read = capfd.readouterr()
     assert read.out == ""
     assert re.fullmatch(
-        f"gradir: {re.escape(name)} is the name of [a-z, ]+, and this writes a graph: "
+        f"gradir: -o {re.escape(name)} means [a-z, ]+, but this command writes a graph; "
         f"give it a name that ends in .gir, then gradir export FILE.gir -o {re.escape(name)}\n",
         read.err,
     )
@@ -354,7 +354,7 @@ def test_a_graph_is_not_written_under_the_name_of_another_format(
 def test_a_graph_is_not_written_under_the_name_of_a_report(command: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main([*command.split(), "x.md"]) == 2
     assert capfd.readouterr().err == (
-        "gradir: x.md is the name of markdown, and this writes a graph: give it a name that ends in .gir\n"
+        "gradir: -o x.md means markdown, but this command writes a graph; give it a name that ends in .gir\n"
     )
     assert not Path("x.md").exists()
 

@@ -106,7 +106,7 @@ def test_a_script_is_refused_with_what_it_defines(line: list[str], capfd: Read) 
 def test_options_of_programs_are_refused_for_files(command: str, option: list[str], capfd: Read) -> None:
     line = ["loss.gir" if word == "GRAPH" else word for word in LINES[command]]
     assert main([*line, *option]) == 2
-    assert f"gradir: {option[0]} is for a program, and loss.gir" in capfd.readouterr().err
+    assert f"gradir: {option[0]} is for a program, but loss.gir" in capfd.readouterr().err
 
 
 def test_options_and_arguments_reach_the_program(capfd: Read) -> None:
@@ -274,7 +274,7 @@ def loss():
     ("name", "status", "said"),
     [
         ("fails", 2, "gradir: awkward.py:fails: fails raised ValueError: no"),
-        ("leaves", 2, "gradir: awkward.py:leaves: its process ended with status 0, and gave no graph"),
+        ("leaves", 2, "gradir: cannot capture awkward.py:leaves: its process ended with status 0"),
         ("interrupts", 130, "gradir: interrupted"),
     ],
 )

@@ -118,7 +118,7 @@ def test_arguments_are_for_programs(capfd: Read) -> None:
     capfd.readouterr()
     for command in ("export", "explain", "view"):
         assert main([command, "loss.gir", *["--to", "html"] * (command != "explain"), "--", "a"]) == 2
-        assert "what follows '--' is for a program, and loss.gir is a file" in capfd.readouterr().err
+        assert "arguments after '--' are for a program, but loss.gir is a file" in capfd.readouterr().err
 
 
 def test_a_file_may_be_called_like_an_option(folder: Path) -> None:
@@ -224,11 +224,11 @@ def test_the_name_of_the_file_may_be_that_of_a_picture(folder: Path) -> None:
         ("-o x.odd", "x.odd: no exporter writes .odd; -o with a name such as x.svg says the format, or --to NAME"),
         ("-o x", "which format? -o with a name such as x.svg says the format, or --to NAME"),
         ("", "which format? -o with a name such as x.svg says the format, or --to NAME"),
-        ("--to mermaid -o x.svg", "x.svg is the name of svg, and --to says mermaid: change one of them"),
-        ("--to png -o x.svg", "x.svg is the name of svg, and --to says png: change one of them"),
-        ("--to png -o x.txt", "x.txt is the name of modules, plain, summary or tree, and --to says png"),
-        ("--to tree -o x.gir.gz", "x.gir.gz is the name of a graph, and --to says tree: change one of them"),
-        ("--to dot -o x.json", "x.json is the name of cytoscape, model-explorer or nodelink, and --to says dot"),
+        ("--to mermaid -o x.svg", "-o x.svg means svg, but --to is mermaid; change one of them"),
+        ("--to png -o x.svg", "-o x.svg means svg, but --to is png; change one of them"),
+        ("--to png -o x.txt", "-o x.txt means modules, plain, summary or tree, but --to is png"),
+        ("--to tree -o x.gir.gz", "-o x.gir.gz means a graph, but --to is tree; change one of them"),
+        ("--to dot -o x.json", "-o x.json means cytoscape, model-explorer or nodelink, but --to is dot"),
     ],
 )
 def test_a_name_that_says_no_format_or_another_is_one_line(words: str, said: str, folder: Path, capfd: Read) -> None:

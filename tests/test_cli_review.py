@@ -91,15 +91,14 @@ def test_the_name_of_the_file_may_be_that_of_a_picture(files: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--format dot -o d.md", "d.md is the name of markdown, and --format says dot: change one of them"),
-        ("--format text -o d.html", "d.html is the name of html, and --format says text: change one of them"),
-        ("--format svg -o d.gv", "d.gv is the name of dot, and --format says svg: change one of them"),
+        ("--format dot -o d.md", "-o d.md means markdown, but --format is dot; change one of them"),
+        ("--format text -o d.html", "-o d.html means html, but --format is text; change one of them"),
+        ("--format svg -o d.gv", "-o d.gv means dot, but --format is svg; change one of them"),
         (
             "-o d.png",
-            "d.png: a diff is drawn as svg: -o with a name that ends in .svg, "
-            "or write a .dot and draw it with dot -Tpng",
+            "cannot draw a diff as png; use -o with a name that ends in .svg, or write a .dot and run dot -Tpng",
         ),
-        ("-o d.gir", "d.gir is the name of a graph, and this writes a diff: call it x.txt or x.json"),
+        ("-o d.gir", "-o d.gir means a graph, but this command writes a diff; use a name such as x.txt or x.json"),
         ("--format graph -o d.md", "unknown renderer 'graph': choose from "),
     ],
 )

@@ -238,9 +238,9 @@ def test_a_forward_that_raised_is_viewed_up_to_there(opened: list[Path], capfd: 
         (("net.py",), "net.py is a script, not a graph"),
         (("none.gir",), "none.gir: cannot be read: No such file"),
         (("main:none.gir",), "main: git knows no such revision here"),
-        (("f.gir", "--graph", "forward"), "--graph is for a program, and f.gir is a file"),
-        (("f.gir", "--seed", "0"), "--seed is for a program, and f.gir is a file"),
-        (("f.gir", "--sources"), "--sources is for a program, and f.gir is a file"),
+        (("f.gir", "--graph", "forward"), "--graph is for a program, but f.gir is a file"),
+        (("f.gir", "--seed", "0"), "--seed is for a program, but f.gir is a file"),
+        (("f.gir", "--sources"), "--sources is for a program, but f.gir is a file"),
         (("net.py:none",), "net.py has no attribute 'none'"),
     ],
 )

@@ -242,7 +242,7 @@ def test_a_program_is_checked_against_a_revision(run: Run, repository: Path, tmp
     assert run("gradir", "check", "train.py:loss", "--against", "loss.gir") == both
     assert "op: exp -> sin" in run("gradir", "check", "train.py:loss", "--against", "HEAD:loss.gir", status=1)
     for words, message in (
-        (["HEAD:loss.gir", "--update"], "--update writes a file, and HEAD:loss.gir is none: name a .gir file"),
+        (["HEAD:loss.gir", "--update"], "cannot update HEAD:loss.gir; name a .gir file"),
         (["HEAD~9:loss.gir"], "HEAD~9: git knows no such revision here"),
     ):
         said = run("gradir", "check", "train.py:loss", "--against", *words, status=2)

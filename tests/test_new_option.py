@@ -105,7 +105,7 @@ def test_what_is_wrong_with_it_is_one_line(tree: Path) -> None:
         assert (done.returncode, done.stdout, done.stderr) == (2, "", told)
     gradir(tree, "capture", "spec.py:make", "-o", "made.gir")
     done = run(tree, "-m", "gradir", "summary", "made.gir", "--shade", "dark")
-    assert done.stderr.startswith("gradir: --shade is for a program, and made.gir is a file")
+    assert done.stderr.startswith("gradir: --shade is for a program, but made.gir is a file")
 
 
 PYTHON = """

@@ -384,8 +384,11 @@ def test_the_command_line_shows_an_overlay(tmp_path: Path, capsys: pytest.Captur
         ),
         ([str(graph), "--overlay", str(over), "--channel", "no"], f"{over}: the overlay has no channel 'no'"),
         ([str(tmp_path / "b.gir"), "--overlay", str(over)], f"{over}: the overlay is of another graph"),
-        ([*both[1:2], "--overlay", "-", "--overlay", "-"], "standard input is the graph or the overlay"),
-        (["-", "--overlay", "-"], "standard input is the graph or the overlay"),
+        (
+            [*both[1:2], "--overlay", "-", "--overlay", "-"],
+            "cannot read both the graph and the overlay from standard input",
+        ),
+        (["-", "--overlay", "-"], "cannot read both the graph and the overlay from standard input"),
         ([str(graph), "--overlay", str(tmp_path / "none")], "cannot be read"),
         ([str(graph), "--overlay", str(over), "-o", str(over)], "is the input file"),
     ):

@@ -45,12 +45,16 @@ def test_a_name_has_the_rank_and_the_number_of_ranks(output: str, told: dict[str
 @pytest.mark.parametrize(
     ("output", "told", "message"),
     [
-        ("run.gir", FOUR, r"each of the 4 processes would write it, .*: put \{rank\} into .* -o run\.\{rank\}\.gir$"),
+        ("run.gir", FOUR, r"cannot write run.gir from all 4 processes; put \{rank\} into .* -o run\.\{rank\}\.gir$"),
         ("a.b/run.gir.gz", FOUR, r"as in -o a\.b/run\.\{rank\}\.gir\.gz$"),
-        ("run.{world}.gir", FOUR, r"^-o run\.\{world\}\.gir: each of the 4 processes"),
-        ("{rank}.gir", {"RANK": "two"}, r"nothing stands for \{rank\}, since RANK is 'two' and no number$"),
-        ("{rank}.gir", {"WORLD_SIZE": "4"}, r"since RANK is not set, as a launcher does$"),
-        ("{rank}-{world}.gir", {"RANK": "4"}, r"nothing stands for \{world\}, since WORLD_SIZE is not set"),
+        ("run.{world}.gir", FOUR, r"^cannot write run\.\{world\}\.gir from all 4 processes"),
+        ("{rank}.gir", {"RANK": "two"}, r"cannot fill \{rank\} in -o \{rank\}.gir: RANK is 'two', not a number$"),
+        ("{rank}.gir", {"WORLD_SIZE": "4"}, r"RANK is not set; start the program with a launcher such as torchrun$"),
+        (
+            "{rank}-{world}.gir",
+            {"RANK": "4"},
+            r"cannot fill \{world\} in -o 4-\{world\}.gir: WORLD_SIZE is not set",
+        ),
     ],
 )
 def test_a_name_that_several_ranks_would_write_is_refused(output: str, told: dict[str, str], message: str) -> None:
@@ -67,6 +71,6 @@ def test_capture_and_run_fill_the_rank_in(tmp_path: Path, clean_environment: dic
     assert (done.returncode, done.stderr.split(":")[0]) == (0, "wrote captured.2.gir")
     done = run("run", "-o", "ran.{rank}-{world}.gir", "script.py")
     assert (done.returncode, done.stderr.split(":")[0]) == (0, "wrote ran.2-4.gir")
-    fails(run("capture", "spec.py:loss", "-o", "one.gir"), "each of the 4 processes", "-o one.{rank}.gir")
-    fails(run("run", "-o", "one.gir", "script.py"), "each of the 4 processes", "-o one.{rank}.gir")
+    fails(run("capture", "spec.py:loss", "-o", "one.gir"), "from all 4 processes", "-o one.{rank}.gir")
+    fails(run("run", "-o", "one.gir", "script.py"), "from all 4 processes", "-o one.{rank}.gir")
     assert sorted(path.name for path in tmp_path.glob("*.gir")) == ["captured.2.gir", "ran.2-4.gir"]

@@ -183,17 +183,17 @@ def test_what_a_program_asks_of_its_group_is_what_it_gets_without_the_others(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--rank 1", "--rank 1 needs --world W: how many ranks there are"),
+        ("--rank 1", "--rank 1 needs --world W, the number of ranks"),
         ("--ranks all", "--ranks all needs --world W"),
         ("--world 4", "--world 4 needs --rank R, or --ranks sample or all"),
-        ("--rank 4 --world 4", "--rank 4: of --world 4 the last rank is 3"),
+        ("--rank 4 --world 4", "--rank 4 is out of range: --world 4 has the ranks 0 to 3"),
         ("--ranks all --world 4 -o x.gir", "--ranks all writes a file for each rank: put {rank} into -o"),
         ("--ranks all --world 4", "--ranks all writes a file for each rank"),
         ("--ranks sample --world 4 --verify -o {rank}.gir", "choose --verify with --rank or --ranks all"),
-        ("--collectives --verify", "verifying needs an autograd graph, which --collectives uses up: choose one"),
+        ("--collectives --verify", "verifying needs an autograd graph, which --collectives uses up; choose one"),
         (
             "--collectives --graph forward",
-            "--collectives needs an autograd graph, and --graph forward captures none: choose one",
+            "--collectives needs an autograd graph, which --graph forward does not capture; choose one",
         ),
     ],
 )

@@ -231,9 +231,9 @@ def test_a_file_of_another_capture_is_not_compared(capfd: Read) -> None:
 
 def test_two_graphs_are_refused_where_one_is_wanted(capfd: Read) -> None:
     assert main(["capture", "a.py:loss", "--graph", "both"]) == 2
-    assert "standard output is one: give -o FILE" in capfd.readouterr().err
+    assert "name them with -o FILE" in capfd.readouterr().err
     assert main(["info", "a.py:loss", "--graph", "both"]) == 2
-    assert "--graph both captures two graphs, and one is wanted here" in capfd.readouterr().err
+    assert "--graph both captures two graphs, but this needs one" in capfd.readouterr().err
     with pytest.raises(CaptureError, match="graph='both' captures two graphs"):
         gradir.capture(torch.nn.Linear(3, 2), torch.ones(1, 3), graph="both")
 

@@ -87,17 +87,17 @@ class SummaryOptions(Options, frozen=True, kw_only=True):
     ] = "table"
     depth: Annotated[
         Annotated[int, msgspec.Meta(ge=0)] | None,
-        msgspec.Meta(description="leave out the modules below this depth; their numbers still count"),
+        msgspec.Meta(description="hide modules below this depth, but count them"),
     ] = None
     width: Annotated[
         Annotated[int, msgspec.Meta(ge=40)] | None,
-        msgspec.Meta(description="leave out columns of a table to make it at most so wide; none keeps all of them"),
+        msgspec.Meta(description="drop columns to fit this width; none keeps all"),
     ] = 80
     sort: Annotated[
         Literal["params", "saved", "calls", "flops", "time"] | None,
-        msgspec.Meta(description="sort the modules by what they have themselves, the most first"),
+        msgspec.Meta(description="sort modules by their own values, largest first"),
     ] = None
-    all: Annotated[bool, msgspec.Meta(description="have a row for each of equal layers, as csv and json do")] = False
+    all: Annotated[bool, msgspec.Meta(description="show a row for each of equal layers")] = False
 
 
 class SummaryExporter:

@@ -76,7 +76,7 @@ def _captured(process: subprocess.Popen[bytes], spec: str, path: str) -> Loaded:
         if not line.startswith((wrote, wrote_not)):
             print(one_line(line), file=sys.stderr)
     if process.returncode not in (0, _RAISED) or not os.path.exists(path):  # noqa: PTH110
-        raise SpecError(last or f"{spec}: its process ended with status {process.returncode}, and gave no graph")
+        raise SpecError(last or f"cannot capture {spec}: its process ended with status {process.returncode}")
     forward = api.load(beside) if os.path.exists(beside) else None  # noqa: PTH110
     return Loaded(api.load(path), last.rpartition("; wrote ")[0], forward, "" if forward else missing)
 

@@ -106,13 +106,13 @@ def _add_rank_options(parser: Parser) -> None:
         metavar="R",
         dest="ranks",
         type=number("rank", 0, _MOST - 1),
-        help="with --world, capture as rank R, in one process and without data",
+        help="with --world, capture as rank R without data",
     )
     which.add_argument(
         "--ranks",
         dest="ranks",
         choices=("sample", "all"),
-        help="with --world, capture all ranks, or a sample that covers the mesh",
+        help="with --world, capture all ranks or a sample",
     )
     group.add_argument("--world", metavar="W", type=_world, help="number of ranks, with --rank or --ranks")
 
@@ -126,16 +126,16 @@ def _check_ranks(options: argparse.Namespace) -> None:
     ranks, world = options.ranks, options.world
     if (ranks is None) != (world is None):
         raise SpecError(
-            f"--world {world} needs --rank R, or --ranks sample or all: which of them to capture"
+            f"--world {world} needs --rank R, --ranks sample or --ranks all"
             if ranks is None
-            else f"--rank{'' if isinstance(ranks, int) else 's'} {ranks} needs --world W: how many ranks there are"
+            else f"--rank{'' if isinstance(ranks, int) else 's'} {ranks} needs --world W, the number of ranks"
         )
     if world is None:
         return
     if isinstance(ranks, str) and options.graph == "both":
         raise SpecError(f"--graph both is for one process: leave out --ranks {ranks}")
     if isinstance(ranks, int) and ranks >= world:
-        raise SpecError(f"--rank {ranks}: of --world {world} the last rank is {world - 1}")
+        raise SpecError(f"--rank {ranks} is out of range: --world {world} has the ranks 0 to {world - 1}")
     options.fake = True
 
 
@@ -148,7 +148,7 @@ def _check_pair(output: str) -> None:
     from gradir import files, forwards
 
     if files.is_stdout(output):
-        raise SpecError("--graph both writes two files, and standard output is one: give -o FILE")
+        raise SpecError("--graph both writes two files; name them with -o FILE")
     files.check_place(forwards.forward_name(output))
 
 

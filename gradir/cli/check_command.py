@@ -106,9 +106,9 @@ def _expect_two(options: argparse.Namespace, against: Source) -> None:
         GradirError: it is asked for.
     """
     if options.update and (options.against == "-" or not against.path):
-        raise GradirError(f"--update writes a file, and {options.against} is none: name a .gir file")
+        raise GradirError(f"cannot update {options.against}; name a .gir file")
     if options.file == options.against == "-":
-        raise GradirError("standard input is one graph: give the other as a file")
+        raise GradirError("cannot read two graphs from standard input; name one as a file")
 
 
 def _write(graph: Graph, place: Located, before: Found) -> None:
@@ -142,7 +142,7 @@ def _captured(options: argparse.Namespace, source: Source, expected: Graph | Non
         capture_as(options, expected)
     if options.graph == "forward" and options.verify:
         raise GradirError(
-            f"--verify checks an autograd graph, and {options.against} has that of a forward: leave it out"
+            f"--verify needs an autograd graph, but {options.against} is a graph of a forward pass; leave out --verify"
         )
     options.spec = source.word
     with running_program(options, source.word):

@@ -177,6 +177,6 @@ def _tell_names(form: argparse.Action, ignored: argparse.Action, failing: argpar
     names = ", ".join(sorted({*registry.renderer_names(), registry.DRAWN}, key=lambda name: (name != TEXT, name)))
     default = f"by the suffix of -o, or {TEXT}" if form.default is None else TEXT
     form.help = f"{names} (default: {default})".replace("%", "%%")
-    ignored.help = f"fields to ignore, e.g. source,attrs.eps,saved; also {', '.join(WHOLE)}"
+    ignored.help = f"ignore fields, e.g. source,attrs.eps,saved; also {', '.join(WHOLE)}"
     metrics = ", ".join(METRICS)
-    failing.help = f"exit with 1 only if one changes, or grows by more, e.g. params,nodes>5%%: {metrics}"
+    failing.help = f"exit with 1 only for these, e.g. params,nodes>5%%; of {metrics}"

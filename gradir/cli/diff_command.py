@@ -49,7 +49,7 @@ def add_options(parser: Parser) -> None:
     add_output(parser)
     # The suffix of the output may say it.
     parser.set_defaults(format=None, takes_both=True)
-    about = "run both programs with equal weights and inputs, compare loss and gradients"
+    about = "run both with equal weights and inputs; compare gradients"
     parser.group("comparison").add_argument("--run", dest="run_both", action="store_true", help=about)
     parser.group("comparison").add_argument("--exit-zero", action="store_true", help="exit with 0 even on a difference")
 

@@ -75,7 +75,7 @@ def add_options(parser: Parser) -> None:
         action="append",
         type=_pattern,
         default=[],
-        help="parameters, or a kind of cause, that are meant; '*' is any text; repeatable",
+        help="expect these parameters or causes; '*' is any text; repeatable",
     )
     add_output(parser)
     output = parser.group("output")
@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
     options.output = for_rank(options.output)
     options.spec = script.name
     if options.graph and options.overlay is None:
-        raise SpecError("--graph belongs to --overlay FILE")
+        raise SpecError("--graph needs --overlay FILE")
     # Before the program runs, which may change the working directory.
     own, path = project(), files.Located(options.output)
     runs = options.is_module or is_script(script.name)
@@ -120,7 +120,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _explained(options: argparse.Namespace, source: Source) -> tuple[Explanation, Graph | None]:
     if options.step is not None:
-        raise SpecError(f"--step is for a script, such as train.py, and {source.word} is none")
+        raise SpecError(f"--step needs a script such as train.py, not {source.word}")
     return (_of_program(options), None) if source.is_program else _of_file(options, source)
 
 

@@ -149,7 +149,7 @@ def _load(options: argparse.Namespace, source: Source, exporter: str) -> Loaded:
     if not options.overlay:
         return read(options, source)
     if [source.word, *options.overlay].count("-") > 1:
-        raise ExportError("standard input is the graph or the overlay: give one of them as a file")
+        raise ExportError("cannot read both the graph and the overlay from standard input; name one as a file")
     from gradir.overlays import overlaid
 
     overlay = _overlay(options.overlay)
@@ -272,11 +272,11 @@ def _check_combination(options: argparse.Namespace) -> None:
     if options.into and not options.marker:
         raise ExportError("--into needs --marker NAME")
     if not options.into and (options.marker or options.check):
-        raise ExportError("--marker and --check belong to --into FILE")
+        raise ExportError("--marker and --check need --into FILE")
     if options.into == "-":
-        raise ExportError("--into needs a file: standard input has no place to be put back")
+        raise ExportError("--into needs a file, not standard input")
     if options.into and options.output != "-":
-        raise ExportError("--into and --output are two places: choose one")
+        raise ExportError("cannot use --into with --output; choose one")
 
 
 def _embed(options: argparse.Namespace, path: Located, block: str) -> int:

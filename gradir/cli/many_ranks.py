@@ -117,8 +117,7 @@ def capture_ranks(options: argparse.Namespace) -> int:
         )
     if options.ranks == "sample" and options.verify:
         raise SpecError(
-            "--ranks sample looks for the mesh in what rank 0 exchanges, which uses its graph up: "
-            "choose --verify with --rank or --ranks all"
+            "cannot use --verify with --ranks sample: finding the mesh uses the graph up; use --rank or --ranks all"
         )
     check_graph_name(for_ranks(options, 0))
     files.check_place(for_ranks(options, 0))

@@ -237,7 +237,7 @@ def add_output(parser: Parser, more: str = "") -> None:
 
 def add_traceback(parser: Parser) -> None:
     """Add the option of commands that run a user's program."""
-    about = "show the whole traceback of a program or plug-in that raises"
+    about = "show the full traceback of a failing program or plug-in"
     parser.group("advanced").add_argument("--traceback", action="store_true", help=about)
 
 

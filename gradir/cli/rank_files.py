@@ -33,7 +33,7 @@ def for_rank(output: str, environment: Mapping[str, str] | None = None) -> str:
     if _RANK not in output:
         if world.isdecimal() and int(world) > 1 and told.get(_SET_BY[_RANK]) and not _takes_any_number(output):
             raise SpecError(
-                f"-o {output}: each of the {world} processes would write it, and the last would remain: "
+                f"cannot write {output} from all {world} processes; "
                 f"put {_RANK} into the name, as in -o {_with_rank(output)}"
             )
         return _filled(output, _WORLD, told)
@@ -55,8 +55,12 @@ def _filled(output: str, word: str, told: Mapping[str, str]) -> str:
     name = _SET_BY[word]
     number = told.get(name) or ("" if any(map(told.get, _SET_BY.values())) else _ALONE[word])
     if not (number.isascii() and number.isdecimal()):
-        is_what = f"is {number!r} and no number" if number else "is not set, as a launcher does"
-        raise SpecError(f"-o {output}: nothing stands for {word}, since {name} {is_what}")
+        is_what = (
+            f"is {number!r}, not a number"
+            if number
+            else "is not set; start the program with a launcher such as torchrun"
+        )
+        raise SpecError(f"cannot fill {word} in -o {output}: {name} {is_what}")
     return output.replace(word, number)
 
 

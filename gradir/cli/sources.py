@@ -122,7 +122,7 @@ def sources_of(options: argparse.Namespace) -> tuple[Source, Source]:
         first, second = map(source_of, words)
         return first, second
     if words == ["-", "-"]:
-        raise GradirError("standard input is one graph: give the other as a file")
+        raise GradirError("cannot read two graphs from standard input; name one as a file")
     words += options.program_arguments
     options.program_arguments = ()
     before, after = sides(words, len(given) - 1 - given.index("--") if "--" in given else 0)
@@ -210,13 +210,13 @@ def refuse_program_options(options: argparse.Namespace, *words: str, but: Collec
     from gradir.request import declared
 
     files = " and ".join(words)
-    advice = f"is for a program, and {files} {'is a file' if len(words) == 1 else 'are files'}; name a program such as "
+    advice = f"for a program, but {files} {'is a file' if len(words) == 1 else 'are files'}; name a program such as "
     for name, each in declared().items():
         is_given = hasattr(options, name) and getattr(options, name) != options.parser.get_default(name)
         if is_given and name not in but:
-            raise SpecError(f"{each.flag} {advice}train.py:loss")
+            raise SpecError(f"{each.flag} is {advice}train.py:loss")
     if options.program_arguments and not but:
-        raise SpecError(f"what follows '--' {advice}train.py:loss")
+        raise SpecError(f"arguments after '--' are {advice}train.py:loss")
 
 
 def load(options: argparse.Namespace, source: Source, other: Source | None = None) -> Loaded:

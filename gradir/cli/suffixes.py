@@ -88,7 +88,7 @@ def check_suffix(output: str, name: str, own: str, *, fenced: bool = False) -> N
         return
     others = ["a graph"] if output.lower().endswith(_GRAPHS) else _named(end)
     if others and name not in others:
-        raise ExportError(f"{output} is the name of {_either(others)}, and --to says {name}: change one of them")
+        raise ExportError(f"-o {output} means {_either(others)}, but --to is {name}; change one of them")
 
 
 def check_graph_name(output: str) -> None:
@@ -109,7 +109,7 @@ def check_graph_name(output: str) -> None:
         others, then = [name for name, own in _suffixes(registry.renderer).items() if own == end], ""
     if others:
         advice = f"give it a name that ends in .gir{then}"
-        raise ExportError(f"{output} is the name of {_either(others)}, and this writes a graph: {advice}")
+        raise ExportError(f"-o {output} means {_either(others)}, but this command writes a graph; {advice}")
 
 
 def format_of_diff(output: str, chosen: str | None, default: str) -> str:
@@ -134,13 +134,15 @@ def format_of_diff(output: str, chosen: str | None, default: str) -> str:
     if names and chosen is None:
         raise ExportError(f"{output} may be {_either(names)}: choose one with --format NAME")
     if names:
-        raise ExportError(f"{output} is the name of {_either(names)}, and --format says {chosen}: change one of them")
+        raise ExportError(f"-o {output} means {_either(names)}, but --format is {chosen}; change one of them")
     if output.lower().endswith(_GRAPHS):
-        raise ExportError(f"{output} is the name of a graph, and this writes a diff: call it x.txt or x.json")
+        raise ExportError(
+            f"-o {output} means a graph, but this command writes a diff; use a name such as x.txt or x.json"
+        )
     if end[1:] in PICTURES:
         raise ExportError(
-            f"{output}: a diff is drawn as {registry.DRAWN}: -o with a name that ends in .{registry.DRAWN}, "
-            f"or write a .dot and draw it with dot -T{end[1:]}"
+            f"cannot draw a diff as {end[1:]}; use -o with a name that ends in .{registry.DRAWN}, "
+            f"or write a .dot and run dot -T{end[1:]}"
         )
     return chosen or default
 

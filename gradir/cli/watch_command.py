@@ -77,7 +77,7 @@ def add_options(parser: Parser) -> None:
         "-o",
         "--output",
         metavar="FILE",
-        help="write a page (.html), a line per step (.jsonl) or Markdown (.md) to FILE",
+        help="write a .html page, .jsonl lines or .md to FILE",
     )
     output.add_argument("--all", action="store_true", help="write out the notes too")
     output.add_argument(
@@ -104,7 +104,9 @@ def run(options: argparse.Namespace) -> int:
         files.check_place(options.output)
     if options.capture_on_finding is not None:
         if options.no_replay or "LOCAL_RANK" in os.environ:
-            raise SpecError("--capture-on-finding runs the script once more, which --no-replay and torchrun rule out")
+            raise SpecError(
+                "cannot use --capture-on-finding with --no-replay or torchrun, because it runs the script again"
+            )
         Path(options.capture_on_finding).mkdir(parents=True, exist_ok=True)
     # There may be objects of the program that want to be finalized.
     atexit.unregister(gc.freeze)
@@ -160,7 +162,7 @@ class _Run:
         if not watch.count and not watch.findings:
             why = " and ".join(unable("watching"))
             told = f"{self._script.name} never stepped an optimizer in this process{why and f' ({why})'}"
-            raise SpecError(f"{told}: nothing was watched")
+            raise SpecError(f"cannot watch: {told}")
         return int(bool(watch))
 
     def _write(self, watch: Watch, graphs: Mapping[int, str]) -> None:

@@ -28,10 +28,7 @@ class DropOptions(Options, frozen=True, kw_only=True):
 
     drop: Annotated[
         tuple[Annotated[str, msgspec.Meta(title="WHAT")], ...],
-        msgspec.Meta(
-            description="leave out a role (buffer, view_base, output ...), accumulate_grad, saved or views; may be "
-            "repeated"
-        ),
+        msgspec.Meta(description="leave out a role such as buffer, accumulate_grad, saved or views; repeatable"),
     ]
 
 

@@ -52,7 +52,7 @@ class FoldModulesOptions(Options, frozen=True, kw_only=True):
 
     fold: Annotated[
         tuple[Annotated[str, msgspec.Meta(title="PATTERN")], ...],
-        msgspec.Meta(description="fold each module with a path as PATTERN, or of a class as class:PATTERN; repeatable"),
+        msgspec.Meta(description="fold modules by path, or by class:PATTERN; repeatable"),
     ]
 
 

@@ -38,7 +38,7 @@ class OnceOptions(Options, frozen=True, kw_only=True):
 
     once: Annotated[
         bool,
-        msgspec.Meta(description="show equal steps of a loop or a chain, or side by side, once, with their number"),
+        msgspec.Meta(description="show the first of equal steps, with their number"),
     ]
 
 
