@@ -188,16 +188,13 @@ Each is what `gradir view examples/PROGRAM` opens: click, search, ask for a path
 
 
 def _reviews_page(pages: list[dict[str, Any]]) -> str:
-    rows = "\n".join(
-        f"| [{page['name']}](live/reviews/{page['page']}) | {page['told']} | [text](../reviewing.md#{page['name']}) |"
-        for page in pages
-    )
+    rows = "\n".join(f"| [{page['name']}](live/reviews/{page['page']}) | {page['told']} |" for page in pages)
     return f"""# Live pages of the reviews
 
-What `gradir diff before.gir after.gir --format html` writes for every edit of [reviewing.md](../reviewing.md): both
-graphs as one picture, the list of changes beside it.
+`gradir diff before.gir after.gir --format html` writes such a page: both graphs in one picture, beside a list of the
+changes. There is one for each edit of [reviewing.md](../reviewing.md).
 
-| Page | First line of the report | |
-|---|---|---|
+| Page | First line of the report |
+|---|---|
 {rows}
 """
