@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 
 import forked
 
-from gradir.vocabulary.causes import WORDS, worded
+from gradir.vocabulary.causes import WORDS
 from gradir.vocabulary.patterns import PATTERNS
 
 PAGE = (Path(__file__).parents[1] / "docs" / "gradient-flow.md").read_text(encoding="utf-8")
@@ -24,13 +24,13 @@ EXAMPLES = re.findall(r"^```python\n([^`]*?)^```\n\n```text\n(.*?)^```$", PAGE, 
 
 
 def test_there_are_as_many_examples_as_the_page_has() -> None:
-    assert len(EXAMPLES) == 20
+    assert len(EXAMPLES) == 10
 
 
-def test_the_tables_have_each_pattern_and_the_sentence_of_each_kind() -> None:
+def test_the_tables_have_each_pattern_and_each_kind_once() -> None:
     patterns, _, kinds = PAGE.partition("\n## Patterns\n")[2].partition("\n## All kinds of causes\n")
-    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", kinds, re.MULTILINE)
-    assert rows == [(kind, worded(kind, "op", ["w"]).text) for kind in WORDS]
+    rows = re.findall(r"^\| (`.*`) \| .* \|$", kinds, re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(WORDS)
     assert {*re.findall(r"^\| `([a-z -]+)` \|", patterns, re.MULTILINE)} == {*PATTERNS}
 
 
