@@ -46,7 +46,7 @@ def test_every_key_of_the_data_is_explained() -> None:
 
 def test_what_is_empty_is_left_out() -> None:
     written = msgspec.json.decode(encode(Diff(Totals(), Totals())))
-    assert "What is empty is left out: `changes`, `modules`, `script` and `findings`" in DOCS
+    assert "Empty fields are left out: `changes`, `modules`, `script` and `findings`" in DOCS
     assert set(written) == {"format", "version", "before", "after"}
 
 
