@@ -21,9 +21,9 @@ import gradir
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 USING = (ROOT / "docs" / "using.md").read_text(encoding="utf-8")
-DIFF = re.findall(r"^```text\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)[0]
-MODEL, FIRST = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
-USED_MODEL, SCRIPT, READING = re.findall(r"^```python\n(.*?)^```$", USING, re.DOTALL | re.MULTILINE)[:3]
+(FIRST,) = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+MODEL, SCRIPT, READING = re.findall(r"^```python\n(.*?)^```$", USING, re.DOTALL | re.MULTILINE)[:3]
+GAN = ROOT / "docs" / "gallery" / "gan.py"
 
 
 def indented(page: str, behind: str) -> list[str]:
@@ -31,7 +31,7 @@ def indented(page: str, behind: str) -> list[str]:
     return [line.strip() for line in page.partition(f"{behind}\n\n")[2].partition("\n\n")[0].splitlines()]
 
 
-FOUR = indented(README.replace(f"```python\n{MODEL}```\n\n", ""), "With this `critic.py`,")
+FOUR = indented(README, "In the clone, try the program above:")
 COMMANDS = indented(USING, "## On the command line")
 
 pytestmark = needs("sh")
@@ -46,12 +46,14 @@ def test_both_are_sessions_that_work(tmp_path: Path, clean_environment: dict[str
     (tmp_path / "first.py").write_text(FIRST)
     forked.run([sys.executable, "first.py"], cwd=tmp_path, env=clean_environment, check=True)
     assert len(gradir.load(tmp_path / "loss.gir").nodes) == 15
+    copy = tmp_path / GAN.relative_to(ROOT)
+    copy.parent.mkdir(parents=True)
+    shutil.copy(GAN, copy)
     assert len(FOUR) == 4
     for command in FOUR:
-        done = gradir_command(command.split()[1:], tmp_path, clean_environment)
-        assert done.returncode == 0, (command, done.stderr)
-    assert "<title>" in (tmp_path / "critic.html").read_text()
-    assert MODEL == USED_MODEL
+        done = gradir_command(command.partition(" #")[0].split()[1:], tmp_path, clean_environment)
+        assert done.returncode == (1 if " explain " in command else 0), (command, done.stderr)
+    assert "<title>" in (tmp_path / "gan.html").read_text()
     (tmp_path / "script.py").write_text(SCRIPT + READING)
     done = forked.run([sys.executable, "script.py"], cwd=tmp_path, env=clean_environment, text=True)
     assert done.returncode == 0, done.stderr
@@ -73,21 +75,8 @@ def gradir_command(arguments: list[str], folder: Path, environment: dict[str, st
     return forked.run(command, cwd=folder, env=environment, text=True)
 
 
-def test_the_diff_is_what_gradir_says(tmp_path: Path, clean_environment: dict[str, str]) -> None:
-    forward = "\n    def forward(self, x):\n        return self[2](self[1](self[0](x)).detach())\n"
-    (tmp_path / "critic.py").write_text(MODEL)
-    (tmp_path / "detached.py").write_text(MODEL.replace("\n\n\ndef loss", f"\n{forward}\n\ndef loss"))
-    for command in (
-        ["capture", "critic.py:loss", "-o", "critic.gir"],
-        ["capture", "detached.py:loss", "-o", "detached.gir"],
-        ["diff", "critic.gir", "detached.gir"],
-    ):
-        done = gradir_command(command, tmp_path, clean_environment)
-    assert (done.returncode, done.stdout, done.stderr) == (1, DIFF, "")
-
-
 def test_the_line_that_loses_a_gradient_is_the_one_it_names(tmp_path: Path, clean_environment: dict[str, str]) -> None:
-    source = (ROOT / "docs" / "gallery" / "gan.py").read_text(encoding="utf-8")
+    source = GAN.read_text(encoding="utf-8")
     (tmp_path / "gan.py").write_text(source)
     done = gradir_command(["explain", "gan.py:loss"], tmp_path, clean_environment)
     sentence, *_ = done.stdout.splitlines()
@@ -104,26 +93,6 @@ def test_a_training_script_is_captured_as_it_says(tmp_path: Path, clean_environm
         done = gradir_command(line.split()[1:], tmp_path, clean_environment)
         assert (done.returncode, len(done.stdout.splitlines())) == (0, steps), done.stderr
     assert not gradir.diff(gradir.load(tmp_path / "loss.gir"), gradir.load(tmp_path / "later.gir"))
-
-
-def test_the_picture_is_up_to_date(tmp_path: Path, clean_environment: dict[str, str]) -> None:
-    (tmp_path / "critic.py").write_text(MODEL)
-    shutil.copy(ROOT / "README.md", tmp_path)
-    exported = [
-        "export",
-        "critic.gir",
-        "--to",
-        "mermaid",
-        "-O",
-        "direction=LR",
-        "--into",
-        "README.md",
-        "--marker",
-        "critic",
-    ]
-    for command in (["capture", "critic.py:loss", "-o", "critic.gir"], [*exported, "--check"]):
-        done = gradir_command(command, tmp_path, clean_environment)
-        assert done.returncode == 0, done.stderr
 
 
 def without_code(page: Path) -> str:
