@@ -17,6 +17,8 @@ from typing import Any, Final
 
 from mkdocs.structure.files import File, Files, InclusionLevel
 
+from gradir import __version__
+
 ROOT: Final = Path(__file__).resolve().parents[1]
 LOG: Final = logging.getLogger("mkdocs.hooks.gradir")
 """What is warned of fails a strict build."""
@@ -74,7 +76,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     for fence in _FENCE.finditer(markdown):
         parts += [_prose(markdown[end : fence.start()], here, source), fence[0]]
         end = fence.end()
-    return "".join([*parts, _prose(markdown[end:], here, source)])
+    text = "".join([*parts, _prose(markdown[end:], here, source)])
+    return text.replace("{version}", __version__) if here == "index.md" else text
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
