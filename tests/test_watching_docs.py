@@ -58,7 +58,7 @@ def test_every_option_is_in_the_table() -> None:
 
 
 def test_the_table_of_findings_has_all_kinds_of_a_training() -> None:
-    cells = re.findall(r"\|([^|]*)\|$", section("What gradir looks at"), re.MULTILINE)
+    cells = re.findall(r"\|([^|]*)\|$", section("Findings"), re.MULTILINE)
     kinds = set(re.findall(r"`(\w+)`", "".join(cells)))
     assert kinds <= {*WORDS}
     assert {*TRAINING} <= kinds
