@@ -172,10 +172,7 @@ class Command(NamedTuple):
     options: str = ""
 
 
-COMMANDS: dict[str, Command] = {
-    **{name: Command(name) for name in ("one-more-layer", "detach-by-accident")},
-    "detach-by-accident, details": Command("detach-by-accident", "--details"),
-}
+COMMANDS: dict[str, Command] = {name: Command(name) for name in ("one-more-layer", "detach-by-accident")}
 """The commands whose output the page shows, by the name of the block."""
 
 _REPORT = "detach-by-accident"
@@ -223,11 +220,11 @@ def _run(command: Command, folder: Path) -> str:
 
 
 def _edits(folder: Path) -> str:
-    rows = ["| Edit | First lines of the report | Lines | `--full` |", "|---|---|--:|--:|"]
+    rows = ["| Edit | Report | Lines | `--full` |", "|---|---|--:|--:|"]
     for name in CHANGES:
         brief, full = (_run(Command(name, options), folder).splitlines() for options in ("", "--full"))
-        # A line of counts alone says less than the line below it.
-        said = [brief[0]] if brief[0][-1] == "." else [line.strip() for line in brief if line and line[0] != "("][:3]
+        # Counts alone say less than the lines below them.
+        said = [brief[0]] if brief[0][-1] == "." else [line.strip() for line in brief if line and line[0] != "("][1:3]
         cells = "<br>".join(f"`{line if len(line) <= _LONGEST else line[:_LONGEST] + ' …'}`" for line in said)
         rows.append(f"| {name} | {cells} | {len(brief)} | {len(full)} |")
     return "\n".join([*rows, ""])
