@@ -13,7 +13,7 @@ import pytest
 from gradir_exporters.plain import PlainExporter, PlainOptions
 from hypothesis import given
 from hypothesis import strategies as st
-from plain_text import DOCS, Reader, fenced, follows_the_grammar
+from plain_text import DOCS, Reader, follows_the_grammar, shown
 from samples import HOSTILE_LABELS, chain, everything, forward, hostile
 from strategies import attrs, graphs, lists, scalars, texts, words
 from tools import require
@@ -77,7 +77,7 @@ def test_the_example_of_the_docs_is_what_gradir_writes() -> None:
     )
     b.output(addmm, "0")
     graph = b.build(scopes=[Scope("fc", "Linear", "in_features=3, out_features=4", 1, 16, 16, 16, training=True)])
-    assert fenced("text") == plain(graph)
+    assert shown() == plain(graph)
     brief = PlainExporter().export(graph, PlainOptions(brief=True))
     assert "".join(f"    {line}\n" for line in brief.splitlines()) in DOCS.read_text(encoding="utf-8")
 

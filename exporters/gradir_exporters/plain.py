@@ -1,6 +1,6 @@
 """Plain text made for reviews and for ``git diff``: a block per node, one fact a line.
 
-The grammar is in docs/plain.md. Everything a graph says is in the text, its producer excepted, so that two texts are
+The grammar is in docs/plain.ebnf. Everything a graph says is in the text, its producer excepted, so that two texts are
 equal exactly when the graphs are, whatever release or framework version made them. In brief there is a line per node
 instead, with what a reader looks for first: a change of a node is two lines of a diff.
 """
@@ -57,7 +57,7 @@ class PlainExporter:
     options: ClassVar[type[Options]] = PlainOptions
 
     def export(self, graph: Graph, options: PlainOptions) -> str:
-        """The graph as plain text, by the grammar of docs/plain.md."""
+        """The graph as plain text, by the grammar of docs/plain.ebnf."""
         if options.brief:
             return "".join(f"{line}\n" for line in _brief_lines(graph))
         lines = [_HEAD]

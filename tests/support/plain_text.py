@@ -1,4 +1,4 @@
-"""The plain text as docs/plain.md has it: its grammar, and a reader that shares no code with the exporter."""
+"""The plain text by docs/plain.ebnf and docs/plain.md, and a reader that shares no code with the exporter."""
 
 from __future__ import annotations
 
@@ -24,16 +24,15 @@ from gradir.ir import (
 )
 from gradir.ir.model import Shape
 
-__all__ = ["DOCS", "Reader", "fenced", "follows_the_grammar"]
+__all__ = ["DOCS", "Reader", "follows_the_grammar", "shown"]
 
 DOCS = Path(__file__).parents[2] / "docs" / "plain.md"
 
 
-def fenced(language: str) -> str:
-    """The one code block of this language on the page."""
-    found = re.findall(rf"^```{language}\n(.*?)^```$", DOCS.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    assert len(found) == 1
-    return str(found[0])
+def shown() -> str:
+    """Return the text of the page."""
+    (text,) = re.findall(r"^```text\n(.*?)^```$", DOCS.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return str(text)
 
 
 class Grammar:
@@ -106,7 +105,7 @@ class Grammar:
         return self.expression(token)
 
 
-GRAMMAR = re.compile(Grammar(fenced("ebnf")).expression("text"))
+GRAMMAR = re.compile(Grammar(DOCS.with_suffix(".ebnf").read_text(encoding="utf-8")).expression("text"))
 
 
 def follows_the_grammar(text: str) -> bool:

@@ -7,13 +7,12 @@ downloaded. Run as a program, this file rewrites the generated parts of docs/rev
 from __future__ import annotations
 
 import io
-import shlex
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from edited_gpt import EDITS
@@ -27,7 +26,7 @@ from gradir.cli import main
 from gradir.ir import Graph
 from gradir.markdown import embedded, fenced
 
-__all__ = ["CHANGES", "COMMANDS", "PAGE", "Command", "Pair", "blocks", "pair", "updated"]
+__all__ = ["CHANGES", "PAGE", "Pair", "blocks", "pair", "updated"]
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reviewing.md"
 
@@ -165,17 +164,7 @@ def pair(name: str) -> Pair:
     return CHANGES[name]()
 
 
-class Command(NamedTuple):
-    """A command line of the page: the edit it looks at, and the options of ``gradir diff``."""
-
-    change: str
-    options: str = ""
-
-
-COMMANDS: dict[str, Command] = {name: Command(name) for name in ("one-more-layer", "detach-by-accident")}
-"""The commands whose output the page shows, by the name of the block."""
-
-_REPORT = "detach-by-accident"
+_SHOWN = "detach-by-accident"
 _LONGEST = 160
 
 
@@ -187,11 +176,7 @@ def blocks() -> Iterator[tuple[str, str]]:
             for side, graph in zip("ab", pair(name), strict=True):
                 graph.save(Path(folder) / f"{name}.{side}.gir")
         yield "edits", _edits(Path(folder))
-        for marker, command in COMMANDS.items():
-            yield marker, fenced(f"$ {' '.join(_words(command, Path()))}\n{_run(command, Path(folder))}", "text")
-        head, *_ = _run(Command(_REPORT, "--format markdown"), Path(folder)).partition("```mermaid\n")
-        # Markdown counts what follows HTML without an empty line as HTML, the marker too.
-        yield f"{_REPORT}, report", head
+        yield _SHOWN, fenced(f"$ gradir diff a.gir b.gir\n{_diff(Path(folder), _SHOWN)}", "text")
 
 
 def updated(page: str) -> str:
@@ -201,18 +186,11 @@ def updated(page: str) -> str:
     return page
 
 
-def _words(command: Command, folder: Path) -> list[str]:
-    files = (f"{command.change}.{side}.gir" for side in "ab")
-    if folder == Path():
-        return ["gradir", "diff", *command.options.split(), "a.gir", "b.gir"]
-    return ["diff", *shlex.split(command.options), *(str(folder / file) for file in files)]
-
-
-def _run(command: Command, folder: Path) -> str:
+def _diff(folder: Path, name: str, *options: str) -> str:
     """Return the standard output of the command."""
     output, errors = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
     with redirect_stdout(output), redirect_stderr(errors):
-        status = main(_words(command, folder))
+        status = main(["diff", *options, *(str(folder / f"{name}.{side}.gir") for side in "ab")])
     assert (status, errors.getvalue()) == (1, "")
     output.flush()
     output.seek(0)
@@ -222,7 +200,7 @@ def _run(command: Command, folder: Path) -> str:
 def _edits(folder: Path) -> str:
     rows = ["| Edit | Report | Lines | `--full` |", "|---|---|--:|--:|"]
     for name in CHANGES:
-        brief, full = (_run(Command(name, options), folder).splitlines() for options in ("", "--full"))
+        brief, full = _diff(folder, name).splitlines(), _diff(folder, name, "--full").splitlines()
         # Counts alone say less than the lines below them.
         said = [brief[0]] if brief[0][-1] == "." else [line.strip() for line in brief if line and line[0] != "("][1:3]
         cells = "<br>".join(f"`{line if len(line) <= _LONGEST else line[:_LONGEST] + ' …'}`" for line in said)
