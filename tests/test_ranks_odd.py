@@ -244,3 +244,55 @@ def test_names_in_markdown_are_code() -> None:
     cuts = (Cut("unreached", (name,)),)
     there = [Graph.of([Node("x")], cuts=cuts, rank=Rank(rank, 2)) for rank in range(2)]
     assert gradir.ranks(there).to("markdown").splitlines()[-1] == f"no gradient on any rank for `` {name} ``"
+
+
+def summed(*order: str, module: str = "") -> Graph:
+    """A rank that sums two tensors of modules by one line, one after the other."""
+    b = Builder()
+    total = None
+    for name in order:
+        made = b.function("mm", [b.tensor(f"{name}.weight", META, role="parameter")], [META], scope=name)
+        summed = b.function("all_reduce", [made], [META], scope=module, source=Source("train.py", 9))
+        total = summed if total is None else b.function("add", [total, summed], [META])
+    b.output(total)
+    operands = [f"{module}/all_reduce:{number}".removeprefix("/") for number in range(1, 1 + len(order))]
+    issued = [replace(of("forward", "all_reduce", line=9, scope=module), operands=(each,)) for each in operands]
+    return replace(b.build(), collectives=tuple(issued))
+
+
+def of_ranks(*graphs: Graph) -> gradir.Ranks:
+    world = tuple(range(len(graphs)))
+    return gradir.ranks(
+        replace(each, rank=Rank(rank, len(graphs), groups={"world": world})) for rank, each in enumerate(graphs)
+    )
+
+
+def test_sums_of_one_line_in_another_order_mix_tensors() -> None:
+    found = of_ranks(summed("a", "b"), summed("a", "b"), summed("b", "a"))
+    mixed, _ = found.findings
+    assert (mixed.kind, mixed.ranks, mixed.lines) == (
+        "mixed",
+        (0, 2),
+        (
+            "the sizes fit, the tensors do not:",
+            "rank 0 in forward all_reduce float32[4] on world (train.py:9), of what a/mm:1 made",
+            "rank 2 in forward all_reduce float32[4] on world (train.py:9), of what b/mm:1 made",
+            "and 1 collective more",
+        ),
+    )
+
+
+def test_a_sum_that_another_branch_led_to_on_one_rank_is_no_alarm() -> None:
+    # Neither tensor is one that both ranks sum, as the loss of a rank that has no image.
+    assert "mixed" not in kinds(of_ranks(summed("a", "b"), summed("a", "c")))
+    assert "mixed" not in kinds(of_ranks(summed("a"), summed("b")))
+    assert kinds(of_ranks(summed("a", "b"), summed("a", "b"))) == []
+
+
+def test_buckets_mix_tensors_where_no_gradient_is_in_both() -> None:
+    def bucket(*names: str) -> Collective:
+        node = f"{names[-1]}/accumulate_grad:1"
+        return replace(of("backward", "all_reduce", node=node), operands=names)
+
+    assert kinds(world([bucket("a.bias", "b.bias")], [bucket("b.bias")])) == []
+    assert kinds(world([bucket("a.bias")], [bucket("b.bias")])) == ["mixed"]

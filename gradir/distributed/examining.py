@@ -13,10 +13,12 @@ from gradir.diffs.changes import Change
 from gradir.diffs.compare import compare
 from gradir.diffs.ignoring import ignoring
 from gradir.distributed.model import Finding, Group, Kind, Ranks
+from gradir.distributed.operands import swapped
 from gradir.distributed.reading import RankFile, graph_in, read
 from gradir.distributed.simulation import Mismatch, Outcome, Stuck, simulated
 from gradir.distributed.words import span
 from gradir.ir import Collective, Graph
+from gradir.ir.frozen import NOTHING
 from gradir.ir.model import bounded
 from gradir.ir.module_tree import upwards
 from gradir.ir.text import counted, tensor_text
@@ -37,6 +39,7 @@ _SIZES: Final = (
 """What follows from the sizes of a rank's parts."""
 
 _MOST: Final = 5
+_MOST_OPERANDS: Final = 2
 
 
 def examined(sources: Iterable[object]) -> Ranks:
@@ -118,19 +121,24 @@ def _without_gradient(
 def _exchanged(ranks: Sequence[RankFile], *, is_sample: bool) -> tuple[int, list[Finding]]:
     programs = {one.rank.rank: one.collectives for one in ranks}
     outcome = simulated(programs, {one.rank.rank: one.rank.groups for one in ranks})
-    return outcome.done, [*_hangs(outcome, is_sample=is_sample), *_mixed(outcome)]
+    mixed = _mixed(outcome.mixed, outcome.mixed_count)
+    if not mixed and outcome.problem is None:
+        found = [*swapped(ranks)]
+        mixed = _mixed([each.issued for each in found[:1]], len(found), found[0].made_by if found else {})
+    return outcome.done, [*_hangs(outcome, is_sample=is_sample), *mixed]
 
 
-def _mixed(outcome: Outcome) -> Iterator[Finding]:
+def _mixed(several: Sequence[Mapping[int, Collective]], count: int, made: Mapping[int, str] = NOTHING) -> list[Finding]:
     """What fits and is not the same, by what it is of; what follows it in the run computes with the wrong tensors."""
-    if not outcome.mixed:
-        return
+    if not several:
+        return []
     lines = ["the sizes fit, the tensors do not:"]
-    for number, issued in enumerate(outcome.mixed):
-        lines += ["and:"] * (number > 0) + [*_said_by(issued)]
-    more = outcome.mixed_count - len(outcome.mixed)
+    for number, issued in enumerate(several):
+        of = {rank: _operands(each) for rank, each in issued.items() if each.operands}
+        lines += ["and:"] * (number > 0) + [*_said_by(issued, {**of, **made})]
+    more = count - len(several)
     lines += [f"and {counted(more, 'collective')} more"] if more > 0 else []
-    yield Finding("mixed", tuple(sorted({rank for issued in outcome.mixed for rank in issued})), tuple(lines))
+    return [Finding("mixed", tuple(sorted({rank for issued in several for rank in issued})), tuple(lines))]
 
 
 def _hangs(outcome: Outcome, *, is_sample: bool) -> Iterator[Finding]:
@@ -162,13 +170,18 @@ def _hanging(stuck: Stuck) -> list[str]:
     return lines
 
 
-def _said_by(issued: Mapping[int, Collective]) -> Iterator[str]:
-    """Each collective with the ranks that issued it."""
+def _said_by(issued: Mapping[int, Collective], made: Mapping[int, str] = NOTHING) -> Iterator[str]:
+    """Each collective with the ranks that issued it, and with what made its tensors."""
     by_text: defaultdict[str, list[int]] = defaultdict(list)
     for rank, collective in sorted(issued.items()):
-        by_text[_said(collective)].append(rank)
+        by_text[_said(collective) + (f", of {made[rank]}" if rank in made else "")].append(rank)
     for text, ranks in by_text.items():
         yield f"{span(ranks)} in {text}"
+
+
+def _operands(issued: Collective) -> str:
+    shown, more = issued.operands[:_MOST_OPERANDS], len(issued.operands) - _MOST_OPERANDS
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
 
 
 def _said(issued: Collective) -> str:

@@ -10,9 +10,11 @@ from typing import Final, NamedTuple
 from gradir.ir import Collective
 from gradir.ir.ids import accumulated, split_id, without_ordinal
 
-_ROOTED: Final = frozenset({"broadcast", "gather", "reduce", "scatter"})
+ROOTED: Final = frozenset({"broadcast", "gather", "reduce", "scatter"})
 _UNEVEN: Final = frozenset({"gather", "scatter", "all_to_all"})
 """Of these the ranks may give tensors of different sizes."""
+
+POINT_TO_POINT: Final = frozenset({"send", "recv"})
 
 _MOST_KINDS: Final = 3
 """So many kinds of mixed tensors are told."""
@@ -201,8 +203,8 @@ def are_of_other_tensors(issued: Sequence[Collective]) -> bool:
 
     That is where they are of the forward in one rank and of the backward in another; in the forward, where they are of
     other modules or, without a root, of other lines; in the backward, where they are of the gradients of other
-    parameters, or of other modules by the same function. A bucket of gradients is one dimension long, and which of them
-    was there last says nothing of the others.
+    parameters, or of other modules by the same function. Buckets of gradients that have one in common are the same
+    bucket. Of one that is not known, which gradient was there last says nothing.
 
     >>> one, other = (Collective("forward", "all_gather", "world", scope=name) for name in ("image", "text"))
     >>> are_of_other_tensors([one, other]), are_of_other_tensors([one, one])
@@ -216,10 +218,11 @@ def _is_other(one: Collective, other: Collective) -> bool:
     if one.phase != other.phase:
         return True
     if one.phase == "forward":
-        if one.scope != other.scope:
-            return True
         lines = [(each.source.file, each.source.line) if each.source else None for each in (one, other)]
-        return one.op not in _ROOTED and None not in lines and lines[0] != lines[1]
+        is_elsewhere = one.op not in ROOTED and None not in lines and lines[0] != lines[1]
+        return is_elsewhere or one.scope != other.scope
+    if one.operands and other.operands:
+        return {*one.operands}.isdisjoint(other.operands)
     (path, name), (other_path, other_name) = split_id(one.node), split_id(other.node)
     by_one_function = without_ordinal(name) == without_ordinal(other_name) != ""
     if path == other_path or not by_one_function:
@@ -242,7 +245,7 @@ def _is_as(issued: Collective, first: Collective) -> bool:
 def _shape(issued: Collective) -> Hashable:
     """What has to be the same in all ranks."""
     tensors = tuple([(tensor.dtype, tensor.shape) for tensor in issued.tensors])
-    peer = issued.peer if issued.op in _ROOTED else None
+    peer = issued.peer if issued.op in ROOTED else None
     return issued.op, tensors if issued.op not in _UNEVEN else None, issued.reduce, peer
 
 

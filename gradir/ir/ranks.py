@@ -22,6 +22,10 @@ class Rank(Record, frozen=True):
     graph or its collectives name, by label, in the group's own order; ``coordinates`` says where the process is in the
     dimensions of the mesh. ``local`` has the shape of its part of each parameter that it holds with others, by name.
     Of a pipeline, ``stage`` is the number of its first stage, of ``stages`` in all, which run ``microbatches`` a step.
+
+    ``wrappers`` has the state of each module that reduces the gradients of those below it, by path: ``no_sync`` (it
+    reduces none in this backward), ``unfinished`` (it waits for gradients that have not come), ``unused`` (it asks
+    which are to come), ``static`` (it knows that from the first step) and ``hook:NAME`` (the function reduces them).
     """
 
     rank: Count
@@ -34,9 +38,10 @@ class Rank(Record, frozen=True):
     stage: Count | None = None
     stages: Count = 0
     microbatches: Count = 0
+    wrappers: Mapping[str, tuple[str, ...]] = NOTHING
 
     def __post_init__(self) -> None:
-        for field in ("coordinates", "groups", "local"):
+        for field in ("coordinates", "groups", "local", "wrappers"):
             force_setattr(self, field, frozen(getattr(self, field)))
         if self.device is not _CPU and self.device == _CPU:
             force_setattr(self, "device", _CPU)
@@ -53,7 +58,8 @@ class Collective(Record, frozen=True, gc=False):
     group, and those that it receives, where they need not be equal.
 
     ``node`` is the id of the node whose backward issued it, as far as the graph has that; ``scope`` the module that ran
-    and ``source`` the line of the user's program, in a forward.
+    and ``source`` the line of the user's program, in a forward. ``operands`` are the ids of the parameters that the
+    tensors are, or of which they have the gradients, and of the nodes that made them, as far as that is known.
     """
 
     phase: str
@@ -66,6 +72,7 @@ class Collective(Record, frozen=True, gc=False):
     node: Annotated[str, About(refers=True)] = ""
     scope: str = ""
     source: Source | None = None
+    operands: Annotated[tuple[str, ...], About(refers=True)] = ()
 
     def __post_init__(self) -> None:
         if HAS_MANY_EMPTY_TUPLES:

@@ -310,13 +310,17 @@ FSDP_GROUPS: Final = (
 )
 """Where the state of a module has its groups, or its only one."""
 _FORMS: Final = ("to tell that the parameter of an optimizer is the one that ran", "it is said to be in none")
+FSDP: Final = _FSDP
 FSDP_PARAMETERS: Final = _word(f"{_FSDP}._fsdp_param_group:fsdp_params", *_FORMS, since="2.6")
 FSDP_FORMS: Final = (
     _word(f"{_FSDP}._fsdp_param:_unsharded_param", *_FORMS, since="2.6"),
     _word(f"{_FSDP}._fsdp_param:sharded_param", *_FORMS, since="2.6"),
 )
 """Where a parameter has the tensor that a forward runs with, and the one that the optimizer has."""
-_word(f"{_FSDP}._fsdp_param_group:reduce_grads", _SHARDED, _CHANGED, since="2.6")
+_WHOLE_PARTS: Final = ("to run a dry forward with true weights", "it has those of one process")
+FSDP_PART: Final = _word(f"{_FSDP}._fsdp_param:_sharded_param_data", *_WHOLE_PARTS, since="2.6")
+FSDP_GATHERING: Final = _word(f"{_FSDP}._fsdp_param_group:_all_gather_process_group", *_WHOLE_PARTS, since="2.6")
+FSDP_REDUCES: Final = _word(f"{_FSDP}._fsdp_param_group:reduce_grads", _SHARDED, _CHANGED, since="2.6")
 
 COLLECTIVES: Final = _C10D
 PIPELINES: Final = "torch.distributed.pipelining"

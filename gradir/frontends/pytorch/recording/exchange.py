@@ -25,10 +25,12 @@ from gradir.frontends.pytorch.reading.attributes import MetadataReader
 from gradir.frontends.pytorch.reading.distributed import Groups, group_called, reduction
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.leaving import DispatchMode
+from gradir.frontends.pytorch.recording.operands import Operand, Operands
 from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.pytorch.recording.sources import ShownLines, is_commands
 from gradir.frontends.pytorch.recording.steps import named, signature_of, tensors_in
 from gradir.frontends.pytorch.recording.timelines import Frame, Timeline
+from gradir.frontends.pytorch.recording.unsent import Parts, unsent
 from gradir.frontends.texts import plain_text
 from gradir.ir import Collective, TensorMeta
 
@@ -75,6 +77,7 @@ class _Message(NamedTuple):
     node: GradFn | None
     frame: Frame | None
     place: Place | None
+    operands: tuple[Operand, ...]
 
 
 class Pipeline(NamedTuple):
@@ -88,15 +91,28 @@ class Pipeline(NamedTuple):
 class Exchange:
     """What one thread exchanged, in order, and the groups that it met."""
 
-    def __init__(self, timeline: Timeline) -> None:
+    def __init__(self, timeline: Timeline, *, is_dry: bool = False) -> None:
         self.timeline = timeline
+        self._is_dry = is_dry
+        self.parts = Parts()
         self.has_backward = False
         """Whether any of it was in a backward."""
         self.pipeline: Pipeline | None = None
         """The pipeline whose schedule sent or received."""
+        self.operands = Operands()
         self._messages: list[_Message] = []
         self._metadata = MetadataReader()
         self._places = Places()
+
+    @property
+    def sends(self) -> bool:
+        """Whether what is issued is sent; with a dry forward nothing is, from the first call of a module on."""
+        return not (self._is_dry and any(self.timeline.frames))
+
+    def forget(self) -> None:
+        """Forget what was exchanged so far."""
+        self._messages.clear()
+        self.has_backward = False
 
     def note(self, name: str, arguments: Mapping[str, Any], group: Any, frame: FrameType) -> None:
         """Note an operation that communicates in a group, called from a frame."""
@@ -110,21 +126,27 @@ class Exchange:
             place = next((each for each in places if each is not None and not is_commands(each.code)), None)
         if self.pipeline is None and private.PIPELINES in sys.modules:
             self.pipeline = _pipeline_around(frame)
+        operands = self.operands.of(_given(name.removesuffix("_"), arguments), node, frame, phase)
         for told in self._told(name, arguments, frame):
-            self._messages.append(_Message(replace(told, phase=phase), group, node, module, place))
+            self._messages.append(_Message(replace(told, phase=phase), group, node, module, place, operands))
 
     def collectives(
-        self, groups: Groups, ids: Mapping[GradFn, str], path_of: Callable[[Frame | None], str]
+        self,
+        groups: Groups,
+        ids: Mapping[GradFn, str],
+        path_of: Callable[[Frame | None], str],
+        id_of: Callable[[Operand], str],
     ) -> Iterator[Collective]:
-        """All of it, with groups by their labels, nodes by their ids, and modules by their paths."""
+        """All of it, with groups by their labels, nodes and operands by their ids, and modules by their paths."""
         lines = ShownLines()
-        for collective, group, node, frame, place in self._messages:
+        for collective, group, node, frame, place, operands in self._messages:
             yield replace(
                 collective,
                 group=groups.label(group),
                 node="" if node is None else ids.get(node, ""),
                 scope=path_of(frame),
                 source=None if place is None else lines(place.code, place.instruction),
+                operands=tuple(filter(None, dict.fromkeys(map(id_of, operands)))),
             )
 
     def _told(self, name: str, arguments: Mapping[str, Any], frame: FrameType) -> Iterator[Collective]:
@@ -172,11 +194,18 @@ class ExchangeMode(DispatchMode):
             return NotImplemented
         name, exchange = _communicates_as(func), self._exchange()
         if not name or exchange is None:
+            if exchange is not None and private.current_backward() != -1:
+                exchange.operands.note_write(func, args, kwargs or {})
             return func(*args, **(kwargs or {}))
         arguments = dict(named(signature_of(func).names, args, kwargs or {}))
         group = _group_of(name, arguments)
-        exchange.note(name, arguments, group, sys._getframe(1))
-        return func(*args, **(kwargs or {})) if self._sends else unsent(func, arguments, group)
+        frame = sys._getframe(1)
+        exchange.note(name, arguments, group, frame)
+        if self._sends and exchange.sends:
+            return func(*args, **(kwargs or {}))
+        result = unsent(func, arguments, group)
+        exchange.parts.fill(arguments, frame, exchange.timeline.current)
+        return result
 
 
 def _group_of(name: str, arguments: Mapping[str, Any]) -> Any:
@@ -219,67 +248,3 @@ def _reduction_of(arguments: Mapping[str, Any], frame: FrameType) -> str:
     # The dispatcher shows of it that it is one. What a program calls has it still.
     called = (outer for outer, _ in walk_stack(frame) if outer.f_globals.get("__name__") == private.COLLECTIVES)
     return next((reduction(outer.f_locals.get("op")) or "" for outer in called), "")
-
-
-def unsent(func: Any, arguments: Mapping[str, Any], group: Any) -> Any:
-    """What a collective returns that was not sent; the tensors that it was to fill are there to be read."""
-    schema = private.schema_of(func)
-    namespace, _, name = schema.name.partition("::")
-    if namespace == "c10d":
-        return _finished(len(schema.returns), arguments)
-    if "out" in arguments:
-        return arguments["out"]
-    given = next(arguments[key] for key in ("input", "inputs", "tensor", "tensors") if key in arguments)
-    if name.endswith("_") or not isinstance(given, (torch.Tensor, list)):
-        return given
-    size = group.size()
-    if isinstance(given, list):
-        return [_shaped(name, tensor, arguments, size) for tensor in given]
-    return _shaped(name, given, arguments, size)
-
-
-def _shaped(name: str, tensor: torch.Tensor, arguments: Mapping[str, Any], size: int) -> torch.Tensor:
-    """What a functional collective makes of a tensor."""
-    first, *rest = tensor.shape or (1,)
-    if name.startswith("all_gather"):
-        return tensor.new_zeros((first * size, *rest))
-    if name.startswith("reduce_scatter"):
-        return tensor.new_zeros((first // size, *rest))
-    if name == "all_to_all_single":
-        received: Sequence[int] = arguments["output_split_sizes"]
-        return tensor.new_zeros((sum(received), *rest))
-    if name == "shard_dim_alltoall":
-        shape = list(tensor.shape)
-        shape[arguments["gather_dim"]] *= size
-        shape[arguments["shard_dim"]] //= size
-        return tensor.new_zeros(shape)
-    return tensor.clone()
-
-
-def _finished(returns: int, arguments: Mapping[str, Any]) -> Any:
-    """What an operation of torch.distributed returns: a work that is done, behind the tensors that it filled."""
-    if not returns:
-        return None
-    first = next(iter(arguments.values()))
-    with torch.no_grad():
-        _repeat(first, arguments)
-    done: Any = torch.futures.Future()
-    done.set_result(first if isinstance(first, list) else [first])
-    work = private.finished_work(done).boxed()
-    return (first, work) if returns == 2 else work
-
-
-def _repeat(filled: Any, arguments: Mapping[str, Any]) -> None:
-    """Gather from this process alone, so that what is read of it are values and no chance."""
-    sent = arguments.get("input_tensor")
-    if isinstance(filled, torch.Tensor) and isinstance(sent, torch.Tensor) and sent.numel():
-        times, rest = divmod(filled.numel(), sent.numel())
-        if not rest and filled.is_contiguous():
-            filled.view(times, -1).copy_(sent.reshape(1, -1).expand(times, -1))
-        return
-    inputs = arguments.get("input_tensors")
-    if isinstance(filled, list) and isinstance(inputs, list):
-        for outputs, tensor in zip(filled, inputs, strict=False):
-            for output in outputs if isinstance(outputs, list) and isinstance(tensor, torch.Tensor) else ():
-                if output.shape == tensor.shape:
-                    output.copy_(tensor)

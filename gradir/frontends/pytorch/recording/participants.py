@@ -23,6 +23,7 @@ from gradir.frontends.pytorch.reading.members import ModuleMap, has_parameters, 
 from gradir.frontends.pytorch.reading.tensors import Modules, held_by, modules_below, ones_for
 from gradir.frontends.pytorch.reading.walk import Walk
 from gradir.frontends.pytorch.recording.exchange import Exchange, ExchangeMode
+from gradir.frontends.pytorch.recording.operands import OperandNames
 from gradir.frontends.pytorch.recording.sources import is_commands, is_internal
 from gradir.frontends.pytorch.recording.timelines import Frame, ScopeLookup, Timeline, path_of
 from gradir.frontends.texts import plain_text
@@ -155,23 +156,31 @@ def calls_behind(timelines: Iterable[Timeline], walked: Walk) -> Counter[int]:
 class Exchanged:
     """What the threads of a recording exchanged with other processes, and what its nodes and modules are called."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_dry: bool = False) -> None:
+        self.is_dry = is_dry
         self._exchanges: dict[Timeline, Exchange] = {}
         self._ids: dict[GradFn, str] = {}
         self._modules: Modules = modules_below({})
         self._device = "cpu"
+        self._names = OperandNames()
         self.groups = Groups()
         """Labels the groups of the graph that was captured last."""
 
     def noting(self, timeline: Timeline) -> ExchangeMode:
         """A context in which this thread's messages are noted."""
-        return ExchangeMode(self._exchanges.setdefault(timeline, Exchange(timeline)))
+        return ExchangeMode(self._exchanges.setdefault(timeline, Exchange(timeline, is_dry=self.is_dry)))
+
+    def forget(self) -> None:
+        """Forget what was exchanged so far."""
+        for exchange in self._exchanges.values():
+            exchange.forget()
 
     def located(self, live: LiveGraph, modules: Modules) -> LiveGraph:
         """A capture with what was exchanged so far; what comes later is told in its words, see `with_collectives`."""
         self._modules = modules
         self._device = next((device_name(entry.tensor.device) for entry in live.captured), "cpu")
         self._ids.update(live.grad_fns)
+        self._names = OperandNames(modules, live.grad_fns)
         return live._replace(graph=self.with_collectives(live.graph))
 
     def with_collectives(self, graph: Graph) -> Graph:
@@ -180,7 +189,7 @@ class Exchanged:
         found = [
             collective
             for exchange in self._exchanges.values()
-            for collective in exchange.collectives(self.groups, self._ids, module_of)
+            for collective in exchange.collectives(self.groups, self._ids, module_of, self._names)
         ]
         rank = rank_of(self.groups, self._modules, self._device)
         pipeline = next(filter(None, (exchange.pipeline for exchange in self._exchanges.values())), None)
