@@ -134,6 +134,8 @@ def expect_possible(request: CaptureRequest, *, verify: bool = False) -> None:
         raise CaptureError(f"{why} needs an autograd graph, which {told('graph')} does not capture; choose one")
     if verify and request.collectives:
         raise CaptureError(f"verifying needs an autograd graph, which {told('collectives')} uses up; choose one")
+    if request.dry and not request.collectives:
+        raise CaptureError("--dry needs --collectives")
     if request.step != 1 and not request.collectives:
         raise CaptureError("--step needs --collectives")
 

@@ -176,6 +176,15 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
             group="distributed",
         ),
     ] = False
+    dry: Annotated[
+        bool,
+        Option(
+            "with --collectives, send nothing from the first call of a module on",
+            needs="collectives",
+            uses=("program",),
+            group="distributed",
+        ),
+    ] = False
     step: Annotated[
         Annotated[int, Meta(ge=1)],
         Option(

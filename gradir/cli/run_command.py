@@ -55,6 +55,7 @@ def add_options(parser: Parser) -> None:
     group.add_argument(
         "--collectives", action="store_true", help="record what this rank exchanges; a dry backward runs"
     )
+    group.add_argument("--dry", action="store_true", help="with --collectives, send nothing from the first forward on")
     parser.group("output").add_argument(
         "-o", "--output", metavar="FILE", help="write to FILE (required); {rank} and {world} are filled in"
     )
@@ -70,6 +71,8 @@ def run(options: argparse.Namespace) -> int:
     from gradir.cli.suffixes import check_graph_name
 
     script = _divided(options)
+    if options.dry and (options.go_on or not options.collectives):
+        options.parser.error("--dry goes with --collectives, and not with --go-on: nothing that it computes is trained")
     script.check()
     options.output = for_rank(options.output)
     check_graph_name(options.output)
@@ -133,7 +136,8 @@ class _Run:
         from gradir.request import CaptureRequest
 
         options, name = self._options, self._script.name
-        request = CaptureRequest(step=options.step, sources=True, flow=options.flow, collectives=options.collectives)
+        own = {name: getattr(options, name) for name in ("step", "flow", "collectives", "dry")}
+        request = CaptureRequest(sources=True, **own)
         with running(request, self._reached) as self._seeing:
             left = self._script.run(options, lambda: self._is_enough, lambda _: False)
         if self._is_enough:

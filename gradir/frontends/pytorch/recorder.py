@@ -106,7 +106,7 @@ class Recorder:
         self._tells_flow = request.flow
         self._looks_at_results = bool(request.values)
         self._flows: dict[Timeline, Flow] = {}
-        self._exchanged = Exchanged() if request.collectives else None
+        self._exchanged = Exchanged(is_dry=request.dry) if request.collectives else None
         self._cost = request.cost
         self._costs: dict[Timeline, Costs] = {}
 
@@ -127,6 +127,9 @@ class Recorder:
                 hooks.enter_context(CompiledParts(hooks.enter_context(SourceMode(log))))
             if self._exchanged is not None:
                 hooks.enter_context(self._exchanged.noting(timeline))
+                if self._exchanged.is_dry:
+                    # The modes are of this thread.
+                    hooks.enter_context(torch.autograd.set_multithreading_enabled(False))
             if self._cost is not None:
                 # Torch's formulas take a while to load.
                 from gradir.frontends.pytorch.recording.cost import Costs

@@ -22,7 +22,9 @@ from gradir.frontends.pytorch.reading.assemble import LiveGraph, capture
 from gradir.frontends.pytorch.reading.outputs import flatten, flatten_quietly
 from gradir.frontends.pytorch.reading.tensors import ones_for
 from gradir.frontends.pytorch.recorder import Recorder
+from gradir.frontends.pytorch.recording.exchange import Exchange, ExchangeMode
 from gradir.frontends.pytorch.recording.sources import is_internal
+from gradir.frontends.pytorch.recording.timelines import Timeline
 from gradir.ir import Graph
 from gradir.protocols import StoppedError
 from gradir.request import CaptureRequest
@@ -150,17 +152,31 @@ def run_recorded(request: CaptureRequest, recorders: list[Recorder] | None = Non
     result = _made_by(request.target, recorder)
     before = request.step - 1
     for _ in range(0 if isinstance(result, nn.Module) else before):
-        _step(result)
+        with _unsent(request):
+            _step(result)
         recorder = recorder_of(None)
         result = _made_by(request.target, recorder)
     if isinstance(result, nn.Module):
         call, name = _call(result, request), type(result).__name__
         for _ in range(before):
-            _step(_told(call, request, name))
+            with _unsent(request):
+                _step(_told(call, request, name))
         recorder = recorder_of(result)
         return _Ran(recorder, _told(partial(_recorded, recorder, call), request, name))
     model, outputs, _ = _parts(result, request.inputs)
     return _Ran(recorder, outputs, model)
+
+
+@contextmanager
+def _unsent(request: CaptureRequest) -> Iterator[None]:
+    """Send nothing inside, where that is asked for."""
+    if not request.dry:
+        yield
+        return
+    # It notes what nobody asks for.
+    exchange = Exchange(Timeline())
+    with ExchangeMode(exchange, sends=False), torch.autograd.set_multithreading_enabled(False):
+        yield
 
 
 def _set_seed(request: CaptureRequest) -> None:

@@ -69,6 +69,8 @@ class Recording:
     def forget_anew(self) -> None:
         """Note that a backward has run: what was called before it is older than the next one."""
         self._recorder.called_anew()
+        if self._request.collectives:
+            self._recorder.exchanged.forget()
 
     @property
     def called(self) -> Sequence[nn.Module]:
