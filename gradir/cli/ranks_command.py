@@ -25,7 +25,7 @@ others differ, and runs the collectives of all ranks as programs that wait in ea
 Exit status: 0 nothing of --fail-on was found, 1 something was, 2 trouble.
 """
 
-_DEFAULT: Final = "hang,mixed,graphs,cuts"
+_DEFAULT: Final = "hang,mixed,missing,graphs,cuts"
 _BY_SUFFIX: Final = {".html": "html", ".json": "json", ".md": "markdown"}
 
 
@@ -38,7 +38,7 @@ def add_options(parser: Parser) -> None:
         metavar="WHAT",
         type=_kinds,
         default=_kinds(_DEFAULT),
-        help=f"exit with 1 on these of hang, may-hang, mixed, graphs, cuts (default: {_DEFAULT})",
+        help=f"exit with 1 on these of hang, may-hang, mixed, missing, graphs, cuts (default: {_DEFAULT})",
     )
     output.add_argument(
         "--format",

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from gradir.diffs.changes import Change
 from gradir.diffs.compare import compare
 from gradir.diffs.ignoring import ignoring
+from gradir.distributed.missing import missing, place_in
 from gradir.distributed.model import Finding, Group, Kind, Ranks
 from gradir.distributed.operands import swapped
 from gradir.distributed.reading import RankFile, graph_in, read
@@ -125,7 +126,7 @@ def _exchanged(ranks: Sequence[RankFile], *, is_sample: bool) -> tuple[int, list
     if not mixed and outcome.problem is None:
         found = [*swapped(ranks)]
         mixed = _mixed([each.issued for each in found[:1]], len(found), found[0].made_by if found else {})
-    return outcome.done, [*_hangs(outcome, is_sample=is_sample), *mixed]
+    return outcome.done, [*_hangs(outcome, is_sample=is_sample), *mixed, *missing(ranks)]
 
 
 def _mixed(several: Sequence[Mapping[int, Collective]], count: int, made: Mapping[int, str] = NOTHING) -> list[Finding]:
@@ -256,10 +257,8 @@ def _functions(graph: Graph) -> Counter[str]:
 
 
 def _place(graph: Graph, path: str) -> str:
-    """The line that runs a module, where the graph has lines."""
-    sources = (node.source for node in graph.in_scope(path) if node.role == "function" and node.source is not None)
-    first = next(sources, None)
-    return "" if first is None else f", {first.file}:{first.line}"
+    place = place_in(graph, path)
+    return place and f", {place}"
 
 
 def _whole(has: Mapping[str, int], lacks: Mapping[str, int]) -> Iterator[str]:

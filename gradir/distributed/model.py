@@ -12,8 +12,8 @@ __all__ = ["FORMAT", "KINDS", "VERSION", "Finding", "Group", "Kind", "Ranks"]
 if TYPE_CHECKING:
     from gradir.ir import Graph
 
-Kind = Literal["hang", "may hang", "mixed", "graphs", "cuts"]
-KINDS: Final[tuple[Kind, ...]] = ("hang", "may hang", "mixed", "graphs", "cuts")
+Kind = Literal["hang", "may hang", "mixed", "missing", "graphs", "cuts"]
+KINDS: Final[tuple[Kind, ...]] = ("hang", "may hang", "mixed", "missing", "graphs", "cuts")
 
 FORMAT: Final = "gir-ranks"
 VERSION: Final = "1.0"
@@ -31,9 +31,9 @@ class Finding(_Data, frozen=True):
 
     ``kind`` is ``hang`` (they wait for each other for ever, or what they issue together does not fit), ``may hang``
     (they wait in a circle across groups, which collectives that run beside each other can survive), ``mixed`` (what
-    they issue together fits, and is of other modules, parameters or lines, so the result is wrong), ``graphs`` (a graph
-    is another than that of most) or ``cuts`` (parameters get no gradient on some ranks only). ``lines`` says it, the
-    first that differs first.
+    they issue together fits, and is of other modules, parameters or lines, so the result is wrong), ``missing`` (an
+    exchange is left out, so gradients are not reduced), ``graphs`` (a graph is another than that of most) or ``cuts``
+    (parameters get no gradient on some ranks only). ``lines`` says it, the first that differs first.
     """
 
     kind: Kind

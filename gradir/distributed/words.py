@@ -17,6 +17,7 @@ _TITLES: Final[Mapping[str, str]] = {
     "hang": "HANG",
     "may hang": "may hang",
     "mixed": "MIXED TENSORS",
+    "missing": "MISSING EXCHANGE",
     "graphs": "another graph",
     "cuts": "parameters without gradient on some ranks",
 }

@@ -24,7 +24,8 @@ class Rank(Record, frozen=True):
     Of a pipeline, ``stage`` is the number of its first stage, of ``stages`` in all, which run ``microbatches`` a step.
 
     ``wrappers`` has the state of each module that reduces the gradients of those below it, by path: ``no_sync`` (it
-    reduces none in this backward), ``unfinished`` (it waits for gradients that have not come), ``unused`` (it asks
+    reduces none in this backward), ``uncalled`` (its forward did not run, and that of a module in it did),
+    ``unfinished`` (it waits for gradients that have not come), ``unused`` (it asks
     which are to come), ``static`` (it knows that from the first step) and ``hook:NAME`` (the function reduces them).
     """
 

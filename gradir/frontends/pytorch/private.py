@@ -301,6 +301,10 @@ DDP_SINK: Final = _node(f"{_DDP}:_DDPSink", "to let a static graph reduce nothin
 DDP_ENQUEUED: Final = _word(f"{_DDP}:_static_graph_delay_allreduce_enqueued", "to let it reduce nothing", _CHANGED)
 DDP_DELAYED: Final = _word(f"{_DDP}:_delayed_all_reduce_hook", "to refuse what reduces in every backward", _CHANGED)
 _word(f"{_DDP}:ddp_weakref", "to find the model of a static graph", _CHANGED)
+_STATE_OF: Final = ("to tell whether a wrapper reduces gradients", "it is not told")
+DDP_SYNCS: Final = _word(f"{_DDP}:require_backward_grad_sync", *_STATE_OF)
+DDP_HOOKS: Final = _word(f"{_DDP}:_comm_hooks", *_STATE_OF)
+DDP_FINISHED: Final = _word("torch.distributed.Reducer._check_reducer_finalized", *_STATE_OF)
 # torch 2.5 has these in torch.distributed._composable.fsdp.
 FSDP_FUNCTION: Final = _node(f"{_FSDP}._fsdp_param_group:RegisterPostBackwardFunction", _SHARDED, _CHANGED, since="2.6")
 FSDP_STATE: Final = _word(f"{_FSDP}._fully_shard:_get_fsdp_state", _SHARDED, _CHANGED, since="2.6")

@@ -432,6 +432,8 @@ class Recorder:
             self._calls[id(module)] += 1
         if inside:
             self._inside[id(module)] = module
+        if self._exchanged is not None:
+            self._exchanged.note_call(module)
         timeline.switch(Frame(module, caller, tuple(own_parameters(module).items()), inside, checks))
 
     def _leave_module(self, module: nn.Module, inputs: object, result: object) -> None:  # noqa: ARG002

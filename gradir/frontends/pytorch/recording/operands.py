@@ -34,8 +34,15 @@ class Operands:
         signature = signature_of(func)
         if INPLACE not in signature.kinds.values() or (parameter := _accumulating(private.running_node())) is None:
             return
-        for name, value in named(signature.names, args, kwargs):
-            if signature.kinds.get(name) == INPLACE and isinstance(value, torch.Tensor):
+        size = parameter.numel()
+        given = [
+            (name, value)
+            for name, value in named(signature.names, args, kwargs)
+            if isinstance(value, torch.Tensor) and value.numel() == size
+        ]
+        # What is filled with zeros is the place of a gradient that does not come.
+        for name, value in given if len(given) > 1 else ():
+            if signature.kinds.get(name) == INPLACE:
                 self._written[_storage(value)][id(parameter)] = parameter
 
     def of(
@@ -48,9 +55,12 @@ class Operands:
             inside = _running_function(frame)
             return tuple([_made(tensor, inside) for tensor in given])
         found = {key: each for tensor in given for key, each in self._written.pop(_storage(tensor), {}).items()}
+        # A bucket that lacks a gradient may have another one on another rank.
+        is_whole = sum(each.numel() for each in found.values()) == sum(tensor.numel() for tensor in given)
         if found or (parameter := _accumulating(node)) is None:
-            return tuple(found.values())
-        return (parameter,) if [tensor.shape for tensor in given] == [parameter.shape] else ()
+            return tuple(found.values()) if is_whole else ()
+        is_own = parameter.grad is not None and {*map(_storage, given)} == {_storage(parameter.grad)}
+        return (parameter,) if is_own else ()
 
 
 class OperandNames:

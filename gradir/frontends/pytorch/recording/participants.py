@@ -8,17 +8,19 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from traceback import walk_stack
 from types import FrameType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from msgspec.structs import replace
 from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from gradir.errors import CaptureError
 from gradir.frontends.paths import is_installed
+from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.private import ACCUMULATOR, own_parameters, sequence_number
 from gradir.frontends.pytorch.reading.attributes import device_name, shape_of
-from gradir.frontends.pytorch.reading.distributed import Groups, forms_of_sharded, mesh_of_tensor
+from gradir.frontends.pytorch.reading.distributed import Groups, forms_of_sharded, mesh_of_tensor, sharding_groups
 from gradir.frontends.pytorch.reading.members import ModuleMap, has_parameters, modules_in
 from gradir.frontends.pytorch.reading.tensors import Modules, held_by, modules_below, ones_for
 from gradir.frontends.pytorch.reading.walk import Walk
@@ -163,12 +165,18 @@ class Exchanged:
         self._modules: Modules = modules_below({})
         self._device = "cpu"
         self._names = OperandNames()
+        self._synced: dict[int, bool] = {}
         self.groups = Groups()
         """Labels the groups of the graph that was captured last."""
 
     def noting(self, timeline: Timeline) -> ExchangeMode:
         """A context in which this thread's messages are noted."""
         return ExchangeMode(self._exchanges.setdefault(timeline, Exchange(timeline, is_dry=self.is_dry)))
+
+    def note_call(self, module: nn.Module) -> None:
+        """Note whether a module is going to reduce the gradients of its call, if it is one that does."""
+        if isinstance(module, DistributedDataParallel):
+            self._synced[id(module)] = getattr(module, private.DDP_SYNCS, True)
 
     def forget(self) -> None:
         """Forget what was exchanged so far."""
@@ -193,6 +201,8 @@ class Exchanged:
         ]
         rank = rank_of(self.groups, self._modules, self._device)
         pipeline = next(filter(None, (exchange.pipeline for exchange in self._exchanges.values())), None)
+        if rank is not None:
+            rank = replace(rank, wrappers=dict(wrappers_among(self._modules, self._synced, graph)))
         if rank is not None and pipeline is not None:
             stage, stages, microbatches = pipeline
             rank = replace(rank, stage=stage, stages=stages, microbatches=microbatches)
@@ -247,6 +257,38 @@ def rank_of(groups: Groups, modules: Modules, device: str) -> Rank | None:
         members,
         {name: shape for name, shape in shapes.items() if shape is not None},
     )
+
+
+def wrappers_among(modules: Modules, synced: Mapping[int, bool], graph: Graph) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The state of each module that reduces gradients of a graph.
+
+    ``synced`` has, by id(), whether it was to reduce those of its last call.
+    """
+    trained = {id(each.tensor) for each in modules.owned if each.names[0] in graph.nodes}
+    for module, path in modules.paths.items():
+        if isinstance(module, DistributedDataParallel):
+            hooks = getattr(module, private.DDP_HOOKS, ())
+            words = {
+                "no_sync": not synced.get(id(module), True),
+                "uncalled": id(module) not in synced
+                and any(id(parameter) in trained for parameter in module.parameters()),
+                "unfinished": not _has_finished(module.reducer),
+                "unused": module.find_unused_parameters,
+                "static": module.static_graph,
+            }
+            names = [plain_text(getattr(hook, "__name__", type(hook).__name__)) for hook, _ in hooks]
+            yield path, (*(word for word, holds in words.items() if holds), *(f"hook:{name}" for name in names))
+        for group in sharding_groups([module]):
+            yield path, () if getattr(group, private.FSDP_REDUCES, True) else ("no_sync",)
+
+
+def _has_finished(reducer: Any) -> bool:
+    """Whether no bucket waits for a gradient, in the words of torch, which would refuse another forward."""
+    try:
+        getattr(reducer, private.DDP_FINISHED, bool)()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _parts(modules: Modules) -> Iterator[tuple[str, torch.Tensor]]:

@@ -1,0 +1,204 @@
+"""Exchanges that some ranks leave out, or that no rank completes: gradients that nobody reduces, modules that wait."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from gradir.distributed.model import Finding
+from gradir.distributed.reading import RankFile, graph_in
+from gradir.distributed.simulation import POINT_TO_POINT, Key
+from gradir.distributed.words import span
+from gradir.ir import Graph
+from gradir.ir.text import counted
+
+_UNFINISHED: Final = "unfinished"
+_NO_SYNC: Final = "no_sync"
+_HOOK: Final = "hook:"
+_UNCALLED: Final = "uncalled"
+_SILENT: Final = frozenset({_NO_SYNC, _UNCALLED})
+_STATES: Final[Mapping[str, str]] = {
+    _NO_SYNC: "no gradient is reduced in this backward (no_sync)",
+    "static": "the order of the gradients is that of the first step",
+    _UNCALLED: "no gradient is reduced, since its own forward was not called, only that of a module in it",
+    "unused": "the ranks exchange which gradients are to come",
+}
+_State = tuple[str, ...] | None
+_MOST: Final = 4
+
+
+def missing(ranks: Sequence[RankFile]) -> Iterator[Finding]:
+    """The exchanges that are left out, from the lists of ranks and what their wrappers were in."""
+    graphs = _Graphs(ranks)
+    yield from _unfinished(ranks, graphs)
+    told: set[int] = set()
+    for finding in _states(ranks):
+        told.update(finding.ranks)
+        yield finding
+    yield from _left_out([one for one in ranks if one.rank.rank not in told], ranks, graphs)
+
+
+class _Graphs:
+    """The graphs of ranks, each read once, when it is asked for."""
+
+    def __init__(self, ranks: Sequence[RankFile]) -> None:
+        self._known: dict[bytes, Graph] = {}
+        # The same graph is asked for in the same words.
+        self.firsts = {one.digest: one for one in reversed(ranks)}
+
+    def __call__(self, one: RankFile) -> Graph:
+        if one.digest not in self._known:
+            self._known[one.digest] = graph_in(self.firsts[one.digest])
+        return self._known[one.digest]
+
+    @property
+    def all(self) -> Iterator[Graph]:
+        """All of them."""
+        return map(self, self.firsts.values())
+
+    def place_of(self, module: str) -> str:
+        """The line that runs a module on some rank."""
+        return next(filter(None, (place_in(graph, module) for graph in self.all)), "")
+
+
+def place_in(graph: Graph, path: str) -> str:
+    """The line that runs a module, where the graph has it; else empty."""
+    inside = (node for node in graph.nodes.values() if f"{node.scope}.".startswith(f"{path}."))
+    first = next((node.source for node in inside if node.role == "function" and node.source is not None), None)
+    return "" if first is None else f"{first.file}:{first.line}"
+
+
+def _unfinished(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]:
+    """The wrappers that wait for gradients that have not come."""
+    waiting: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+    for one in ranks:
+        paths = [path for path, state in one.rank.wrappers.items() if _UNFINISHED in state]
+        if paths:
+            cuts = (cut for cut in graphs(one).cuts if cut.names and not cut.is_place)
+            names = [cut.names[0] for cut in cuts if any(_is_below(cut.names[0], path) for path in paths)]
+            waiting[tuple(names)].append(one.rank.rank)
+    for key, numbers in waiting.items():
+        names = [*key]
+        lines = [f"waits for the gradients of {_listed(names)}, and never reduces those in one bucket with them"]
+        for module in dict.fromkeys(filter(None, (name.rpartition(".")[0] for name in names))):
+            place = graphs.place_of(module)
+            lines.append(f"other ranks run {module} ({place})" if place else f"no loss depends on {module}")
+        lines.append("the next forward raises that the reduction of this backward has not finished")
+        yield Finding("missing", tuple(numbers), tuple(lines))
+
+
+def _is_below(name: str, path: str) -> bool:
+    return not path or name.startswith(f"{path}.")
+
+
+def _states(ranks: Sequence[RankFile]) -> Iterator[Finding]:
+    """The wrappers that are in another state on some ranks, or missing there, or that no call went through."""
+    by_stage: defaultdict[int | None, list[RankFile]] = defaultdict(list)
+    for one in ranks:
+        by_stage[one.rank.stage].append(one)
+    for members in by_stage.values():
+        alike: defaultdict[tuple[tuple[_State, tuple[int, ...]], ...], list[str]] = defaultdict(list)
+        for path in dict.fromkeys(path for one in members for path in one.rank.wrappers):
+            by_state: defaultdict[_State, list[int]] = defaultdict(list)
+            for one in members:
+                state = one.rank.wrappers.get(path)
+                known = None if state is None else tuple(word for word in state if word != _UNFINISHED)
+                by_state[known].append(one.rank.rank)
+            if len(by_state) > 1 or any(state and _UNCALLED in state for state in by_state):
+                alike[tuple((state, tuple(numbers)) for state, numbers in by_state.items())].append(path or "the model")
+        for states, paths in alike.items():
+            yield _differing(paths, dict(states))
+
+
+def _differing(paths: Sequence[str], by_state: Mapping[_State, Sequence[int]]) -> Finding:
+    silent = [
+        rank for state, some in by_state.items() if state is None or not _SILENT.isdisjoint(state) for rank in some
+    ]
+    usual = max(by_state, key=lambda state: (len(by_state[state]), not state))
+    others = [rank for state, some in by_state.items() if state != usual for rank in some]
+    lines = [f"{_listed(paths)} on {span(some)}: {_said(state)}" for state, some in by_state.items()]
+    return Finding("missing", tuple(sorted(silent or others)), tuple(lines))
+
+
+def _said(state: _State) -> str:
+    if state is None:
+        return "no wrapper reduces gradients"
+    words = (word.replace(_HOOK, "gradients are reduced by ", 1) for word in state)
+    return ", ".join(_STATES.get(word, word) for word in words) or "gradients are reduced"
+
+
+def _left_out(some: Iterable[RankFile], ranks: Iterable[RankFile], graphs: _Graphs) -> Iterator[Finding]:
+    """What a rank does not exchange with a group and others of the group do, though it has the module or parameter."""
+    lists = {id(one.collectives): _by_group(one) for one in ranks}
+    in_group: defaultdict[Key, list[RankFile]] = defaultdict(list)
+    for one in ranks:
+        for label in one.rank.groups:
+            in_group[label, one.rank.groups[label]].append(one)
+    lacking: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+    chosen = {one.rank.rank for one in some}
+    for (label, _), members in in_group.items():
+        kinds = {id(one.collectives): one for one in members}
+        if len(kinds) == 1:
+            continue
+        every = [lists[kind].get(label, _NOTHING) for kind in kinds]
+        scopes = dict.fromkeys(scope for forward, _, _ in every for scope in forward)
+        names = dict.fromkeys(name for _, reduced, _ in every for name in reduced)
+        most = max(count for _, _, count in every)
+        for one in members:
+            if one.rank.rank in chosen:
+                forward, reduced, count = lists[id(one.collectives)].get(label, _NOTHING)
+                lines = [*_silent(one, [scope for scope in scopes if scope not in forward], graphs)]
+                without = [name for name in names if name not in reduced] if count < most else []
+                lines += _unreduced(graphs(one), without) if without else []
+                if lines:
+                    lacking[tuple(lines)].append(one.rank.rank)
+    for lines_of, numbers in lacking.items():
+        yield Finding("missing", tuple(numbers), lines_of)
+
+
+_Exchanged = tuple[Collection[str], Collection[str], int]
+_NOTHING: Final[_Exchanged] = ((), (), 0)
+
+
+def _by_group(one: RankFile) -> Mapping[str, _Exchanged]:
+    """By group, the modules that exchange in a forward, the parameters reduced in a backward, and how often."""
+    forward: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    reduced: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    counts: Counter[str] = Counter()
+    for each in one.collectives:
+        if each.op in POINT_TO_POINT:
+            continue
+        if each.phase == "forward":
+            forward[each.group].update({each.scope: None} if each.scope else {})
+        else:
+            reduced[each.group].update(dict.fromkeys(each.operands))
+            counts[each.group] += 1
+    return {label: (forward[label], reduced[label], counts[label]) for label in {**forward, **reduced}}
+
+
+def _silent(one: RankFile, scopes: Iterable[str], graphs: _Graphs) -> Iterator[str]:
+    """The modules that exchange nothing on this rank, which runs them."""
+    for path in scopes:
+        scope = graphs(one).scopes.get(path)
+        if scope is not None and scope.calls:
+            classes = {known.class_name for each in graphs.all if (known := each.scopes.get(path)) is not None}
+            others = sorted(classes - {scope.class_name})
+            what = f" (it is {scope.class_name} here and {', '.join(others)} there)" if others else ""
+            yield f"exchanges nothing in the forward of {path}, and others do{what}"
+
+
+def _unreduced(graph: Graph, names: Sequence[str]) -> Iterator[str]:
+    """The parameters that a rank does not reduce, by why."""
+    unreached = {cut.names[0] for cut in graph.cuts if cut.names and not cut.is_place}
+    whys = {name: "without gradient here" if name in unreached else "" for name in names}
+    whys |= {name: "frozen here, or not there" for name in names if name not in unreached | graph.nodes.keys()}
+    for why in dict.fromkeys(whys.values()):
+        those = [name for name in names if whys[name] == why]
+        yield f"does not reduce {_listed(those)}, and others do{why and f': they are {why}'}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MOST
+    shown = ", ".join(names[:_MOST]) or "parameters that are not known"
+    return f"{shown} and {counted(more, 'other')}" if more > 0 else shown

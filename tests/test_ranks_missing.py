@@ -1,0 +1,132 @@
+"""Exchanges that some ranks leave out, or that no rank completes."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+import gradir
+from gradir.ir import Builder, Collective, Cut, Graph, Rank, Scope, Source, TensorMeta
+
+META = TensorMeta("float32", (4,))
+REDUCES = {"": ()}
+
+
+def graph(*modules: str, cuts: tuple[str, ...] = (), kinds: dict[str, str] | None = None) -> Graph:
+    """A model whose modules run one after the other; parameters in ``cuts`` get no gradient."""
+    b = Builder()
+    made = b.tensor("x", META, role="leaf")
+    for number, path in enumerate(modules):
+        weight = b.tensor(f"{path}.weight", META, role="parameter")
+        made = b.function("mul", [made, weight], [META], scope=path, source=Source("train.py", 10 + number))
+    b.output(made)
+    scopes = [Scope("", calls=1), *(Scope(path, (kinds or {}).get(path, ""), calls=1) for path in modules)]
+    found = replace(b.build(), scopes={scope.path: scope for scope in scopes})
+    return replace(found, cuts=tuple(Cut("unreached", (f"{path}.weight",), path) for path in cuts))
+
+
+def reduced(*paths: str) -> Collective:
+    return Collective("backward", "all_reduce", "world", operands=tuple(f"{path}.weight" for path in paths))
+
+
+def of_ranks(*sides: tuple[Graph, dict[str, tuple[str, ...]], list[Collective]]) -> gradir.Ranks:
+    world = tuple(range(len(sides)))
+    return gradir.ranks(
+        replace(
+            each,
+            rank=Rank(rank, len(sides), groups={"world": world}, wrappers=wrappers),
+            collectives=tuple(collectives),
+        )
+        for rank, (each, wrappers, collectives) in enumerate(sides)
+    )
+
+
+def told(found: gradir.Ranks) -> list[tuple[tuple[int, ...], tuple[str, ...]]]:
+    return [(finding.ranks, finding.lines) for finding in found.findings if finding.kind == "missing"]
+
+
+def test_a_wrapper_that_waits_for_a_gradient_names_parameter_and_line() -> None:
+    waits = {"": ("unfinished",)}
+    text, image = graph("a", "text", cuts=("image",)), graph("a", "image", cuts=("text",))
+    ends = "the next forward raises that the reduction of this backward has not finished"
+    assert told(of_ranks((text, waits, []), (image, waits, []))) == [
+        (
+            (0,),
+            (
+                "waits for the gradients of image.weight, and never reduces those in one bucket with them",
+                "other ranks run image (train.py:11)",
+                ends,
+            ),
+        ),
+        (
+            (1,),
+            (
+                "waits for the gradients of text.weight, and never reduces those in one bucket with them",
+                "other ranks run text (train.py:11)",
+                ends,
+            ),
+        ),
+    ]
+    everywhere = of_ranks((text, waits, []), (text, waits, []))
+    ((ranks, lines),) = told(everywhere)
+    assert (ranks, lines[1]) == ((0, 1), "no loss depends on image")
+    assert "MISSING EXCHANGE: ranks 0-1" in str(everywhere)
+    # What asks which gradients are to come waits for none.
+    assert told(of_ranks(*[(text, {"": ("unused",)}, [reduced("a", "text")])] * 2)) == []
+
+
+def test_wrappers_in_another_state_on_some_ranks_are_named_once() -> None:
+    one = graph("a", "b")
+    reduces = {"": (), "b": ()}
+    unsynced = {"": ("no_sync",), "b": ("no_sync",)}
+    both = [reduced("a"), reduced("b")]
+    assert told(of_ranks((one, unsynced, []), (one, reduces, both), (one, reduces, both))) == [
+        (
+            (0,),
+            (
+                "the model, b on rank 0: no gradient is reduced in this backward (no_sync)",
+                "the model, b on ranks 1-2: gradients are reduced",
+            ),
+        )
+    ]
+    hooked = {"": ("hook:compress",), "b": ()}
+    (finding,) = told(of_ranks((one, hooked, both), (one, reduces, both)))
+    assert finding == (
+        (0,),
+        ("the model on rank 0: gradients are reduced by compress", "the model on rank 1: gradients are reduced"),
+    )
+    ((ranks, lines),) = told(of_ranks((one, {}, []), (one, REDUCES, both)))
+    assert (ranks, lines[0]) == ((0,), "the model on rank 0: no wrapper reduces gradients")
+    ((ranks, lines),) = told(of_ranks(*[(one, {"": ("uncalled",)}, [])] * 2))
+    assert ranks == (0, 1)
+    assert "its own forward was not called" in lines[0]
+    for states in ({"": ("no_sync",)}, hooked, reduces, {}):
+        assert told(of_ranks(*[(one, states, both)] * 2)) == [], states
+
+
+def test_a_module_that_exchanges_on_other_ranks_only_is_named_with_its_class() -> None:
+    norm = Collective("forward", "all_reduce", "world", scope="bn")
+    synced = graph("a", "bn", kinds={"bn": "SyncNorm"})
+    local = graph("a", "bn", kinds={"bn": "BatchNorm"})
+    found = of_ranks((synced, {}, [norm, reduced("a")]), (local, {}, [reduced("a")]))
+    assert told(found) == [
+        (
+            (1,),
+            ("exchanges nothing in the forward of bn, and others do (it is BatchNorm here and SyncNorm there)",),
+        )
+    ]
+    # A rank that does not run the module is another matter, which the graphs tell.
+    assert told(of_ranks((synced, {}, [norm]), (graph("a"), {}, []))) == []
+
+
+def test_a_parameter_that_others_reduce_is_named_with_the_reason() -> None:
+    every = graph("a", "b", "c")
+    frozen, unused = graph("a", "b"), graph("a", "b", cuts=("c",))
+    by_hand = [reduced("a"), reduced("b"), reduced("c")]
+    ((ranks, lines),) = told(of_ranks((every, {}, by_hand), (every, {}, by_hand), (frozen, {}, by_hand[:2])))
+    assert (ranks, lines) == ((2,), ("does not reduce c.weight, and others do: they are frozen here, or not there",))
+    ((_, lines),) = told(of_ranks((every, {}, by_hand), (unused, {}, by_hand[:2])))
+    assert lines == ("does not reduce c.weight, and others do: they are without gradient here",)
+    ((_, lines),) = told(of_ranks((every, {}, by_hand), (every, {}, [])))
+    assert lines == ("does not reduce a.weight, b.weight, c.weight, and others do",)
+    # As many exchanges with other gradients in them: a bucket has place for what does not come.
+    assert told(of_ranks((every, {}, [reduced("a", "c")]), (unused, {}, [reduced("a")]))) == []
