@@ -179,7 +179,7 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
     dry: Annotated[
         bool,
         Option(
-            "with --collectives, send nothing from the first call of a module on",
+            "with --collectives, send nothing in the captured step",
             needs="collectives",
             uses=("program",),
             group="distributed",

@@ -214,7 +214,15 @@ def test_what_a_dry_backward_exchanges_is_what_a_real_one_does_and_torch_counts(
         assert (bool(found), len(found.groups), found.proved) == (False, 1, round(of_groups)), name
         assert found.groups[0].uneven is (name == "all_to_all")
     # The one that skips a branch fills no bucket, and the others would wait for it.
-    hang, graphs, cuts = gradir.ranks(apart).findings
+    hang, missing, graphs, cuts = gradir.ranks(apart).findings
+    assert (missing.kind, missing.ranks, missing.lines[:2]) == (
+        "missing",
+        (3,),
+        (
+            "waits for the gradients of module.b.weight, module.b.bias, and reduces no bucket that lacks one",
+            "other ranks run module.b",
+        ),
+    )
     assert (hang.kind, hang.ranks, hang.lines) == (
         "hang",
         (0, 1, 2),
@@ -244,6 +252,21 @@ def test_a_rank_that_recomputes_nothing_and_one_that_runs_another_head_make_the_
             "rank 1 in backward reduce_scatter float32[40] on world at large/register_post_backward_function:1",
         ),
     )
+    hang, *_ = gradir.ranks(graphs["dry"]).findings
+    assert (hang.kind, hang.lines) == (
+        "hang",
+        (
+            "other tensors on world",
+            "ranks 0, 2-3 in forward all_gather float32[5] on world at small (parted.py:48)",
+            "rank 1 in forward all_gather float32[10] on world at large (parted.py:48)",
+        ),
+    )
+    # The values that decide are those of the whole parameter.
+    assert {graph.producer.options.get("dry") for graph in graphs["routed"]} == {True}
+    assert [bool(graph.in_scope("one")) for graph in graphs["routed"]] == [True] * 4
+    assert not gradir.ranks(graphs["routed"])
+    hang, *_ = gradir.ranks(graphs["routed, one parts"]).findings
+    assert "rank 1 in forward all_gather float32[5] on world at other" in str(hang.lines)
     for name, gathered in (("resharded", ["world"] * 2), ("resharded to 2", ["dim_1", "dim_1:2"]), ("kept", [])):
         assert not gradir.ranks(graphs[name]), name
         again = [each for each in graphs[name][0].collectives if (each.phase, each.op) == ("backward", "all_gather")]

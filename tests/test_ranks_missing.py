@@ -52,7 +52,7 @@ def test_a_wrapper_that_waits_for_a_gradient_names_parameter_and_line() -> None:
         (
             (0,),
             (
-                "waits for the gradients of image.weight, and never reduces those in one bucket with them",
+                "waits for the gradients of image.weight, and reduces no bucket that lacks one",
                 "other ranks run image (train.py:11)",
                 ends,
             ),
@@ -60,7 +60,7 @@ def test_a_wrapper_that_waits_for_a_gradient_names_parameter_and_line() -> None:
         (
             (1,),
             (
-                "waits for the gradients of text.weight, and never reduces those in one bucket with them",
+                "waits for the gradients of text.weight, and reduces no bucket that lacks one",
                 "other ranks run text (train.py:11)",
                 ends,
             ),

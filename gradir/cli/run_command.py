@@ -55,7 +55,7 @@ def add_options(parser: Parser) -> None:
     group.add_argument(
         "--collectives", action="store_true", help="record what this rank exchanges; a dry backward runs"
     )
-    group.add_argument("--dry", action="store_true", help="with --collectives, send nothing from the first forward on")
+    group.add_argument("--dry", action="store_true", help="with --collectives, send nothing in the captured step")
     parser.group("output").add_argument(
         "-o", "--output", metavar="FILE", help="write to FILE (required); {rank} and {world} are filled in"
     )

@@ -10,7 +10,7 @@ from gradir.distributed.model import Finding
 from gradir.distributed.reading import RankFile, graph_in
 from gradir.distributed.simulation import POINT_TO_POINT, Key
 from gradir.distributed.words import span
-from gradir.ir import Graph
+from gradir.ir import Graph, Node
 from gradir.ir.text import counted
 
 _UNFINISHED: Final = "unfinished"
@@ -57,16 +57,23 @@ class _Graphs:
         """All of them."""
         return map(self, self.firsts.values())
 
-    def place_of(self, module: str) -> str:
-        """The line that runs a module on some rank."""
-        return next(filter(None, (place_in(graph, module) for graph in self.all)), "")
+    def said_of(self, module: str) -> str:
+        """Whether some rank runs a module, and where."""
+        runs = any(each for graph in self.all for each in _inside(graph, module))
+        place = next(filter(None, (place_in(graph, module) for graph in self.all)), "")
+        return f"other ranks run {module}{place and f' ({place})'}" if runs else f"no loss depends on {module}"
 
 
 def place_in(graph: Graph, path: str) -> str:
     """The line that runs a module, where the graph has it; else empty."""
-    inside = (node for node in graph.nodes.values() if f"{node.scope}.".startswith(f"{path}."))
-    first = next((node.source for node in inside if node.role == "function" and node.source is not None), None)
+    first = next((node.source for node in _inside(graph, path) if node.source is not None), None)
     return "" if first is None else f"{first.file}:{first.line}"
+
+
+def _inside(graph: Graph, path: str) -> Iterator[Node]:
+    """The functions of a module and of those below it, which a graph need not have."""
+    functions = (node for node in graph.nodes.values() if node.role == "function")
+    return (node for node in functions if f"{node.scope}.".startswith(f"{path}."))
 
 
 def _unfinished(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]:
@@ -80,10 +87,9 @@ def _unfinished(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]
             waiting[tuple(names)].append(one.rank.rank)
     for key, numbers in waiting.items():
         names = [*key]
-        lines = [f"waits for the gradients of {_listed(names)}, and never reduces those in one bucket with them"]
-        for module in dict.fromkeys(filter(None, (name.rpartition(".")[0] for name in names))):
-            place = graphs.place_of(module)
-            lines.append(f"other ranks run {module} ({place})" if place else f"no loss depends on {module}")
+        lines = [f"waits for the gradients of {_listed(names)}, and reduces no bucket that lacks one"]
+        modules = dict.fromkeys(filter(None, (name.rpartition(".")[0] for name in names)))
+        lines += map(graphs.said_of, modules)
         lines.append("the next forward raises that the reduction of this backward has not finished")
         yield Finding("missing", tuple(numbers), tuple(lines))
 

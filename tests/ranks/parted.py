@@ -48,6 +48,22 @@ class Heads(nn.Module):
         return (self.large if large else self.small)(x)
 
 
+class Routed(nn.Module):
+    """Values of a parameter, of which each rank has a part, decide which module runs."""
+
+    def __init__(self, mesh) -> None:
+        super().__init__()
+        self.gate, self.one, self.other = nn.Linear(4, 4, bias=False), nn.Linear(4, 4), nn.Linear(4, 4)
+        with torch.no_grad():
+            self.gate.weight.zero_()[2] = 1
+        fully_shard(self.other, mesh=mesh)
+        fully_shard(self, mesh=mesh)
+
+    def forward(self, x, parts: bool):
+        chosen = self.gate(x)[0].argmax().item() == 2
+        return (self.other if parts or not chosen else self.one)(x)
+
+
 def sharded(mesh, reshard):
     model = Net()
     for block in model.h:
@@ -55,8 +71,8 @@ def sharded(mesh, reshard):
     return fully_shard(model, mesh=mesh)
 
 
-def captured(model, *args):
-    request = CaptureRequest(target=lambda: (model, model(*args).sum()), is_program=True, collectives=True)
+def captured(model, *args, dry=False):
+    request = CaptureRequest(target=lambda: (model, model(*args).sum()), is_program=True, collectives=True, dry=dry)
     return registry.frontend("torch").capture(request).graph
 
 
@@ -76,6 +92,10 @@ def main(rank: int, world: int) -> object:
         part.set_reshard_after_forward(False)
         part.unshard()
     graphs["heads"] = captured(model, x, rank == 1)
+    # A forward in which ranks part would wait, if it sent anything.
+    graphs["dry"] = captured(Heads(mesh), x, rank == 1, dry=True)
+    graphs["routed"] = captured(Routed(mesh), x, False, dry=True)
+    graphs["routed, one parts"] = captured(Routed(mesh), x, rank == 1, dry=True)
     return {name: gradir.dumps(graph).decode() for name, graph in graphs.items()}
 
 

@@ -106,7 +106,8 @@ class Recorder:
         self._tells_flow = request.flow
         self._looks_at_results = bool(request.values)
         self._flows: dict[Timeline, Flow] = {}
-        self._exchanged = Exchanged(is_dry=request.dry) if request.collectives else None
+        self._has_dry_step = request.dry
+        self._exchanged = Exchanged(is_dry=request.dry and request.step == 1) if request.collectives else None
         self._cost = request.cost
         self._costs: dict[Timeline, Costs] = {}
 
@@ -127,7 +128,7 @@ class Recorder:
                 hooks.enter_context(CompiledParts(hooks.enter_context(SourceMode(log))))
             if self._exchanged is not None:
                 hooks.enter_context(self._exchanged.noting(timeline))
-                if self._exchanged.is_dry:
+                if self._has_dry_step:
                     # The modes are of this thread.
                     hooks.enter_context(torch.autograd.set_multithreading_enabled(False))
             if self._cost is not None:

@@ -22,9 +22,7 @@ from gradir.frontends.pytorch.reading.assemble import LiveGraph, capture
 from gradir.frontends.pytorch.reading.outputs import flatten, flatten_quietly
 from gradir.frontends.pytorch.reading.tensors import ones_for
 from gradir.frontends.pytorch.recorder import Recorder
-from gradir.frontends.pytorch.recording.exchange import Exchange, ExchangeMode
 from gradir.frontends.pytorch.recording.sources import is_internal
-from gradir.frontends.pytorch.recording.timelines import Timeline
 from gradir.ir import Graph
 from gradir.protocols import StoppedError
 from gradir.request import CaptureRequest
@@ -143,40 +141,26 @@ def run_recorded(request: CaptureRequest, recorders: list[Recorder] | None = Non
     """
     made: list[Recorder] = [] if recorders is None else recorders
 
-    def recorder_of(model: nn.Module | None) -> Recorder:
-        made.append(Recorder(replace(request, model=model if request.model is None else request.model)))
+    def recorder_of(model: nn.Module | None, left: int) -> Recorder:
+        made.append(Recorder(replace(request, model=model if request.model is None else request.model, step=left)))
         return made[-1]
 
     _set_seed(request)
-    recorder = recorder_of(None)
+    recorder = recorder_of(None, request.step)
     result = _made_by(request.target, recorder)
     before = request.step - 1
-    for _ in range(0 if isinstance(result, nn.Module) else before):
-        with _unsent(request):
-            _step(result)
-        recorder = recorder_of(None)
+    for left in range(0 if isinstance(result, nn.Module) else before, 0, -1):
+        _step(result)
+        recorder = recorder_of(None, left)
         result = _made_by(request.target, recorder)
     if isinstance(result, nn.Module):
         call, name = _call(result, request), type(result).__name__
         for _ in range(before):
-            with _unsent(request):
-                _step(_told(call, request, name))
-        recorder = recorder_of(result)
+            _step(_told(call, request, name))
+        recorder = recorder_of(result, 1)
         return _Ran(recorder, _told(partial(_recorded, recorder, call), request, name))
     model, outputs, _ = _parts(result, request.inputs)
     return _Ran(recorder, outputs, model)
-
-
-@contextmanager
-def _unsent(request: CaptureRequest) -> Iterator[None]:
-    """Send nothing inside, where that is asked for."""
-    if not request.dry:
-        yield
-        return
-    # It notes what nobody asks for.
-    exchange = Exchange(Timeline())
-    with ExchangeMode(exchange, sends=False), torch.autograd.set_multithreading_enabled(False):
-        yield
 
 
 def _set_seed(request: CaptureRequest) -> None:

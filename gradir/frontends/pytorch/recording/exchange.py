@@ -93,7 +93,7 @@ class Exchange:
 
     def __init__(self, timeline: Timeline, *, is_dry: bool = False) -> None:
         self.timeline = timeline
-        self._is_dry = is_dry
+        self._dry_from = 0 if is_dry else None
         self.parts = Parts()
         self.has_backward = False
         """Whether any of it was in a backward."""
@@ -106,13 +106,14 @@ class Exchange:
 
     @property
     def sends(self) -> bool:
-        """Whether what is issued is sent; with a dry forward nothing is, from the first call of a module on."""
-        return not (self._is_dry and any(self.timeline.frames))
+        """Whether what is issued is sent; in a dry step nothing is, from its first call of a module on."""
+        return self._dry_from is None or not any(self.timeline.frames[self._dry_from :])
 
-    def forget(self) -> None:
-        """Forget what was exchanged so far."""
+    def begin(self, *, is_dry: bool) -> None:
+        """Begin another step, and forget what was exchanged so far."""
         self._messages.clear()
         self.has_backward = False
+        self._dry_from = len(self.timeline.frames) if is_dry else None
 
     def note(self, name: str, arguments: Mapping[str, Any], group: Any, frame: FrameType) -> None:
         """Note an operation that communicates in a group, called from a frame."""

@@ -159,7 +159,7 @@ class Exchanged:
     """What the threads of a recording exchanged with other processes, and what its nodes and modules are called."""
 
     def __init__(self, *, is_dry: bool = False) -> None:
-        self.is_dry = is_dry
+        self._is_dry = is_dry
         self._exchanges: dict[Timeline, Exchange] = {}
         self._ids: dict[GradFn, str] = {}
         self._modules: Modules = modules_below({})
@@ -171,23 +171,28 @@ class Exchanged:
 
     def noting(self, timeline: Timeline) -> ExchangeMode:
         """A context in which this thread's messages are noted."""
-        return ExchangeMode(self._exchanges.setdefault(timeline, Exchange(timeline, is_dry=self.is_dry)))
+        return ExchangeMode(self._exchanges.setdefault(timeline, Exchange(timeline, is_dry=self._is_dry)))
 
     def note_call(self, module: nn.Module) -> None:
         """Note whether a module is going to reduce the gradients of its call, if it is one that does."""
         if isinstance(module, DistributedDataParallel):
             self._synced[id(module)] = getattr(module, private.DDP_SYNCS, True)
 
-    def forget(self) -> None:
-        """Forget what was exchanged so far."""
+    def begin(self, *, is_dry: bool) -> None:
+        """Begin another step, and forget what was exchanged so far."""
+        self._is_dry = is_dry
         for exchange in self._exchanges.values():
-            exchange.forget()
+            exchange.begin(is_dry=is_dry)
 
     def located(self, live: LiveGraph, modules: Modules) -> LiveGraph:
         """A capture with what was exchanged so far; what comes later is told in its words, see `with_collectives`."""
         self._modules = modules
         self._device = next((device_name(entry.tensor.device) for entry in live.captured), "cpu")
         self._ids.update(live.grad_fns)
+        if self._is_dry:
+            producer = live.graph.producer
+            noted = replace(producer, options={**producer.options, "dry": True})
+            live = live._replace(graph=replace(live.graph, producer=noted))
         self._names = OperandNames(modules, live.grad_fns)
         return live._replace(graph=self.with_collectives(live.graph))
 

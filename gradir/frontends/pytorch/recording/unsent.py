@@ -126,7 +126,7 @@ class Parts:
             for one, parameters, several in zip(groups, every, parts, strict=True):
                 group, flat = getattr(one, private.FSDP_GATHERING), torch.cat(several)
                 whole = flat.new_empty(flat.numel() * group.size())
-                distributed.all_gather_into_tensor(whole, flat, group=group, async_op=True).wait(_PATIENCE)
+                distributed.all_gather([*whole.chunk(group.size())], flat, group=group, async_op=True).wait(_PATIENCE)
                 self._whole[id(parameters[0])] = whole
 
 

@@ -66,11 +66,11 @@ class Recording:
         """Record no more."""
         self._recorder.leave(sys.exc_info()[1])
 
-    def forget_anew(self) -> None:
-        """Note that a backward has run: what was called before it is older than the next one."""
+    def forget_anew(self, left: int = 0) -> None:
+        """Note that a backward has run: what was called before it is older than the next one, with so many to go."""
         self._recorder.called_anew()
         if self._request.collectives:
-            self._recorder.exchanged.forget()
+            self._recorder.exchanged.begin(is_dry=self._request.dry and left == 1)
 
     @property
     def called(self) -> Sequence[nn.Module]:

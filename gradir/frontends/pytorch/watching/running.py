@@ -68,7 +68,7 @@ class Running:
     def after_backward(self, tensors: object) -> None:  # noqa: ARG002 (as a listener has it)
         """Begin or end to record."""
         if self._recording is not None:
-            self._recording.forget_anew()
+            self._recording.forget_anew(self._step - self.calls)
         self._record_in_time()
 
     def explained_failure(self, error: BaseException) -> Explanation | None:
@@ -103,7 +103,7 @@ class Running:
             self._close()
             self._stop_recording()
         elif left <= _NOTED and self._recording is None:
-            self._recording = Recording(self._request, self._optimizers)
+            self._recording = Recording(replace(self._request, step=left), self._optimizers)
 
     def _stop_recording(self) -> None:
         recording, self._recording = self._recording, None
