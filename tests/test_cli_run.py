@@ -242,6 +242,11 @@ def test_the_modes_of_a_script_stay_its_own(step: str, capfd: Read) -> None:
     assert gradir.load("loss.gir").nodes["sum:1"].source is not None
 
 
+def test_a_dry_backward_and_the_one_of_the_script_do_not_go_together(capfd: Read) -> None:
+    assert ran("-o", "loss.gir", "--go-on", "--collectives", "loop.py") == 2
+    assert "leave out --go-on" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("go_on", [False, True])
 def test_a_file_that_cannot_be_written_any_more_is_trouble(go_on: bool, scripts: Path, capfd: Read) -> None:
     (scripts / "out").mkdir()

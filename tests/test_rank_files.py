@@ -9,6 +9,7 @@ from command_line import fails, runner
 
 import gradir
 from gradir.cli.rank_files import for_rank
+from gradir.ir import Rank
 
 SPEC_FILE = """
 import torch
@@ -71,6 +72,10 @@ def test_capture_and_run_fill_the_rank_in(tmp_path: Path, clean_environment: dic
     assert (done.returncode, done.stderr.split(":")[0]) == (0, "wrote captured.2.gir")
     done = run("run", "-o", "ran.{rank}-{world}.gir", "script.py")
     assert (done.returncode, done.stderr.split(":")[0]) == (0, "wrote ran.2-4.gir")
+    # No process group was made, so the launcher alone says which rank it is.
+    assert gradir.load(tmp_path / "ran.2-4.gir").rank == Rank(2, 4)
+    assert run("run", "-o", "ran.{rank}-{world}.gir", "--no-collectives", "script.py").returncode == 0
+    assert gradir.load(tmp_path / "ran.2-4.gir").rank is None
     fails(run("capture", "spec.py:loss", "-o", "one.gir"), "from all 4 processes", "-o one.{rank}.gir")
     fails(run("run", "-o", "one.gir", "script.py"), "from all 4 processes", "-o one.{rank}.gir")
     assert sorted(path.name for path in tmp_path.glob("*.gir")) == ["captured.2.gir", "ran.2-4.gir"]

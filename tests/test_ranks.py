@@ -311,3 +311,41 @@ def test_the_command_writes_a_file_for_each_rank_with_what_it_exchanges(tmp_path
     # The launcher ends the other one as soon as the first has ended.
     assert "-o run.gir: each of the 2 processes would write it" in refused.stdout
     assert not (tmp_path / "run.gir").exists()
+
+
+UNEDITED = """\
+import os
+
+import torch
+from torch import distributed, nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        y = self.a(x)
+        return y if os.environ["RANK"] == "1" else self.b(y)
+
+
+distributed.init_process_group("gloo")
+model = nn.parallel.DistributedDataParallel(Net())
+for _ in range(2):
+    model(torch.ones(2, 4)).sum().backward()
+"""
+
+
+def test_an_unedited_script_is_captured_with_what_its_ranks_exchange(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(UNEDITED)
+    done = command_on_ranks(["run", "-o", "run.{rank}.gir", "train.py"], 2, tmp_path)
+    assert done.returncode == 0, done.stdout
+    found = gradir.ranks(sorted(tmp_path.glob("*.gir")))
+    assert found.recorded
+    assert [(finding.kind, finding.ranks) for finding in found.findings] == [
+        ("hang", (0,)),
+        ("graphs", (1,)),
+        ("cuts", (1,)),
+    ]
+    assert found.findings[1].lines == ("lacks module.b (4 nodes, train.py:14)",)

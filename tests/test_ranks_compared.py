@@ -190,7 +190,7 @@ def test_graphs_that_differ_in_sizes_alone_are_one_group(tmp_path: Path) -> None
     ("graphs", "message"),
     [
         ([], "^there is nothing to compare"),
-        ([net()], "^graph 0 does not say which rank it is of: capture it with --collectives$"),
+        ([ranked(0), net()], "^graph 1 does not say its rank, and graph 0 does: capture all of them with --coll"),
         ([ranked(1), ranked(1)], "^graph 0 and graph 1 are both of rank 1: give the files of one run$"),
         (
             [ranked(0), ranked(1, stage=0, stages=2)],
@@ -201,6 +201,11 @@ def test_graphs_that_differ_in_sizes_alone_are_one_group(tmp_path: Path) -> None
             [ranked(0, groups={"tp": (0, 1)}), ranked(1, groups={"tp": (1, 2)})],
             "^graph 1 has other ranks in the group tp than others there: ",
         ),
+        (
+            [ranked(0, groups={"tp": (0, 2)}), *(ranked(rank, groups={"tp": (0, 1, 2)}) for rank in (1, 2))],
+            "^graph 0 has other ranks in the group tp than others there: ",
+        ),
+        ([ranked(0, world=2), *(ranked(rank) for rank in (1, 2))], "^graph 0 is rank 0 of 2, and graph 1 rank 1 of 4"),
         ([ranked(0, groups={"tp": (1, 2)})], "its rank 0 is not in its group tp"),
         ([ranked(0, [reduce(group="tp")])], "its collective 0 is on 'tp', which is none of its groups"),
         ([ranked(0, [replace(reduce(), op="send", peer=9)])], "its collective 0 is with 9, and world has 4 ranks"),
@@ -209,6 +214,37 @@ def test_graphs_that_differ_in_sizes_alone_are_one_group(tmp_path: Path) -> None
 def test_what_is_not_of_one_run_is_an_error(graphs: list[Graph], message: str) -> None:
     with pytest.raises(gradir.GradirError, match=message):
         gradir.ranks(graphs)
+
+
+@pytest.mark.parametrize(
+    ("names", "ranks"),
+    [
+        (["run.10.gir", "run.9.gir", "run.0.gir"], [(0, 10), (9,)]),
+        (["a-1-of-3.gir", "b-2-of-3.gir", "c-3-of-3.gir"], [(0, 2), (1,)]),
+        (["20260101.gir", "20260102.gir", "20260103.gir"], [(0, 2), (1,)]),
+    ],
+)
+def test_files_without_ranks_are_compared_by_the_numbers_in_their_names(
+    names: list[str], ranks: list[tuple[int, ...]], tmp_path: Path
+) -> None:
+    for number, name in enumerate(names):
+        net(branch=number != 1).save(tmp_path / name)
+    found = gradir.ranks([tmp_path / name for name in names])
+    assert (found.recorded, found.proved) == (False, 0)
+    assert [group.ranks for group in found.groups] == ranks
+    assert [finding.kind for finding in found.findings] == ["graphs", "cuts"]
+    assert "no collectives recorded, so a hang or mixed tensors are not ruled out" in str(found)
+
+
+def test_validate_names_the_file_that_is_of_another_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    paths = [tmp_path / f"run.{rank}.gir" for rank in range(3)]
+    for rank, path in enumerate(paths):
+        ranked(rank, world=3 if rank else 2).save(path)
+    assert main(["validate", *map(str, paths)]) == 0
+    assert main(["validate", "--ranks", *map(str, paths)]) == 2
+    assert "run.0.gir is rank 0 of 2, and " in capfd.readouterr().err
+    ranked(0, world=3).save(paths[0])
+    assert main(["validate", "--ranks", *map(str, paths)]) == 0
 
 
 def test_the_command_says_it_in_three_forms_and_by_its_status(

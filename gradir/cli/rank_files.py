@@ -14,6 +14,7 @@ _WORLD: Final = "{world}"
 _SET_BY: Final[Mapping[str, str]] = {_RANK: "RANK", _WORLD: "WORLD_SIZE"}
 """What a launcher such as torchrun says to each process that it starts."""
 
+_SEVERAL: Final = 2
 _ALONE: Final[Mapping[str, str]] = {_RANK: "0", _WORLD: "1"}
 
 
@@ -38,6 +39,19 @@ def for_rank(output: str, environment: Mapping[str, str] | None = None) -> str:
             )
         return _filled(output, _WORLD, told)
     return _filled(_filled(output, _RANK, told), _WORLD, told)
+
+
+def launched(environment: Mapping[str, str] | None = None) -> tuple[int, int] | None:
+    """Return this process's rank and the number of ranks, as the launcher of several processes says; ``None`` of one.
+
+    >>> launched({"RANK": "3", "WORLD_SIZE": "16"}), launched({"RANK": "0", "WORLD_SIZE": "1"}), launched({})
+    ((3, 16), None, None)
+    """
+    told = os.environ if environment is None else environment
+    rank, world = (told.get(_SET_BY[word], "") for word in (_RANK, _WORLD))
+    if not all(number.isascii() and number.isdecimal() for number in (rank, world)) or int(world) < _SEVERAL:
+        return None
+    return int(rank), int(world)
 
 
 def of_rank(output: str, rank: int, world: int) -> str:

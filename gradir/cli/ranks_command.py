@@ -11,16 +11,16 @@ from gradir.cli.report import write_shown
 DESCRIPTION = "Compare the ranks of a distributed run, and prove that their collectives fit together."
 
 EXAMPLES = (
-    "gradir ranks run.*.gir",
+    "torchrun --nproc-per-node 4 --no-python gradir run -o 'run.{rank}.gir' train.py && gradir ranks run.*.gir",
     "gradir ranks run.*.gir --fail-on hang --format markdown",
     "gradir ranks run.*.gir -o ranks.html",
     "gradir ranks run.*.gir --link pipeline.gir && gradir view pipeline.gir",
-    "torchrun --nproc-per-node 4 --no-python gradir capture train.py:loss -o 'run.{rank}.gir' --collectives",
 )
 
 DETAILS = """\
-The files are those of 'gradir capture --collectives'. gradir groups the ranks whose graphs are equal, reports how the
-others differ, and runs the collectives of all ranks as programs that wait in each until all of its group are there.
+The files are those that 'gradir run' writes under torchrun, or 'gradir capture --collectives'. gradir groups the ranks
+whose graphs are equal, reports how the others differ, and runs the collectives of all ranks as programs that wait in
+each until all of its group are there. If the files have no collectives, it compares graphs and parameters alone.
 
 Exit status: 0 nothing of --fail-on was found, 1 something was, 2 trouble.
 """

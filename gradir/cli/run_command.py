@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from gradir.cli.encoding import add_encoding_options
 from gradir.cli.parser import Parser, add_traceback
 from gradir.cli.programs import OwnOutput, program_output, summary
-from gradir.cli.rank_files import for_rank
+from gradir.cli.rank_files import for_rank, launched
 from gradir.cli.report import TROUBLE, one_line, report
 from gradir.cli.scripts import Script, add_script, calls_of, number
 from gradir.errors import SpecError
@@ -39,6 +39,9 @@ or ARGS may follow '--'.
 A step is a call of backward in this process. With gradient accumulation or several losses there are several before the
 optimizer's step. A call inside another does not count, and neither does autograd.grad.
 
+Where a launcher such as torchrun starts several processes, each file has its rank and what that exchanges with the
+others, for 'gradir ranks'. A dry backward, in which nothing is sent, finds the collectives of the backward.
+
 Exit status: 0 done, 2 trouble, such as no backward; where the script fails or exits otherwise, its own status.
 """
 
@@ -53,9 +56,11 @@ def add_options(parser: Parser) -> None:
     group.add_argument("--go-on", action="store_true", help="let the script run to its end")
     group.add_argument("--flow", action="store_true", help="record the places where gradient stops")
     group.add_argument(
-        "--collectives", action="store_true", help="record what this rank exchanges; a dry backward runs"
+        "--collectives",
+        action=argparse.BooleanOptionalAction,
+        help="record what this rank exchanges (default: if torchrun started it, without --go-on)",
     )
-    group.add_argument("--dry", action="store_true", help="with --collectives, send nothing in the captured step")
+    group.add_argument("--dry", action="store_true", help="record collectives and send nothing in the captured step")
     parser.group("output").add_argument(
         "-o", "--output", metavar="FILE", help="write to FILE (required); {rank} and {world} are filled in"
     )
@@ -71,9 +76,11 @@ def run(options: argparse.Namespace) -> int:
     from gradir.cli.suffixes import check_graph_name
 
     script = _divided(options)
-    if options.dry and (options.go_on or not options.collectives):
+    if options.dry and (options.go_on or options.collectives is False):
         options.parser.error("--dry goes with --collectives, and not with --go-on: nothing that it computes is trained")
     script.check()
+    if options.collectives and options.go_on:
+        raise SpecError("--collectives runs a dry backward, which uses the graph up: leave out --go-on")
     options.output = for_rank(options.output)
     check_graph_name(options.output)
     # A training may take long before there is anything to write.
@@ -126,6 +133,7 @@ class _Run:
         self._options, self._script, self._own = options, script, own
         # The script may change the working directory.
         self._path = Located(options.output)
+        self._launched = None if options.collectives is False else launched()
         self._error: Exception | None = None
         self._seeing: Mapping[str, Running] = {}
         self._is_written = False
@@ -136,8 +144,9 @@ class _Run:
         from gradir.request import CaptureRequest
 
         options, name = self._options, self._script.name
-        own = {name: getattr(options, name) for name in ("step", "flow", "collectives", "dry")}
-        request = CaptureRequest(sources=True, **own)
+        own = {name: getattr(options, name) for name in ("step", "flow", "dry")}
+        collectives = bool(options.collectives or options.dry or (self._launched and not options.go_on))
+        request = CaptureRequest(sources=True, collectives=collectives, **own)
         with running(request, self._reached) as self._seeing:
             left = self._script.run(options, lambda: self._is_enough, lambda _: False)
         if self._is_enough:
@@ -161,8 +170,11 @@ class _Run:
         return not self._options.go_on and (self._is_written or self._error is not None)
 
     def _reached(self, call: ReachedBackward) -> None:
+        from msgspec.structs import replace
+
         from gradir import api
         from gradir.capturing import able
+        from gradir.ir import Rank
 
         options = self._options
         try:
@@ -170,6 +182,8 @@ class _Run:
                 for feature in filter(vars(options).get, ("flow", "collectives")):
                     able(name, feature, f"--{feature}")
             graph = call.capture()
+            if graph.rank is None and self._launched is not None:
+                graph = replace(graph, rank=Rank(*self._launched))
             if self._own is not None:
                 self._own.write(api.dumps(graph, format=options.format, compress=options.compress))
             else:

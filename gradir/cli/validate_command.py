@@ -10,10 +10,12 @@ from gradir.cli.report import one_line, report
 from gradir.errors import GradirError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gradir.ir import Graph
 
 DESCRIPTION = "Check that each file is a valid GIR document, and exit with 2 if one is not."
-EXAMPLES = ("gradir validate model.gir", "gradir validate --strict *.gir")
+EXAMPLES = ("gradir validate model.gir", "gradir validate --strict *.gir", "gradir validate --ranks run.*.gir")
 DETAILS = """\
 Fields and types are those of the schema and no others, no key occurs twice, ids are unique, and edges run in
 topological order between nodes that exist.
@@ -24,12 +26,26 @@ def add_options(parser: Parser) -> None:
     """Add what the command takes."""
     add_input(parser, "files", nargs="+")
     parser.group("input").add_argument("--strict", action="store_true", help="also require the canonical bytes")
+    parser.group("input").add_argument(
+        "--ranks", action="store_true", help="also require that the files are the ranks of one run"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Check every file; report each that is not valid."""
     verdicts = [_is_valid(path, strict=options.strict) for path in options.files]
-    return 0 if all(verdicts) else 2
+    return 0 if all(verdicts) and (not options.ranks or _are_of_one_run(options.files)) else 2
+
+
+def _are_of_one_run(paths: Sequence[str]) -> bool:
+    from gradir.distributed.reading import read
+
+    try:
+        read(paths)
+    except GradirError as error:
+        report(str(error))
+        return False
+    return True
 
 
 def _is_valid(path: str, *, strict: bool) -> bool:

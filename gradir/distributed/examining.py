@@ -79,7 +79,9 @@ def examined(sources: Iterable[object]) -> Ranks:
     done, problems = _exchanged(ranks, is_sample=len(ranks) < world)
     nowhere, some = _without_gradient(unreached.values())
     ranks_there = tuple(one.rank.rank for one in ranks)
-    found = Ranks(world, ranks_there, tuple(groups), (*problems, *findings, *some), done, nowhere)
+    # A process that recorded what it exchanges names what carries its messages, even if it exchanged nothing.
+    recorded = any(one.rank.backend or one.collectives for one in ranks)
+    found = Ranks(world, ranks_there, tuple(groups), (*problems, *findings, *some), done, nowhere, recorded)
     return found.with_graphs(lambda: tuple(map(graph_in, firsts)))
 
 

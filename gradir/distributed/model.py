@@ -63,7 +63,8 @@ class Ranks(_Data, frozen=True, dict=True):
 
     ``ranks`` are those whose files were there, of the ``world``; where some are missing, no hang is claimed. The first
     of ``groups`` is the largest. ``proved`` is how many collectives were entered by all of their group in the same
-    order, ``unreached`` the parameters that get no gradient on any rank.
+    order, ``unreached`` the parameters that get no gradient on any rank. ``recorded`` is unset where no file says what
+    its rank exchanges, so that graphs and parameters alone were compared.
     """
 
     world: int
@@ -72,6 +73,7 @@ class Ranks(_Data, frozen=True, dict=True):
     findings: tuple[Finding, ...] = ()
     proved: Annotated[int, msgspec.Meta(ge=0)] = 0
     unreached: tuple[str, ...] = ()
+    recorded: bool = True
 
     def __bool__(self) -> bool:
         return bool(self.findings)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from os import PathLike
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from gradir import files
 from gradir.codecs.codec import decode, encode
@@ -14,6 +17,13 @@ from gradir.ir import Collective, Graph, Rank
 from gradir.ir.excerpt import excerpt
 
 _Source = str | PathLike[str] | Graph
+
+_UNSAID: Final = Rank(0, 0)
+"""Stands for the rank of a file that has none."""
+
+_NUMBER: Final = re.compile("([0-9]+)")
+_MOST_RANKS: Final = 1_000_000
+"""A larger number in the name of a file is a date or the like, and no rank."""
 
 
 class RankFile(NamedTuple):
@@ -27,24 +37,33 @@ class RankFile(NamedTuple):
 
 
 def read(sources: Iterable[object]) -> list[RankFile]:
-    """The files, or graphs, of the ranks of one run, by rank.
+    """Return the files, or graphs, of the ranks of one run, by rank.
+
+    Where none says its rank, the number in which their names differ is taken for it, or else their place.
 
     Raises:
-        GradirError: there is none; one does not say its rank; two are of one rank, or not all of one run.
+        GradirError: there is none; only some say their rank; two are of one rank, or not all of one run.
         FileError: a file cannot be read.
         FormatError: a file is not a GIR document that this release can read.
     """
     lists: dict[bytes, Sequence[Collective]] = {}
     parter = Parter()
+    given = [_read(cast("_Source", source), number, lists, parter) for number, source in enumerate(sources)]
+    if not given:
+        raise GradirError("there is nothing to compare: give the files of the ranks of one run")
+    unsaid = [one for one in given if one.rank is _UNSAID]
+    if len(unsaid) == len(given):
+        given = _numbered(given)
+    elif unsaid:
+        other = next(one for one in given if one.rank is not _UNSAID)
+        differ = f"{unsaid[0].name} does not say its rank, and {other.name} does"
+        raise GradirError(f"{differ}: capture all of them with --collectives, or none")
     found: dict[int, RankFile] = {}
-    for number, source in enumerate(sources):
-        one = _read(cast("_Source", source), number, lists, parter)
+    for one in given:
         other = found.setdefault(one.rank.rank, one)
         if other is not one:
             both = f"{other.name} and {one.name} are both of rank {one.rank.rank}"
             raise GradirError(f"{both}: give the files of one run")
-    if not found:
-        raise GradirError("there is nothing to compare: give the files of the ranks of one run")
     ranks = [found[rank] for rank in sorted(found)]
     _check_one_run(ranks)
     return ranks
@@ -65,12 +84,21 @@ def _read(source: _Source, number: int, lists: dict[bytes, Sequence[Collective]]
         name, data = files.name_of(source), files.read_bytes(source)
     with files.naming(name):
         parts = parter.parted(data)
-        if parts.rank is None:
-            raise GradirError(f"{name} does not say which rank it is of: capture it with --collectives")
         collectives = lists.get(parts.collectives)
         if collectives is None:
             collectives = lists[parts.collectives] = collectives_in(data, parts)
-    return RankFile(name, source, parts.rank, parts.rest, collectives)
+    return RankFile(name, source, parts.rank or _UNSAID, parts.rest, collectives)
+
+
+def _numbered(given: Sequence[RankFile]) -> list[RankFile]:
+    """Return files that do not say their rank with the number that their names or places give them."""
+    split = [_NUMBER.split(one.name) for one in given]
+    differing = [place for place, column in enumerate(zip_longest(*split)) if len({*column}) > 1]
+    numbers = [int(parts[differing[0]]) for parts in split] if len(differing) == 1 and differing[0] % 2 else []
+    if len({*numbers}) < len(given) or max(numbers) >= _MOST_RANKS:
+        numbers = [*range(len(given))]
+    world = max(numbers) + 1
+    return [one._replace(rank=Rank(number, world)) for one, number in zip(given, numbers, strict=True)]
 
 
 def _check_groups(one: RankFile) -> None:
@@ -86,16 +114,20 @@ def _check_groups(one: RankFile) -> None:
         raise GradirError(f"{one.name}: its collective {number} is {where}: capture it anew")
 
 
-_Ranks = tuple[int, ...]
-_Members = tuple[str, _Ranks]
+_Members = tuple[int, ...]
+_Holders = dict[tuple[str, _Members], list[RankFile]]
+"""By the label of a group and its ranks, the files that say so."""
 
 
 def _check_one_run(ranks: Sequence[RankFile]) -> None:
-    first = ranks[0]
+    """Refuse ranks that are not all of one run; the file that is named is one that differs from most."""
+    most = Counter((one.rank.world, one.rank.stages) for one in ranks).most_common(1)[0][0]
+    first = next(one for one in ranks if (one.rank.world, one.rank.stages) == most)
     # A thousand ranks have few lists, and few groups, which are compared by identity.
     checked: set[tuple[int, frozenset[tuple[str, int]]]] = set()
-    groups: dict[_Members, _Ranks] = {}
-    own: dict[tuple[str, int], tuple[_Ranks, RankFile]] = {}
+    known: dict[tuple[str, _Members], _Members] = {}
+    holders: _Holders = defaultdict(list)
+    own: dict[tuple[str, int], tuple[_Members, RankFile]] = {}
     for one in ranks:
         rank = one.rank
         if rank.world != first.rank.world or rank.rank >= rank.world:
@@ -113,23 +145,23 @@ def _check_one_run(ranks: Sequence[RankFile]) -> None:
             checked.add(kind)
             _check_groups(one)
         for label, members in rank.groups.items():
-            own[label, rank.rank] = groups.setdefault((label, members), members), one
-    _check_members(groups, own, first)
+            if rank.rank not in members:
+                raise GradirError(f"{one.name}: its rank {rank.rank} is not in its group {label}: capture it anew")
+            own[label, rank.rank] = known.setdefault((label, members), members), one
+            holders[label, members].append(one)
+    _check_members(holders, own)
 
 
-def _check_members(
-    groups: Iterable[_Members], own: Mapping[tuple[str, int], tuple[_Ranks, RankFile]], first: RankFile
-) -> None:
-    """Each rank is in its groups, once, and those in a group agree on who is in it."""
-    for (label, rank_number), (members, one) in own.items():
-        if rank_number not in members:
-            raise GradirError(f"{one.name}: its rank {rank_number} is not in its group {label}: capture it anew")
-    for label, members in groups:
+def _check_members(holders: _Holders, own: dict[tuple[str, int], tuple[_Members, RankFile]]) -> None:
+    """Refuse a group with a rank twice, or on whose ranks those in it do not agree."""
+    for (label, members), files_of in holders.items():
         if len({*members}) < len(members):
             raise GradirError(f"the group {excerpt(label)} has a rank twice: capture it anew")
+        same = own[label, files_of[0].rank.rank][0]
         for member in members:
-            other, file = own.get((label, member), (members, first))
-            if other is not members:
+            other, file = own.get((label, member), (same, files_of[0]))
+            if other is not same:
+                named = file if len(holders[label, other]) <= len(files_of) else files_of[0]
                 raise GradirError(
-                    f"{file.name} has other ranks in the group {label} than others there: give the files of one run"
+                    f"{named.name} has other ranks in the group {label} than others there: give the files of one run"
                 )

@@ -22,6 +22,7 @@ _TITLES: Final[Mapping[str, str]] = {
     "cuts": "parameters without gradient on some ranks",
 }
 
+_UNRECORDED: Final = "no collectives recorded, so a hang or mixed tensors are not ruled out"
 _MOST: Final = 8
 
 
@@ -111,9 +112,9 @@ def rest(ranks: Ranks) -> Iterator[tuple[str, str]]:
             but = "; some mix tensors" if mixed else ""
             yield f"{counted(ranks.proved, 'collective')}, each entered by all of its group in the same order{but}", ""
         else:
-            yield "no collectives", ""
+            yield "no collectives" if ranks.recorded else _UNRECORDED, ""
     if ranks.unreached:
-        yield "no gradient on any rank for ", ", ".join(ranks.unreached)
+        yield f"no gradient on any {'of these ranks' if ranks.is_sample else 'rank'} for ", ", ".join(ranks.unreached)
 
 
 def span(ranks: Iterable[int]) -> str:
