@@ -26,7 +26,7 @@ class JaxFrontend:
     install: ClassVar[str] = "pip install 'gradir[jax]'"
     # The lines of its equations are always there.
     features: ClassVar[Set[str]] = frozenset(
-        {"argnums", "explain", "inputs", "program", "running", "seed", "sources", "verify"}
+        {"argnums", "collectives", "explain", "inputs", "program", "running", "seed", "sources", "verify"}
     )
 
     def __init__(self) -> None:
@@ -53,8 +53,10 @@ class JaxFrontend:
         """Trace a function, or a module on its inputs, and capture what lies behind its gradient."""
         from gradir.frontends.jax.live import LiveGraph
 
+        if request.step != 1:
+            raise CaptureError("--step: a program of JAX names a function, which has no steps; leave it out")
         found = _trace(request)
-        return LiveGraph(found.graph(), found)
+        return LiveGraph(found.graph(collectives=request.collectives), found)
 
     def explain(self, request: CaptureRequest) -> Explanation:
         """Explain which leaves of the differentiated arguments get a gradient; see `gradir.explain`."""

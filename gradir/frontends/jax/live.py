@@ -14,6 +14,7 @@ from gradir.frontends.jax.arguments import Arguments, arrange_arguments, numbers
 from gradir.frontends.jax.modules import prepare
 from gradir.frontends.jax.modules.watch import ModuleWatch
 from gradir.frontends.jax.reading.assemble import Assembly, Output, Scopes
+from gradir.frontends.jax.reading.exchanged import with_collectives
 from gradir.frontends.jax.reading.flatten import Context, Flattener, Value
 from gradir.frontends.jax.reading.flow import End, Ends, find_paths
 from gradir.frontends.jax.reading.jaxprs import is_inexact, place_text
@@ -74,8 +75,8 @@ class Trace:
         missing = [value for value in self.differentiated if not value.is_live]
         return [*Ends(self.flat, [value for _, value in self.outputs]).of(missing)] if missing else []
 
-    def graph(self) -> Graph:
-        """Return the graph of all operations that lie on a path."""
+    def graph(self, *, collectives: bool = False) -> Graph:
+        """Return the graph of all operations that lie on a path, with ``collectives`` also what devices exchange."""
         if not self.is_connected:
             records = [record for record, _ in self.ends() if record is not None]
             why = f": it ends in {records[0].op} {place_text(records[0].context.source)}" if records else ""
@@ -84,9 +85,10 @@ class Trace:
                 "'gradir explain' finds the line"
             )
         live = [record.context for record in self.flat.records if any(value.is_live for value in record.outputs)]
-        assembly = Assembly(self.flat, Scopes(self._watch, self.differentiated, live), self.differentiated)
+        scopes = Scopes(self._watch, self.differentiated, live)
         producer = Producer(__version__, "jax", jax.__version__, {"argnums": self._argnums})
-        return assembly.graph(self.outputs, self.integers, producer)
+        found = Assembly(self.flat, scopes, self.differentiated).graph(self.outputs, self.integers, producer)
+        return with_collectives(found, self.flat, scopes) if collectives else found
 
 
 def trace(

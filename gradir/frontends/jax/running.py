@@ -68,7 +68,8 @@ class Moment:
     def capture(self) -> Graph:
         """Capture the graph of the function whose gradient is asked for."""
         found = self._step(runs=False)
-        return (self._by_itself() if found is None else found[1].trace).graph()
+        traced = self._by_itself() if found is None else found[1].trace
+        return traced.graph(collectives=self._request.collectives)
 
     def explain(self) -> Explanation:
         """Explain the function whose gradient is asked for, in view of the compiled step around it."""

@@ -88,8 +88,8 @@ class _Forward:
             if found is None or found.error or not any(live):
                 continue
             if any(not is_on and is_inexact(value.aval) for is_on, value in zip(live, record.outputs, strict=True)):
-                kept = self._probe(record, [value.is_active for value in record.inputs], live).kept
-                record.probe = replace(found, kept=kept)
+                narrow = self._probe(record, [value.is_active for value in record.inputs], live)
+                record.probe = replace(found, kept=narrow.kept, backward=narrow.backward)
 
     def _varied(self, value: Value) -> Iterator[Value]:
         ends = value.ends

@@ -36,21 +36,23 @@ class Kept(NamedTuple):
 class Probe:
     """By output, which inputs its gradient reaches, and the kept values, or the error of JAX.
 
-    JAX refuses an ``is_refused`` equation even beside a path.
+    JAX refuses an ``is_refused`` equation even beside a path. ``backward`` is the jaxpr of an opaque equation's pullback.
     """
 
     reaches: list[list[bool]]
     kept: list[Kept]
     error: str = ""
     is_refused: bool = False
+    backward: Any = None
 
 
 class Traced(NamedTuple):
-    """A `Probe` of a function by its inputs and outputs, and the jaxpr of its forward."""
+    """A `Probe` of a function by its inputs and outputs, and the jaxprs of its forward and its pullback."""
 
     reaches: list[list[bool]]
     kept: list[Kept]
     forward: Any
+    backward: Any
 
 
 def probe(record: Record, active: Sequence[bool], wanted: Sequence[bool]) -> Probe:
@@ -77,7 +79,8 @@ def probe(record: Record, active: Sequence[bool], wanted: Sequence[bool]) -> Pro
         )
         for each in found.kept
     ]
-    return Probe(reaches, sorted(kept, key=_order))
+    backward = found.backward if jaxprs.name_of(record.eqn) in jaxprs.OPAQUE else None
+    return Probe(reaches, sorted(kept, key=_order), backward=backward)
 
 
 def _has_tangents(run: Callable[..., Sequence[Any]], inputs: Sequence[Any], moved: Sequence[int]) -> bool:
@@ -135,7 +138,7 @@ def trace_pullback(
     for place, number in enumerate(gradients):
         for slot, is_reached in zip(moved, _depending(back, {len(kept) + place}), strict=True):
             reaches[number][slot] = is_reached
-    return Traced(reaches, _distinct(ahead, kept, moved + rest, len(outputs)), ahead)
+    return Traced(reaches, _distinct(ahead, kept, moved + rest, len(outputs)), ahead, back)
 
 
 @cache
