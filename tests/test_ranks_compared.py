@@ -56,7 +56,7 @@ def test_ranks_that_do_the_same_are_one_group_and_proved() -> None:
     ]
     assert str(found) == (
         "4 of 4 ranks, 1 graph\n"
-        "  ranks 0-3: 5 nodes, 4 edges, 0 bytes saved for backward, 8 elements held, 2 collectives\n"
+        "  ranks 0-3: 5 nodes, 4 edges, 0 bytes saved, 8 elements held, 2 collectives\n"
         "2 collectives, each entered by all of its group in the same order\n"
         "no gradient on any rank for c"
     )
@@ -263,6 +263,7 @@ def test_the_command_says_it_in_three_forms_and_by_its_status(
         "HANG: rank 0",
         "  wait for ever: rank 0 in backward all_reduce float32[4] on world at mm:1",
     ]
+    assert max(map(len, text.splitlines())) <= 80
     assert status("--fail-on", "graphs,cuts") == 0
     assert capfd.readouterr().out == text
     assert status("--format", "json", "-o", str(tmp_path / "found.json")) == 1

@@ -47,10 +47,14 @@ def hanging() -> list[Graph]:
     """Four ranks, the last of which has left out a module."""
     groups = {"world": (0, 1, 2, 3)}
     full = [
-        replace(net(), rank=Rank(rank, 4, groups=groups), collectives=(reduce(), reduce(2, Source("train.py", 7))))
+        replace(net(), rank=_placed(rank, groups), collectives=(reduce(), reduce(2, Source("train.py", 7))))
         for rank in range(3)
     ]
-    return [*full, replace(net(branch=False), rank=Rank(3, 4, groups=groups), collectives=(reduce(),))]
+    return [*full, replace(net(branch=False), rank=_placed(3, groups), collectives=(reduce(),))]
+
+
+def _placed(rank: int, groups: dict[str, tuple[int, ...]]) -> Rank:
+    return Rank(rank, 4, coordinates={"dp": rank // 2, "tp": rank % 2}, groups=groups)
 
 
 @contextmanager
@@ -102,10 +106,10 @@ def test_the_page_says_all_that_the_text_says_and_can_be_read_by_all(browser: Br
         ):
             assert line in shown, line
         assert "(train.py:7)" in shown
-        rows = page.locator("tbody tr").all_inner_texts()
+        rows = page.locator("table").first.locator("tbody tr").all_inner_texts()
         assert [re.split(r"\s*\t\s*", row) for row in rows] == [
-            ["ranks 0-2", "5", "4", "0", "8", "2"],
-            ["rank 3", "3", "2", "0", "4", "1"],
+            ["A ranks 0-2", "5", "4", "0", "8", "2"],
+            ["B rank 3", "3", "2", "0", "4", "1"],
         ]
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert opened.violations() == []
@@ -117,6 +121,8 @@ def test_the_graph_of_a_group_is_opened_in_the_page(browser: Browser) -> None:
         names = page.locator("summary").all_inner_texts()
         assert names == ["graph of ranks 0-2: 5 nodes", "graph of rank 3: 3 nodes"]
         page.locator("summary").nth(1).click()
+        # Chromium draws no frame that is out of sight.
+        page.locator("details[open] iframe").scroll_into_view_if_needed()
         frame = page.frame_locator("details[open] iframe")
         frame.locator("[role=application]").wait_for()
         (inner,) = [each for each in page.frames if each != page.main_frame and each.evaluate("!!window.gradir")]
@@ -126,9 +132,9 @@ def test_the_graph_of_a_group_is_opened_in_the_page(browser: Browser) -> None:
 
 
 def test_names_of_others_are_text_and_nothing_else(browser: Browser) -> None:
-    graph = replace(hostile(), rank=Rank(0, 2, groups={EVIL: (0, 1)}))
+    graph = replace(hostile(), rank=Rank(0, 2, groups={EVIL: (0, 1)}, coordinates={EVIL: 0}))
     issued = Collective("backward", EVIL, EVIL, node=EVIL, source=Source(EVIL, 1))
-    other = Graph.of([], cuts=[Cut("unreached", (EVIL,))], rank=Rank(1, 2, groups={EVIL: (0, 1)}))
+    other = Graph.of([], cuts=[Cut("unreached", (EVIL,))], rank=Rank(1, 2, "cpu", EVIL, {EVIL: 1}, {EVIL: (0, 1)}))
     found = gradir.ranks([replace(graph, collectives=(issued,)), other])
     assert [finding.kind for finding in found.findings] == ["hang", "graphs", "cuts"]
     html = found.to("html")
@@ -141,7 +147,49 @@ def test_names_of_others_are_text_and_nothing_else(browser: Browser) -> None:
         assert opened.page.evaluate("document.querySelectorAll('script').length") == 0
         assert opened.violations() == []
         opened.page.locator("summary").first.click()
+        opened.page.locator("details[open] iframe").scroll_into_view_if_needed()
         opened.page.frame_locator("details[open] iframe").locator("[role=application]").wait_for()
+
+
+def tables(html: str) -> list[list[list[str]]]:
+    """The rows of each table of a page, without the names of its groups of equal graphs."""
+    found = []
+    for table in html.split("<table")[1:]:
+        rows = re.findall(r"<tr>(.*?)</tr>", table.split("</table>")[0], re.DOTALL)
+        found.append([re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in rows])
+    return found
+
+
+def test_the_first_mismatch_is_marked_and_the_mesh_is_a_grid() -> None:
+    groups, mesh, lanes = tables(gradir.ranks(hanging()).to("html"))
+    assert [row[0] for row in groups[1:]] == [
+        '<b class="chip g0">A</b> ranks 0-2',
+        '<b class="chip g1">B</b> rank 3',
+    ]
+    assert mesh == [["", "tp 0", "tp 1"], ["dp 0", "0 A", "1 A"], ["dp 1", "2 A", "3 B"]]
+    waiting = ["AR<small>world</small>", "✗ AR<small>world</small>"]
+    assert lanes == [
+        ["", "1", "2"],
+        *([f"rank {rank}", *waiting] for rank in range(3)),
+        ["rank 3", waiting[0], "✗ ended"],
+    ]
+
+
+def test_of_many_ranks_and_collectives_those_around_the_mismatch_are_shown() -> None:
+    groups = {"world": tuple(range(40))}
+    lists = [[reduce(1 + number) for number in range(200)], [reduce(1 + number) for number in range(120)]]
+    ranks = [
+        replace(net(), rank=Rank(rank, 40, groups=groups), collectives=tuple(lists[rank == 7])) for rank in range(40)
+    ]
+    html = gradir.ranks(ranks).to("html")
+    *_, (heads, *rows) = tables(html)
+    assert (heads[1], heads[-1]) == ("97", "144")
+    assert [row[0] for row in rows] == ["ranks 0-6, 8-39", "rank 7"]
+    assert [row.index(marked) for row, marked in zip(rows, ["✗ AR<small>world</small>", "✗ ended"], strict=True)] == [
+        25,
+        25,
+    ]
+    assert "the first 96 are not shown" in html
 
 
 def test_the_policy_of_the_page_lets_nothing_in() -> None:

@@ -26,6 +26,7 @@ Exit status: 0 nothing of --fail-on was found, 1 something was, 2 trouble.
 """
 
 _DEFAULT: Final = "hang,mixed,missing,graphs,cuts"
+_WIDTH: Final = 80
 _BY_SUFFIX: Final = {".html": "html", ".json": "json", ".md": "markdown"}
 
 
@@ -68,8 +69,27 @@ def run(options: argparse.Namespace) -> int:
     if options.link is not None:
         link(options.files).save(options.link)
     form = options.format or _BY_SUFFIX.get(PurePath(options.output).suffix, "text")
-    write_shown(options.output, found.to(form).encode(), form)
+    text = found.to(form)
+    write_shown(options.output, (_wrapped(text) if form == "text" else text).encode(), form)
     return int(any(finding.kind in options.fail_on for finding in found.findings))
+
+
+def _wrapped(text: str) -> str:
+    """Return a text whose lines a terminal shows whole; a name is not broken."""
+    import textwrap
+
+    lines = [
+        part
+        for line in text.splitlines()
+        for part in textwrap.wrap(
+            line,
+            _WIDTH,
+            subsequent_indent=" " * (len(line) - len(line.lstrip()) + 4),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    ]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _kinds(text: str) -> frozenset[str]:

@@ -17,6 +17,7 @@ from gradir.distributed.model import Finding, Group, Kind, Ranks
 from gradir.distributed.operands import swapped
 from gradir.distributed.reading import RankFile, graph_in, read
 from gradir.distributed.simulation import Mismatch, Outcome, Stuck, simulated
+from gradir.distributed.timeline import pictured
 from gradir.distributed.words import span
 from gradir.ir import Collective, Graph
 from gradir.ir.frozen import NOTHING
@@ -76,13 +77,13 @@ def examined(sources: Iterable[object]) -> Ranks:
         else:
             joined = tuple(sorted({*groups[place].ranks, *group.ranks}))
             groups[place] = replace(groups[place], ranks=joined, uneven=groups[place].uneven or sizes)
-    done, problems = _exchanged(ranks, is_sample=len(ranks) < world)
+    outcome, problems = _exchanged(ranks, is_sample=len(ranks) < world)
     nowhere, some = _without_gradient(unreached.values())
     ranks_there = tuple(one.rank.rank for one in ranks)
     # A process that recorded what it exchanges names what carries its messages, even if it exchanged nothing.
     recorded = any(one.rank.backend or one.collectives for one in ranks)
-    found = Ranks(world, ranks_there, tuple(groups), (*problems, *findings, *some), done, nowhere, recorded)
-    return found.with_graphs(lambda: tuple(map(graph_in, firsts)))
+    found = Ranks(world, ranks_there, tuple(groups), (*problems, *findings, *some), outcome.done, nowhere, recorded)
+    return found.with_files(lambda: tuple(map(graph_in, firsts)), lambda: pictured(ranks, outcome, _said))
 
 
 def _group(members: Sequence[RankFile], graph: Graph) -> Group:
@@ -121,14 +122,14 @@ def _without_gradient(
     return tuple(nowhere), tuple(found)
 
 
-def _exchanged(ranks: Sequence[RankFile], *, is_sample: bool) -> tuple[int, list[Finding]]:
+def _exchanged(ranks: Sequence[RankFile], *, is_sample: bool) -> tuple[Outcome, list[Finding]]:
     programs = {one.rank.rank: one.collectives for one in ranks}
     outcome = simulated(programs, {one.rank.rank: one.rank.groups for one in ranks})
     mixed = _mixed(outcome.mixed, outcome.mixed_count)
     if not mixed and outcome.problem is None:
         found = [*swapped(ranks)]
         mixed = _mixed([each.issued for each in found[:1]], len(found), found[0].made_by if found else {})
-    return outcome.done, [*_hangs(outcome, is_sample=is_sample), *mixed, *missing(ranks)]
+    return outcome, [*_hangs(outcome, is_sample=is_sample), *mixed, *missing(ranks)]
 
 
 def _mixed(several: Sequence[Mapping[int, Collective]], count: int, made: Mapping[int, str] = NOTHING) -> list[Finding]:

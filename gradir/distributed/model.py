@@ -10,6 +10,7 @@ import msgspec
 __all__ = ["FORMAT", "KINDS", "VERSION", "Finding", "Group", "Kind", "Ranks"]
 
 if TYPE_CHECKING:
+    from gradir.distributed.timeline import Picture
     from gradir.ir import Graph
 
 Kind = Literal["hang", "may hang", "mixed", "missing", "graphs", "cuts"]
@@ -20,6 +21,7 @@ VERSION: Final = "1.0"
 """What the head of the JSON says, of which schemas/gir-ranks-1.0.schema.json is the schema."""
 
 _GRAPHS: Final = "_graphs"
+_PICTURE: Final = "_picture"
 
 
 class _Data(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -111,7 +113,13 @@ class Ranks(_Data, frozen=True, dict=True):
 
         return rendered(self, form)
 
-    def with_graphs(self, load: Callable[[], tuple[Graph, ...]]) -> Ranks:
-        """The same, which knows how to come by a graph for each group."""
-        self.__dict__[_GRAPHS] = load
+    @property
+    def picture(self) -> Picture | None:
+        """The collectives of the ranks beside each other; none of ranks that were read back."""
+        draw = self.__dict__.get(_PICTURE)
+        return None if draw is None else draw()
+
+    def with_files(self, load: Callable[[], tuple[Graph, ...]], draw: Callable[[], Picture]) -> Ranks:
+        """The same, which knows how to come by a graph for each group, and by a picture."""
+        self.__dict__.update({_GRAPHS: load, _PICTURE: draw})
         return self

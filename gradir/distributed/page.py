@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 from typing import Final
 
 from gradir import registry
 from gradir.distributed.model import Finding, Ranks
-from gradir.distributed.words import headline, rest, row, title
+from gradir.distributed.timeline import Picture
+from gradir.distributed.words import headline, rest, row, span, title
 from gradir.errors import ExportError
 from gradir.ir import Graph
 from gradir.ir.text import counted, printable
@@ -22,11 +23,31 @@ _MOST_NODES: Final = 200_000
 
 _HEADS: Final = ("ranks", "nodes", "edges", "bytes saved for backward", "elements held", "collectives")
 
+_MOST_PLACES: Final = 4_096
+_LETTERS: Final = 26
+_LOOKS: Final = 4
+_LABEL: Final = 8
+_FORWARD: Final = "forward"
+_CODES: Final[Mapping[str, str]] = {
+    "all_gather": "AG",
+    "all_reduce": "AR",
+    "all_to_all": "A2A",
+    "barrier": "B",
+    "broadcast": "BC",
+    "gather": "G",
+    "permute": "P",
+    "recv": "R",
+    "reduce": "RD",
+    "reduce_scatter": "RS",
+    "scatter": "SC",
+    "send": "S",
+}
+
 _STYLE: Final = """\
 :root{color-scheme:light dark;--text:#1f2328;--ground:#fff;--line:#7b858f;--panel:#f6f8fa;--alarm:#b83a00;
---good:#00735a}
+--good:#00735a;--back:#e3ecf7;--g0:#dceee9;--g1:#fbdfcd;--g2:#e3e0f5;--g3:#f5ebc4}
 @media (prefers-color-scheme:dark){
-:root{--text:#e9eef3;--ground:#0d1117;--line:#7d8792;--panel:#161b22;--alarm:#ff8a4c;--good:#2fc79c}}
+:root{--text:#e9eef3;--ground:#0d1117;--line:#7d8792;--panel:#161b22;--alarm:#ff8a4c;--good:#2fc79c;--back:#1c2b3d;--g0:#12352c;--g1:#4a2410;--g2:#2c2850;--g3:#40370c}}
 body{max-width:75rem;margin:0 auto;padding:1rem;background:var(--ground);color:var(--text);
 font:15px/1.5 system-ui,sans-serif}
 h1{font-size:1.3rem}h2{font-size:1.05rem;margin:1.6rem 0 .4rem}
@@ -35,6 +56,14 @@ th,td{padding:.2rem .7rem;border:1px solid var(--line);text-align:right}th:first
 section{border-left:4px solid var(--alarm);padding:.1rem 1rem;margin:1rem 0;background:var(--panel)}
 section h2{color:var(--alarm);margin:.4rem 0}.proof{border-left:4px solid var(--good);padding-left:1rem}
 li,.names{overflow-wrap:anywhere}code{font:13px/1.5 ui-monospace,monospace}
+.lanes td,.lanes th,.mesh td,.mesh th{padding:.1rem .3rem;text-align:center;font-size:12px;line-height:1.3}
+.lanes th:first-child{position:sticky;left:0;background:var(--ground);white-space:nowrap;text-align:left}
+.lanes td{white-space:nowrap}.lanes small{display:block}
+.forward{background:var(--panel)}.backward{background:var(--back)}
+.lanes .bad{outline:3px solid var(--alarm);outline-offset:-3px;font-weight:700}
+.mesh{margin:.4rem 1.5rem .4rem 0;display:inline-table}
+.g0{background:var(--g0)}.g1{background:var(--g1)}.g2{background:var(--g2)}.g3{background:var(--g3)}
+.chip{padding:0 .35rem;margin-right:.4rem}
 .graph{margin:.5rem 0}summary{cursor:pointer;padding:.3rem 0}
 iframe{width:100%;height:min(80vh,56rem);border:1px solid var(--line)}
 """
@@ -71,12 +100,18 @@ def _body(ranks: Ranks, left: int, *, has_graphs: bool) -> Iterator[str]:
     yield '<div class="table" tabindex="0" role="region" aria-label="groups of ranks"><table><thead><tr>'
     yield "".join(f'<th scope="col">{head}</th>' for head in _HEADS)
     yield "</tr></thead><tbody>"
-    for group in ranks.groups:
+    picture = ranks.picture
+    for number, group in enumerate(ranks.groups):
         name, *counts = map(_text, row(group))
-        yield f'<tr><th scope="row">{name}</th>{"".join(f"<td>{count}</td>" for count in counts)}</tr>'
+        chip = f'<b class="chip {_look(number)}">{_letter(number)}</b> ' if picture is not None and picture.mesh else ""
+        yield f'<tr><th scope="row">{chip}{name}</th>{"".join(f"<td>{count}</td>" for count in counts)}</tr>'
     yield "</tbody></table></div>"
+    if picture is not None and picture.mesh:
+        yield from _mesh(picture.mesh, {rank: n for n, group in enumerate(ranks.groups) for rank in group.ranks})
     for finding in ranks.findings:
         yield from _section(finding)
+    if picture is not None and any(row.issued for row in picture.rows):
+        yield from _timeline(picture)
     for line in map("".join, rest(ranks)):
         yield f'<p class="proof names">{_text(line)}</p>'
     if has_graphs or left:
@@ -88,6 +123,81 @@ def _body(ranks: Ranks, left: int, *, has_graphs: bool) -> Iterator[str]:
 def _section(finding: Finding) -> Iterable[str]:
     lines = "".join(f"<li><code>{_text(line)}</code></li>" for line in finding.lines)
     return (f"<section><h2>{_text(title(finding))}</h2><ul>{lines}</ul></section>",)
+
+
+def _letter(number: int) -> str:
+    """What a group of equal graphs is called in the mesh: A to Z, and then by number."""
+    return chr(ord("A") + number) if number < _LETTERS else str(number + 1)
+
+
+def _look(number: int) -> str:
+    return f"g{number % _LOOKS}"
+
+
+def _mesh(places: Mapping[int, Mapping[str, int]], group_of: Mapping[int, int]) -> Iterator[str]:
+    """Yield a grid of the last two dimensions for each place in those before."""
+    dimensions = [*next(iter(places.values()))]
+    grids: dict[tuple[int, ...], dict[tuple[int, ...], int]] = {}
+    for rank, place in places.items():
+        at = tuple(place[dimension] for dimension in dimensions)
+        grids.setdefault(at[:-2], {})[at[-2:]] = rank
+    yield f"<h2>Mesh {_text(' × '.join(dimensions))}</h2>"
+    if len(places) > _MOST_PLACES:
+        yield f"<p>{counted(len(places), 'rank')}: too many to draw.</p>"
+        return
+    for outer, ranks in grids.items():
+        caption = ", ".join(f"{name} {number}" for name, number in zip(dimensions, outer, strict=False))
+        rows, columns = sorted({at[:-1] for at in ranks}), sorted({at[-1] for at in ranks})
+        yield '<div class="table" tabindex="0" role="region" '
+        yield f'aria-label="{_text(f"mesh {caption}".strip())}"><table class="mesh">'
+        yield f"<caption>{_text(caption)}</caption>" if caption else ""
+        heads = "".join(f'<th scope="col">{_text(dimensions[-1])} {column}</th>' for column in columns)
+        yield f"<thead><tr><td></td>{heads}</tr></thead><tbody>"
+        for row_at in rows:
+            names = " ".join(f"{dimensions[-2]} {number}" for number in row_at) or "rank"
+            places_of = (ranks.get((*row_at, column)) for column in columns)
+            cells = "".join("<td></td>" if rank is None else _place(rank, group_of[rank]) for rank in places_of)
+            yield f'<tr><th scope="row">{_text(names) or "rank"}</th>{cells}</tr>'
+        yield "</tbody></table></div>"
+
+
+def _place(rank: int, group: int) -> str:
+    return f'<td class="{_look(group)}">{rank} {_letter(group)}</td>'
+
+
+def _timeline(picture: Picture) -> Iterator[str]:
+    """Yield a table with a row for each rank and a column for each collective, in order."""
+    start = picture.rows[0].start
+    issued_there = [issued for lane in picture.rows for _, issued in lane.cells]
+    count = max(len([*lane.cells]) + (lane.marked == len(lane.issued)) for lane in picture.rows)
+    yield "<h2>Collectives in order</h2>"
+    legend = [f"{_code(op)} {op}" for op in dict.fromkeys(issued.op for issued in issued_there) if op in _CODES]
+    legend += ["blue is backward"] * any(issued.phase != _FORWARD for issued in issued_there)
+    legend += [f"the first {start:,} are not shown"] * bool(start)
+    legend += [f"{counted(picture.left, 'rank')} not shown"] * bool(picture.left)
+    legend += ["✗ first mismatch"] * any(lane.marked is not None for lane in picture.rows)
+    yield f"<p>{_text('; '.join(legend))}.</p>"
+    yield '<div class="table" tabindex="0" role="region" aria-label="collectives by rank"><table class="lanes"><thead>'
+    yield "<tr><td></td>"
+    yield "".join(f'<th scope="col">{start + number + 1}</th>' for number in range(count))
+    yield "</tr></thead><tbody>"
+    for lane in picture.rows:
+        yield f'<tr><th scope="row">{_text(span(lane.ranks))}</th>'
+        for number, issued in lane.cells:
+            is_bad = number == lane.marked
+            look = f"{_FORWARD if issued.phase == _FORWARD else 'backward'}{' bad' if is_bad else ''}"
+            code = f"{'✗ ' * is_bad}{_code(issued.op)}"
+            words = f"<small>{_text(issued.group[:_LABEL])}</small>"
+            yield f'<td class="{look}" title="{_text(picture.said(issued))}">{_text(code)}{words}</td>'
+        if lane.marked == len(lane.issued):
+            yield '<td class="bad">✗ ended</td>'
+        yield "</tr>"
+    yield "</tbody></table></div>"
+
+
+def _code(op: str) -> str:
+    """What an operation is called in a narrow cell."""
+    return _CODES.get(op) or op[:_LABEL]
 
 
 def _text(text: str) -> str:

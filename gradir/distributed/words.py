@@ -94,7 +94,7 @@ def _group(group: Group) -> str:
     sizes = " up to sizes" if group.uneven else ""
     return (
         f"{span(group.ranks)}{_stage(group)}{sizes}: {counted(group.nodes, 'node')}, {counted(group.edges, 'edge')}, "
-        f"{amount(group.saved_bytes)} bytes saved for backward, {amount(group.elements)} elements held, "
+        f"{amount(group.saved_bytes)} bytes saved, {amount(group.elements)} elements held, "
         f"{counted(group.collectives, 'collective')}"
     )
 
