@@ -6,7 +6,7 @@ The classes of the front-ends are asked, so that no framework is imported for th
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cache, partial
 from importlib.util import find_spec
@@ -16,7 +16,18 @@ from msgspec.structs import replace
 
 from gradir import registry
 from gradir.errors import CaptureError, GradirError, warn
-from gradir.protocols import Alike, Frontend, LiveCapture, Reached, Recorder, Running, Told, Verification, Watching
+from gradir.protocols import (
+    Alike,
+    Frontend,
+    LiveCapture,
+    MadeOtherError,
+    Reached,
+    Recorder,
+    Running,
+    Told,
+    Verification,
+    Watching,
+)
 from gradir.request import FEATURES, CaptureRequest, declared
 from gradir.spec import called, calling_on_import
 
@@ -166,15 +177,17 @@ def frontend_of(request: CaptureRequest) -> str:
     """
     target = request.target
     if request.frontend is None and request.is_program and callable(target):
-        return _only(_claimants(_loaded(), target) or _usable(), _told(target))
+        runs = {name: kind for name, kind in _usable().items() if "program" in kind.features}
+        return _only(_claimants(_loaded(), target, _needed(request)) or runs or _usable(), _told(target))
     around = () if request.is_program else (request.inputs, request.kwargs, request.model, request.params)
-    return claiming(target, *around, chosen=request.frontend)
+    return claiming(target, *around, chosen=request.frontend, needed=_needed(request))
 
 
-def claiming(*objects: object, chosen: str | None = None) -> str:
+def claiming(*objects: object, chosen: str | None = None, needed: Collection[str] = ()) -> str:
     """The front-end that is chosen, or else that claims the first of some objects, or what is inside, that any claims.
 
-    What nobody claims is left to the only front-end whose framework is loaded, which knows best what is wrong with it.
+    Of several one with all features that are ``needed`` is taken. What nobody claims is left to the only front-end
+    whose framework is loaded, which knows best what is wrong with it.
 
     Raises:
         CaptureError: nobody claims anything, or several claim the same.
@@ -185,10 +198,11 @@ def claiming(*objects: object, chosen: str | None = None) -> str:
         return chosen
     loaded = _loaded()
     for part in _parts(objects):
-        names = _claimants(loaded, part)
+        names = _claimants(loaded, part, needed)
         if names:
             return _only(names, _told(part))
-    return _only(loaded if len(loaded) == 1 else (), _told(objects[0]))
+    general = [name for name, kind in loaded.items() if not getattr(kind, "before", ())]
+    return _only(general if len(general) == 1 else (), _told(objects[0]))
 
 
 def able(name: str, feature: str, spelled: str = "") -> Frontend:
@@ -295,7 +309,12 @@ def _captured(request: CaptureRequest) -> tuple[str, LiveCapture]:
     expect_possible(request)
     name, own = _prepared(request)
     with _failing(name, request):
-        return name, registry.expect_live(name, registry.frontend(name).capture(own))
+        try:
+            return name, registry.expect_live(name, registry.frontend(name).capture(own))
+        except MadeOtherError as error:
+            # Whoever claims what was made has nothing to run, without data or from a seed.
+            made = replace(request, target=error.made, is_program=False, seed=None, fake=False)
+    return _captured(made)
 
 
 def _prepared(request: CaptureRequest) -> tuple[str, CaptureRequest]:
@@ -325,12 +344,19 @@ def _expect_features(name: str, request: CaptureRequest) -> None:
     Raises:
         CaptureError: there is one.
     """
+    for option, feature in _features(request):
+        able(name, feature, _spelled(request, option))
+
+
+def _features(request: CaptureRequest) -> Iterator[tuple[str, str]]:
+    """The options of a request that are given, each with the feature that it needs."""
     for option, each in declared().items():
         value = getattr(request, option)
         # What compares in its own way, as a tensor does, is never a default.
         is_default = value is each.default or (isinstance(value, (bool, int, str, tuple)) and value == each.default)
-        if each.option.needs and not is_default:
-            able(name, each.option.needs, _spelled(request, option))
+        feature = each.option.values.get(value, each.option.needs) if isinstance(value, str) else each.option.needs
+        if feature and not is_default:
+            yield option, feature
 
 
 def _spelled(request: CaptureRequest, option: str) -> str:
@@ -365,13 +391,20 @@ def _loaded() -> dict[str, type[Frontend]]:
     return {name: kind for name, kind in kinds().items() if sys.modules.get(kind.framework) is not None}
 
 
-def _claimants(loaded: Mapping[str, type[Frontend]], value: object) -> list[str]:
+def _claimants(loaded: Mapping[str, type[Frontend]], value: object, needed: Collection[str] = ()) -> list[str]:
     names = []
     for name, kind in loaded.items():
         with registry.frontend.failing(name):
             if kind.claims(value):
                 names.append(name)
-    return names
+    fitting = [name for name in names if loaded[name].features >= {*needed}] or names
+    preceded = {other for name in fitting for other in getattr(loaded[name], "before", ())}
+    return [name for name in fitting if name not in preceded]
+
+
+def _needed(request: CaptureRequest) -> set[str]:
+    """The features that the options of a request need."""
+    return {feature for _, feature in _features(request)}
 
 
 def _usable() -> dict[str, type[Frontend]]:

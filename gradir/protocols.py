@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-from gradir.errors import SpecError
+from gradir.errors import CaptureError, SpecError
 from gradir.ir import Graph
 from gradir.options import NoOptions, Options
 from gradir.request import CaptureRequest, Names
@@ -32,6 +32,7 @@ __all__ = [
     "Frontend",
     "ListsChanges",
     "LiveCapture",
+    "MadeOtherError",
     "Names",
     "NoOptions",
     "Options",
@@ -299,6 +300,14 @@ class StoppedError(SpecError):
         self.graph = graph
 
 
+class MadeOtherError(CaptureError):
+    """A PROGRAM that a front-end ran made something for another front-end, which is ``made``."""
+
+    def __init__(self, made: object) -> None:
+        super().__init__(f"another front-end captures an object of type {type(made).__name__}")
+        self.made = made
+
+
 class ReachedBackward(Protocol):
     """A call of backward of a program, which has not run yet."""
 
@@ -393,7 +402,8 @@ class Frontend(Protocol):
     """How to get the framework, in words, for an error.
 
     A front-end may also have ``files``: by suffix, files of its framework that gradir does not read, each with what it
-    is and the command that works instead.
+    is and the command that works instead. And it may have ``before``, names of others: what one of these claims too is
+    left to it, where it can do what is asked.
     """
 
     features: ClassVar[Set[str]]
@@ -417,6 +427,7 @@ class Frontend(Protocol):
         With the feature ``program`` it runs the target of a program, which without it is called before.
 
         Raises:
+            MadeOtherError: what the target returned is another front-end's.
             StoppedError: the graph of a forward was asked for, and the target raised behind some operation; ``ext`` of
                 the last function in its graph has the error under ``failed``.
             CaptureError: the target cannot be run, or has no graph.

@@ -23,6 +23,7 @@ FEATURES: Final[Mapping[str, str]] = {
     "fake": "run without data",
     "sources": "note source lines",
     "flow": "note every operation of a forward",
+    "forward": "capture a forward",
     "collectives": "note what processes exchange",
     "cost": "count what operations cost",
     "verify": "verify a graph",
@@ -46,6 +47,7 @@ class Option(NamedTuple):
     Attributes:
         help: what it does, for the help texts.
         needs: the feature of a front-end without which it cannot be given.
+        values: by value the feature that this one needs instead.
         uses: what takes it: ``capture`` (`gradir.capture`, `gradir.verify` and ``gradir capture``), ``program`` (of
             these only the command), ``graph`` (the commands that take a GRAPH), ``explain`` (`gradir.explain` and
             ``gradir explain``), ``record`` (`gradir.record`).
@@ -62,6 +64,7 @@ class Option(NamedTuple):
     group: str = "input"
     flag: str | None = ""
     alone: str | None = None
+    values: Mapping[str, str] = {}
 
 
 class Declared(NamedTuple):
@@ -156,6 +159,7 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
             "capture the autograd graph (default), the forward pass, or both",
             needs="flow",
             uses=_GRAPHS,
+            values={"forward": "forward"},
         ),
     ] = None
     cost: Annotated[

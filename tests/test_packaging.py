@@ -89,7 +89,7 @@ def test_the_wheel_registers_the_command_and_the_plugins(wheel: Path) -> None:
     }
     assert dict(points["pytest11"]) == {"gradir": "gradir.pytest_plugin"}
     assert dict(points["console_scripts"]) == {"gradir": "gradir.cli:main"}
-    assert set(points["gradir.frontends"]) == {"jax", "torch"}
+    assert set(points["gradir.frontends"]) == {"export", "jax", "torch"}
     assert set(points["gradir.vocabularies"]) == {"jax", "torch"}
     assert tuple(sorted(points["gradir.exporters"])) == BUILT_IN
 

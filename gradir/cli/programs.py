@@ -183,7 +183,7 @@ def _forward_advice(error: CaptureError, request: CaptureRequest) -> str:
     cause = error.__cause__
     if not isinstance(error, SpecError) or cause is None or request.graph == "forward" or request.fake:
         return ""
-    if "flow" not in capturing.kinds()[capturing.frontend_of(request)].features:
+    if "forward" not in capturing.kinds()[capturing.frontend_of(request)].features:
         return ""
     forward = "--graph forward captures what ran before"
     if isinstance(cause, RuntimeError):

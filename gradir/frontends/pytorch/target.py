@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 from msgspec.structs import replace
-from torch import nn
+from torch import fx, nn
 
 from gradir.errors import CaptureError, SpecError
 from gradir.explanations.model import Explanation
@@ -24,7 +25,7 @@ from gradir.frontends.pytorch.reading.tensors import ones_for
 from gradir.frontends.pytorch.recorder import Recorder
 from gradir.frontends.pytorch.recording.sources import is_internal
 from gradir.ir import Graph
-from gradir.protocols import StoppedError
+from gradir.protocols import MadeOtherError, StoppedError
 from gradir.request import CaptureRequest
 from gradir.spec import called, own_error
 
@@ -148,6 +149,8 @@ def run_recorded(request: CaptureRequest, recorders: list[Recorder] | None = Non
     _set_seed(request)
     recorder = recorder_of(None, request.step)
     result = _made_by(request.target, recorder)
+    if request.is_program and not request.inputs and _is_stated(result):
+        raise MadeOtherError(result)
     before = request.step - 1
     for left in range(0 if isinstance(result, nn.Module) else before, 0, -1):
         _step(result)
@@ -161,6 +164,12 @@ def run_recorded(request: CaptureRequest, recorders: list[Recorder] | None = Non
         return _Ran(recorder, _told(partial(_recorded, recorder, call), request, name))
     model, outputs, _ = _parts(result, request.inputs)
     return _Ran(recorder, outputs, model)
+
+
+def _is_stated(result: object) -> bool:
+    """Whether something states its graph by itself: an exported program, or a module of torch.fx."""
+    exported = getattr(sys.modules.get("torch.export"), "ExportedProgram", ())
+    return isinstance(result, (fx.GraphModule, exported) if exported else fx.GraphModule)
 
 
 def _set_seed(request: CaptureRequest) -> None:

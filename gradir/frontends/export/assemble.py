@@ -1,0 +1,272 @@
+"""The graph of a program, as that of a recorded forward would be."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from gradir.errors import CaptureError
+from gradir.frontends.export.program import Body, Call, Input, Module, Named, Part, Program
+from gradir.frontends.export.traces import Traces
+from gradir.frontends.texts import plain_text
+from gradir.frontends.walks import paths_above
+from gradir.ir import Graph, Node, Producer, Ref, Scope, TensorMeta
+from gradir.ir.excerpt import excerpt
+from gradir.ir.ids import IdAllocator
+from gradir.ir.model import bounded
+from gradir.ir.totals import tensor_elements
+from gradir.version import __version__
+
+WRAPPERS: Final = frozenset(
+    {"wrap_with_set_grad_enabled", "wrap_with_autocast", "tag_activation_checkpoint", "invoke_subgraph", "wrap"}
+)
+"""Operations that run their one body once, so that its operations stand for them."""
+
+_ROWS: Final = {"scan": 2, "map_impl": 1}
+"""Operations that run their body once for each row of the tensors in the argument of this number."""
+
+
+def graph_of(program: Program, traces: Traces) -> Graph:
+    """Return the graph of a program.
+
+    Raises:
+        CaptureError: an operation takes what nothing before it makes.
+    """
+    return _Assembly(program, traces).graph()
+
+
+class _Value(NamedTuple):
+    """What a name stands for: an output of a node, its tensor, the memory it is in, and how many nodes there were."""
+
+    ref: Ref
+    tensor: TensorMeta
+    memory: int
+    made: int
+
+
+class _Frame:
+    """A part that is being added: what its names stand for, and the call that runs it."""
+
+    def __init__(self, part: Part, scope: str, caller: _Running | None) -> None:
+        self.scope, self.caller, self.outputs = scope, caller, part.outputs
+        self.calls: Iterator[Call] = iter(part.calls)
+        self.values: dict[str, _Value] = {}
+        self.uses = Counter(each.name for call in part.calls for _, value in call.arguments for each in named_in(value))
+        self.uses.update(each.name for each in named_in(part.outputs))
+
+
+class _Running(NamedTuple):
+    """A call whose bodies are being added, the frame that it stands in, and what the bodies have given so far."""
+
+    frame: _Frame
+    call: Call
+    bodies: list[Body]
+    given: list[_Value]
+
+
+class _Assembly:
+    def __init__(self, program: Program, traces: Traces) -> None:
+        self._program, self._traces = program, traces
+        self._allocator = IdAllocator()
+        self._nodes: list[Node] = []
+        self._tensors: dict[tuple[str, ...] | str, _Value] = {}
+        self._written: dict[int, _Value] = {}
+        self._kinds: dict[str, str] = dict(program.classes)
+        self._calls: defaultdict[str, set[int]] = defaultdict(set)
+        self._rounds: dict[str, int] = {}
+
+    def graph(self) -> Graph:
+        top = _Frame(self._program.part, "", None)
+        top.uses.update(name for pair in self._program.writes for name in pair)
+        self._run(top)
+        for name, value in self._program.writes:
+            copied = (("self", Named(name)), ("src", Named(value)))
+            tensor = self._read(top, name).tensor
+            self._add(top, Call("copy_", "aten.copy_.default", copied, (), (tensor,), {"self": "inplace"}))
+        self._add_outputs(top)
+        producer = Producer(__version__, "torch", plain_text(self._program.version), {"graph": "forward"})
+        return Graph.of(self._nodes, self._scopes(), producer=producer)
+
+    def _run(self, top: _Frame) -> None:
+        frame = top
+        while True:
+            call = next(frame.calls, None)
+            if call is not None:
+                bodies = [each for _, value in call.arguments for each in flat(value) if type(each) is Body]
+                frame = self._next(_Running(frame, call, bodies, [])) if bodies else self._add(frame, call)
+            elif frame.caller is None:
+                return
+            else:
+                frame.caller.given.extend(self._read(frame, each.name) for each in named_in(frame.outputs))
+                frame = self._next(frame.caller)
+
+    def _next(self, running: _Running) -> _Frame:
+        """The frame to go on with: that of the next body of a call, or the one that the call stands in."""
+        frame, call = running.frame, running.call
+        is_wrapper = call.op in WRAPPERS
+        if not running.bodies:
+            if not is_wrapper or len(running.given) != len(call.makes):
+                return self._add(frame, call, running.given)
+            frame.values.update(zip(call.makes, running.given, strict=True))
+            return frame
+        body, scope = running.bodies.pop(0), self._enter(frame, call.modules)
+        if not is_wrapper:
+            scope = plain_text(f"{scope}.{body.name}" if scope else body.name)
+            self._kinds.setdefault(scope, call.op)
+            self._calls[scope].add(0)
+            if call.op in _ROWS:
+                self._rounds[scope] = self._rows(frame, call)
+        inner, names = _Frame(body.part, scope, running), body.part.inputs
+        taken = [each for _, value in call.arguments for each in flat(value) if type(each) is not Body]
+        if len(taken) >= len(names) and call.op != "associative_scan":
+            for name, each in zip(names, taken[len(taken) - len(names) :], strict=True):
+                if type(each) is Named:
+                    inner.values[name] = self._read(frame, each.name)
+        else:
+            unknown = Input("input", (), TensorMeta(device=None))
+            inner.values.update((name, self._add_tensor(f"{scope}:{name}", unknown)) for name in names)
+        return inner
+
+    def _rows(self, frame: _Frame, call: Call) -> int:
+        """How often a body runs, 0 where that is not known."""
+        place = _ROWS[call.op]
+        rows = next(named_in(call.arguments[place][1] if place < len(call.arguments) else ()), None)
+        shape = None if rows is None else self._read(frame, rows.name).tensor.shape
+        return shape[0] if shape and isinstance(shape[0], int) else 0
+
+    def _add(self, frame: _Frame, call: Call, given: Sequence[_Value] = ()) -> _Frame:
+        """Add the node of a call, after that of each tensor which is met first, and return the frame."""
+        if self._only_counts(frame, call):
+            return frame
+        inputs, kinds, attrs = [*given], ["data"] * len(given), {}
+        before = []
+        for name, value in call.arguments:
+            named = [*named_in(value)]
+            if given and any(type(each) is Body for each in flat(value)):
+                # What comes behind is taken by the bodies.
+                break
+            if named:
+                before += [self._read(frame, each.name) for each in named]
+                kinds += [call.kinds.get(name, "data")] * len(named)
+            else:
+                attrs[plain_text(name)] = value
+        inputs = before + inputs + [self._read(frame, each) for each in call.weights]
+        kinds += ["data"] * len(call.weights)
+        scope = self._enter(frame, call.modules)
+        op = plain_text(call.op)
+        node_id, place = self._allocator.function(scope, op), len(self._nodes)
+        self._nodes.append(
+            Node(
+                node_id,
+                op=op,
+                native=plain_text(call.native),
+                scope=scope,
+                inputs=tuple(value.ref for value in inputs),
+                outputs=tuple(call.tensors),
+                attrs=dict(sorted(attrs.items())),
+                source=self._traces(call.trace),
+                opaque=call.opaque,
+                kinds=tuple(kinds) if {*kinds} - {"data"} else (),
+            )
+        )
+        lent = [value.memory for value, kind in zip(inputs, kinds, strict=True) if kind != "data"]
+        memory = lent[0] if lent else place
+        for number, (name, tensor) in enumerate(zip(call.makes, call.tensors, strict=False)):
+            frame.values[name] = _Value(Ref(node_id, number), tensor, memory, place)
+        for value, kind in zip(inputs, kinds, strict=True):
+            if kind == "inplace":
+                self._written[value.memory] = _Value(Ref(node_id, 0), value.tensor, value.memory, place)
+        return frame
+
+    def _only_counts(self, frame: _Frame, call: Call) -> bool:
+        """Whether a call only writes to a buffer what nothing takes, as a batch norm that counts its batches."""
+        named = [(name, each.name) for name, value in call.arguments for each in named_in(value)]
+        roles = {each.role for _, name in named if (each := self._program.inputs.get(name)) is not None}
+        return (
+            len(named) == 1
+            and roles == {"buffer"}
+            and call.kinds.get(named[0][0]) == "inplace"
+            and frame.uses[named[0][1]] == 1
+            and not any(frame.uses[name] for name in call.makes)
+        )
+
+    def _read(self, frame: _Frame, name: str) -> _Value:
+        value = frame.values.get(name)
+        if value is None:
+            known = self._program.inputs.get(name)
+            if known is None:
+                raise CaptureError(f"the program takes {excerpt(name)}, which nothing before it makes")
+            value = self._add_tensor(name, known)
+        written = self._written.get(value.memory)
+        return value if written is None or written.made <= value.made else written
+
+    def _add_tensor(self, name: str, tensor: Input) -> _Value:
+        key = tensor.names or name
+        known = self._tensors.get(key)
+        if known is None:
+            names = tuple(map(plain_text, tensor.names))
+            scope = names[0].rpartition(".")[0] if names and tensor.role != "input" else ""
+            node_id = self._allocator.tensor(names[0]) if names else self._allocator.function("", tensor.role)
+            self._nodes.append(Node(node_id, tensor.role, scope=scope, names=names, outputs=(tensor.tensor,)))
+            known = self._tensors[key] = _Value(Ref(node_id, 0), tensor.tensor, -1 - len(self._tensors), -1)
+        return known
+
+    def _add_outputs(self, top: _Frame) -> None:
+        ends = [*dict.fromkeys(self._read(top, each.name)[:2] for each in named_in(self._program.part.outputs))]
+        for place, (ref, tensor) in enumerate(ends):
+            node_id = self._allocator.output(str(place) if len(ends) > 1 else "")
+            self._nodes.append(Node(node_id, "output", inputs=(ref,), outputs=(tensor,)))
+
+    def _enter(self, frame: _Frame, modules: Sequence[Module]) -> str:
+        """The path of the module that a call runs in, of which it is noted which call this is."""
+        for module in modules:
+            self._kinds.setdefault(module.path, module.kind)
+            self._calls[module.path].add(module.call)
+        path = modules[-1].path if modules else ""
+        return plain_text(path) if len(path) > len(frame.scope) or not frame.scope else frame.scope
+
+    def _scopes(self) -> list[Scope]:
+        own, total, trainable = Counter[str](), Counter[str](), Counter[str]()
+        counted: set[tuple[str, ...]] = set()
+        for each in self._program.inputs.values():
+            if each.role != "parameter" or each.names in counted:
+                continue
+            counted.add(each.names)
+            elements = tensor_elements(each.tensor)
+            owners = {name.rpartition(".")[0] for name in each.names}
+            own.update(dict.fromkeys(owners, elements))
+            for above in {above for owner in owners for above in paths_above(owner)}:
+                total[above] += elements
+                trainable[above] += elements if each.trainable else 0
+        met = dict.fromkeys(above for path in (*self._kinds, *own) for above in reversed([*paths_above(path)]))
+        return [
+            Scope(
+                plain_text(path),
+                plain_text(self._kinds.get(path, "").rpartition(".")[2]),
+                calls=len(self._calls[path]),
+                own=bounded(own[path]),
+                total=bounded(total[path]),
+                trainable=bounded(trainable[path]),
+                rounds=self._rounds.get(path, 0),
+            )
+            for path in met or ("",)
+        ]
+
+
+def flat(value: Any) -> Iterator[Any]:
+    """Yield an argument, or what is in its sequences and mappings, in order."""
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if type(each) in (list, tuple):
+            waiting.extend(reversed(each))
+        elif type(each) is dict:
+            waiting.extend(reversed(each.values()))
+        else:
+            yield each
+
+
+def named_in(value: Any) -> Iterator[Named]:
+    """Yield the values in an argument."""
+    return (each for each in flat(value) if type(each) is Named)

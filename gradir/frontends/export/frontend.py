@@ -1,0 +1,55 @@
+"""The entry point of the front-end for exported programs; importing it does not import torch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Set
+from typing import Any, ClassVar, NamedTuple
+
+from gradir.errors import CaptureError
+from gradir.ir import Graph
+from gradir.request import CaptureRequest
+
+
+class Captured(NamedTuple):
+    """A graph, and nothing live beside it."""
+
+    graph: Graph
+
+
+class ExportFrontend:
+    """Captures what torch.export and torch.fx make, and reads ``.pt2`` files."""
+
+    framework: ClassVar[str] = "torch"
+    takes: ClassVar[str] = "a torch.export program or an FX GraphModule"
+    install: ClassVar[str] = "pip install 'gradir[torch]'"
+    features: ClassVar[Set[str]] = frozenset({"forward", "sources"})
+    before: ClassVar[Set[str]] = frozenset({"torch"})
+
+    def __init__(self) -> None:
+        try:
+            import torch
+        except ImportError as error:
+            raise CaptureError(f"an exported program needs PyTorch: {self.install}") from error
+        if torch.__version__ < torch.torch_version.TorchVersion("2.8"):
+            raise CaptureError(
+                f"an exported program needs torch 2.8 or later, and this is {torch.__version__}: update it"
+            )
+
+    @classmethod
+    def claims(cls, value: object) -> bool:
+        """Whether a value is an exported program or an FX GraphModule."""
+        kinds = (("torch.export", "ExportedProgram"), ("torch.fx", "GraphModule"))
+        return any(isinstance(value, getattr(sys.modules.get(module), name, ())) for module, name in kinds)
+
+    def capture(self, request: CaptureRequest) -> Captured:
+        """The graph of an exported program, which nothing runs for."""
+        import torch
+
+        from gradir.frontends.export.assemble import graph_of
+        from gradir.frontends.export.fx import program_of
+        from gradir.frontends.export.traces import Traces
+        from gradir.frontends.paths import ShownPaths
+
+        target: Any = request.target
+        return Captured(graph_of(program_of(target), Traces(ShownPaths(), (torch.__path__[0],))))

@@ -1,0 +1,51 @@
+"""Symbolic sizes as text: ``2*s0 + 1`` for what sympy spells ``Add(Mul(Integer(2), Symbol('s0')), Integer(1))``."""
+
+from __future__ import annotations
+
+import ast
+from functools import lru_cache
+from typing import Final
+
+_LONGEST: Final = 4_000
+_INFIX: Final = {"Add": (" + ", 1), "Mul": ("*", 2), "FloorDiv": ("//", 2), "CleanDiv": ("//", 2), "Pow": ("**", 3)}
+_ALONE: Final = 4
+
+
+@lru_cache(maxsize=4096)
+def size_text(spelled: str) -> str:
+    """The text of an expression that sympy's ``srepr`` spelled; what is no such spelling stays as it is.
+
+    Nothing is evaluated: the text may come from a file.
+
+    >>> size_text("Add(Mul(Integer(2), Symbol('s0', positive=True)), Integer(-1))"), size_text("Symbol('u0')")
+    ('2*s0 + -1', 'u0')
+    >>> size_text("FloorDiv(Add(Symbol('s0'), Integer(1)), Integer(2))"), size_text("s0"), size_text("__import__('os')")
+    ('(s0 + 1)//2', 's0', "__import__('os')")
+    """
+    if len(spelled) > _LONGEST:
+        return spelled[:_LONGEST]
+    try:
+        return _spell(ast.parse(spelled, mode="eval").body)[0]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return spelled
+
+
+def _spell(term: ast.expr) -> tuple[str, int]:
+    """The text, and how tightly it binds. The parser of Python takes no more than 200 parentheses in each other."""
+    if not isinstance(term, ast.Call) or not isinstance(term.func, ast.Name):
+        text = ast.unparse(term)
+        return text, _ALONE if isinstance(term, ast.Constant) or text.isidentifier() else 0
+    kind = term.func.id
+    if kind == "Symbol":
+        return str(ast.literal_eval(term.args[0])), _ALONE
+    if kind in ("Integer", "Float"):
+        return ast.unparse(term.args[0]), _ALONE
+    if kind.startswith("_") or not term.args:
+        raise ValueError
+    terms = [_spell(each) for each in term.args]
+    if kind not in _INFIX:
+        return f"{kind}({', '.join(text for text, _ in terms)})", _ALONE
+    sign, binding = _INFIX[kind]
+    return sign.join(
+        text if inner > binding or (inner == binding == 1) else f"({text})" for text, inner in terms
+    ), binding

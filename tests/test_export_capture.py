@@ -1,0 +1,134 @@
+"""Captures of exported programs and FX GraphModules, against another reading of the FX graph."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+import pytest
+
+torch = pytest.importorskip("torch", minversion="2.8")
+
+import fx_oracle  # noqa: E402
+from exported_models import MODELS, exported  # noqa: E402
+
+import gradir  # noqa: E402
+from gradir.errors import CaptureError  # noqa: E402
+from gradir.ir.validate import check_all  # noqa: E402
+
+program = cache(exported)
+BODIES = frozenset({"cond", "scan", "while_loop"})
+
+
+@cache
+def graph(name: str) -> gradir.Graph:
+    return gradir.capture(program(name))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_operations_shapes_parameters_and_edges_are_those_of_the_fx_graph(name):
+    found, functions = graph(name), [each for each in graph(name).nodes.values() if each.role == "function"]
+    check_all(found)
+    made = Counter(
+        (node.native, tuple((f"torch.{each.dtype}", *map(str, each.shape)) for each in node.outputs))
+        for node in functions
+    )
+    assert made == fx_oracle.operations(program(name))
+    parameters = [each for each in found.nodes.values() if each.role == "parameter"]
+    assert {each.names[0]: each.shape for each in parameters} == fx_oracle.parameters(program(name))
+    assert sum(len(each.inputs) for each in functions if each.op not in BODIES) == fx_oracle.edges(program(name))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_capture_is_kept_by_a_file_and_by_every_exporter(name):
+    found = graph(name)
+    assert gradir.loads(gradir.dumps(found)) == found
+    for exporter in ("dot", "mermaid", "tree", "summary", "plain", "html"):
+        assert gradir.export(found, exporter)
+
+
+def test_modules_have_the_classes_calls_and_parameters_of_the_model():
+    scopes = graph("gpt").scopes
+    assert (scopes[""].class_name, scopes["h.1.qkv"].class_name, scopes["h.1.qkv"].total) == ("Gpt", "Linear", 216)
+    assert scopes[""].total == sum(each.numel() for each in {*program("gpt").state_dict.values()})
+    assert (graph("tied").scopes["a"].calls, graph("tied").scopes["spare"].calls) == (2, 0)
+    assert graph("tied").nodes["a.weight"].names == ("a.weight", "b.weight")
+
+
+def test_lines_are_those_of_the_model_and_not_of_torch():
+    sources = {each.source.file for each in graph("gpt").nodes.values() if each.source is not None}
+    assert {source.rpartition("/")[2] for source in sources} == {"exported_models.py"}
+    assert all(each.source for each in graph("gpt").nodes.values() if each.role == "function")
+
+
+def test_symbolic_sizes_are_kept_as_they_are_called():
+    (symbol,) = map(str, program("mlp").range_constraints)
+    assert graph("mlp").nodes["x"].shape == (symbol, 4)
+    assert graph("mlp").nodes["output"].shape == (symbol, 2)
+    assert f"float32[{symbol}, 8]" in gradir.export(graph("mlp"), "tree")
+
+
+def test_a_size_that_is_read_from_a_tensor_is_an_attribute_of_what_takes_it():
+    functions = {each.op: each for each in graph("number").nodes.values() if each.role == "function"}
+    assert functions["item"].outputs == ()
+    assert functions["expand"].attrs["size"] == ("u0", 4)
+
+
+def test_the_branches_of_a_conditional_are_modules_whose_results_it_joins():
+    nodes = graph("cond").nodes
+    (node,) = (each for each in nodes.values() if each.op == "cond")
+    assert [nodes[each.id].op for each in node.inputs] == ["gt", "add", "mul"]
+    assert [nodes[each.id].scope for each in node.inputs[1:]] == ["true_graph_0", "false_graph_0"]
+    assert graph("cond").scopes["true_graph_0"].class_name == "cond"
+
+
+def test_the_body_of_a_scan_tells_its_rounds():
+    assert [each.rounds for each in graph("scan").scopes.values() if each.class_name == "scan"] == [5]
+
+
+def test_what_is_written_is_read_from_the_write_on():
+    nodes = graph("written").nodes
+    (fill,) = (each for each in nodes.values() if each.op == "fill_")
+    (sin,) = (each for each in nodes.values() if each.op == "sin")
+    assert (fill.kinds[0], sin.inputs[0].id) == ("inplace", fill.id)
+
+
+def test_mutations_of_a_functional_program_are_writes():
+    functional = gradir.capture(program("written").run_decompositions({}))
+    writes = [each for each in functional.nodes.values() if each.op == "copy_"]
+    assert {each.inputs[0].id for each in writes} >= {"seen", "norm.running_mean", "norm.running_var"}
+    assert {each.kinds for each in writes} == {("inplace", "data")}
+    assert [each.id for each in functional.outputs] == ["output:0", "output:1"]
+
+
+def test_a_traced_module_has_its_modules_as_operations():
+    found = gradir.capture(torch.fx.symbolic_trace(MODELS["mlp"]()[0]))
+    operations = [each for each in found.nodes.values() if each.role == "function"]
+    assert [(each.op, each.scope) for each in operations[:2]] == [("linear", "layers.0"), ("relu", "layers.1")]
+    assert found.scopes[""].total == 130
+    assert found.nodes["layers.0/linear:1"].native == "torch.nn.modules.linear.Linear"
+
+
+def test_the_module_of_a_program_is_the_graph_of_the_program():
+    module = gradir.capture(program("resnet").module())
+    assert not gradir.diff(module, graph("resnet"), ignore=["order", "scopes", "names"])
+
+
+def test_a_graph_module_with_inputs_is_run():
+    found = gradir.capture(torch.fx.symbolic_trace(MODELS["mlp"]()[0]), torch.ones(1, 4))
+    assert "addmm" in {each.op for each in found.nodes.values()}
+
+
+def test_what_an_exported_program_cannot_tell_is_refused_in_one_line():
+    with pytest.raises(CaptureError, match="front-end 'export' cannot note every operation of a forward"):
+        gradir.capture(program("mlp"), flow=True)
+    with pytest.raises(CaptureError, match="front-end 'export' cannot explain"):
+        gradir.explain(program("mlp"))
+
+
+def test_a_torch_too_old_says_so(monkeypatch):
+    from gradir.frontends.export.frontend import ExportFrontend
+
+    monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion("2.7.1"))
+    with pytest.raises(CaptureError, match=r"needs torch 2.8 or later, and this is 2.7.1"):
+        ExportFrontend()
