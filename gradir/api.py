@@ -274,16 +274,29 @@ def load(path: str | bytes | PathLike[str]) -> Graph:
         FileError: the file cannot be read.
         FormatError: the file is not a GIR document that this release can read.
     """
-    from gradir import codecs, files
+    from gradir import files
 
-    data = files.read_bytes(path)
+    data, name = files.read_bytes(path), files.name_of(path)
+    with files.naming(path):
+        return decoded(data, name)
+
+
+def decoded(data: bytes, name: str) -> Graph:
+    """The graph in the bytes of a file of this name: a GIR document, or what a front-end reads.
+
+    Raises:
+        FormatError: it is neither.
+    """
+    from gradir import codecs
+
     try:
-        with files.naming(path):
-            return codecs.decode(data)
+        return codecs.decode(data)
     except FormatError as error:
-        from gradir.capturing import other_format
+        from gradir.capturing import other_format, read, reader_of
 
-        if other := other_format(files.name_of(path)):
+        if reader_of(name)[0]:
+            return read(data, name)
+        if other := other_format(name):
             raise error.moved(advice=f"it is {other}") from error
         raise
 

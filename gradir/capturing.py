@@ -253,6 +253,31 @@ def other_format(path: str) -> str:
     return known or next(filter(None, (getattr(kind, "files", {}).get(suffix) for kind in kinds().values())), "")
 
 
+def reader_of(path: str) -> tuple[str, str]:
+    """Return the front-end that reads files of this name, and what they are; both empty where none does.
+
+    >>> reader_of("net.gir")
+    ('', '')
+    """
+    suffix = path[path.rfind(".") :].lower() if "." in path else ""
+    readers = ((name, getattr(kind, "reads", {}).get(suffix, "")) for name, kind in kinds().items())
+    return next((found for found in readers if found[1]), ("", ""))
+
+
+def read(data: bytes, path: str) -> Graph:
+    """The graph in the bytes of a file that the front-end for its name reads.
+
+    Raises:
+        FormatError: it holds no graph, or none that can be read.
+        CaptureError: the framework is not there.
+    """
+    name, _ = reader_of(path)
+    with registry.frontend.failing(name):
+        found: Any = registry.frontend(name)
+        graph: object = found.read(data)
+    return registry.expect_graph(name, graph)
+
+
 def releasing() -> Iterator[Frontend]:
     """The front-ends that may hold something."""
     return (each for each in map(registry.frontend, _loaded()) if "release" in each.features)

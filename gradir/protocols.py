@@ -402,7 +402,8 @@ class Frontend(Protocol):
     """How to get the framework, in words, for an error.
 
     A front-end may also have ``files``: by suffix, files of its framework that gradir does not read, each with what it
-    is and the command that works instead. And it may have ``before``, names of others: what one of these claims too is
+    is and the command that works instead; and ``reads``, by suffix, what the files are that its method ``read`` makes a
+    graph of, given their bytes. It may have ``before``, names of others: what one of these claims too is
     left to it, where it can do what is asked.
     """
 

@@ -290,6 +290,17 @@ def expect_live(name: str, found: LiveCapture) -> LiveCapture:
     return found
 
 
+def expect_graph(name: str, found: object) -> Graph:
+    """What the front-end of that name read.
+
+    Raises:
+        FrontendError: it is no graph.
+    """
+    if not isinstance(found, Graph):
+        raise FrontendError(f"front-end {name!r} failed: it read {type(found).__name__}, not a Graph")
+    return found
+
+
 def _expect_member(found: object, member: str, kind: Any) -> None:
     """Raises TypeError where a plug-in has no such member; one that is a ``classmethod`` needs no instance."""
     if not hasattr(found, member):

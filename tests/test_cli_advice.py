@@ -51,22 +51,11 @@ def raises():
     return Net()(torch.ones(1, 3).exp()) @ torch.ones(7)
 """
 
-LOAD = """\
-import torch
-
-
-def model():
-    return torch.export.load("m.pt2").module()
-"""
-
-
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    for name in ("net", "load"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delitem(sys.modules, "net", raising=False)
     Path("net.py").write_text(NET)
-    Path("load.py").write_text(LOAD)
     return tmp_path
 
 
@@ -84,13 +73,10 @@ def advised(text: str) -> str:
     return found[1]
 
 
-@pytest.mark.parametrize("name", ["m.pt2", "w.pt", "w.pth", "w.ckpt", "m.onnx", "w.safetensors", "w.h5"])
+@pytest.mark.parametrize("name", ["w.pt", "w.pth", "w.ckpt", "m.onnx", "w.safetensors", "w.h5"])
 @pytest.mark.parametrize("command", ["view", "capture"])
 def test_a_file_of_another_format_is_called_what_it_is(name: str, command: str, capfd: Read) -> None:
-    if name == "m.pt2":
-        torch.export.save(torch.export.export(torch.nn.Linear(3, 1), (torch.ones(1, 3),)), name)
-    else:
-        torch.save(torch.nn.Linear(3, 1).state_dict(), name)
+    torch.save(torch.nn.Linear(3, 1).state_dict(), name)
     text = said(f"{command} {name}", capfd)
     assert text.startswith(f"gradir: {name} is a")
     assert main(shlex.split(advised(text))) == 0

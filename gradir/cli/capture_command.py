@@ -9,11 +9,11 @@ from typing import Final
 
 from gradir.cli.encoding import add_encoding_options
 from gradir.cli.parser import Parser, add_output
-from gradir.cli.programs import add_request_options, add_verify_option, captured, running_program, summary
+from gradir.cli.programs import Loaded, add_request_options, add_verify_option, captured, running_program, summary
 from gradir.cli.rank_files import for_rank, of_rank
 from gradir.cli.report import one_line, report
 from gradir.cli.scripts import number
-from gradir.cli.sources import RAISED, program_of
+from gradir.cli.sources import RAISED, is_program, refuse_program_options
 from gradir.errors import SpecError
 
 DESCRIPTION = "Run a program and write the autograd graph of what it computes to a .gir file."
@@ -25,6 +25,7 @@ EXAMPLES = (
     "gradir capture examples/gpt.py:loss --graph forward -o forward.gir",
     "gradir capture train.py:loss --graph both -o loss.gir  # and loss.forward.gir, for gradir diff and check",
     "gradir capture train.py:loss -o loss.gir -- --width 64",
+    "gradir capture model.pt2 -o model.gir",
     "gradir capture my_package.train:step | gradir export - --to tree",
     "gradir capture train.py:loss --rank 17 --world 1024 --collectives -o rank17.gir",
     "torchrun --nproc-per-node 4 --no-python gradir capture train.py:loss -o 'run.{rank}.gir' --collectives",
@@ -43,13 +44,14 @@ _MOST: Final = 10_000_000
 
 def add_options(parser: Parser) -> None:
     """Add what the command takes."""
-    parser.add_argument("spec", metavar="PROGRAM", help="what to capture, e.g. train.py:loss or my_package.train:loss")
+    what = "what to capture, e.g. train.py:loss, my_package.train:loss or model.pt2"
+    parser.add_argument("spec", metavar="PROGRAM", help=what)
     add_request_options(parser, "capture", "program")
     add_verify_option(parser)
     _add_rank_options(parser)
     add_output(parser, "; {rank} and {world} are filled in")
     add_encoding_options(parser)
-    parser.set_defaults(takes_both=True)
+    parser.set_defaults(takes_both=True, parser=parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -57,8 +59,10 @@ def run(options: argparse.Namespace) -> int:
     from gradir import api, files, forwards
     from gradir.cli.suffixes import check_graph_name
 
-    program_of(options.spec)
+    is_run = is_program(options.spec)
     _check_ranks(options)
+    if not is_run:
+        _refuse_options(options)
     if isinstance(options.ranks, str):
         from gradir.cli.many_ranks import capture_ranks
 
@@ -76,8 +80,7 @@ def run(options: argparse.Namespace) -> int:
     if options.graph == "both":
         _check_pair(output)
     with running_program(options, options.spec, for_good=options.is_process) as own:
-        with _standing_in(options):
-            graph, raised, forward, missing = captured(options, "capture", "program")
+        graph, raised, forward, missing = _loaded(options) if is_run else Loaded(api.load(options.spec))
         if is_stdout:
             own.write(api.dumps(graph, format=options.format, compress=options.compress))
         else:
@@ -95,6 +98,22 @@ def run(options: argparse.Namespace) -> int:
     elif missing:
         report(f"{beside.written} is not written: {missing}")
     return 0
+
+
+def _loaded(options: argparse.Namespace) -> Loaded:
+    with _standing_in(options):
+        return captured(options, "capture", "program")
+
+
+def _refuse_options(options: argparse.Namespace) -> None:
+    """Refuse options of a program where a file is named.
+
+    Raises:
+        SpecError: there is one.
+    """
+    refuse_program_options(options, options.spec)
+    if options.verify:
+        raise SpecError(f"--verify runs a backward, and {options.spec} is a file; name a program")
 
 
 def _add_rank_options(parser: Parser) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gradir.git.sides import Side
     from gradir.ir import Graph
 
-GRAPH_HELP: Final = "a .gir file, '-' (standard input), REVISION:FILE, or a program such as train.py:loss"
+GRAPH_HELP: Final = "a .gir or .pt2 file, '-' (standard input), REVISION:FILE, or a program such as train.py:loss"
 
 RAISED: Final = 1
 """The exit status where a program raised, and there is a graph of what ran before."""
@@ -145,17 +145,22 @@ def short_names(names: Sequence[str]) -> list[str]:
     return [f"{head}{colon}{'/'.join(path[-depth:])}" for (head, colon, _), path in zip(divided, paths, strict=True)]
 
 
-def program_of(word: str) -> None:
-    """Refuse a word that names no program.
+def is_program(word: str) -> bool:
+    """Whether a word names a program, and not a file that a front-end reads.
 
     Raises:
-        SpecError: it names a file, or has no colon.
+        SpecError: it names another file, or has no colon.
     """
     if os.path.isfile(word):  # noqa: PTH113
         _refuse_other_format(word)
+        from gradir.capturing import reader_of
+
+        if reader_of(word)[0]:
+            return False
         raise SpecError(f"{word} is a file, not a program; open a graph with 'gradir view {word}'")
     if ":" not in word:
         raise SpecError(f"expected path/to/file.py:name or package.module:name, not {word!r}; see gradir help program")
+    return True
 
 
 def is_script(word: str) -> bool:
@@ -234,7 +239,7 @@ def load(options: argparse.Namespace, source: Source, other: Source | None = Non
     if source.path:
         return Loaded(api.load(source.path))
     with files.naming(source.name):
-        return Loaded(api.loads(source.read(other)))
+        return Loaded(api.decoded(source.read(other), source.name))
 
 
 def load_with_flow(options: argparse.Namespace, source: Source) -> Loaded:

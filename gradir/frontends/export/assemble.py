@@ -62,6 +62,7 @@ class _Running(NamedTuple):
     frame: _Frame
     call: Call
     bodies: list[Body]
+    operands: list[Any]
     given: list[_Value]
 
 
@@ -93,8 +94,10 @@ class _Assembly:
         while True:
             call = next(frame.calls, None)
             if call is not None:
-                bodies = [each for _, value in call.arguments for each in flat(value) if type(each) is Body]
-                frame = self._next(_Running(frame, call, bodies, [])) if bodies else self._add(frame, call)
+                entries = [each for _, value in call.arguments for each in flat(value)]
+                bodies = [each for each in entries if type(each) is Body]
+                operands = [each for each in entries if type(each) is not Body]
+                frame = self._next(_Running(frame, call, bodies, operands, [])) if bodies else self._add(frame, call)
             elif frame.caller is None:
                 return
             else:
@@ -117,8 +120,7 @@ class _Assembly:
             self._calls[scope].add(0)
             if call.op in _ROWS:
                 self._rounds[scope] = self._rows(frame, call)
-        inner, names = _Frame(body.part, scope, running), body.part.inputs
-        taken = [each for _, value in call.arguments for each in flat(value) if type(each) is not Body]
+        inner, names, taken = _Frame(body.part, scope, running), body.part.inputs, running.operands
         if len(taken) >= len(names) and call.op != "associative_scan":
             for name, each in zip(names, taken[len(taken) - len(names) :], strict=True):
                 if type(each) is Named:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from typing import Any, ClassVar, NamedTuple
 
 from gradir.errors import CaptureError
@@ -24,6 +24,7 @@ class ExportFrontend:
     takes: ClassVar[str] = "a torch.export program or an FX GraphModule"
     install: ClassVar[str] = "pip install 'gradir[torch]'"
     features: ClassVar[Set[str]] = frozenset({"forward", "sources"})
+    reads: ClassVar[Mapping[str, str]] = {".pt2": "a torch.export program"}
     before: ClassVar[Set[str]] = frozenset({"torch"})
 
     def __init__(self) -> None:
@@ -53,3 +54,15 @@ class ExportFrontend:
 
         target: Any = request.target
         return Captured(graph_of(program_of(target), Traces(ShownPaths(), (torch.__path__[0],))))
+
+    def read(self, data: bytes) -> Graph:
+        """The graph of the program in the bytes of a ``.pt2`` file, of which no pickle is loaded.
+
+        Raises:
+            FormatError: there is no program in it, or none that can be read.
+        """
+        from gradir.frontends.export.archive import program_in
+        from gradir.frontends.export.assemble import graph_of
+        from gradir.frontends.export.traces import Traces, foreign_path
+
+        return graph_of(program_in(data), Traces(foreign_path))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from operator import getitem
@@ -13,7 +12,7 @@ from torch import fx, nn
 
 from gradir.frontends.export.assemble import WRAPPERS, flat
 from gradir.frontends.export.operators import METHOD, Operation, operation_of
-from gradir.frontends.export.program import Body, Call, Input, Module, Named, Part, Program
+from gradir.frontends.export.program import Body, Call, Input, Module, Named, Part, Program, modules_of
 from gradir.frontends.export.sizes import size_text
 from gradir.frontends.pytorch.reading.attributes import bare_name, device_name, plain_value
 from gradir.frontends.pytorch.reading.members import modules_at, named_tensors_at
@@ -25,8 +24,6 @@ _ROLES: Final = {"PARAMETER": "parameter", "BUFFER": "buffer", "CONSTANT_TENSOR"
 _WRITES: Final = frozenset({"BUFFER_MUTATION", "PARAMETER_MUTATION", "USER_INPUT_MUTATION"})
 _UNKNOWN: Final = object()
 _SCALARS: Final = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
-_ROOT: Final = re.compile(r"^(?:L\['(?:self|fn|mod)'\]|L__self__|self)\.?")
-_ITEM: Final = re.compile(r"\._modules\['([^']*)'\]|\['([^']*)'\]|\[(\d+)\]")
 
 
 def program_of(target: Any) -> Program:
@@ -160,7 +157,7 @@ class _PartReader:
             self._values[node] = _shaped(node.name, value)
         names = [name for name, _ in makes]
         tensors = [meta_of(tensor) for _, tensor in makes]
-        stack = [*_modules(node.meta.get("nn_module_stack"))] + ([] if module is None else [module])
+        stack = [*modules_of(node.meta.get("nn_module_stack"))] + ([] if module is None else [module])
         trace = node.meta.get("stack_trace") or ""
         is_opaque = module is not None and operation.op not in WRAPPERS
         weights = self._reader.weights(module.path) if is_opaque and module is not None else ()
@@ -265,12 +262,3 @@ def _symbol(value: Any) -> str:
     from sympy import srepr
 
     return plain_text(size_text(srepr(expression)))
-
-
-def _modules(stack: Mapping[str, Any] | None) -> Iterator[Module]:
-    """The modules of a stack, outermost first."""
-    for key, (path, kind) in (stack or {}).items():
-        name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
-        bare = _ITEM.sub(lambda match: "." + next(filter(None, match.groups()), ""), _ROOT.sub("", path))
-        call = str(key).partition("@")[2]
-        yield Module(bare.partition("@")[0].strip("."), name, int(call) if call.isdecimal() else 0)

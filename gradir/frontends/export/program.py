@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from gradir.ir import TensorMeta
+
+_ROOT: Final = re.compile(r"^(?:L\['(?:self|fn|mod)'\]|L__self__|self)\.?")
+_ITEM: Final = re.compile(r"\._modules\['([^']*)'\]|\['([^']*)'\]|\[(\d+)\]")
 
 
 class Named(NamedTuple):
@@ -79,10 +83,10 @@ class Program(NamedTuple):
     classes: Mapping[str, str] = {}
 
 
-def bare_class(kind: str) -> str:
-    """The name of a class without its module.
-
-    >>> bare_class("torch.nn.modules.linear.Linear")
-    'Linear'
-    """
-    return kind.rpartition(".")[2]
+def modules_of(stack: Mapping[str, Any] | None) -> Iterator[Module]:
+    """The modules of a stack, outermost first."""
+    for key, (path, kind) in (stack or {}).items():
+        name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
+        bare = _ITEM.sub(lambda match: "." + next(filter(None, match.groups()), ""), _ROOT.sub("", path))
+        call = str(key).partition("@")[2]
+        yield Module(bare.partition("@")[0].strip("."), name, int(call) if call.isdecimal() else 0)

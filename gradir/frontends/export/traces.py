@@ -11,7 +11,7 @@ from gradir.frontends.texts import plain_text
 from gradir.ir import Source
 from gradir.ir.text import printable
 
-_FRAME: Final = re.compile(r'^\s*File "([^"\n]+)", line (\d{1,9}), in ([^\n]+)$', re.MULTILINE)
+_FRAME: Final = re.compile(r'^[ \t]*File "([^"\n]+)", line (\d{1,9}), in ([^\n]+)$', re.MULTILINE)
 _INTERNAL: Final = re.compile(r"[/\\](site|dist)-packages[/\\](torch|gradir)[/\\]|^<")
 _INSTALLED: Final = re.compile(r"/(?:site|dist)-packages/")
 

@@ -36,8 +36,6 @@ class TorchFrontend:
             "a PyTorch checkpoint, which holds weights and no graph; capture the model, "
             "e.g. gradir capture net.py:Net --input 'float32[1,3]' -o net.gir",
         ),
-        ".pt2": "a torch.export program; return torch.export.load('...').module() from a function, and capture that, "
-        "e.g. gradir capture load.py:model --input 'float32[1,3]' -o net.gir",
     }
 
     def __init__(self) -> None:

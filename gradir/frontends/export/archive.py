@@ -1,0 +1,359 @@
+"""Read a ``.pt2`` file, which ``torch.export.save`` writes: its JSON alone.
+
+The file may be a stranger's. No pickle in it is loaded, no expression is evaluated, no module is imported, and what is
+read is bounded by the size of the file.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from gradir.codecs.compression import room
+from gradir.errors import FormatError
+from gradir.frontends.export.assemble import flat
+from gradir.frontends.export.operators import operation_of
+from gradir.frontends.export.program import Body, Call, Input, Named, Part, Program, modules_of
+from gradir.frontends.export.sizes import size_text
+from gradir.frontends.texts import plain_float, plain_int, plain_text
+from gradir.ir import TensorMeta
+from gradir.ir.excerpt import excerpt
+from gradir.ir.model import MOST
+from gradir.ir.nesting import TOO_DEEP, is_too_deep
+
+T = TypeVar("T")
+
+_UNKNOWN: Final = TensorMeta(device=None)
+
+_LARGEST: Final = 2**28
+_NEWEST: Final = 8
+_DEEPEST: Final = 64
+_LONGEST: Final = 500
+_BEFORE_2_8: Final = "serialized_exported_program.json"
+_DTYPES: Final = (
+    *("unknown", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32", "complex64"),
+    *("complex128", "bool", "bfloat16", *[""] * 14, "uint16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz"),
+    *("float8_e5m2fnuz", "float8_e8m0fnu", "uint32", "uint64"),
+)
+_LAYOUTS: Final = (
+    *("unknown", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "_mkldnn", "strided"),
+)
+_MEMORY_FORMATS: Final = ("unknown", "contiguous_format", "channels_last", "channels_last_3d", "preserve_format")
+_TABLES: Final[Mapping[str, Sequence[str]]] = {
+    "as_scalar_type": _DTYPES,
+    "as_layout": _LAYOUTS,
+    "as_memory_format": _MEMORY_FORMATS,
+}
+"""What the numbers of torch's enumerations in a program mean, as ``torch._export.serde.schema`` has them."""
+
+
+class _Taken(msgspec.Struct):
+    name: str
+    arg: dict[str, Any]
+
+
+class _Node(msgspec.Struct):
+    target: str
+    inputs: list[_Taken]
+    outputs: list[dict[str, Any]]
+    metadata: dict[str, str] = {}
+
+
+class _Device(msgspec.Struct):
+    type: str
+
+
+class _Tensor(msgspec.Struct):
+    dtype: int
+    sizes: list[dict[str, Any]]
+    device: _Device
+    layout: int = 7
+    requires_grad: bool = False
+
+
+class _Graph(msgspec.Struct):
+    """A graph, whose arguments are dicts of one key: what they are."""
+
+    inputs: list[dict[str, Any]]
+    outputs: list[dict[str, Any]]
+    nodes: list[_Node]
+    tensor_values: dict[str, _Tensor]
+    sym_int_values: dict[str, dict[str, Any]] = {}
+    sym_float_values: dict[str, dict[str, Any]] = {}
+    sym_bool_values: dict[str, dict[str, Any]] = {}
+
+
+class _Signature(msgspec.Struct):
+    input_specs: list[dict[str, dict[str, Any]]]
+    output_specs: list[dict[str, dict[str, Any]]]
+
+
+class _Module(msgspec.Struct):
+    graph: _Graph
+    signature: _Signature
+
+
+class _Version(msgspec.Struct):
+    major: int
+
+
+class _Program(msgspec.Struct):
+    graph_module: _Module
+    schema_version: _Version
+    torch_version: str = ""
+
+
+class _Weight(msgspec.Struct):
+    path_name: str
+
+
+class _Weights(msgspec.Struct):
+    config: dict[str, _Weight]
+
+
+def program_in(data: bytes) -> Program:
+    """Read the program in the bytes of a ``.pt2`` file.
+
+    Raises:
+        FormatError: there is none, or it cannot be read.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            name = _graph_name(archive)
+            stated = _decoded(archive, name, _Program)
+            root = name.rpartition("models/")[0]
+            weights: dict[str, _Weight] = {}
+            for kind in ("weights", "constants"):
+                config = f"{root}data/{kind}/{name.rpartition('/')[2].removesuffix('.json')}_{kind}_config.json"
+                if config in archive.NameToInfo:
+                    weights |= _decoded(archive, config, _Weights).config
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, RuntimeError) as error:
+        raise FormatError(f"broken archive: {error}") from error
+    if stated.schema_version.major > _NEWEST:
+        version = stated.schema_version.major
+        raise FormatError(f"the program has schema {version}, and this gradir reads up to {_NEWEST}; update gradir")
+    try:
+        return _Reader(stated, weights).program()
+    except msgspec.ValidationError as error:
+        raise FormatError(str(error), place=name) from error
+
+
+def _graph_name(archive: zipfile.ZipFile) -> str:
+    """The file in an archive that has the graph."""
+    names = [name for name in archive.NameToInfo if name.endswith(".json") and "models/" in name]
+    names = [name for name in names if name.endswith("models/model.json")] or names
+    names += [name for name in archive.NameToInfo if name.rpartition("/")[2] == _BEFORE_2_8]
+    if len(names) == 1:
+        return names[0]
+    if names:
+        raise FormatError(f"the archive has several programs: {', '.join(map(excerpt, names[:3]))}; save one by itself")
+    what = "an AOTInductor package, which has code and no graph" if _is_compiled(archive) else "no torch.export program"
+    raise FormatError(f"the archive has no models/model.json: it is {what}")
+
+
+def _is_compiled(archive: zipfile.ZipFile) -> bool:
+    return any("aotinductor" in name for name in archive.NameToInfo)
+
+
+def _decoded(archive: zipfile.ZipFile, name: str, kind: type[T]) -> T:
+    info = archive.getinfo(name)
+    if info.file_size > min(_LARGEST, room(info.compress_size)):
+        raise FormatError(f"{info.file_size:,} bytes, which is too large to be read", place=name)
+    text = archive.read(info)
+    if is_too_deep(text):
+        raise FormatError(TOO_DEEP, place=name)
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise FormatError(str(error), place=name) from error
+
+
+class _Reader:
+    def __init__(self, stated: _Program, weights: Mapping[str, _Weight]) -> None:
+        self._stated = stated
+        self._waiting: list[tuple[_Graph | dict[str, Any], Part]] = []
+        together = defaultdict[str, list[str]](list)
+        for name, weight in weights.items():
+            together[weight.path_name].append(name)
+        self._tied = {name: tuple(names) for names in together.values() for name in names}
+
+    def program(self) -> Program:
+        graph, signature = self._stated.graph_module.graph, self._stated.graph_module.signature
+        part = self._part(graph)
+        inputs, places = self._inputs(graph, signature)
+        while self._waiting:
+            inner, filled = self._waiting.pop()
+            self.fill(inner if isinstance(inner, _Graph) else msgspec.convert(inner, _Graph), filled)
+        # The specs stand for the outputs one by one.
+        writes, outputs = [], []
+        for spec, value in zip(signature.output_specs, part.outputs, strict=False):
+            kind, held = _one(spec)
+            written = held.get("buffer_name") or held.get("parameter_name") or held.get("user_input_name")
+            if kind.endswith("_mutation") and written in places and isinstance(value, Named):
+                writes.append((places[written], value.name))
+            else:
+                outputs.append(value)
+        return Program(part._replace(outputs=outputs), inputs, writes, self._stated.torch_version)
+
+    def _inputs(self, graph: _Graph, signature: _Signature) -> tuple[dict[str, Input], dict[str, str]]:
+        """The inputs of the program, and by what a write calls it which of them is meant."""
+        inputs, places = {}, {}
+        for spec in signature.input_specs:
+            kind, held = _one(spec)
+            argument = held.get("arg", {})
+            name = _name(argument.get("as_tensor", argument) if kind == "user_input" else argument)
+            known = graph.tensor_values.get(name)
+            role = {"parameter": "parameter", "user_input": "input"}.get(kind, "buffer")
+            if known is not None:
+                full = name if role == "input" else _checked(held.get(f"{kind}_name"))
+                inputs[name] = Input(role, self._tied.get(full, (full,)), _tensor(known), known.requires_grad)
+                places[full] = name
+        return inputs, places
+
+    def _part(self, graph: _Graph | dict[str, Any]) -> Part:
+        part = Part([], [], [])
+        self._waiting.append((graph, part))
+        return part
+
+    def argument(self, graph: _Graph, argument: Mapping[str, Any]) -> Any:
+        """An argument as the records of a program have it."""
+        kind, value = _one(argument)
+        if kind in _TABLES:
+            value = _entry(kind, value) if type(value) is int else None
+        elif "tensor" in kind:
+            value = _tensors(value)
+        elif kind.startswith("as_sym_"):
+            value = tuple([_number(graph, each) for each in value]) if type(value) is list else _number(graph, value)
+        elif kind == "as_graph" and isinstance(value, dict):
+            value = Body(_checked(value.get("name")), self._part(value.get("graph", {})))
+        elif kind == "as_device" and isinstance(value, dict):
+            value = _plain(value.get("type"))
+        elif kind == "as_operator":
+            value = operation_of(str(value)).native
+        else:
+            value = None if kind == "as_none" else _plain(value, is_float=kind.startswith("as_float"))
+        return value
+
+    def fill(self, graph: _Graph, part: Part) -> None:
+        """Fill in a part."""
+        part.inputs.extend(_name(next(iter(each.values()), None)) for each in graph.inputs)
+        for node in graph.nodes:
+            operation = operation_of(node.target)
+            arguments = [
+                (taken.name or str(place), self.argument(graph, taken.arg)) for place, taken in enumerate(node.inputs)
+            ]
+            makes = [each.name for output in node.outputs for each in flat(self._made(output)) if type(each) is Named]
+            has_body = any(type(each) is Body for _, value in arguments for each in flat(value))
+            is_number = any(kind.startswith("as_sym") for output in node.outputs for kind in output)
+            is_shown = makes or has_body or (is_number and operation.reads_numbers)
+            if not is_shown and "inplace" not in operation.kinds.values():
+                continue
+            tensors = [_tensor(known) if (known := graph.tensor_values.get(name)) else _UNKNOWN for name in makes]
+            modules = [*modules_of(_stack(node.metadata.get("nn_module_stack", "")))]
+            for module in modules:
+                _checked(module.path)
+            trace = node.metadata.get("stack_trace", "")
+            op, native, _, kinds, _ = operation
+            part.calls.append(Call(op, native, arguments, makes, tensors, kinds, modules, trace))
+        part.outputs.extend(self.argument(graph, each) for each in graph.outputs)
+
+    def _made(self, output: Mapping[str, Any]) -> Any:
+        kind, value = _one(output)
+        return _tensors(value) if "tensor" in kind else None
+
+
+def _stack(text: str) -> dict[str, tuple[str, str]]:
+    """The modules that a node states: ``key,path,class;key,path,class``."""
+    found = {}
+    for entry in filter(None, text.split(";")):
+        key, _, rest = entry.partition(",")
+        path, _, kind = rest.rpartition(",")
+        found[key] = path, kind
+    return found
+
+
+def _tensors(value: Any) -> Any:
+    """Names of tensors, in the lists that they are in."""
+    if isinstance(value, list):
+        return [_tensors(each) for each in value]
+    if isinstance(value, dict) and "as_tensor" in value:
+        value = value["as_tensor"]
+    return Named(_name(value)) if isinstance(value, dict) and "name" in value else None
+
+
+def _one(stated: Mapping[str, Any]) -> tuple[str, Any]:
+    """The key and the value of an object that has one."""
+    if len(stated) != 1:
+        raise FormatError(f"expected an object with one key, got {len(stated)} keys: {excerpt([*stated][:3])}")
+    return next(iter(stated.items()))
+
+
+def _name(value: Any) -> str:
+    found = value.get("name") if isinstance(value, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+def _checked(name: Any) -> str:
+    """A name, or the path of a module, that is no longer than those of models are."""
+    if not isinstance(name, str) or len(name) > _LONGEST or name.count(".") > _DEEPEST:
+        raise FormatError(
+            f"{excerpt(name)} is no name of a module or a tensor; gradir reads up to {_LONGEST} characters"
+        )
+    return name
+
+
+def _tensor(known: _Tensor) -> TensorMeta:
+    dtype, layout = _entry("as_scalar_type", known.dtype), _entry("as_layout", known.layout)
+    return TensorMeta(dtype, tuple(map(_size, known.sizes)), plain_text(known.device.type), layout)
+
+
+def _size(value: Mapping[str, Any]) -> int | str:
+    size = value.get("as_int")
+    if type(size) is int:
+        return size if 0 <= size <= MOST else str(plain_int(size))
+    return str(_expression(value))
+
+
+def _expression(value: Mapping[str, Any]) -> Any:
+    """The text of an expression, or the number that stands in its place."""
+    stated = value.get("as_expr")
+    if isinstance(stated, dict):
+        return plain_text(size_text(str(stated.get("expr_str"))))
+    return _plain(next(iter(value.values()), None))
+
+
+def _number(graph: _Graph, value: Any) -> Any:
+    """A number among the arguments, by its name or as it is."""
+    name = value.get("as_name") if isinstance(value, dict) else None
+    for known in (graph.sym_int_values, graph.sym_float_values, graph.sym_bool_values):
+        if isinstance(name, str) and name in known:
+            return _expression(known[name])
+    return _expression(value) if isinstance(value, dict) else None
+
+
+def _entry(kind: str, number: int) -> str:
+    table = _TABLES[kind]
+    return table[number] if 0 <= number < len(table) else f"<{number}>"
+
+
+def _plain(value: Any, *, is_float: bool = False, deep: int = 3) -> Any:
+    """A constant as an attribute may hold it; torch spells floats that JSON cannot as text."""
+    if isinstance(value, (list, tuple)) and deep:
+        return tuple([_plain(each, is_float=is_float, deep=deep - 1) for each in value])
+    if isinstance(value, (bool, type(None))):
+        return value
+    if isinstance(value, int) and not is_float:
+        return plain_int(value)
+    if isinstance(value, (int, float)):
+        return plain_float(float(value))
+    if isinstance(value, str):
+        return (
+            plain_float(float(value)) if is_float and value in ("Infinity", "-Infinity", "NaN") else plain_text(value)
+        )
+    return f"<{type(value).__name__}>"

@@ -1,0 +1,192 @@
+"""``.pt2`` files: what torch.export.save wrote, and what a stranger may have written."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import pickle
+import zipfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch", minversion="2.8")
+
+from exported_models import exported  # noqa: E402
+
+import gradir  # noqa: E402
+from gradir.capturing import read  # noqa: E402
+from gradir.cli import main  # noqa: E402
+from gradir.errors import GradirError  # noqa: E402
+from gradir.plugin_errors import FrontendError  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
+PROGRAMS = ("mlp", "tied", "written", "gpt", "cond", "scan", "number")
+STATED = "models/model.json"
+
+
+@cache
+def saved(name: str) -> tuple[bytes, gradir.Graph]:
+    program, file = exported(name), io.BytesIO()
+    torch.export.save(program, file)
+    return file.getvalue(), gradir.capture(program)
+
+
+@cache
+def stated(name: str) -> str:
+    with zipfile.ZipFile(io.BytesIO(saved(name)[0])) as archive:
+        return archive.read(next(each for each in archive.namelist() if each.endswith(STATED))).decode()
+
+
+def archive_of(text: str | bytes, *, name: str = f"net/{STATED}", **others: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, text)
+        for other, content in others.items():
+            archive.writestr(other, content)
+    return file.getvalue()
+
+
+def of_json(document: Any) -> gradir.Graph:
+    return read(archive_of(json.dumps(document)), "net.pt2")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_file_gives_the_bytes_that_the_program_gives(name):
+    data, graph = saved(name)
+    assert gradir.dumps(read(data, "net.pt2")) == gradir.dumps(graph)
+
+
+def test_the_commands_take_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.chdir(tmp_path)
+    Path("net.pt2").write_bytes(saved("mlp")[0])
+    assert main(["capture", "net.pt2", "-o", "net.gir"]) == 0
+    assert gradir.load("net.gir") == gradir.load("net.pt2")
+    assert main(["check", "net.pt2", "--against", "net.gir"]) == 0
+    assert main(["diff", "net.gir", "net.pt2"]) == 0
+    assert main(["view", "net.pt2", "-o", "net.html"]) == 0
+    assert main(["export", "net.pt2", "--to", "mermaid"]) == 0
+    assert main(["summary", "net.pt2"]) == 0
+    assert "layers.0" in capsys.readouterr().out
+    Path("other.pt2").write_bytes(saved("tied")[0])
+    assert main(["check", "other.pt2", "--against", "net.gir"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"PK\x03\x04 and nothing more", "broken archive"),
+        (b"no archive", "broken archive"),
+        (archive_of("{}", name="net/data/aotinductor/model/x.so"), "AOTInductor package"),
+        (archive_of("{}", name="net/data.pkl"), "no torch.export program"),
+        (archive_of("{"), "models/model.json: Input data was truncated"),
+        (archive_of("[" * 2000), "nested deeper than 1,000 levels"),
+        (archive_of(b"\xff"), "models/model.json: "),
+        (archive_of("{}"), "Object missing required field `graph_module`"),
+        (archive_of(" " * 3_000_000), "too large to be read"),
+        (archive_of("{}")[:-30], "broken archive"),
+    ],
+)
+def test_what_cannot_be_read_is_one_line_and_status_2(data, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("net.pt2").write_bytes(data)
+    assert main(["summary", "net.pt2"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("gradir: net.pt2: ")
+    assert error.count("\n") == 1
+    assert said in error
+
+
+def test_no_pickle_of_an_archive_is_loaded(monkeypatch):
+    class Trap:
+        def __reduce__(self):
+            return pytest.fail, ("a pickle was loaded",)
+
+    trap = pickle.dumps(Trap())
+    data = archive_of(stated("mlp"), **{"net/data/sample_inputs/model.pt": trap, "net/data/weights/weight_0": trap})
+    monkeypatch.setattr(pickle, "Unpickler", None)
+    assert read(data, "net.pt2").nodes.keys() == saved("mlp")[1].nodes.keys()
+
+
+def test_no_expression_of_an_archive_is_evaluated():
+    text = stated("mlp").replace("Symbol('", "__import__('os').system('echo ")
+    assert any("__import__" in str(node.shape) for node in read(archive_of(text), "net.pt2").nodes.values())
+
+
+def test_no_file_is_looked_at_because_a_trace_names_it(monkeypatch):
+    text = stated("mlp").replace(str(Path(__file__).parent), "/net/elsewhere/of/theirs")
+    monkeypatch.setattr("os.lstat", lambda path, **_: pytest.fail(f"{path} was looked at"))
+    sources = {node.source.file for node in read(archive_of(text), "net.pt2").nodes.values() if node.source}
+    assert sources == {"exported_models.py"}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda each: each["schema_version"].update(major=99), "schema 99"),
+        (lambda each: each["graph_module"]["graph"]["nodes"].pop(0), "which nothing before it makes"),
+        (
+            lambda each: each["graph_module"]["signature"]["input_specs"][0]["parameter"].pop("parameter_name"),
+            "no name",
+        ),
+        (
+            lambda each: each["graph_module"]["signature"]["input_specs"][0]["parameter"].update(
+                parameter_name="a." * 99
+            ),
+            "no name of a module or a tensor",
+        ),
+        (lambda each: each["graph_module"]["graph"]["nodes"][0].update(target=5), "Expected `str`"),
+        (lambda each: each["graph_module"]["graph"]["nodes"][0]["inputs"][0].update(arg={}), "one key"),
+    ],
+)
+def test_a_program_that_does_not_fit_together_is_refused(change, said):
+    document = json.loads(stated("mlp"))
+    change(document)
+    with pytest.raises(GradirError, match=said):
+        of_json(document)
+
+
+def places(document: Any) -> list[tuple[Any, Any]]:
+    """Every object and list of a document, with each of its keys."""
+    found, waiting = [], [document]
+    while waiting:
+        value = waiting.pop()
+        keys = value.keys() if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+        found += [(value, key) for key in keys]
+        waiting += [value[key] for key in keys]
+    return found
+
+
+VALUES = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=9)
+)
+JSON = st.recursive(
+    VALUES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner), max_leaves=4
+)
+
+
+@given(
+    st.sampled_from(("tied", "cond", "number")),
+    st.lists(st.tuples(st.integers(0, 10**6), JSON), min_size=1, max_size=3),
+)
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_a_mutant_of_a_program_is_a_graph_that_can_be_saved_or_an_error(name, edits):
+    document = copy.deepcopy(json.loads(stated(name)))
+    for place, value in edits:
+        owner, key = (found := places(document))[place % len(found)]
+        owner[key] = value
+    error = None
+    try:
+        graph = of_json(document)
+    except GradirError as raised:
+        error = raised
+    if error is None:
+        assert gradir.loads(gradir.dumps(graph)) == graph
+    else:
+        assert str(error).isprintable(), error
+        assert not isinstance(error, FrontendError), error
