@@ -51,6 +51,7 @@ def raises():
     return Net()(torch.ones(1, 3).exp()) @ torch.ones(7)
 """
 
+
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)

@@ -100,7 +100,7 @@ def _jaxprs_in(params: Mapping[str, Any]) -> Iterator[Any]:
     """Yield the jaxprs among the parameters of an equation, without the constants that they are closed over."""
     for value in params.values():
         for each in value if isinstance(value, (tuple, list)) else (value,):
-            opened = jaxprs.opened(each)[0]
+            opened = jaxprs.open_jaxpr(each)[0]
             if hasattr(opened, "eqns"):
                 yield opened
 

@@ -36,7 +36,8 @@ class Kept(NamedTuple):
 class Probe:
     """By output, which inputs its gradient reaches, and the kept values, or the error of JAX.
 
-    JAX refuses an ``is_refused`` equation even beside a path. ``backward`` is the jaxpr of an opaque equation's pullback.
+    JAX refuses an ``is_refused`` equation even beside a path. ``backward`` is the jaxpr of the pullback of an opaque
+    equation.
     """
 
     reaches: list[list[bool]]
