@@ -281,8 +281,8 @@ def test_layers_of_one_checkpointed_function_are_evaluated_once(monkeypatch: pyt
     from gradir.frontends.jax.reading import slots
 
     evaluated = []
-    pullback = slots.traced_pullback
-    monkeypatch.setattr(slots, "traced_pullback", lambda *args: evaluated.append(args) or pullback(*args))
+    pullback = slots.trace_pullback
+    monkeypatch.setattr(slots, "trace_pullback", lambda *args: evaluated.append(args) or pullback(*args))
 
     @jax.checkpoint
     def layer(w: Any, x: Any) -> Any:
