@@ -264,7 +264,7 @@ def _along(step: _Step) -> Value | None:
 def _sum(step: _Step) -> Value:
     (value,), dims = step.operands, step.attrs.get("dim")
     over = range(len(value.dims)) if dims in (None, ()) else dims if isinstance(dims, tuple) else (dims,)
-    return step.terms.reduced("sum", value, over, keeps=bool(step.attrs.get("keepdim")))
+    return step.terms.summed(value, over, keeps=bool(step.attrs.get("keepdim")))
 
 
 def _mean(step: _Step) -> Value | None:

@@ -105,20 +105,17 @@ class Terms:
         value = self._product(a, b)
         return value and value._replace(factor=a.factor * b.factor)
 
-    def reduced(self, word: str, value: Value, over: Iterable[int], *, keeps: bool) -> Value:
-        """A sum over dimensions, or the greatest entry in them."""
+    def summed(self, value: Value, over: Iterable[int], *, keeps: bool) -> Value:
+        """Return a sum over dimensions."""
         over = {dim % len(value.dims) for dim in over} if value.dims else set()
         gone = sorted(axis for dim in over for axis in value.dims[dim] if axis >= 0)
-        if word == "sum":
-            equal = prod(-axis for dim in over for axis in value.dims[dim] if axis < 0)
-            value = value._replace(factor=value.factor * equal)
-        else:
-            value = self.whole(value)
+        equal = prod(-axis for dim in over for axis in value.dims[dim] if axis < 0)
+        value = value._replace(factor=value.factor * equal)
         dims = [() if at in over else dim for at, dim in enumerate(value.dims) if keeps or at not in over]
         if not gone:
             return value._replace(dims=tuple(dims))
         sizes = self._sizes[value.term]
-        term = self._term((word, value.term, tuple(gone)), tuple(s for at, s in enumerate(sizes) if at not in gone))
+        term = self._term(("sum", value.term, tuple(gone)), tuple(s for at, s in enumerate(sizes) if at not in gone))
 
         def shift(axis: int) -> int:
             return axis if axis < 0 else axis - sum(each < axis for each in gone)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gradir.ir.edges import sources
 from gradir.review.of_all import WholeChange, whole_change
-from gradir.review.places import ModuleOrder, Renamed, WholeModules, module_tree
+from gradir.review.places import Places
 from gradir.review.wording import told_changes
 from gradir.vocabulary import vocabulary_of
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from gradir.diffs.changes import Change, Diff
     from gradir.ir import Graph, Node
-    from gradir.ir.module_tree import ModuleTree
     from gradir.vocabulary import Vocabulary
 
 
@@ -31,10 +30,7 @@ class Evidence:
 
     changes: tuple[Change, ...]
     words: Vocabulary
-    trees: tuple[ModuleTree, ModuleTree]
-    order: ModuleOrder
-    wholes: WholeModules
-    renamed: Renamed
+    places: Places
     of_all: WholeChange
     """What changed for nearly all operations."""
 
@@ -47,24 +43,13 @@ class Evidence:
         sides = diff.sides
         assert sides is not None  # noqa: S101 (the caller has looked)
         graphs = sides.before, sides.after
-        trees = module_tree(sides.before), module_tree(sides.after)
         # Equal graphs are not matched, since nobody has to know more of them.
         is_known = not diff and not (sides.in_shared_words and diff.script)
         matched = {name: name for name in sides.before.nodes} if is_known else sides.names().matched
         words = vocabulary_of(*graphs)
-        return cls(
-            diff,
-            graphs,
-            matched,
-            told_changes(diff),
-            words,
-            trees,
-            ModuleOrder(diff, trees),
-            WholeModules(diff, graphs, trees),
-            Renamed(diff.changes),
-            whole_change(diff.changes, graphs, matched, words),
-            range(len(diff.changes)),
-        )
+        of_all = whole_change(diff.changes, graphs, matched, words)
+        changes = told_changes(diff)
+        return cls(diff, graphs, matched, changes, words, Places.of(diff), of_all, range(len(changes)))
 
 
 def serving(graph: Graph, is_one: Callable[[Node], bool]) -> set[str]:

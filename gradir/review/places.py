@@ -28,10 +28,9 @@ class ChangedModule(NamedTuple):
 
 
 class ModuleOrder:
-    """The module that each change belongs to, in the order of the model.
+    """The module that each change belongs to, in the order of the module table of the second graph.
 
-    That is the order of the module table of the second graph, a module before those in it; what is gone stands where
-    it stood. Modules that no graph knows come last, in the order in which they are asked for.
+    Modules that are gone stand where they stood, and modules that no graph knows come last.
     """
 
     def __init__(self, diff: Diff, trees: tuple[ModuleTree, ModuleTree]) -> None:
@@ -46,28 +45,22 @@ class ModuleOrder:
         )
         self._order = {module: at for at, (module, _, _) in enumerate(matched(*there))}
 
-    @classmethod
-    def between(cls, diff: Diff) -> ModuleOrder:
-        """The order in the graphs of a diff, where they are known."""
-        graphs = _graphs_of(diff)
-        return cls(diff, (module_tree(graphs[0]), module_tree(graphs[1])))
-
     def of(self, change: Change) -> ChangedModule:
-        """The module that a change belongs to; what was removed names its own as the first graph does."""
+        """Return the module that a change belongs to."""
         return self.of_path(change.scope, added=change.kind != "removed")
 
     def of_path(self, path: str, *, added: bool) -> ChangedModule:
-        """The module at a path of the second graph, or of the first."""
+        """Return the module at a path of the second graph, or of the first."""
         return ChangedModule(path) if added else self._before(path)
 
     def position(self, module: ChangedModule | WholeModule) -> int:
-        """A number that grows in the order of the model."""
+        """Return a number that grows in the order of the model."""
         if isinstance(module, WholeModule):
             module = self.of_path(module.path, added=module.added)
         return self._order.setdefault(module, len(self._order))
 
     def sections(self, changes: Sequence[Change], indices: Iterable[int]) -> list[tuple[ChangedModule, list[int]]]:
-        """The indices of some of the changes by module, in the order of the model."""
+        """Return the indices of some of the changes by module, in the order of the model."""
         found: dict[ChangedModule, list[int]] = {}
         for at in indices:
             found.setdefault(self.of(changes[at]), []).append(at)
@@ -75,10 +68,6 @@ class ModuleOrder:
 
     def _before(self, path: str) -> ChangedModule:
         return ChangedModule(path, gone=True) if path in self._gone else ChangedModule(self._now.get(path, path))
-
-
-def _graphs_of(diff: Diff) -> tuple[Graph, Graph]:
-    return (diff.sides.before, diff.sides.after) if diff.sides else (Graph.of([]), Graph.of([]))
 
 
 def module_tree(graph: Graph) -> ModuleTree:
@@ -110,7 +99,7 @@ class Renamed:
         self._tree = ModuleTree(map(Scope, self._was))
 
     def before(self, path: str) -> str:
-        """The path that the names of a module had, or the path itself."""
+        """Return the path that the names of a module had, or the path itself."""
         parts = _components(path)
         # One that was renamed alone is there by its own path.
         row = self._tree.place(path)
@@ -136,7 +125,7 @@ def _components(path: str) -> tuple[str, ...]:
 
 
 _FEWEST_NODES: Final = 2
-"""Of a module that is still there, one node that came or went is told as the node it is."""
+"""One node that came or went in a module that is still there is reported as a node."""
 
 
 class WholeModule(NamedTuple):
@@ -175,12 +164,6 @@ class WholeModules:
                 top = self.at(path, added=added)
                 if top is not None:
                     self._saved[top] += size
-
-    @classmethod
-    def between(cls, diff: Diff) -> WholeModules:
-        """Return those in the graphs of a diff, if these are known."""
-        graphs = _graphs_of(diff)
-        return cls(diff, graphs, (module_tree(graphs[0]), module_tree(graphs[1])))
 
     def of(self, change: Change) -> WholeModule | None:
         """Return the module that came or went with a node or a module."""
@@ -265,3 +248,20 @@ def _grown(diff: Diff, *, added: bool) -> Iterator[tuple[str, Size, int]]:
         elif not added:
             more = growth.before.saved_bytes - growth.after.saved_bytes
             yield growth.was or growth.path, growth.after, more
+
+
+class Places(NamedTuple):
+    """Where in the model the changes of a diff stand."""
+
+    trees: tuple[ModuleTree, ModuleTree]
+    order: ModuleOrder
+    wholes: WholeModules
+    renamed: Renamed
+
+    @classmethod
+    def of(cls, diff: Diff) -> Places:
+        """Return the places in the graphs of a diff; a diff that was read knows no graph."""
+        sides = diff.sides
+        graphs = (sides.before, sides.after) if sides else (Graph.of([]), Graph.of([]))
+        trees = module_tree(graphs[0]), module_tree(graphs[1])
+        return cls(trees, ModuleOrder(diff, trees), WholeModules(diff, graphs, trees), Renamed(diff.changes))

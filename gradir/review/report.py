@@ -13,7 +13,7 @@ from gradir.ir.name_ranges import ranges
 from gradir.ir.text import amount, short_bytes, word
 from gradir.markdown import code_span, fenced
 from gradir.review.kinds import sections, share
-from gradir.review.places import ChangedModule, ModuleOrder, Renamed, WholeModule, WholeModules
+from gradir.review.places import ChangedModule, Places, WholeModule
 from gradir.review.relative_changes import COUNTS, RelativeName, relative_name
 from gradir.review.text import no_difference, render_details, render_text
 from gradir.review.wording import change_summary, nesting, settings, told_changes, unknown_sizes, what_text
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from gradir.diffs.changes import Change, Diff, Finding, Growth
+    from gradir.review.places import ModuleOrder, WholeModules
 
     Module = ChangedModule | WholeModule
 
@@ -168,7 +169,7 @@ class _Row(NamedTuple):
 
 def table(diff: Diff) -> Iterator[str]:
     """Yield one row for each module with changes, or for several with the same counts."""
-    order, wholes, renamed = ModuleOrder.between(diff), WholeModules.between(diff), Renamed(diff.changes)
+    _, order, wholes, renamed = Places.of(diff)
     counts: dict[Module, Counter[str]] = {}
     for change in diff.changes:
         if change.subject == "node":

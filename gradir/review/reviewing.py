@@ -101,8 +101,8 @@ _MODULES = frozenset({"module-added", "module-removed", "same"})
 
 def _position(evidence: Evidence, path: str, kind: str, *, is_gone: bool) -> int:
     if kind == "same":
-        return evidence.order.position(ChangedModule(path, is_gone))
-    return evidence.order.position(evidence.order.of_path(path, added=not is_gone))
+        return evidence.places.order.position(ChangedModule(path, is_gone))
+    return evidence.places.order.position(evidence.places.order.of_path(path, added=not is_gone))
 
 
 def _names_between(before: Graph, after: Graph) -> Callable[[], Correspondence]:

@@ -9,7 +9,7 @@ from gradir.diffs.compare import compare
 from gradir.ir.name_ranges import ranges
 from gradir.ir.text import counted, word
 from gradir.review.kinds import KINDS, new_places, sections
-from gradir.review.places import ModuleOrder
+from gradir.review.places import Places
 from gradir.review.reviewing import reviewed
 from gradir.review.wording import (
     BLANK,
@@ -175,7 +175,7 @@ def _every_change(diff: Diff) -> Iterator[Line]:
     )
     yield from _section(first)
     rest = [at for at, change in enumerate(changes) if change.subject in {"node", "scope"}]
-    for module, indices in ModuleOrder.between(diff).sections(changes, rest):
+    for module, indices in Places.of(diff).order.sections(changes, rest):
         yield from (BLANK, heading(module_name(module.path, gone=module.gone)))
         for at in indices:
             yield from change_lines(changes[at])

@@ -194,9 +194,9 @@ def unknown_sizes(before: int, after: int) -> str:
     return f"unknown for {after:,} slot{'s'[: after != 1]}" if after else ""
 
 
-def sign_line(kind: Kind, text: str, *, indent: int = 2) -> Line:
+def sign_line(kind: Kind, text: str) -> Line:
     """A line with the sign and the colour of a kind of change."""
-    return Line(f"{SIGNS[kind]} {text}", kind if kind in {"added", "removed"} else "changed", indent)
+    return Line(f"{SIGNS[kind]} {text}", kind if kind in {"added", "removed"} else "changed", indent=2)
 
 
 def change_lines(change: Change) -> Iterator[Line]:

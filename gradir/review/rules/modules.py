@@ -36,17 +36,18 @@ def modules(evidence: Evidence) -> Iterator[Finding]:
     ``itself`` says that the module came or went too, not only all nodes in it. ``saved`` has the bytes of the first of
     equal modules, the fewest and the most: the first of those that save one tensor counts it.
     """
-    owners = {at: whole for at in evidence.left if (whole := evidence.wholes.of(evidence.changes[at])) is not None}
+    wholes = evidence.places.wholes
+    owners = {at: whole for at in evidence.left if (whole := wholes.of(evidence.changes[at])) is not None}
     inside, reading = _by_module(owners), _by_module(_readers(evidence, owners))
     together: dict[Hashable, dict[WholeModule, Contents]] = {}
-    for whole in sorted(inside, key=evidence.order.position):
+    for whole in sorted(inside, key=evidence.places.order.position):
         changes = [evidence.changes[at] for at in inside[whole]]
         # Of what lies in it, no settings are told.
         own = [change if change.id == whole.path else replace(change, fields=()) for change in changes]
-        contents = evidence.wholes.contents(whole, changes)
+        contents = wholes.contents(whole, changes)
         but_for_bytes = contents._replace(saved_bytes=0)
         relative = but_for_sizes(made_relative(own, whole.path))
-        key = whole.added, whole.itself, evidence.wholes.class_name(whole), but_for_bytes, relative
+        key = whole.added, whole.itself, wholes.class_name(whole), but_for_bytes, relative
         together.setdefault(key, {})[whole] = contents
     for members in together.values():
         yield _came_or_went(evidence, members, inside)
@@ -68,8 +69,8 @@ def layers(evidence: Evidence) -> Iterator[Finding]:
     if not evidence.left:
         return
     sections = [
-        (module, module.path if module.gone else evidence.renamed.before(module.path), indices)
-        for module, indices in evidence.order.sections(evidence.changes, evidence.left)
+        (module, module.path if module.gone else evidence.places.renamed.before(module.path), indices)
+        for module, indices in evidence.places.order.sections(evidence.changes, evidence.left)
     ]
     feeds = (
         _entering(evidence.graphs[0], {_entry(before) for _, before, _ in sections}),
@@ -107,7 +108,7 @@ def _came_or_went(
         "module-added" if first.added else "module-removed",
         "change",
         *_with_changes(members, inside),
-        details={"itself": first.itself, "class": evidence.wholes.class_name(first), **figures, "saved": saved},
+        details={"itself": first.itself, "class": evidence.places.wholes.class_name(first), **figures, "saved": saved},
     )
 
 
