@@ -191,7 +191,7 @@ class Diff(Record, frozen=True, dict=True):
         return self.__dict__.get(_SIDES)
 
     def between(self, sides: Sides) -> Diff:
-        """The same diff that knows its graphs."""
+        """Return the same diff that knows its graphs."""
         diff = msgspec.structs.replace(self)
         diff.__dict__[_SIDES] = sides
         return diff
@@ -223,10 +223,10 @@ class Diff(Record, frozen=True, dict=True):
 
 
 def script_for(graph: object, diff: object) -> Script:
-    """The exact difference of what is given as a graph and as a diff to be applied to it.
+    """Return the exact difference that a diff applies to a graph.
 
     Raises:
-        TypeError: the one is no graph, or the other no diff.
+        TypeError: the first argument is no graph, or the second no diff.
     """
     expect_graphs(graph)
     if not isinstance(diff, Diff):

@@ -72,11 +72,11 @@ class Correspondence:
         return shown
 
     def nodes(self, nodes: Mapping[str, Node]) -> Mapping[str, Node]:
-        """Nodes of the first graph by the ids of the second."""
+        """Return nodes of the first graph by the ids of the second."""
         return {self._id(key): node for key, node in nodes.items()} if self._others else nodes
 
     def scopes(self, scopes: Mapping[str, Scope]) -> Mapping[str, Scope]:
-        """Scopes of the first graph by the paths of the second."""
+        """Return scopes of the first graph by the paths of the second."""
         return {self.paths.get(path, removed(path)): scope for path, scope in scopes.items()}
 
     def node(self, old: Node, new: Node) -> Node:

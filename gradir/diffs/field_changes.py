@@ -83,7 +83,7 @@ def _same(one: object, other: object) -> bool:
 
 
 def numbered(words: Iterable[str]) -> Iterator[tuple[str | int, ...]]:
-    """Each word by itself, followed by 2, 3 … where it repeats."""
+    """Yield each word by itself, followed by 2, 3 … if it repeats."""
     seen: Counter[str] = Counter()
     for text in words:
         seen[text] += 1

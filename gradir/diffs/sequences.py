@@ -34,14 +34,14 @@ def matched(before: Mapping[K, T], after: Mapping[K, T]) -> Iterator[tuple[K, T 
 
 
 def out_of_place(before: Iterable[K], after: Iterable[K]) -> tuple[K, K] | None:
-    """The first two keys that differ when only common keys are kept."""
+    """Return the first two keys that differ among the common ones."""
     keys_before, keys_after = dict.fromkeys(before), dict.fromkeys(after)
     kept = zip(filter(keys_after.__contains__, keys_before), filter(keys_before.__contains__, keys_after), strict=True)
     return next(((old, new) for old, new in kept if old != new), None)
 
 
 def increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The longest subsequence whose second numbers increase, by patience sorting (C. Schensted, 1961).
+    """Return the longest subsequence whose second numbers increase, by patience sorting (C. Schensted, 1961).
 
     >>> increasing([(0, 5), (1, 1), (2, 2), (3, 0), (4, 7)])
     [(1, 1), (2, 2), (4, 7)]
@@ -74,15 +74,13 @@ _MOST_DIGITS: Final = 18
 
 
 def overtaken(paths: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
-    """The first entry of a list that passed another, given the path of each module before and after.
+    """Return the first entry of a list that passed another, given the path of each module before and after.
 
-    What is put in or taken out shifts the indices behind it, and leaves the entries in the sequence they had.
+    What is put in or taken out shifts the indices behind it, and leaves the entries in their sequence.
 
     >>> overtaken([("h.0", "h.0"), ("h.1", "h.2"), ("h.2", "h.3")])
     >>> overtaken([("h.0", "h.0"), ("h.1", "h.2"), ("h.2", "h.1")])
     ('h.2', 'h.1')
-    >>> overtaken([("h.0", "h.2"), ("h.1", "h.1"), ("h.2", "h.0")])
-    ('h.2', 'h.0')
     """
     lists: defaultdict[tuple[str, str], list[tuple[int, int, str, str]]] = defaultdict(list)
     for old, new in paths:
@@ -109,10 +107,10 @@ _EDITS: Final = 1000
 
 
 def common_subsequence(before: Sequence[int], after: Sequence[int]) -> list[tuple[int, int]] | None:
-    """The pairs of positions of a longest common subsequence, or ``None`` when too much differs to find one cheaply.
+    """Return positions of a longest common subsequence, or ``None`` if that would take too long.
 
-    The greedy forward algorithm of E. W. Myers, "An O(ND) difference algorithm and its variations", Algorithmica 1
-    (1986), given up beyond a fixed number of edits or of comparisons in proportion to the length.
+    This is the greedy forward algorithm of E. W. Myers, "An O(ND) difference algorithm and its variations",
+    Algorithmica 1 (1986). It gives up beyond a fixed number of edits, or of comparisons in proportion to the length.
 
     >>> common_subsequence([1, 2, 3, 4], [1, 3, 4, 5])
     [(0, 0), (2, 1), (3, 2)]
@@ -169,11 +167,11 @@ _CELLS: Final = 60_000
 def cheapest_alignment(
     weights: Sequence[int], other_weights: Sequence[int], change: Callable[[int, int], int]
 ) -> list[tuple[int, int]] | None:
-    """Pairs of indices, increasing, for which removing and adding the rest and changing these costs least.
+    """Return increasing pairs of indices for which changing these, and removing and adding the rest, costs least.
 
-    Where that leaves a choice, early entries are matched. Nothing if the lists are too long. The algorithm is that of
-    S. Needleman and C. Wunsch, "A general method applicable to the search for similarities in the amino acid sequence
-    of two proteins" (1970), in a band around the diagonal.
+    Of equal alignments, early entries are matched. The result is ``None`` if the lists are too long. This is the
+    algorithm of S. Needleman and C. Wunsch, "A general method applicable to the search for similarities in the amino
+    acid sequence of two proteins" (1970), in a band around the diagonal.
 
     >>> cheapest_alignment([3, 3, 3], [3, 3], lambda x, y: abs(x - y - 1))
     [(1, 0), (2, 1)]
@@ -230,10 +228,10 @@ class Gap(NamedTuple):
 
 
 def align(before: Sequence[int], after: Sequence[int], gaps: Iterable[Gap]) -> tuple[list[tuple[int, int]], list[Gap]]:
-    """Pairs of equal tokens within the gaps, in order within each, and the gaps that remain.
+    """Return pairs of equal tokens within the gaps, in order within each, and the gaps that remain.
 
-    Tokens that occur once on both sides are the anchors, the longest increasing subsequence of them is kept (the
-    patience diff of Bram Cohen, as first in Bazaar), and what lies between is aligned in turn.
+    Tokens that occur once on both sides are the anchors. The longest increasing subsequence of them stays (the
+    patience diff of Bram Cohen, as first in Bazaar), and the gaps between are aligned in turn.
 
     >>> align([1, 2, 9, 3], [1, 8, 3], [Gap(0, 4, 0, 3)])
     ([(0, 0), (3, 2)], [Gap(start=1, end=3, other_start=1, other_end=2)])
@@ -262,7 +260,7 @@ def align(before: Sequence[int], after: Sequence[int], gaps: Iterable[Gap]) -> t
 
 
 def gaps_between(pairs: Iterable[tuple[int, int]], gap: Gap) -> list[Gap]:
-    """What lies between pairs that increase on both sides, where there is something on both."""
+    """Return the gaps between pairs that increase on both sides, if they have entries on both."""
     ends = [(gap.start - 1, gap.other_start - 1), *pairs, (gap.end, gap.other_end)]
     return [
         Gap(x + 1, next_x, y + 1, next_y) for (x, y), (next_x, next_y) in pairwise(ends) if next_x - x > 1 < next_y - y
@@ -270,11 +268,7 @@ def gaps_between(pairs: Iterable[tuple[int, int]], gap: Gap) -> list[Gap]:
 
 
 def equal_ends(before: Sequence[T], after: Sequence[T], same: Callable[[T, T], bool] = eq) -> tuple[int, int]:
-    """How many entries are the same from the start, and of the others how many from the end.
-
-    >>> equal_ends("abcb", "ab")
-    (2, 0)
-    """
+    """Return how many entries are the same from the start, and of the others how many from the end."""
     most = min(len(before), len(after))
     start = next((at for at in range(most) if not same(before[at], after[at])), most)
     most -= start
@@ -291,7 +285,7 @@ def _trimmed(before: Sequence[int], after: Sequence[int], gap: Gap, pairs: list[
 
 
 def _shortest(before: Sequence[int], after: Sequence[int], gap: Gap) -> list[tuple[int, int]] | None:
-    """A longest common subsequence of a gap; tokens that one side lacks only make it longer to find."""
+    """Return a longest common subsequence of a gap, without tokens that one side lacks."""
     both = set(before[gap.start : gap.end]).intersection(after[gap.other_start : gap.other_end])
     here, there = ([(token, at) for token, at in tokens if token in both] for tokens in _tokens(before, after, gap))
     found = common_subsequence([token for token, _ in here], [token for token, _ in there])
@@ -299,17 +293,12 @@ def _shortest(before: Sequence[int], after: Sequence[int], gap: Gap) -> list[tup
 
 
 def _tokens(before: Sequence[int], after: Sequence[int], gap: Gap) -> tuple[Iterable[tuple[int, int]], ...]:
-    """The tokens of a gap on both sides, each with its position."""
     ranges = (before, gap.start, gap.end), (after, gap.other_start, gap.other_end)
     return tuple(zip(tokens[start:end], range(start, end), strict=True) for tokens, start, end in ranges)
 
 
 def alone_in_both(before: Iterable[tuple[K, T]], after: Iterable[tuple[K, T]]) -> list[tuple[T, T]]:
-    """What comes with each key that comes once on both sides.
-
-    >>> alone_in_both([("a", 0), ("b", 1), ("c", 2), ("c", 3)], [("c", 4), ("a", 5)])
-    [(0, 5)]
-    """
+    """Return the values of each key that occurs once on both sides."""
     here, there = _alone(before), _alone(after)
     return [(found, there[key]) for key, found in here.items() if key in there]
 

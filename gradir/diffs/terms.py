@@ -46,18 +46,18 @@ class Terms:
         """By term with an axis in two parts the term with the whole axis, and that."""
 
     def leaf(self, name: Hashable, shape: Sequence[int]) -> Value:
-        """What nothing computes, or what nothing is known of."""
+        """Return a value that nothing computes, or of which nothing is known."""
         sizes = tuple(size for size in shape if size != 1)
         axes = iter(range(len(sizes)))
         dims = tuple(() if size == 1 else (next(axes),) for size in shape)
         return Value(self._term((name, tuple(shape)), sizes), dims)
 
     def shape(self, value: Value) -> tuple[int, ...]:
-        """The sizes of the dimensions."""
+        """Return the sizes of the dimensions."""
         return tuple(prod(self._size(value, axis) for axis in dim) for dim in value.dims)
 
     def reshaped(self, value: Value, shape: Sequence[int]) -> Value | None:
-        """The same elements in order, in other dimensions."""
+        """Return the same elements in order, in other dimensions."""
         left = [axis for dim in value.dims for axis in dim][::-1]
         if 0 in shape:
             return None
@@ -83,7 +83,7 @@ class Terms:
         return None if left else Value(value.term, tuple(map(tuple, dims)), value.factor)
 
     def expanded(self, value: Value, shape: Sequence[int]) -> Value:
-        """As many equal entries where a size was 1, and in new dimensions before the others."""
+        """Return a value repeated along dimensions of size 1, and in new dimensions before the others."""
         dims = [*([()] * (len(shape) - len(value.dims))), *value.dims]
         new = [(-size,) if not dim and size != 1 else dim for dim, size in zip(dims, shape, strict=True)]
         return Value(value.term, tuple(new), value.factor)
@@ -91,7 +91,7 @@ class Terms:
     def by_element(
         self, word: Hashable, values: Sequence[Value], shape: Sequence[int], *, in_any_order: bool = False
     ) -> Value | None:
-        """A function of the entries that stand in one place."""
+        """Return a function of the entries that stand in one place."""
         found = self._aligned([self.whole(value) for value in values], len(shape))
         if found is None:
             return None
@@ -101,7 +101,7 @@ class Terms:
         return self._made(word, values, places, _of_result(dims), in_any_order=in_any_order)
 
     def product(self, a: Value, b: Value) -> Value | None:
-        """The product of matrices, of vectors, or of as many of them as there are in the dimensions before."""
+        """Return the product of vectors or matrices, by entry of the dimensions before."""
         value = self._product(a, b)
         return value and value._replace(factor=a.factor * b.factor)
 
@@ -123,7 +123,7 @@ class Terms:
         return Value(term, tuple(tuple(map(shift, dim)) for dim in dims), value.factor)
 
     def along(self, word: str, value: Value, dim: int) -> Value | None:
-        """A function of all entries along a dimension that has as many, as a softmax."""
+        """Return a function of all entries along a dimension that has as many, as a softmax."""
         value = self.whole(value)
         axes = value.dims[dim] if value.dims else ()
         if any(axis < 0 for axis in axes):
@@ -132,7 +132,7 @@ class Terms:
         return Value(term, value.dims)
 
     def added(self, values: Sequence[Value], shape: Sequence[int]) -> Value | None:
-        """A sum of values, each with its factor."""
+        """Return a sum of values, each with its factor."""
         first = min(values, key=lambda value: value.term).factor
         if not first:
             return None
@@ -142,20 +142,20 @@ class Terms:
         return found and found._replace(factor=first)
 
     def multiplied(self, a: Value, b: Value, shape: Sequence[int]) -> Value | None:
-        """A product of entries."""
+        """Return a product of entries."""
         values = [value._replace(factor=1.0) for value in (a, b)]
         found = self.by_element("mul", values, shape, in_any_order=True)
         return found and found._replace(factor=a.factor * b.factor)
 
     def whole(self, value: Value) -> Value:
-        """A value without a factor."""
+        """Return a value without a factor."""
         factor = _rounded(value.factor)
         if factor == 1:
             return value._replace(factor=1.0)
         return Value(self._term(("times", value.term, factor), self._sizes[value.term]), value.dims)
 
     def plain(self, value: Value) -> Value:
-        """A value without a factor, with one axis for each dimension."""
+        """Return a value without a factor, with one axis for each dimension."""
         value = self.whole(value)
         for at, dim in enumerate(value.dims):
             if len(dim) > 1:

@@ -84,7 +84,7 @@ class _Drawing:
                 self._show_each(chain.from_iterable(found))
 
     def graph(self, hops: int) -> Graph:
-        """The part of the union."""
+        """Return the part of the union."""
         kept = near(self._union, self._shown, hops, self._instead)
         part = within(self._with_standing(kept), kept)
         counted = {key: self._counted(node) for key, node in part.nodes.items()}

@@ -39,7 +39,7 @@ class Evidence:
 
     @classmethod
     def of(cls, diff: Diff) -> Evidence:
-        """The evidence in a diff that knows its graphs."""
+        """Return the evidence in a diff that knows its graphs."""
         sides = diff.sides
         assert sides is not None  # noqa: S101 (the caller has looked)
         graphs = sides.before, sides.after

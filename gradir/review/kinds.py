@@ -48,7 +48,7 @@ class Kind(NamedTuple):
 
 
 def new_places(finding: Finding) -> str:
-    """The places that newly cut what nothing means to be cut; it tells the first."""
+    """Return how many places newly cut a gradient against expectation, and the first."""
     places = finding.subjects
     if not places:
         return ""
@@ -57,7 +57,7 @@ def new_places(finding: Finding) -> str:
 
 
 def share(before: int, after: int, digits: str = "+.1f") -> str:
-    """By how much a number grew, in a form to put behind it; nothing where there was none before."""
+    """Return by how much a number grew as a suffix; nothing if it was 0."""
     return f" ({100 * (after - before) / before:{digits}} %)" if before else ""
 
 
@@ -157,7 +157,7 @@ def _uniform(finding: Finding, _: Sequence[Change]) -> str:
 
 
 def _cut(finding: Finding, changes: Sequence[Change]) -> str:
-    """Cuts of one kind: gradient reaches these parameters no more, or again."""
+    """Return parameters that get no gradient any more, or get one again."""
     cuts, gone = finding.changes
     nodes = f", {counted(len(gone), 'node')} {'removed' if finding.kind == 'cut-added' else 'added'}" if gone else ""
     first = changes[cuts[0]]
@@ -183,7 +183,6 @@ def _change(finding: Finding, changes: Sequence[Change]) -> str:
 
 
 def _module(finding: Finding, changes: Sequence[Change]) -> str:
-    """Equal modules that came or went."""
     count, details = len(finding.subjects), finding.details
     subject = "module" if count == 1 else f"{count:,} modules"
     what = subject if details["itself"] else "all of" if count == 1 else f"all of {subject}"
@@ -204,7 +203,7 @@ def _module(finding: Finding, changes: Sequence[Change]) -> str:
 
 
 def _reads(finding: Finding, changes: Sequence[Change]) -> str:
-    """A node that reads from a module that came, or read from one that went, from where to where."""
+    """Return each node that reads from a new module, or read from one that went, with its edges."""
     paths, of = finding.subjects, finding.details["of"]
     rest = "" if len(paths) == 1 else ", and so for each" if list(paths) == of else f", and so for {ranges(paths)}"
     texts = []
@@ -218,7 +217,7 @@ def _reads(finding: Finding, changes: Sequence[Change]) -> str:
 
 
 def _same(finding: Finding, _: Sequence[Change]) -> str:
-    """The heading above the changes that one module or equal ones have."""
+    """Return the heading above the changes of one module or of equal ones."""
     paths, count = finding.subjects, len(finding.changes[0])
     title = modules_text(paths, gone="gone" in finding.details)
     what = "change" if count == 1 else f"{count:,} changes"
@@ -235,7 +234,7 @@ def _hooked(finding: Finding, _: Sequence[Change]) -> str:
 
 
 def _tensors(finding: Finding, _: Sequence[Change]) -> str:
-    """Properties of tensors that became others; of many, the commonest values."""
+    """Return properties of tensors that changed, with the commonest values."""
     what = " and ".join(finding.details) or "saved tensors"
     pairs = [pair for found in finding.details.values() for pair in found]
     values = [" -> ".join("-" if each is None else size_text(each) for each in pair) for pair in pairs]
@@ -293,9 +292,9 @@ KINDS: Final[dict[str, Kind]] = {
 
 
 def sections(diff: Diff) -> dict[Section, list[Finding]]:
-    """The findings of a diff by the section of a report that tells them.
+    """Return the findings of a diff by the section of a report that contains them.
 
-    There are none where they do not explain all changes, since the diff was edited.
+    There are none if they do not explain all changes, since the diff was edited.
     """
     found: dict[Section, list[Finding]] = {kind.section: [] for kind in KINDS.values()}
     told = sorted(at for finding in diff.findings for indices in finding.changes for at in indices)

@@ -159,7 +159,7 @@ class _Listing:
 
 
 def _new_slots(change: Change) -> Iterator[tuple[str, int]]:
-    """The input slots of a node that take from elsewhere than before."""
+    """Yield the input slots of a node that read from elsewhere than before."""
     for field in change.fields:
         if isinstance(field.after, Ref) and field.path[0] == _INPUTS and len(field.path) > 1:
             yield change.id, int(field.path[1])

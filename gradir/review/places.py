@@ -241,7 +241,7 @@ class _Count(NamedTuple):
 
 
 def _grown(diff: Diff, *, added: bool) -> Iterator[tuple[str, Size, int]]:
-    """By path in one graph the size in the other, and the bytes that the module saves beyond those there."""
+    """Yield by path in one graph the size in the other, and the bytes that the module saves beyond those there."""
     for growth in diff.modules:
         if added and not growth.gone:
             yield growth.path, growth.before, growth.after.saved_bytes - growth.before.saved_bytes

@@ -122,7 +122,7 @@ def but_for_sizes(changes: RelativeChanges) -> Hashable:
 
 
 def _said(path: Path, before: _Value, after: _Value, *, became: bool) -> Hashable:
-    """Both values of a field, without sizes."""
+    """Return both values of a field, without sizes."""
     is_tensor = isinstance(before.value, TensorMeta) or isinstance(after.value, TensorMeta)
     if is_tensor or path[0] in COUNTS or path[-1] in _SIZES:
         return ()
@@ -132,12 +132,10 @@ def _said(path: Path, before: _Value, after: _Value, *, became: bool) -> Hashabl
 
 
 def relative_name(path: str, name: str) -> RelativeName:
-    """A name as the module at ``path`` sees it.
+    """Return a name as the module at ``path`` sees it.
 
     >>> relative_name("h.1.fc", "h.1.fc/exp:1"), relative_name("h.1.fc", "h.0/add:2")
     (RelativeName(above=0, rest='/exp:1', step=0), RelativeName(above=2, rest='/add:2', step=-1))
-    >>> relative_name("h_1.fc", "h_0/add:2")
-    RelativeName(above=2, rest='/add:2', step=-1)
     """
     common = _common_path(path, name)
     if common == len(path):
@@ -159,7 +157,7 @@ def names_a_record(field: Path) -> bool:
 
 @cache
 def _references(record: type[Record]) -> frozenset[str]:
-    """The keys of the fields of a record that name nodes."""
+    """Return the keys of the fields of a record that name nodes."""
     return frozenset(field.key for field in fields_of(record) if field.about.refers or records_in(field) is Ref)
 
 
@@ -197,7 +195,7 @@ def _without_feed(
 
 
 def _common_path(path: str, name: str) -> int:
-    """How many characters of a path are those whole components that a name starts with."""
+    """Return the length of the whole components that a path and a name start with."""
     if name.startswith(path):
         same = len(path)
     else:

@@ -59,7 +59,7 @@ def reviewed(
 
 
 def with_findings(diff: Diff, sides: Sides) -> Diff:
-    """A diff with what each rule finds in it, and with the graphs that it is between."""
+    """Return a diff with the findings of each rule, and with its graphs."""
     known = diff.between(sides)
     if not (diff.changes or diff.script or diff.before != diff.after or sides.in_shared_words):
         return known

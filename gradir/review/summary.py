@@ -101,7 +101,7 @@ class _Following:
             self._behind = serving(evidence.graphs[0], lambda node: not names.isdisjoint((node.id, *node.names)))
 
     def has(self, change: Change) -> bool:
-        """Whether a change is no edit by itself."""
+        """Return whether a change is no edit by itself."""
         if change.subject == "scope":
             return change.kind == "changed" and all(field.path[0] in _COUNTS for field in change.fields)
         if change.kind == "removed":

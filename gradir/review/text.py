@@ -51,7 +51,7 @@ _SINGLE: Final = frozenset({"graph", "cut-changed", "order", "indices"})
 
 
 def no_difference(diff: Diff) -> str:
-    """That there is none; in shared words also of how much."""
+    """Return that there is no difference, and in shared words of how much."""
     return " ".join([_NOTHING, *(finding.text for finding in diff.findings if finding.kind == "shared-words")])
 
 
@@ -95,20 +95,10 @@ def render_details(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | Non
 
 
 def render_text(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
-    """The counts on the first line, then every change, by module; ``width`` is that of `render_details`.
+    """Return the counts on the first line, then every change by module; ``width`` is that of `render_details`.
 
-    Signs: ``+`` added, ``-`` removed, ``~`` changed, ``>`` renamed, ``^`` moved to another module. Where the graphs are
-    known, modules stand in the order of the model.
-
-    >>> from gradir.diffs.changes import Change, Diff, FieldChange, Totals
-    >>> from gradir.ir import Ref
-    >>> change = Change("changed", "node", "fc/addmm:1", "fc", "addmm", (FieldChange(("in", 0), None, Ref("b", 0)),))
-    >>> print(render_text(Diff(Totals(2, 1), Totals(2, 2), (change,))), end="")
-    +0 -0 ~1 nodes
-    <BLANKLINE>
-    fc
-      ~ fc/addmm:1  addmm
-          in[0]: - -> b
+    Signs: ``+`` added, ``-`` removed, ``~`` changed, ``>`` renamed, ``^`` moved to another module. Modules stand in
+    the order of the model if the graphs are known.
     """
     if not diff:
         return f"{no_difference(diff)}\n"
@@ -183,12 +173,12 @@ def _every_change(diff: Diff) -> Iterator[Line]:
 
 
 def _whole_graph(findings: Sequence[Finding], changes: Sequence[Change]) -> list[Line]:
-    """What belongs to no module."""
+    """Return the lines of what belongs to no module."""
     return _section([line for finding in findings for line in _finding_lines(finding, changes)])
 
 
 def _section(lines: Sequence[Line], title: str = "(whole graph)") -> list[Line]:
-    """Lines below their title, if there are any."""
+    """Return lines below their title, if there are any."""
     return [BLANK, heading(title), *lines] if lines else []
 
 
@@ -292,7 +282,7 @@ Changes = dict[tuple[str, bool, str], "Change"]
 
 
 def render_conflicts(conflicts: Sequence[Conflict], base: Graph, ours: Graph, theirs: Graph) -> str:
-    """Each module with why, what ours changed and what theirs did; where there are many, names alone of the last."""
+    """Return each module with the reason, and what each side changed there; of many modules only the names."""
     if all(conflict.subject == "graph" for conflict in conflicts):
         reasons = "".join(f"{conflict.reason}; from ours to theirs:\n" for conflict in conflicts)
         return reasons + render_brief(reviewed(ours, theirs))

@@ -47,7 +47,7 @@ class United:
         return drawn_union(self.graph)
 
     def node(self, change: Change) -> str:
-        """The node that a change of a node or a cut is about; nothing where there is none."""
+        """Return the node of a change of a node or a cut; nothing if there is none."""
         if change.subject not in {"node", "cut"}:
             return ""
         # A cut that came is a node that went.
@@ -56,12 +56,12 @@ class United:
         return found if found in self.graph.nodes else ""
 
     def drawn_node(self, change: Change) -> str:
-        """The same in `drawn`."""
+        """Return the same in `drawn`."""
         found = self.node(change)
         return self.drawn.instead.get(found, found)
 
     def cut(self, change: Change) -> Cut | None:
-        """The cut that came or went, with the nodes and the module here; nothing of another change."""
+        """Return the cut that came or went with the ids and paths of the union; nothing for another change."""
         if change.subject != "cut" or change.kind not in {"added", "removed"}:
             return None
         is_gone = change.kind == "removed"
@@ -80,7 +80,7 @@ class United:
         )
 
     def path(self, path: str) -> str:
-        """Where a module of the first graph is here."""
+        """Return the path in the union of a module of the first graph."""
         return self._names.union_paths.get(path, path)
 
     def changed_part(self, hops: int = _HOPS) -> Graph:
@@ -150,7 +150,7 @@ def _removed(node: Node, names: Mapping[str, str], nodes: Mapping[str, Node]) ->
 
 
 def _lost(old: Node, new: Node, names: Mapping[str, str], nodes: Mapping[str, Node]) -> Iterator[Ref]:
-    """The inputs that a node had and has no more."""
+    """Yield the inputs that a node had and has no more."""
     present = {edge.src for edge in edges_into(new) if edge.input_nr >= 0}
     for edge in edges_into(old):
         found = _known(edge.ref, names, nodes) if edge.input_nr >= 0 else None

@@ -76,7 +76,7 @@ def both_words(field: FieldChange) -> tuple[str, str]:
 
 
 def words(path: Path, value: Any) -> str:
-    """The value of a field as text: names as they are or, when they are no plain word, as JSON strings."""
+    """Return the value of a field as text: names as they are or, if they are no plain word, as JSON strings."""
     if value is UNSET:
         return _ABSENT
     if isinstance(value, Record) and not isinstance(value, NonFinite):
@@ -91,7 +91,7 @@ def words(path: Path, value: Any) -> str:
 
 
 def one_line(text: str) -> str:
-    """What is one printable line already stays as it is; a Diff read from a file may hold anything."""
+    """Return one printable line; a Diff read from a file may contain anything."""
     return text if text.isprintable() else quoted(text)
 
 
@@ -155,12 +155,12 @@ BLANK: Final = Line("")
 
 
 def written(lines: Iterable[Line], palette: Palette, width: int | None) -> str:
-    """Lines as text; one longer than ``width`` is cut short with ``…``."""
+    """Return lines as text; one longer than ``width`` is cut short with ``…``."""
     return "".join([f"{_written(line, palette, width)}\n" for line in lines])
 
 
 def heading(text: str) -> Line:
-    """The line above the changes of a module."""
+    """Return the line above the changes of a module."""
     return Line(text, "heading")
 
 
@@ -182,10 +182,10 @@ def modules_text(paths: Sequence[str], *, gone: bool = False) -> str:
 
 
 def unknown_sizes(before: int, after: int) -> str:
-    """How many saved slots a figure of saved bytes leaves out; nothing where it leaves out none.
+    """Return how many saved slots a figure of saved bytes leaves out, if any.
 
-    >>> unknown_sizes(0, 0), unknown_sizes(0, 3), unknown_sizes(1, 1), unknown_sizes(58, 0)
-    ('', 'unknown for 3 slots', 'unknown for 1 slot', 'unknown for 58 slots before')
+    >>> unknown_sizes(0, 3), unknown_sizes(58, 0)
+    ('unknown for 3 slots', 'unknown for 58 slots before')
     """
     if before and not after:
         return f"unknown for {before:,} slot{'s'[: before != 1]} before"
@@ -195,12 +195,12 @@ def unknown_sizes(before: int, after: int) -> str:
 
 
 def sign_line(kind: Kind, text: str) -> Line:
-    """A line with the sign and the colour of a kind of change."""
+    """Return a line with the sign and the colour of a kind of change."""
     return Line(f"{SIGNS[kind]} {text}", kind if kind in {"added", "removed"} else "changed", indent=2)
 
 
 def change_lines(change: Change) -> Iterator[Line]:
-    """A change, and below it each field that differs."""
+    """Yield a change, and below it each field that differs."""
     yield change_line(change)
     for name, before, after in told_fields(change):
         yield Line(f"{name}: {before} -> {after}", indent=6)
@@ -222,7 +222,7 @@ def told_fields(change: Change) -> Iterator[tuple[str, str, str]]:
 
 
 def fields_below(change: Change) -> tuple[FieldChange, ...]:
-    """The fields of a change but for the settings that other words tell."""
+    """Return the fields of a change except for settings that stand elsewhere."""
     if change.kind in {"added", "removed"}:
         return ()
     if not any(field.path == _OPERATION for field in change.fields):
@@ -231,12 +231,12 @@ def fields_below(change: Change) -> tuple[FieldChange, ...]:
 
 
 def change_line(change: Change) -> Line:
-    """A change in one line, without its fields."""
+    """Return a change in one line, without its fields."""
     return sign_line(change.kind, change_text(change))
 
 
 def change_text(change: Change, *, summary: bool = True, by: str = "") -> str:
-    """The same without its sign; ``summary`` is what it is about, ``by`` stands behind the word for a wrapper."""
+    """Return the same without its sign; ``by`` follows the word for a wrapper."""
     if change.cut is not None:
         return f"cut {cut_text(change.cut)}"
     subject = f"{renamed_text(change) if change.subject == 'module' else change.subject} "
@@ -249,12 +249,12 @@ def change_text(change: Change, *, summary: bool = True, by: str = "") -> str:
 
 
 def renamed_text(change: Change) -> str:
-    """The word for what a rename is about: the role of a tensor, or a module."""
+    """Return the role of a renamed tensor, or "module"."""
     return word(change.what) if change.subject == "module" and change.what else "module"
 
 
 def stands_last(change: Change) -> bool:
-    """Whether a change says no more than that records have another place or number."""
+    """Return whether a change says only that records have another place or number."""
     return change.subject == "graph" and change.id in _LAST
 
 
@@ -267,7 +267,7 @@ def nesting(change: Change) -> str:
 
 
 def change_summary(change: Change) -> str:
-    """What a change is about, in a few words: ``addmm float32[8, 3]``."""
+    """Return the subject of a change in a few words: ``addmm float32[8, 3]``."""
     if change.subject == "module":
         return counted(change.nodes, "node") if change.nodes else ""
     tensor = "" if change.tensor is None else tensor_text(change.tensor)
@@ -316,7 +316,7 @@ def _written(line: Line, palette: Palette, width: int | None) -> str:
 
 
 def wrapped(text: str, width: int | None) -> list[str]:
-    """A text in lines of at most ``width`` characters, the further ones indented; they end behind ``;`` where they can.
+    """Return a text in lines of at most ``width`` characters, which end behind ``;`` if they can.
 
     >>> wrapped("+1 -0 ~0 cuts; +0 -1 ~0 nodes; edges -1", 26)
     ['+1 -0 ~0 cuts;', '  +0 -1 ~0 nodes; edges -1']
@@ -336,7 +336,7 @@ def wrapped(text: str, width: int | None) -> list[str]:
 
 
 def told_changes(diff: Diff) -> tuple[Change, ...]:
-    """The changes of a diff, in which numbers that stand for something are known by that."""
+    """Return the changes of a diff, in which numbers that stand for something have its name."""
     if diff.sides is None:
         return diff.changes
     words = vocabulary_of(diff.sides.before, diff.sides.after)
@@ -397,5 +397,5 @@ def _differing(before: str, after: str) -> tuple[str, str]:
 
 
 def _plain(value: object, text: str) -> str:
-    """A description as it is, where that is one printable line."""
+    """Return a description as it is, if it is one printable line."""
     return value if isinstance(value, str) and value.isprintable() else text

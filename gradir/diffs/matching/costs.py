@@ -35,7 +35,7 @@ class Costs:
         self._known: dict[tuple[int, int], tuple[int, bool]] = {}
 
     def least(self) -> int:
-        """What no matching can go below: what one side says more often than the other was added, removed or changed."""
+        """Return a lower bound of the cost of any matching: the labels that one graph has more often than the other."""
         before, after = self.before, self.after
         full = _only(before.full, after.full)
         if full != (0, 0):
@@ -44,19 +44,19 @@ class Costs:
         return int(Counter(before.naming_labels) != Counter(after.naming_labels))
 
     def total(self, matching: Sequence[int]) -> int:
-        """The number of edits, see `gradir.diffs.matching.match`."""
+        """Return the number of edits, see `gradir.diffs.matching.match`."""
         return self.of_shares(matching, self.shares(matching))
 
     def of_shares(self, matching: Sequence[int], shares: Sequence[int]) -> int:
-        """The number of edits, with what `shares` gave."""
+        """Return the number of edits, given the result of `shares`."""
         return self.floor(shares) + self._naming(matching) + self.addresses.torn(matching)
 
     def floor(self, shares: Sequence[int]) -> int:
-        """The number of edits, renames and torn modules apart."""
+        """Return the number of edits without renames and torn modules."""
         return sum(shares) + len(self.after)
 
     def shares(self, matching: Sequence[int]) -> list[int]:
-        """What each node of the first graph adds to the cost; a matched one spares the addition of the other."""
+        """Return the cost of each node of the first graph; a matched one saves the addition of the other."""
         after = self.after
         full, inputs, saved, addresses = after.full, after.inputs, after.kept, after.address_labels
         before, astray = self.before, self.addresses.astray
@@ -76,7 +76,7 @@ class Costs:
         ]
 
     def shares_of(self, matching: Sequence[int], like: Sequence[int], shares: Sequence[int]) -> list[int]:
-        """What `shares` gives for a matching, made from what it gave for one that is ``like`` it."""
+        """Return the `shares` of a matching, given those of a similar one."""
         changed = [node for node, (one, two) in enumerate(zip(matching, like, strict=True)) if one != two]
         if len(changed) > len(matching) // _FEW:
             return self.shares(matching)
@@ -87,12 +87,12 @@ class Costs:
         return found
 
     def share(self, node: int, matching: Sequence[int]) -> int:
-        """What one node of the first graph adds to the cost."""
+        """Return the cost of one node of the first graph."""
         other = matching[node]
         return 1 if other < 0 else self.pair(node, other, matching) - 1
 
     def pair(self, node: int, other: int, matching: Sequence[int]) -> int:
-        """The edits of one matched node, names apart."""
+        """Return the number of edits of one matched node, without names."""
         before, after = self.before, self.after
         labels = before.full[node], after.full[other]
         known = self._known.get(labels)
@@ -104,7 +104,7 @@ class Costs:
         return total + (holds_the_same and tuple([matching[ref] for ref in kept]) != after.kept[other])
 
     def renames(self, matching: Sequence[int]) -> set[Rename]:
-        """The renames that explain the ids and scopes of matched nodes."""
+        """Return the renames that explain the ids and scopes of matched nodes."""
         return set().union(*(before.renames(after) for before, after in self._renamed(matching)))
 
     def _naming(self, matching: Sequence[int]) -> int:
@@ -115,7 +115,7 @@ class Costs:
         )
 
     def _renamed(self, matching: Sequence[int]) -> Counter[tuple[Naming, Naming]]:
-        """How many matched nodes have the one naming before and the other after."""
+        """Count the matched nodes by their namings before and after, if these differ."""
         names, other_names = self.before.name_labels, self.after.name_labels
         pairs = [
             (node, other) for node, other in enumerate(matching) if other >= 0 and names[node] != other_names[other]
@@ -133,7 +133,7 @@ class Costs:
         return found
 
     def _said(self, node: int, other: int) -> tuple[int, bool]:
-        """How many fields differ without what they refer to, and whether what saved slots refer to counts."""
+        """Count the fields that differ except for references, and say whether references of saved slots count."""
         old, new = self.before.nodes[node], self.after.nodes[other]
         fields, of_operation = _priced()
         changed = sum(bool(getattr(old, field) != getattr(new, field)) for field in fields)
@@ -144,7 +144,7 @@ class Costs:
         return changed + (not holds_the_same), holds_the_same
 
     def rewired(self, node: int, other: int, matching: Sequence[int]) -> int:
-        """How many input slots of a matched node were rewired, and other edges into it."""
+        """Count the input slots of a matched node, and other edges into it, that were rewired."""
         refs, other_refs = self.before.inputs[node], self.after.inputs[other]
         widths, other_widths = self.before.widths[node], self.after.widths[other]
         if widths == other_widths and node not in self.before.odd and other not in self.after.odd:
@@ -161,15 +161,15 @@ class Costs:
 
 @cache
 def _priced() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The fields of a node that cost an edit each where they differ: in any case, and where the operation is the same.
+    """Return the fields that cost an edit each if they differ: always, and if the operation is the same.
 
-    The operation itself, what refers to other nodes and names are priced by themselves.
+    The operation, references and names have prices of their own.
     """
     return ("role", *own_fields("structure"), *own_fields("type"), *own_fields("free")), own_fields("detail")
 
 
 def _only(before: Sequence[int], after: Sequence[int]) -> tuple[int, int]:
-    """How many labels one side has beyond those of the other, and the other beyond those of the one."""
+    """Count the labels that each side has beyond those of the other."""
     here, there = Counter(before), Counter(after)
     return (here - there).total(), (there - here).total()
 
@@ -200,7 +200,7 @@ class Addresses:
         self._chains: dict[tuple[int, int], tuple[tuple[str, str], ...]] = {}
 
     def astray(self, node: int, other: int) -> int:
-        """What it costs that a node has one address before and another after although one of them is kept."""
+        """Return the cost of a node that has another address although one of both addresses remains."""
         before, after = self._before, self._after
         address, other_address = before.address_labels[node], after.address_labels[other]
         if address == other_address:
@@ -214,12 +214,12 @@ class Addresses:
         return known
 
     def wrapped(self) -> dict[str, str]:
-        """Paths of modules that were wrapped, or are no more, to what they are in the second graph."""
+        """Return the modules of the second graph by those that were wrapped, or are no more."""
         wrapped, unwrapped = self._wrapped
         return {**{inside: path for path, inside in unwrapped.items()}, **wrapped}
 
     def torn(self, matching: Sequence[int]) -> int:
-        """How many nodes went elsewhere than most of their module, or come from elsewhere."""
+        """Count the nodes that went elsewhere than most of their module, or come from elsewhere."""
         modules, other_modules = self._before.module_labels, self._after.module_labels
         counts: Counter[tuple[int, int]] = Counter()
         shown: dict[tuple[int, int], int] = {}
@@ -244,7 +244,7 @@ class Addresses:
         return 2 * total - sum(most.values()) - sum(other_most.values())
 
     def _stays(self, old: str, new: str) -> bool:
-        """Whether one module may be the other: an index shifted, or neither name is on both sides."""
+        """Return whether one module may be the other: an index shifted, or neither name is on both sides."""
         return pattern(old) == pattern(new) or self._modules.isdisjoint((old, new))
 
     def _leaving(self, old: tuple[str, str], new: tuple[str, str]) -> int:
@@ -268,9 +268,9 @@ class Addresses:
 
 
 def anchors(before: NumberedGraph, after: NumberedGraph, modules: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """By position the address in the words of the second graph where both have it, otherwise nothing.
+    """Return by position the address in the words of the second graph, or nothing if one graph lacks it.
 
-    ``modules`` are paths of modules in the first graph to those in the second.
+    ``modules`` are the paths of modules in the second graph by those in the first.
     """
     renamed = {path: pattern(found) for path, found in modules.items() if pattern(path) != pattern(found)}
     addresses = before.addresses
@@ -285,22 +285,22 @@ def anchors(before: NumberedGraph, after: NumberedGraph, modules: Mapping[str, s
 
 
 def _tensor(address: str) -> str:
-    """What a tensor is called in its module; nothing of a function."""
+    """Return the name of a tensor in its module; nothing for a function."""
     return address.partition(TENSOR)[2]
 
 
 def _exact(graph: NumberedGraph) -> Iterator[tuple[str, str]]:
-    """The module of each tensor and its name there, and each module with functions."""
+    """Yield each module with functions, and the module and name of each tensor."""
     return ((module, _tensor(address)) for module, address in zip(graph.modules, graph.addresses, strict=True))
 
 
 def _owners(graph: NumberedGraph) -> frozenset[str]:
-    """The modules with tensors of their own."""
+    """Return the modules with tensors of their own."""
     return frozenset(module for module, (_, tensor) in zip(graph.modules, graph.homes, strict=True) if tensor)
 
 
 def _wrapped(graph: NumberedGraph, other: NumberedGraph) -> dict[str, str]:
-    """By module of the one graph what it is in the other where its name is that of a wrapper there."""
+    """Return the module inside a wrapper by its former path, which is now that of the wrapper."""
     names = {
         path for path, name in graph.classes.items() if name and path in other.classes and other.classes[path] != name
     }
@@ -319,7 +319,7 @@ def _contains(outer: str, inner: str) -> bool:
 
 
 def _upwards(old: str, new: str) -> Iterator[tuple[str, str]]:
-    """Two modules, and those around them as long as they are called the same."""
+    """Yield two modules, and those around them as long as their names agree."""
     while old and new:
         yield old, new
         old, name = split_path(old)

@@ -23,14 +23,14 @@ _SIBLINGS: Final = 16
 
 
 def matched_modules(before: NumberedGraph, after: NumberedGraph) -> dict[str, str]:
-    """Paths of modules in the first graph to paths in the second."""
+    """Return paths of modules in the second graph by those in the first."""
     return _Modules(_Tree(before), _Tree(after)).matched()
 
 
 def same_names(
     before: NumberedGraph, after: NumberedGraph, modules: Mapping[str, str], *, of_any_role: bool = False
 ) -> list[tuple[int, int]]:
-    """Pairs of nodes with one name in matched modules; functions only where both modules have as many of the kind.
+    """Return pairs of nodes with one name in matched modules; functions only if both have as many of the kind.
 
     With ``of_any_role`` a tensor may be a parameter before and a buffer after.
     """
@@ -55,7 +55,7 @@ def same_names(
 
 
 def _called(graph: NumberedGraph, node: int) -> tuple[str, bool]:
-    """What a node is called in its module, and whether that is a tensor's name."""
+    """Return the name of a node in its module, and whether it is that of a tensor."""
     node_id, module = graph.ids[node], graph.modules[node]
     return node_id[len(module) + 1 :] if module else node_id, bool(graph.homes[node][1])
 
@@ -80,9 +80,9 @@ class _Tree:
             self._label(path)
 
     def wrapped(self, path: str, tree: _Tree, other: str) -> str:
-        """The only child that has the shape which a module of the other tree has by itself; nothing if there is none.
+        """Return the only child with the shape of a module of the other tree; nothing if there is none.
 
-        Of several it is the only one that describes itself so too.
+        Of several it is the only one with the same description.
         """
         label = tree.labels["shape"][other]
         found = [child for child in self.children[path] if self.labels["shape"][child] == label]
@@ -91,13 +91,13 @@ class _Tree:
         return found[0] if len(found) == 1 else ""
 
     def unwrapped(self, path: str) -> str:
-        """What a chain of modules that contain only the next one ends in."""
+        """Return the end of a chain of modules that contain only the next one."""
         while len(self.children[path]) == 1 and not _last(self.children[path][0]).isdecimal():
             path = self.children[path][0]
         return path
 
     def saying(self, path: str) -> tuple[Counter[int], Counter[int]]:
-        """How often which label is in a module: the loose ones, and the tight ones."""
+        """Count the loose and the tight labels in a module."""
         nodes: list[int] = []
         stack = [path]
         while stack:
@@ -108,7 +108,7 @@ class _Tree:
         return Counter([loose[node] for node in nodes]), Counter([tight[node] for node in nodes])
 
     def contents(self, path: str) -> frozenset[tuple[str, int]]:
-        """What kinds of modules stand in one, each with its name."""
+        """Return the kinds of the modules in one, each with its name."""
         return frozenset((pattern(_last(child)), self.labels["shape"][child]) for child in self.children[path])
 
     def _add(self, path: str) -> None:
@@ -143,7 +143,7 @@ class _Modules:
         self._queue: deque[tuple[str, str]] = deque()
 
     def matched(self) -> dict[str, str]:
-        """Paths of the first graph to paths of the second."""
+        """Return paths of the second graph by those of the first."""
         self._add_replaced("", "")
         self._descend()
         self._add_moved()
@@ -233,7 +233,7 @@ class _Modules:
                 self._add(olds[x], news[y])
 
     def _alike(self, old: str, new: str) -> bool:
-        """Whether what has another name in these may still be the same."""
+        """Return whether modules with other names in these may still be the same."""
         before, after = self._before, self._after
         of, other_of = before.labels["class"][old], after.labels["class"][new]
         return not old or of == other_of or _overlap(before.contents(old), after.contents(new)) > 0
@@ -267,7 +267,7 @@ class _Modules:
 
 
 def _overlap(one: frozenset[tuple[str, int]], two: frozenset[tuple[str, int]]) -> int:
-    """What two modules have in common, if that is at least half of what is in each."""
+    """Count what two modules have in common, if it is at least half of each."""
     both = len(one & two)
     return both if 2 * both >= max(len(one), len(two)) else 0
 

@@ -132,7 +132,7 @@ class NumberedGraph:
         return [self.labels[Naming.of(record)] for record in self.nodes]
 
     def depth_first(self) -> list[int]:
-        """Positions in post-order from the outputs, sorted by id, then from what else nothing consumes."""
+        """Return positions in post-order from the outputs, sorted by id, then from other ends."""
         ends = [node for node, consumers in enumerate(self.above) if not consumers]
         outputs = sorted((node for node in ends if self.nodes[node].role == "output"), key=self.ids.__getitem__)
         rest = [node for node in ends if self.nodes[node].role != "output"]
@@ -209,7 +209,7 @@ class NumberedGraph:
 
 
 def _reversed(references: Sequence[Iterable[int]]) -> list[list[int]]:
-    """For each node the others that refer to it."""
+    """Return for each node the others that refer to it."""
     found: list[list[int]] = [[] for _ in references]
     for node, targets in enumerate(references):
         for target in targets:
@@ -282,7 +282,7 @@ class Surroundings:
         self._known: dict[Level, tuple[list[int], list[int]]] = {}
 
     def at(self, label: str, radius: int) -> tuple[list[int], list[int]]:
-        """By position in both graphs, for a label, ``tight`` or ``loose``, and a radius."""
+        """Return the labels of both graphs by position, for ``tight`` or ``loose`` and a radius."""
         if (label, radius) not in self._known:
             labels = self._labels
             if radius:

@@ -140,7 +140,7 @@ class Pairing:
         )
 
     def _price_of_matching(self, node: int, other: int) -> int:
-        """What changes when these are matched; a slot may keep what the node itself made."""
+        """Return the cost of matching these; a slot may contain the result of the node itself."""
         self.there[node] = other
         price = self._costs.pair(node, other, self.there)
         self.there[node] = FREE
@@ -165,7 +165,7 @@ class Pairing:
                     break
 
     def _votes(self, node: int) -> list[tuple[int, int]]:
-        """Nodes of the other graph that stand among matched nodes as this one does: in how many slots, most first."""
+        """Return nodes that stand among matched nodes as this one does with the number of slots, most first."""
         counts = Counter(self._candidates(node))
         return sorted(counts.items(), key=lambda vote: (-vote[1], vote[0]))
 
@@ -228,13 +228,13 @@ class Pairing:
         return False
 
     def _worth(self, touched: Iterable[int], moved: Iterable[int]) -> tuple[int, int]:
-        """What is to be small: the cost of what is touched, and how many names are not kept."""
+        """Return the cost of some nodes, then the number of lost names; lower is better."""
         there, naming, other_naming = self.there, self._before.naming_labels, self._after.naming_labels
         kept = sum(there[node] >= 0 and naming[node] == other_naming[there[node]] for node in moved)
         return sum(self._costs.share(node, there) for node in touched), -kept
 
     def _may_be_one(self, node: int, other: int) -> bool:
-        """Whether two nodes may be one: they say the same, or are operations in one place, as those of a chain are."""
+        """Return whether two nodes have one loose label, or are operations in one place."""
         if other < 0:
             return False
         before, after = self._before, self._after
@@ -257,12 +257,11 @@ def cheaper_pieces(
     one: Sequence[int], two: Sequence[int], costs: tuple[Sequence[int], Sequence[int]], order: Sequence[int],
     position: Sequence[int],
 ) -> list[int]:  # fmt: skip
-    """Two matchings joined: the cheaper of both between any two positions where both can be cut.
+    """Join two matchings: take the cheaper of both between any two positions where both can be cut.
 
-    A cut divides both graphs so that neither matching pairs a node before it with one after it; the pieces of
-    different matchings therefore never meet, and the result is one to one. ``costs`` has what each node of the first
-    graph costs in either matching, ``order`` its nodes in sequence, ``position`` where in the other sequence each node
-    of the second graph stands.
+    A cut divides both graphs so that neither matching pairs a node before it with one after it, so the result is one
+    to one. ``costs`` has the cost of each node of the first graph in either matching, ``order`` its nodes in
+    sequence, and ``position`` the place of each node of the second graph in the other sequence.
     """
     found = list(one)
     last = len(position)

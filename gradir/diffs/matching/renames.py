@@ -35,7 +35,7 @@ class Naming(NamedTuple):
 
     @classmethod
     def of(cls, node: Node) -> Naming:
-        """The patterns of a node; all of a tensor's id is a path."""
+        """Return the patterns of a node; all of a tensor's id is a path."""
         path, tail = split_id(node.id)
         if not path and not node.op:
             path, tail = tail, ""
@@ -48,7 +48,7 @@ class Naming(NamedTuple):
         )
 
     def renames(self, other: Naming) -> Iterator[Rename]:
-        """The renames that ids and scopes show."""
+        """Yield the renames that ids and scopes show."""
         if self.path != other.path:
             yield self.rename(other)
         if self.scope != other.scope:
@@ -57,12 +57,12 @@ class Naming(NamedTuple):
             yield Rename(self.tail, other.tail)
 
     def rename(self, other: Naming) -> Rename:
-        """The prefixes in which the paths differ; a tensor that has its name is renamed with its module."""
+        """Return the prefixes in which the paths differ; a tensor with its name is renamed with its module."""
         is_tensor = split_last(self.path)[0] == self.scope and split_last(other.path)[0] == other.scope
         return tensor_rename(self.path, other.path) if is_tensor else rename(self.path, other.path)
 
     def explained(self, other: Naming, renames: Container[Rename]) -> bool:
-        """Whether these renames make the names of one those of the other."""
+        """Return whether these renames make the names of one those of the other."""
         return len(self.names) == len(other.names) and all(
             before == after or rename(before, after) in renames or tensor_rename(before, after) in renames
             for before, after in zip(self.names, other.names, strict=True)
@@ -70,10 +70,9 @@ class Naming(NamedTuple):
 
 
 def rename(before: str, after: str) -> Rename:
-    """The prefixes in which two patterns differ.
+    """Return the prefixes in which two patterns differ.
 
-    What both start with is no part of what both end with: a module that was wrapped below its own name is renamed, and
-    not everything.
+    A common start is no part of a common end, so a module that was wrapped below its own name is renamed by itself.
 
     >>> rename("layers.*.attn.weight", "blocks.*.attn.weight")
     Rename(before='layers', after='blocks')
@@ -88,7 +87,7 @@ def rename(before: str, after: str) -> Rename:
 
 
 def tensor_rename(before: str, after: str) -> Rename:
-    """The prefixes in which two names of a tensor differ; one that it has in both modules is its own.
+    """Return the prefixes in which two names of a tensor differ, without its own name if that is the same.
 
     >>> tensor_rename("g.g", "g.g.g"), rename("g.g", "g.g.g")
     (Rename(before='g', after='g.g'), Rename(before='g.g', after='g.g.g'))
@@ -99,7 +98,7 @@ def tensor_rename(before: str, after: str) -> Rename:
 
 @lru_cache(maxsize=_REMEMBERED)
 def pattern(name: str) -> str:
-    """A name with ``*`` for each index."""
+    """Return a name with ``*`` for each index."""
     return without_indices(name)
 
 

@@ -87,7 +87,7 @@ def match(a: Graph, b: Graph) -> Matching:
 
 
 def edit_cost(a: Graph, b: Graph, nodes: Mapping[str, str]) -> int:
-    """The cost, as `match` defines it, of matching these ids of ``a`` to ids of ``b``."""
+    """Return the cost, as `match` defines it, of matching these ids of ``a`` to ids of ``b``."""
     search = _Search(a, b)
     return search.costs.total(search.numbered(nodes))
 
@@ -134,7 +134,7 @@ class _Search:
         return Matching(nodes, tuple(sorted(self.costs.renames(there))), cost)
 
     def best(self) -> tuple[list[int], int]:
-        """The matching that is found, and its cost."""
+        """Return the cheapest matching that the search finds, and its cost."""
         found, cost = self._cheapest()
         kept = self._kept_in_wrappers(found)
         if kept == found:
@@ -144,9 +144,9 @@ class _Search:
         return (kept, kept_cost) if kept_cost <= max(cost, self.costs.total(self._by_id)) else (found, cost)
 
     def _kept_in_wrappers(self, found: list[int]) -> list[int]:
-        """With what is free on both sides and has one name in a module and in its wrapper.
+        """Return a matching with free nodes that have one name in a module and in its wrapper.
 
-        As in a module that stayed in its place, what changed much is still one node: its parameters were frozen, say.
+        As in a module that stayed in its place, a node that changed much is still one node.
         """
         modules = self.costs.addresses.wrapped()
         if not modules:
@@ -193,12 +193,12 @@ class _Search:
         return (repaired, repaired_rank[0]) if repaired_rank < rank else (found, rank[0])
 
     def _rank(self, matching: list[int], shares: list[int]) -> tuple[int, int]:
-        """What is to be small: the cost, and where that is equal the number of nodes without their own id."""
+        """Return the cost, then the number of nodes without their own id; lower is better."""
         own = sum(other == same >= 0 for other, same in zip(matching, self._by_id, strict=True))
         return self.costs.of_shares(matching, shares), -own
 
     def _ranked(self, matching: list[int], shares: list[int]) -> list[int]:
-        """The same for each node, as one number."""
+        """Return the rank of each node as one number."""
         weight = len(self._before) + 1
         return [
             share * weight - (other == same >= 0)
@@ -276,7 +276,7 @@ def _completed(pairing: Pairing, around: Surroundings) -> list[int]:
 
 
 def _open(pairing: Pairing, orders: _Orders) -> tuple[list[int], list[int], list[Gap]]:
-    """Both orders without what is matched and out of order, and the gaps between what is matched."""
+    """Return both orders without matched nodes that are out of order, and the gaps between the others."""
     order, other_order = orders
     there, back = pairing.there, pairing.back
     position = _positions(other_order)
@@ -298,7 +298,7 @@ def _positions(order: list[int]) -> list[int]:
 
 
 def _turned(a: Graph, b: Graph) -> bool | None:
-    """Whether to search from ``b`` to ``a``, so that the result does not depend on which is which; ``None``: equal."""
+    """Return whether to search from ``b`` to ``a``, so that the result is the same both ways; ``None`` if equal."""
     if len(a.nodes) != len(b.nodes):
         return len(a.nodes) > len(b.nodes)
     pairs = zip(a.nodes.values(), b.nodes.values(), strict=True)

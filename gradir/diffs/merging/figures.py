@@ -24,7 +24,7 @@ _STALE: Final = "one side changed the shape or dtype of what the other side's op
 
 
 def types_into(node: Node, nodes: Mapping[str, Node]) -> Types:
-    """Of which dtype and shape each input of a node is; ``nodes`` are those it refers to."""
+    """Return the dtype and shape of each input of a node; ``nodes`` are those that it refers to."""
     found: list[TensorMeta | None] = []
     for ref in node.inputs:
         outputs = () if ref is None or ref.id not in nodes else nodes[ref.id].outputs
@@ -54,7 +54,7 @@ class Figures:
                 self._is_open = self._meet()
 
     def settled(self, node: Node, nodes: Mapping[str, Node]) -> tuple[Node, str]:
-        """The merged node with its figures, and why they cannot be known; ``nodes`` are all merged nodes."""
+        """Return the merged node with its figures, and why they cannot be known."""
         now = types_into(node, nodes)
         if self._is_open:
             return node, _MET
@@ -95,10 +95,10 @@ class Figures:
         ]
 
     def _meet(self) -> bool:
-        """Whether a size may follow from both edits.
+        """Return whether a size may follow from both edits.
 
-        Where the edits differ and made a size the same, both may be factors of it, such as a batch and a length in what
-        is flat, or it may be one edit. A size that only one side has does not know of the other's edit.
+        If the edits differ and made a size the same, both may be factors of it, such as a batch and a length in a
+        flat size. A size that only one side has does not include the other's edit.
         """
         base, ours, theirs = (
             dict(_sizes(record, types)) if record else {}
@@ -112,7 +112,7 @@ class Figures:
         return next(alike, None) is not None or not (ours.keys() ^ theirs.keys()) <= base.keys()
 
     def _is_reshaped(self, side: int, other: int) -> bool:
-        """Whether one side made another operation of it, with another output, and the other side changed its inputs."""
+        """Return whether one side changed the operation and its output, and the other side changed its inputs."""
         before, after = self.records[0], self.records[side]
         types = self._types[0]
         return (
@@ -125,7 +125,7 @@ class Figures:
 
 
 def _by_element(slot: Saved) -> int | None:
-    """The bytes that a slot keeps by element of it; nothing where that is no integer."""
+    """Return the bytes of a slot by element; nothing if that is no integer."""
     count = tensor_elements(slot.tensor)
     if slot.bytes is None or not 0 < count < MOST or slot.bytes % count:
         return None
@@ -133,13 +133,13 @@ def _by_element(slot: Saved) -> int | None:
 
 
 def _elements(types: Types) -> int:
-    """The number of elements of the first input."""
+    """Return the number of elements of the first input."""
     first = types[0] if types else None
     return 0 if first is None else tensor_elements(first)
 
 
 def _sizes(node: Node, types: Types) -> Iterator[tuple[Hashable, Any]]:
-    """Each size of a node by its place, those of its inputs too."""
+    """Yield each size of a node and of its inputs by its place."""
     for kind, tensors in (("in", types), ("out", node.outputs)):
         for number, tensor in enumerate(tensors):
             for at, size in enumerate((tensor and tensor.shape) or ()):

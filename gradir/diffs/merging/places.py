@@ -61,19 +61,19 @@ class Places:
             self._find_path(key)
 
     def key(self, side: int, path: str) -> str:
-        """The key of a module of one graph."""
+        """Return the key of a module of one graph."""
         return self._keys[side][path]
 
     def path(self, side: int, path: str) -> str:
-        """What the module of one graph is called in the result."""
+        """Return the path in the result of a module of one graph."""
         return self._paths[self._keys[side][path]]
 
     def path_of(self, key: str) -> str:
-        """What the module of a key is called in the result."""
+        """Return the path in the result of the module with a key."""
         return self._paths[key]
 
     def name(self, side: int, name: str) -> str:
-        """What a tensor of one graph is called in the result: it follows its module."""
+        """Return the name in the result of a tensor of one graph, which follows its module."""
         keys = self._keys[side]
         for module in upwards(name.rpartition(".")[0]):
             if module in keys:
@@ -137,7 +137,7 @@ class Places:
                 self._chosen[key] = self._chosen[key]._replace(name=str(number))
 
     def _is_left(self, key: str) -> bool:
-        """Whether neither side took a module away."""
+        """Return whether neither side took a module away."""
         return key[0] != BASE or all(key in places for places in self._places[1:])
 
     def _refuse_twins(self) -> None:
@@ -169,7 +169,7 @@ def _place_of(path: str, keys: Mapping[str, str]) -> _Place:
 
 
 def _with_every_module(graph: Graph) -> Graph:
-    """The graph with a scope for every path in it, those above included, and nothing in the new ones."""
+    """Return the graph with a scope for every path in it and above."""
     found: dict[str, None] = {"": None}
     for path in (*graph.scopes, *(node.scope for node in graph.nodes.values()), *(cut.scope for cut in graph.cuts)):
         for each in upwards(path):
@@ -185,7 +185,7 @@ _Layer: TypeAlias = "tuple[list[Scope], list[Any]]"
 
 
 def open_layers(graphs: Sequence[Graph], tables: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """The keys of layers that one side changed, among equal ones of which the other side added or removed one.
+    """Yield the keys of layers that one side changed, of which the other side added or removed an equal one.
 
     ``tables`` have the path of each module by its key, in the base and on both sides.
     """
@@ -220,7 +220,6 @@ def _is_entry(path: str) -> bool:
 
 
 def _layers(graph: Graph) -> dict[str, _Layer]:
-    """Each entry of a list by its path."""
     found: defaultdict[str, _Layer] = defaultdict(lambda: ([], []))
     for scope in graph.scopes.values():
         for path in filter(_is_entry, upwards(scope.path)):
@@ -233,7 +232,7 @@ def _layers(graph: Graph) -> dict[str, _Layer]:
 
 
 def _equal_ones(path: str, layers: Mapping[str, _Layer]) -> Iterator[str]:
-    """The entries next to one in its list, on either side as far as they are equal to it, and it."""
+    """Yield an entry of a list, and those on either side of it as far as they are equal."""
     above, name = split_path(path)
     yield path
     for step in (-1, 1):
@@ -246,6 +245,6 @@ def _equal_ones(path: str, layers: Mapping[str, _Layer]) -> Iterator[str]:
 
 
 def _may_be_equal(one: _Layer, other: _Layer) -> bool:
-    """Whether one program makes both: the first layer of a model has fewer operations with a gradient."""
+    """Return whether one program makes both: the first layer has fewer operations with a gradient."""
     ops, others = ({op for op, *_ in nodes} for _, nodes in (one, other))
     return one[0] == other[0] and (ops <= others or others <= ops)

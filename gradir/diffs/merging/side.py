@@ -41,15 +41,15 @@ class Side:
         self._places = places
 
     def path(self, path: str) -> str:
-        """What one of its modules is called in the result."""
+        """Return the path in the result of one of its modules."""
         return self._places.path(self._number, path)
 
     def key_of(self, node_id: str) -> str:
-        """The key of a node; nothing for an id that no node has."""
+        """Return the key of a node; nothing for an id that no node has."""
         return self.keys.get(node_id, "")
 
     def signature(self, node: Node) -> Hashable:
-        """What makes a new node the same as a new one of the other side: what it does, where, and with what."""
+        """Return what a new node does, where, and with what; it is equal for one that the other side added too."""
         edges = tuple((self.keys[edge.src], *edge[1:2], *edge[3:]) for edge in edges_into(node))
         names = tuple(self._places.name(self._number, name) for name in node.names)
         what = (names or node.outputs) if not (node.op or edges) else node.op
@@ -57,7 +57,7 @@ class Side:
         return node.role, what, self.path(node.scope), edges, len(node.inputs), place
 
     def node(self, node_id: str, storages: Mapping[tuple[str, str], str]) -> Node:
-        """A node in the words of the result; its id says how it is made, its storages are keys."""
+        """Return a node in the words of the result; its id says how to make it, and its storages are keys."""
         node = self.graph.nodes[node_id]
         return replace(
             node,
@@ -69,7 +69,7 @@ class Side:
         )
 
     def cuts(self) -> dict[Hashable, Cut]:
-        """The cuts in the words of the result, by what they cut; those that are alike are counted."""
+        """Return the cuts in the words of the result; their keys count equal ones."""
         found: dict[Hashable, Cut] = {}
         seen: defaultdict[Hashable, int] = defaultdict(int)
         for cut in self.graph.cuts:
@@ -97,9 +97,9 @@ class Side:
         return postorder([node.id for node in self.graph.outputs], lambda key: dependencies(nodes, key)) == [*nodes]
 
     def storages(self, base: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], str]:
-        """The storage of each slot, by node and slot, as a key that is the same in all graphs.
+        """Return the storage of each slot, by node and slot, as a key that is the same in all graphs.
 
-        That of the base where a slot was there, and ``base`` has those by the keys of nodes.
+        ``base`` has the storages of the base by the keys of nodes, which slots that were there keep.
         """
         nodes = self.graph.nodes
         first: dict[str, tuple[str, str]] = {}
@@ -159,16 +159,16 @@ class Side:
 
 
 def dependencies(nodes: Mapping[str, Node], key: str) -> list[str]:
-    """What has to stand before a node: its inputs, and what it saves that no edge leads from."""
+    """Return what has to stand before a node: its inputs, and what it saves that no edge leads from."""
     node = nodes[key]
     origins = (slot.origin.id for slot in node.saved if slot.origin is not None)
     return [*(edge.src for edge in edges_into(node)), *(key for key in origins if nodes[key].role in BESIDE)]
 
 
 def order_of(nodes: Mapping[str, Node], sides: Sequence[Side]) -> list[str]:
-    """The keys of the nodes in canonical order, if all three graphs are in it, else each behind what it was behind.
+    """Return the keys of the nodes in canonical order if all graphs are in it, else each behind its predecessor.
 
-    Only what the outputs depend on is there in the first case.
+    In the first case only what the outputs depend on is there.
     """
     orders = [[key for key in side.keys.values() if key in nodes] for side in sides]
     # Not by whose they are, so that it does not matter which side is which.
@@ -179,7 +179,7 @@ def order_of(nodes: Mapping[str, Node], sides: Sequence[Side]) -> list[str]:
 
 
 def ids_of(nodes: Mapping[str, Node], order: Sequence[str]) -> dict[str, str]:
-    """The id of each node by its key; the id of each node in ``nodes`` says how it is made."""
+    """Return the id of each node by its key; the id of each node in ``nodes`` says how to make it."""
     ids = FreeIds()
     made = {key: nodes[key].id for key in order}
     found = {key: ids.free(how[len(FIXED) :]) for key, how in made.items() if how.startswith(FIXED)}
@@ -198,7 +198,7 @@ def ids_of(nodes: Mapping[str, Node], order: Sequence[str]) -> dict[str, str]:
 
 
 def written(nodes: Mapping[str, Node], order: Sequence[str], ids: Mapping[str, str]) -> list[Node]:
-    """The nodes with ids in place of keys."""
+    """Return the nodes with ids in place of keys."""
     owners: dict[str, tuple[str, int, str]] = {}
 
     def ref_of(ref: Ref | None) -> Ref | None:

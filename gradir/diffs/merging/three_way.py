@@ -65,19 +65,10 @@ class Merged(NamedTuple):
 
 
 def merged(base: Graph, ours: Graph, theirs: Graph) -> Merged:
-    """The graph with the edits of both sides.
+    """Return the graph with the edits of both sides.
 
-    What one side left as it was is as the other made it, field by field. The result is in canonical order with the ids
-    that a capture gives, if all three graphs are so.
-
-    >>> from gradir.ir import Ref
-    >>> def graph(dim, eps):
-    ...     f = Node("f:1", op="f", attrs={"dim": dim, "eps": eps})
-    ...     return Graph.of([f, Node("output", role="output", inputs=(Ref("f:1", 0),))])
-    >>> dict(merged(graph(0, 0), graph(1, 0), graph(0, 2)).graph.nodes["f:1"].attrs)
-    {'dim': 1, 'eps': 2}
-    >>> [conflict.base for conflict in merged(graph(0, 0), graph(1, 0), graph(2, 0)).conflicts]
-    ['f:1']
+    What one side left as it was is as the other made it, field by field. The result is in canonical order with the
+    ids that a capture gives, if all three graphs are so.
     """
     if not script(base, ours) or not script(ours, theirs):
         return Merged(theirs)
@@ -133,7 +124,7 @@ class _Merge:
         return Merged(graph)
 
     def _nodes(self) -> dict[str, Node]:
-        """The nodes by key, with keys in place of ids."""
+        """Return the nodes by key, with keys in place of ids."""
         base = self._sides[0]
         own = base.storages({})
         known = {(base.keys[node_id], slot): storage for (node_id, slot), storage in own.items()}
@@ -215,7 +206,7 @@ class _Merge:
         return [by_text[text] for text in order]
 
     def _head(self, cuts: Sequence[Cut]) -> Head:
-        """The head with these cuts, with keys in place of ids."""
+        """Return the head with these cuts, with keys in place of ids."""
         heads = [
             {**asdict(side.graph), **renamed_head(side.graph, side.key_of, keeps_slots=True)} for side in self._sides
         ]
@@ -260,7 +251,7 @@ def _join(ours: Side, theirs: Side) -> None:
 
 
 def _combined(base: R | None, ours: R | None, theirs: R | None) -> tuple[R | None, str]:
-    """A record of both edits, nothing where one took it away, and why it cannot be."""
+    """Return a record of both edits, nothing if one took it away, and why it cannot be merged."""
     if ours is None or theirs is None:
         left = ours or theirs
         if left is None:
@@ -274,7 +265,7 @@ def _combined(base: R | None, ours: R | None, theirs: R | None) -> tuple[R | Non
 
 
 def _lasting(record: R) -> R:
-    """A record without what follows from others, or from lines above it."""
+    """Return a record without what follows from others, or from lines above it."""
     if isinstance(record, Node):
         saved = tuple(replace(slot, origin=None, storage="") for slot in record.saved)
         return replace(record, source=None, saved=saved)
@@ -284,7 +275,7 @@ def _lasting(record: R) -> R:
 
 
 def _own_elements(nodes: Mapping[str, Node], key: Callable[[str], str]) -> Counter[str]:
-    """The elements of the parameters of each module, as far as they are nodes."""
+    """Count the elements of the parameters of each module that are nodes."""
     found: Counter[str] = Counter()
     for node in nodes.values():
         if node.role == "parameter":
@@ -302,7 +293,7 @@ def _sums(base: Mapping[str, int], ours: Mapping[str, int], theirs: Mapping[str,
 
 
 def _with_totals(scopes: Sequence[Scope]) -> list[Scope]:
-    """The modules with the counts of those in them."""
+    """Return the modules with the counts of those in them."""
     tree = ModuleTree(scopes)
     sums = [{count: scope.own + getattr(scope, count) for count in COUNTS} for scope in tree.scopes]
     for at in reversed(range(len(sums))):
