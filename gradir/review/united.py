@@ -23,15 +23,23 @@ if TYPE_CHECKING:
     from gradir.diffs.correspondence import Correspondence
     from gradir.ir import Cut, Scope
 
+__all__ = ["DrawnUnion", "United"]
+
 _CHANGED: Final = "changed"
 _HOPS: Final = 1
 
 
 class United:
-    """Both graphs of a diff as one; ``graph`` has every node marked with what became of it.
+    """Both graphs of a diff as one; ``graph`` has every node marked with what became of it, see `gradir.ir.marks`.
 
     Raises:
         ExportError: the diff was read from a file or edited since, so its graphs are not known.
+
+    >>> from gradir.ir import Graph, Node
+    >>> from gradir.review.reviewing import reviewed
+    >>> united = United(reviewed(Graph.of([Node("x")]), Graph.of([Node("y", op="exp")])))
+    >>> [(node.id, dict(node.ext)) for node in united.graph.nodes.values()]
+    [('x', {'diff': 'removed'}), ('y', {'diff': 'added'})]
     """
 
     def __init__(self, diff: Diff) -> None:
@@ -84,7 +92,15 @@ class United:
         return self._names.union_paths.get(path, path)
 
     def changed_part(self, hops: int = _HOPS) -> Graph:
-        """Return the changed nodes with what is at most ``hops`` edges away, without gradient accumulators."""
+        """Return the changed nodes with what is at most ``hops`` edges away, without gradient accumulators.
+
+        >>> from gradir.ir import Graph, Node, Ref
+        >>> from gradir.review.reviewing import reviewed
+        >>> a = Graph.of([Node("a"), Node("b", inputs=(Ref("a", 0),)), Node("c", inputs=(Ref("b", 0),))])
+        >>> b = Graph.of([*list(a.nodes.values())[:2], Node("c", op="exp", inputs=(Ref("b", 0),))])
+        >>> list(United(reviewed(a, b)).changed_part().nodes)
+        ['b', 'c']
+        """
         union = self.drawn.graph
         return around(union, [node.id for node in union.nodes.values() if status(node)], hops)
 
