@@ -36,6 +36,8 @@ def matched(before: Mapping[K, T], after: Mapping[K, T]) -> Iterator[tuple[K, T 
 def out_of_place(before: Iterable[K], after: Iterable[K]) -> tuple[K, K] | None:
     """Return the first two keys that differ among the common ones."""
     keys_before, keys_after = dict.fromkeys(before), dict.fromkeys(after)
+    if [*keys_before] == [*keys_after]:
+        return None
     kept = zip(filter(keys_after.__contains__, keys_before), filter(keys_before.__contains__, keys_after), strict=True)
     return next(((old, new) for old, new in kept if old != new), None)
 
@@ -82,8 +84,9 @@ def overtaken(paths: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
     >>> overtaken([("h.0", "h.0"), ("h.1", "h.2"), ("h.2", "h.1")])
     ('h.2', 'h.1')
     """
+    paths = list(paths)
     lists: defaultdict[tuple[str, str], list[tuple[int, int, str, str]]] = defaultdict(list)
-    for old, new in paths:
+    for old, new in paths if any(old != new for old, new in paths) else ():
         parent, _, index = old.rpartition(".")
         parent_now, _, index_now = new.rpartition(".")
         if _is_index(index) and _is_index(index_now):

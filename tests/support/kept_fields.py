@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
 from typing import Any, Final, NamedTuple
+from unittest.mock import patch
 
 from msgspec import inspect
 from msgspec.structs import replace
@@ -18,7 +19,7 @@ from gradir import codecs
 from gradir.diffs import hunks
 from gradir.diffs.correspondence import Correspondence
 from gradir.diffs.ignoring import without_identities
-from gradir.diffs.matching import match
+from gradir.diffs.matching import match, parts
 from gradir.diffs.merging.three_way import merged
 from gradir.distributed.linking import joined
 from gradir.explanations.stored import with_verdict
@@ -118,6 +119,13 @@ def sample(kind: Any) -> Any:
     return {inspect.StrType: "some", inspect.IntType: 3, inspect.FloatType: 0.5, inspect.BoolType: True}[type(kind)]
 
 
+def _part(graph: Graph, changed: Graph) -> Graph:
+    with patch.object(parts, "_SMALL", 0):
+        found = parts.differing_parts(graph, changed)
+    assert found is not None
+    return found[0]
+
+
 def operations(graph: Graph) -> Mapping[str, Operation]:
     """By name all that makes a graph of another."""
     changed, again = (
@@ -140,6 +148,7 @@ def operations(graph: Graph) -> Mapping[str, Operation]:
         "gradir.review.united.marked_union": Operation(
             lambda graph: marked_union(graph, graph, diff, Correspondence(graph, graph, match(graph, graph)))
         ),
+        "gradir.diffs.matching.parts.differing_parts": Operation(lambda graph: _part(graph, changed)),
         "gradir.diffs.merging.three_way.merged": Operation(lambda graph: _merged(graph, changed, again)),
         "gradir.overlays.overlaid": Operation(partial(overlaid, overlay=marks)),
         "gradir.explanations.stored.with_verdict": Operation(with_verdict),
