@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
@@ -319,3 +320,41 @@ def test_groups_with_the_same_label_are_numbered_as_they_are_met() -> None:
     assert {attrs["reduce"] for attrs in told} == {("max", "avg")}
     # Without a group beside it, it may be the rank of anything.
     assert ["rank" in attrs for attrs in told] == [False] * 5 + [True]
+
+
+@pytest.mark.usefixtures("two")
+def test_groups_that_are_exchanged_in_are_numbered_as_they_were_made() -> None:
+    groups = [dist.new_group([0, 1]) for _ in range(2)]
+    model = nn.Linear(2, 2)
+    with gradir.record(model, collectives=True) as rec:
+        y = model(torch.ones(1, 2))
+        for group in reversed(groups):
+            dist.all_reduce(y.detach(), group=group)
+        graph = rec.capture(y)
+    assert [each.group for each in graph.collectives] == ["world:2", "world"]
+
+
+@pytest.mark.usefixtures("alone")
+def test_the_state_of_wrappers_is_recorded() -> None:
+    def state_of(within=lambda model: nullcontext(), called=lambda model: model, hook=None, **options) -> object:
+        model = nn.parallel.DistributedDataParallel(nn.Linear(2, 2), **options)
+        if hook is not None:
+            model.register_comm_hook(None, hook)
+        with gradir.record(model, collectives=True) as rec, within(model):
+            graph = rec.capture(called(model)(torch.ones(1, 2)))
+        assert graph.rank is not None
+        return dict(graph.rank.wrappers)
+
+    def compress(state, bucket):
+        raise NotImplementedError
+
+    assert state_of() == {"": ()}
+    assert state_of(within=lambda model: model.no_sync()) == {"": ("no_sync",)}
+    assert state_of(called=lambda model: model.module) == {"": ("uncalled",)}
+    assert state_of(find_unused_parameters=True, hook=compress) == {"": ("unused", "hook:compress")}
+    sharded = fully_sharded()
+    sharded.set_requires_gradient_sync(False)
+    with gradir.record(sharded, collectives=True) as rec:
+        graph = rec.capture(sharded(torch.ones(1, 2)))
+    assert graph.rank is not None
+    assert {*graph.rank.wrappers.values()} == {("no_sync",)}

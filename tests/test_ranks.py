@@ -261,6 +261,8 @@ def test_a_rank_that_recomputes_nothing_and_one_that_runs_another_head_make_the_
             "rank 1 in forward all_gather float32[10] on world at large (parted.py:48)",
         ),
     )
+    gathered = [each.operands for each in graphs["dry"][0].collectives if each.scope == "small"]
+    assert gathered == [("small.weight", "small.bias")]
     # The values that decide are those of the whole parameter.
     assert {graph.producer.options.get("dry") for graph in graphs["routed"]} == {True}
     assert [bool(graph.in_scope("one")) for graph in graphs["routed"]] == [True] * 4

@@ -188,6 +188,10 @@ MIXED = {
         of("forward", "all_gather", scope="text", line=12),
     ),
     "lines": (of("forward", "all_reduce", line=3), of("forward", "all_reduce", line=9)),
+    "reductions": (
+        replace(of("forward", "all_reduce", line=3), reduce="sum"),
+        replace(of("forward", "all_reduce", line=3), reduce="max"),
+    ),
     "phases": (of("forward", "all_reduce", line=3), of("backward", "all_reduce", node="exp:1")),
     "gradients": (
         of("backward", "all_reduce", node="image.weight/accumulate_grad:1", shape=(2, 2)),
@@ -208,6 +212,10 @@ ALIKE = {
     "an operation on the way": (
         of("backward", "all_gather", node="out/addmm:1"),
         of("backward", "all_gather", node="head/addmm:1"),
+    ),
+    "a reduction that is not known": (
+        replace(of("forward", "all_reduce", line=3), reduce="sum"),
+        of("forward", "all_reduce", line=3),
     ),
     "a line that is not known": (of("forward", "all_reduce", line=3), of("forward", "all_reduce")),
 }

@@ -138,7 +138,9 @@ def _mixed(several: Sequence[Mapping[int, Collective]], count: int, made: Mappin
         return []
     lines = ["the sizes fit, the tensors do not:"]
     for number, issued in enumerate(several):
-        of = {rank: _operands(each) for rank, each in issued.items() if each.operands}
+        of = {rank: f"of {_operands(each)}" for rank, each in issued.items() if each.operands}
+        if len({each.reduce for each in issued.values()}) > 1:
+            of = {rank: f"reduced by {each.reduce or 'what is not known'}" for rank, each in issued.items()}
         lines += ["and:"] * (number > 0) + [*_said_by(issued, {**of, **made})]
     more = count - len(several)
     lines += [f"and {counted(more, 'collective')} more"] if more > 0 else []
@@ -178,7 +180,7 @@ def _said_by(issued: Mapping[int, Collective], made: Mapping[int, str] = NOTHING
     """Each collective with the ranks that issued it, and with what made its tensors."""
     by_text: defaultdict[str, list[int]] = defaultdict(list)
     for rank, collective in sorted(issued.items()):
-        by_text[_said(collective) + (f", of {made[rank]}" if rank in made else "")].append(rank)
+        by_text[_said(collective) + (f", {made[rank]}" if rank in made else "")].append(rank)
     for text, ranks in by_text.items():
         yield f"{span(ranks)} in {text}"
 

@@ -69,7 +69,7 @@ def swapped(ranks: Sequence[RankFile]) -> Iterator[Swapped]:
                 # One place is enough to tell.
                 nodes = [] if number else _parting(pair, sides, history)
                 both = [one.rank.rank for one in sides]
-                made_by = zip(both, [f"what {node} made" for node in nodes], strict=False)
+                made_by = zip(both, [f"of what {node} made" for node in nodes], strict=False)
                 yield Swapped(dict(zip(both, pair, strict=True)), dict(made_by))
 
 

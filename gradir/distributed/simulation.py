@@ -201,7 +201,8 @@ class _Run:
 def are_of_other_tensors(issued: Sequence[Collective]) -> bool:
     """Whether collectives that fit are surely of tensors that do not belong together.
 
-    That is where they are of the forward in one rank and of the backward in another; in the forward, where they are of
+    That is where they are of the forward in one rank and of the backward in another, or reduced in other ways, of which
+    no backend complains; in the forward, where they are of
     other modules or, without a root, of other lines; in the backward, where they are of the gradients of other
     parameters, or of other modules by the same function. Buckets of gradients that have one in common are the same
     bucket. Of one that is not known, which gradient was there last says nothing.
@@ -215,7 +216,7 @@ def are_of_other_tensors(issued: Sequence[Collective]) -> bool:
 
 
 def _is_other(one: Collective, other: Collective) -> bool:
-    if one.phase != other.phase:
+    if one.phase != other.phase or (one.reduce != other.reduce and one.reduce and other.reduce):
         return True
     if one.phase == "forward":
         lines = [(each.source.file, each.source.line) if each.source else None for each in (one, other)]
@@ -246,7 +247,7 @@ def _shape(issued: Collective) -> Hashable:
     """What has to be the same in all ranks."""
     tensors = tuple([(tensor.dtype, tensor.shape) for tensor in issued.tensors])
     peer = issued.peer if issued.op in ROOTED else None
-    return issued.op, tensors if issued.op not in _UNEVEN else None, issued.reduce, peer
+    return issued.op, tensors if issued.op not in _UNEVEN else None, peer
 
 
 def _wrong_splits(members: Sequence[int], here: Mapping[int, Collective]) -> str:

@@ -23,7 +23,6 @@ from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.graph_cuts import cuts_of
 from gradir.frontends.pytorch.private import MODULE_CALL, modes_set_aside, own_parameters, runs_a_function
 from gradir.frontends.pytorch.reading.assemble import LiveGraph, assemble
-from gradir.frontends.pytorch.reading.distributed import Groups
 from gradir.frontends.pytorch.reading.outputs import Captured, flatten, tensors_of
 from gradir.frontends.pytorch.reading.scopes import scope_table
 from gradir.frontends.pytorch.reading.tensors import Modules, NamedTensors, Owned, is_own, modules_below, modules_of
@@ -328,7 +327,7 @@ class Recorder:
             named = list(_named_by_module(temporary.values(), modules.paths))
             exchanged = self._exchanged
             if exchanged is not None:
-                exchanged.groups = Groups()
+                exchanged.number_groups()
             live = assemble(
                 captured,
                 modules,

@@ -115,6 +115,10 @@ class Exchange:
         self.has_backward = False
         self._dry_from = len(self.timeline.frames) if is_dry else None
 
+    def groups(self) -> Iterator[Any]:
+        """The groups that something was exchanged in."""
+        return (message.group for message in self._messages)
+
     def note(self, name: str, arguments: Mapping[str, Any], group: Any, frame: FrameType) -> None:
         """Note an operation that communicates in a group, called from a frame."""
         if private.current_backward() != -1:

@@ -184,6 +184,13 @@ class Exchanged:
         for exchange in self._exchanges.values():
             exchange.begin(is_dry=is_dry)
 
+    def number_groups(self) -> None:
+        """Label anew, groups that were exchanged in first, in the order of their making, which is that of all ranks."""
+        self.groups = Groups()
+        met = [group for exchange in self._exchanges.values() for group in exchange.groups()]
+        for group in sorted(met, key=lambda each: int(each.group_name) if each.group_name.isdecimal() else 0):
+            self.groups.label(group)
+
     def located(self, live: LiveGraph, modules: Modules) -> LiveGraph:
         """A capture with what was exchanged so far; what comes later is told in its words, see `with_collectives`."""
         self._modules = modules
