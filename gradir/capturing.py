@@ -177,8 +177,7 @@ def frontend_of(request: CaptureRequest) -> str:
     """
     target = request.target
     if request.frontend is None and request.is_program and callable(target):
-        runs = {name: kind for name, kind in _usable().items() if "program" in kind.features}
-        return _only(_claimants(_loaded(), target, _needed(request)) or runs or _usable(), _told(target))
+        return _only(_claimants(_loaded(), target, _needed(request)) or _general(_usable()), _told(target))
     around = () if request.is_program else (request.inputs, request.kwargs, request.model, request.params)
     return claiming(target, *around, chosen=request.frontend, needed=_needed(request))
 
@@ -201,7 +200,7 @@ def claiming(*objects: object, chosen: str | None = None, needed: Collection[str
         names = _claimants(loaded, part, needed)
         if names:
             return _only(names, _told(part))
-    general = [name for name, kind in loaded.items() if not getattr(kind, "before", ())]
+    general = _general(loaded)
     return _only(general if len(general) == 1 else (), _told(objects[0]))
 
 
@@ -425,6 +424,11 @@ def _claimants(loaded: Mapping[str, type[Frontend]], value: object, needed: Coll
     fitting = [name for name in names if loaded[name].features >= {*needed}] or names
     preceded = {other for name in fitting for other in getattr(loaded[name], "before", ())}
     return [name for name in fitting if name not in preceded]
+
+
+def _general(names: Mapping[str, type[Frontend]]) -> list[str]:
+    """Some front-ends without those that are for a part of what another takes."""
+    return [name for name, kind in names.items() if not getattr(kind, "before", ())]
 
 
 def _needed(request: CaptureRequest) -> set[str]:

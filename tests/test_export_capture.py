@@ -13,6 +13,7 @@ import fx_oracle  # noqa: E402
 from exported_models import MODELS, exported  # noqa: E402
 
 import gradir  # noqa: E402
+from gradir.cli import main  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
 from gradir.ir.validate import check_all  # noqa: E402
 
@@ -99,6 +100,24 @@ def test_mutations_of_a_functional_program_are_writes():
     assert {each.inputs[0].id for each in writes} >= {"seen", "norm.running_mean", "norm.running_var"}
     assert {each.kinds for each in writes} == {("inplace", "data")}
     assert [each.id for each in functional.outputs] == ["output:0", "output:1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("mlp", "6 of 6 parameters and 7 of 8 operations"),
+        ("gpt", "26 of 26 parameters and 39 of 39 -> 40 operations"),
+        ("resnet", "18 of 18 parameters and 26 of 26 operations"),
+        ("unet", "8 of 8 parameters and 12 of 12 operations"),
+    ],
+)
+def test_in_shared_words_a_program_is_the_forward_of_its_model(name, told, tmp_path, monkeypatch, capsys):
+    model, inputs = MODELS[name]()
+    monkeypatch.chdir(tmp_path)
+    gradir.save(gradir.capture(model, *inputs, graph="forward"), "eager.gir")
+    gradir.save(gradir.capture(torch.export.export(model, inputs)), "exported.gir")
+    main(["diff", "eager.gir", "exported.gir", "--vocabulary"])
+    assert f"{told} in common" in capsys.readouterr().out
 
 
 def test_a_traced_module_has_its_modules_as_operations():

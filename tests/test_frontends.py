@@ -148,15 +148,17 @@ def test_what_a_front_end_cannot_do_is_one_line(installed: Path, call: str, cann
         ("--input=float32[1]", "run on inputs (--input)"),
         ("--sources", "note source lines (--sources)"),
         ("--flow", "note every operation of a forward (--flow)"),
-        ("--graph=forward", "note every operation of a forward (--graph forward)"),
+        ("--graph=forward", "capture a forward (--graph forward)"),
     ],
 )
 def test_an_option_that_a_front_end_lacks_is_one_line(installed: Path, folder: Path, option: str, cannot: str) -> None:
     spec = f"{folder / 'spec.py'}:make"
     done = gradir(installed, "capture", spec, option)
     able = ("torch",) if any(word in cannot for word in ("--fake", "forward")) else ("jax", "torch")
+    if option in {"--sources", "--graph=forward"}:
+        able = ("export", *able)
     # To advise a framework that is not there helps nobody.
-    others = " and ".join(name for name in able if find_spec(name)) or "none"
+    others = " and ".join(name for name in able if find_spec("torch" if name == "export" else name)) or "none"
     text = f"gradir: {spec}: front-end 'terms' cannot {cannot}: of those installed {others} can\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{text}loaded\n")
 
@@ -180,7 +182,8 @@ def test_the_help_says_which_front_ends_there_are_and_what_they_can_do(installed
 
 def test_what_nobody_claims_is_one_line_that_names_what_there_is(installed: Path) -> None:
     text = said(installed, "sys.modules['torch'] = None; gradir.capture([3])")
-    assert text.startswith("no front-end captures an object of type list: jax takes a function and its arguments")
+    assert text.startswith("no front-end captures an object of type list: export takes a torch.export program")
+    assert "; jax takes a function and its arguments" in text
     assert "; terms takes a term (terms is not loaded); torch " in text
     assert text.endswith("(torch is not installed: pip install 'gradir[torch]')")
 
@@ -190,7 +193,7 @@ def test_what_nobody_else_claims_is_left_to_the_only_one_that_is_loaded(installe
 
 
 def test_an_unknown_front_end_is_one_line(installed: Path) -> None:
-    text = "unknown front-end 'pytorch' (did you mean 'torch'?): choose from jax, terms, torch"
+    text = "unknown front-end 'pytorch' (did you mean 'torch'?): choose from export, jax, terms, torch"
     assert said(installed, "gradir.capture(3, frontend='pytorch')") == text
 
 
@@ -421,7 +424,7 @@ def test_no_code_but_that_of_a_framework_names_one() -> None:
         for path in (ROOT / folder).rglob("*.py")
         if any(map(FRAMEWORKS.search, named_in_code(ast.parse(path.read_text(encoding="utf-8")))))
     }
-    apart = {name for name in found if re.match(r"gradir/(frontends/(jax|pytorch)|integrations|vocabulary)/", name)}
+    apart = {name for name in found if re.match(r"gradir/(frontends/(export|jax|pytorch)|integrations|vocabulary)/", name)}
     assert "gradir/frontends/pytorch/frontend.py" in apart
     assert sorted(found - apart) == []
 

@@ -6,18 +6,23 @@ from typing import Final
 
 from gradir.vocabulary import Vocabulary
 
-_ATTENTIONS: Final = (
-    *("scaled_dot_product_cudnn_attention", "scaled_dot_product_efficient_attention"),
-    *("scaled_dot_product_flash_attention", "scaled_dot_product_flash_attention_for_cpu"),
-    "scaled_dot_product_fused_attention_overrideable",
+_ATTENTIONS: Final = tuple(
+    f"{beginning}scaled_dot_product_{kind}"
+    for beginning in ("", "_")
+    for kind in (
+        *("cudnn_attention", "efficient_attention", "flash_attention", "flash_attention_for_cpu"),
+        "fused_attention_overrideable",
+    )
 )
-"""How torch computes an attention, by the device and what it is given."""
+"""How torch computes an attention, by the device and what it is given; in a forward with an underscore."""
+
+_CONVOLUTIONS: Final = tuple(f"conv{kind}{size}d" for kind in ("", "_transpose") for size in (1, 2, 3))
 
 VOCABULARY: Final = Vocabulary(
     shape_operations=frozenset(
         {
             *("alias", "detach", "expand", "permute", "reshape", "reshape_alias", "squeeze", "t", "transpose"),
-            *("unsafe_view", "unsqueeze", "view"),
+            *("_reshape_alias", "_unsafe_view", "unsafe_view", "unsqueeze", "view"),
         }
     ),
     accumulators=frozenset({"accumulate_grad"}),
@@ -46,7 +51,7 @@ VOCABULARY: Final = Vocabulary(
     identities=frozenset({"slice"}),
     # Newer releases say of norms whether they have a bias.
     descriptions={"affine=True, bias=True": "affine=True", "affine=False, bias=False": "affine=False"},
-    casts=frozenset({"to_copy"}),
+    casts=frozenset({"_to_copy", "to_copy"}),
     values={
         "reduction": ("none", "mean", "sum"),
         "embedding_bag.mode": ("sum", "mean", "max"),
@@ -67,7 +72,7 @@ VOCABULARY: Final = Vocabulary(
         "cat": "concat",
         **dict.fromkeys(("clamp.max=None,min=0", "clamp_min.min=0"), "relu"),
         "constant_pad_nd": "pad",
-        "convolution": "add(convolution(0, 1), 2)",
+        **dict.fromkeys(("convolution", *_CONVOLUTIONS), "add(convolution(0, 1), 2)"),
         **dict.fromkeys(("cudnn_batch_norm", "miopen_batch_norm", "native_batch_norm"), "batch_norm"),
         "embedding": "gather",
         **dict.fromkeys(("gather", "index", "index_select", "take_along_dim"), "gather(0)"),
@@ -76,7 +81,7 @@ VOCABULARY: Final = Vocabulary(
         **dict.fromkeys(("linear", "mkldnn_linear"), "add(matmul(0, 1), 2)"),
         "masked_fill": "where(0, 1)",
         "max": "amax",
-        "max_pool2d_with_indices": "max_pool",
+        **dict.fromkeys(("max_pool2d", "max_pool2d_with_indices", "max_pool3d", "max_pool3d_with_indices"), "max_pool"),
         "min": "amin",
         "mse_loss.reduction=0": "square(sub(0, 1))",
         "mse_loss.reduction=1": "mean(square(sub(0, 1)))",
@@ -89,7 +94,8 @@ VOCABULARY: Final = Vocabulary(
         "pow.exponent=2": "square(0)",
         "pow.exponent=3": "cube(0)",
         "rsub": "sub(1, 0)",
-        "safe_softmax": "softmax",
+        **dict.fromkeys(("_safe_softmax", "_softmax", "safe_softmax"), "softmax"),
+        "_log_softmax": "log_softmax",
         **dict.fromkeys(("scaled_dot_product_attention", *_ATTENTIONS), "attention"),
         "select": "slice",
         "std": "sqrt(var(0))",
