@@ -337,7 +337,7 @@ def _captured(request: CaptureRequest) -> tuple[str, LiveCapture]:
             return name, registry.expect_live(name, registry.frontend(name).capture(own))
         except MadeOtherError as error:
             # Whoever claims what was made has nothing to run, without data or from a seed.
-            made = replace(request, target=error.made, is_program=False, seed=None, fake=False)
+            made = replace(request, target=error.made, is_program=False, seed=None, fake=False, inputs=(), kwargs=None)
     return _captured(made)
 
 

@@ -24,6 +24,7 @@ FEATURES: Final[Mapping[str, str]] = {
     "sources": "note source lines",
     "flow": "note every operation of a forward",
     "forward": "capture a forward",
+    "joint": "capture forward and backward in one graph",
     "collectives": "note what processes exchange",
     "cost": "count what operations cost",
     "verify": "verify a graph",
@@ -154,12 +155,12 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
         False
     )
     graph: Annotated[
-        Literal["autograd", "forward", "both"] | None,
+        Literal["autograd", "forward", "both", "joint"] | None,
         Option(
-            "capture the autograd graph (default), the forward pass, or both",
+            "capture the autograd graph (default), the forward pass, both, or a traced joint graph of both passes",
             needs="flow",
             uses=_GRAPHS,
-            values={"forward": "forward"},
+            values={"forward": "forward", "joint": "joint"},
         ),
     ] = None
     cost: Annotated[

@@ -7,16 +7,21 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from gradir.errors import CaptureError
-from gradir.frontends.export.program import Body, Call, Input, Module, Named, Part, Program
+from gradir.frontends.export.program import Body, Call, Input, Kept, Module, Named, Part, Program
 from gradir.frontends.export.traces import Traces
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import paths_above
-from gradir.ir import Graph, Node, Producer, Ref, Scope, TensorMeta
+from gradir.ir import AttrValue, Graph, Node, Producer, Ref, Saved, Scope, TensorMeta
 from gradir.ir.excerpt import excerpt
-from gradir.ir.ids import IdAllocator
+from gradir.ir.ids import IdAllocator, storage_key
 from gradir.ir.model import bounded
 from gradir.ir.totals import tensor_elements
 from gradir.version import __version__
+
+PHASE: Final = "phase"
+"""The key of ``ext`` for the part of training that an operation of a joint graph is of, if that is ``backward``."""
+DIFFERENTIATES: Final = "differentiates"
+"""The key of ``ext`` for the operation of the forward that one of the backward is for."""
 
 WRAPPERS: Final = frozenset(
     {"wrap_with_set_grad_enabled", "wrap_with_autocast", "tag_activation_checkpoint", "invoke_subgraph", "wrap"}
@@ -76,6 +81,8 @@ class _Assembly:
         self._kinds: dict[str, str] = dict(program.classes)
         self._calls: defaultdict[str, set[int]] = defaultdict(set)
         self._rounds: dict[str, int] = {}
+        self._numbered: dict[tuple[int | None, str], str] = {}
+        self._storages: dict[int, str] = {}
 
     def graph(self) -> Graph:
         top = _Frame(self._program.part, "", None)
@@ -86,8 +93,8 @@ class _Assembly:
             tensor = self._read(top, name).tensor
             self._add(top, Call("copy_", "aten.copy_.default", copied, (), (tensor,), {"self": "inplace"}))
         self._add_outputs(top)
-        producer = Producer(__version__, "torch", plain_text(self._program.version), {"graph": "forward"})
-        return Graph.of(self._nodes, self._scopes(), producer=producer)
+        producer = Producer(__version__, "torch", plain_text(self._program.version), {"graph": self._program.kind})
+        return Graph.of(self._nodes, self._scopes(), self._program.cuts, producer)
 
     def _run(self, top: _Frame) -> None:
         frame = top
@@ -158,6 +165,8 @@ class _Assembly:
         scope = self._enter(frame, call.modules)
         op = plain_text(call.op)
         node_id, place = self._allocator.function(scope, op), len(self._nodes)
+        lent = [value.memory for value, kind in zip(inputs, kinds, strict=True) if kind != "data"]
+        memory = lent[0] if lent else place
         self._nodes.append(
             Node(
                 node_id,
@@ -170,16 +179,34 @@ class _Assembly:
                 source=self._traces(call.trace),
                 opaque=call.opaque,
                 kinds=tuple(kinds) if {*kinds} - {"data"} else (),
+                saved=tuple(self._saved(node_id, call, each, memory) for each in call.kept),
+                ext=self._phase(node_id, call),
             )
         )
-        lent = [value.memory for value, kind in zip(inputs, kinds, strict=True) if kind != "data"]
-        memory = lent[0] if lent else place
         for number, (name, tensor) in enumerate(zip(call.makes, call.tensors, strict=False)):
             frame.values[name] = _Value(Ref(node_id, number), tensor, memory, place)
         for value, kind in zip(inputs, kinds, strict=True):
             if kind == "inplace":
                 self._written[value.memory] = _Value(Ref(node_id, 0), value.tensor, value.memory, place)
         return frame
+
+    def _saved(self, node_id: str, call: Call, kept: Kept, memory: int) -> Saved:
+        """The slot of an output that a backward takes."""
+        slot = f"result{kept.output}" if len(call.tensors) > 1 else "result"
+        tensor, own = call.tensors[kept.output], storage_key(node_id, slot)
+        # The outputs of an operation that lends no memory are in one each.
+        key = self._storages.setdefault(memory, own) if memory != len(self._nodes) or not kept.output else own
+        storage = "" if key == own else key
+        return Saved(slot, tensor.dtype, tensor.shape, kept.bytes, Ref(node_id, kept.output), storage, kept.state)
+
+    def _phase(self, node_id: str, call: Call) -> dict[str, AttrValue]:
+        """Of a call in the backward what it differentiates, which is noted of the others."""
+        # Operations without a gradient have the number of the next one, and what is saved of a result stands behind it.
+        key = call.number, call.modules[-1].path if call.modules else ""
+        if not call.is_backward and (call.op != "detach" or key not in self._numbered):
+            self._numbered[key] = node_id
+        of = self._numbered.get(key, "") if call.number is not None else ""
+        return {PHASE: "backward", **({DIFFERENTIATES: of} if of else {})} if call.is_backward else {}
 
     def _only_counts(self, frame: _Frame, call: Call) -> bool:
         """Whether a call only writes to a buffer what nothing takes, as a batch norm that counts its batches."""
@@ -212,12 +239,15 @@ class _Assembly:
             node_id = self._allocator.tensor(names[0]) if names else self._allocator.function("", tensor.role)
             self._nodes.append(Node(node_id, tensor.role, scope=scope, names=names, outputs=(tensor.tensor,)))
             known = self._tensors[key] = _Value(Ref(node_id, 0), tensor.tensor, -1 - len(self._tensors), -1)
+            self._storages[known.memory] = node_id
         return known
 
     def _add_outputs(self, top: _Frame) -> None:
-        ends = [*dict.fromkeys(self._read(top, each.name)[:2] for each in named_in(self._program.part.outputs))]
-        for place, (ref, tensor) in enumerate(ends):
-            node_id = self._allocator.output(str(place) if len(ends) > 1 else "")
+        ends = [self._read(top, each.name)[:2] for each in named_in(self._program.part.outputs)]
+        ends = ends if self._program.paths else [*dict.fromkeys(ends)]
+        paths = self._program.paths or [str(place) if len(ends) > 1 else "" for place in range(len(ends))]
+        for path, (ref, tensor) in zip(paths, ends, strict=True):
+            node_id = self._allocator.output(plain_text(path))
             self._nodes.append(Node(node_id, "output", inputs=(ref,), outputs=(tensor,)))
 
     def _enter(self, frame: _Frame, modules: Sequence[Module]) -> str:

@@ -23,7 +23,7 @@ class ExportFrontend:
     framework: ClassVar[str] = "torch"
     takes: ClassVar[str] = "a torch.export program or an FX GraphModule"
     install: ClassVar[str] = "pip install 'gradir[torch]'"
-    features: ClassVar[Set[str]] = frozenset({"forward", "sources"})
+    features: ClassVar[Set[str]] = frozenset({"forward", "joint", "sources"})
     reads: ClassVar[Mapping[str, str]] = {".pt2": "a torch.export program"}
     before: ClassVar[Set[str]] = frozenset({"torch"})
 
@@ -40,7 +40,11 @@ class ExportFrontend:
     @classmethod
     def claims(cls, value: object) -> bool:
         """Whether a value is an exported program or an FX GraphModule."""
-        kinds = (("torch.export", "ExportedProgram"), ("torch.fx", "GraphModule"))
+        kinds = (
+            ("torch.export", "ExportedProgram"),
+            ("torch.fx", "GraphModule"),
+            ("gradir.frontends.pytorch.target", "Joint"),
+        )
         return any(isinstance(value, getattr(sys.modules.get(module), name, ())) for module, name in kinds)
 
     def capture(self, request: CaptureRequest) -> Captured:
@@ -53,6 +57,8 @@ class ExportFrontend:
         from gradir.frontends.paths import ShownPaths
 
         target: Any = request.target
+        if request.graph == "joint":
+            from gradir.frontends.export.joint import joint_program as program_of
         return Captured(graph_of(program_of(target), Traces(ShownPaths(), (torch.__path__[0],))))
 
     def read(self, data: bytes) -> Graph:

@@ -32,16 +32,13 @@ def program_of(target: Any) -> Program:
     if isinstance(target, fx.GraphModule):
         reader = _Reader(target)
         return Program(reader.part, reader.inputs, version=version, classes=reader.classes)
-    signature, owners = target.graph_signature, defaultdict[int, list[str]](list)
-    kept = {**target.state_dict, **target.constants}
-    for name, tensor in kept.items():
-        owners[id(tensor)].append(name)
+    signature, shared = target.graph_signature, shared_names(target)
     known: dict[str, tuple[str, tuple[str, ...]]] = {}
     arguments: dict[str | None, str] = {}
     for spec in signature.input_specs:
         role = _ROLES.get(spec.kind.name)
         if role is not None:
-            names = (spec.arg.name,) if role == "input" else tuple(owners.get(id(kept.get(spec.target)), [spec.target]))
+            names = (spec.arg.name,) if role == "input" else shared.get(spec.target, (spec.target,))
             known[spec.arg.name] = role, names
         arguments[spec.arg.name if spec.target is None else spec.target] = spec.arg.name
     reader = _Reader(target.graph_module, known)
@@ -54,6 +51,15 @@ def program_of(target: Any) -> Program:
     ]
     outputs = [each for number, each in enumerate(part.outputs) if number >= len(specs) or not is_write[number]]
     return Program(part._replace(outputs=outputs), reader.inputs, writes, version, reader.classes)
+
+
+def shared_names(target: Any) -> dict[str | None, tuple[str, ...]]:
+    """The names of what an exported program holds, each with all that the same tensor has."""
+    owners = defaultdict[int, list[str]](list)
+    kept = {**target.state_dict, **target.constants}
+    for name, tensor in kept.items():
+        owners[id(tensor)].append(name)
+    return {name: tuple(owners[id(tensor)]) for name, tensor in kept.items()}
 
 
 class _Reader:
@@ -157,7 +163,8 @@ class _PartReader:
             self._values[node] = _shaped(node.name, value)
         names = [name for name, _ in makes]
         tensors = [meta_of(tensor) for _, tensor in makes]
-        stack = [*modules_of(node.meta.get("nn_module_stack"))] + ([] if module is None else [module])
+        stated = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
+        stack = [*modules_of(stated)] + ([] if module is None else [module])
         trace = node.meta.get("stack_trace") or ""
         is_opaque = module is not None and operation.op not in WRAPPERS
         weights = self._reader.weights(module.path) if is_opaque and module is not None else ()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from gradir.ir import TensorMeta
+from gradir.ir import Cut, TensorMeta
 
 _ROOT: Final = re.compile(r"^(?:L\['(?:self|fn|mod)'\]|L__self__|self)\.?")
 _ITEM: Final = re.compile(r"\._modules\['([^']*)'\]|\['([^']*)'\]|\[(\d+)\]")
@@ -44,12 +44,21 @@ class Module(NamedTuple):
     call: int = 0
 
 
+class Kept(NamedTuple):
+    """An output that a backward takes: which, of how many bytes, and whether it is ``held`` or ``recomputed``."""
+
+    output: int
+    bytes: int | None
+    state: str
+
+
 class Call(NamedTuple):
     """An operation of a part.
 
     ``makes`` are the names of its outputs, and ``tensors`` what is known of each. A constant among ``arguments`` is
     what an attribute may hold. ``kinds`` tells of an argument by name whether it is a ``view`` or written ``inplace``.
-    ``weights`` are the inputs of the program that a module uses which stands here as one operation.
+    ``weights`` are the inputs of the program that a module uses which stands here as one operation. In a joint graph
+    a call of the backward has the ``number`` of the call that it differentiates.
     """
 
     op: str
@@ -62,6 +71,9 @@ class Call(NamedTuple):
     trace: str = ""
     opaque: bool = False
     weights: Sequence[str] = ()
+    number: int | None = None
+    is_backward: bool = False
+    kept: Sequence[Kept] = ()
 
 
 class Input(NamedTuple):
@@ -74,13 +86,19 @@ class Input(NamedTuple):
 
 
 class Program(NamedTuple):
-    """A whole program. ``writes`` are pairs of the name of an input and of the value that it holds at the end."""
+    """A whole program. ``writes`` are pairs of the name of an input and of the value that it holds at the end.
+
+    ``kind`` is ``forward`` or ``joint``, and ``paths`` are the places of the outputs, where they have names.
+    """
 
     part: Part
     inputs: Mapping[str, Input]
     writes: Sequence[tuple[str, str]] = ()
     version: str = ""
     classes: Mapping[str, str] = {}
+    kind: str = "forward"
+    paths: Sequence[str] = ()
+    cuts: Sequence[Cut] = ()
 
 
 def modules_of(stack: Mapping[str, Any] | None) -> Iterator[Module]:

@@ -27,8 +27,8 @@ class TorchFrontend:
     takes: ClassVar[str] = "tensors with a graph in any containers and objects, or a torch.nn.Module and its inputs"
     install: ClassVar[str] = "pip install 'gradir[torch]'"
     features: ClassVar[Set[str]] = frozenset(
-        {"collectives", "cost", "explain", "fake", "flow", "forward", "inputs", "names", "program", "record", "release"}
-        | {"run_alike", "seed", "sources", "running", "standing_in", "verify", "watching"}
+        {"collectives", "cost", "explain", "fake", "flow", "forward", "inputs", "joint", "names", "program", "record"}
+        | {"release", "run_alike", "seed", "sources", "running", "standing_in", "verify", "watching"}
     )
     files: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(

@@ -38,6 +38,14 @@ class _Forward(NamedTuple):
     graph: Graph
 
 
+class Joint(NamedTuple):
+    """A module, and the arguments on which its forward and backward are traced."""
+
+    module: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
 class _Ran(NamedTuple):
     """The result of running a target, which may have more than tensors with a graph."""
 
@@ -52,6 +60,8 @@ def capture_target(request: CaptureRequest) -> LiveGraph | _Forward:
     A callable that a PROGRAM names returns tensors in containers or objects, or ``(model, outputs)``. A class or
     factory of modules is called without arguments first. A module runs on the inputs.
     """
+    if request.graph == "joint":
+        raise MadeOtherError(_joint(request))
     if not request.is_program and not isinstance(request.target, nn.Module):
         return _of_tensors(request)
     if request.graph == "forward":
@@ -166,6 +176,26 @@ def run_recorded(request: CaptureRequest, recorders: list[Recorder] | None = Non
     return _Ran(recorder, outputs, model)
 
 
+def _joint(request: CaptureRequest) -> object:
+    """The module and the inputs whose forward and backward are traced, or what states its graph by itself.
+
+    Raises:
+        SpecError: the target is something else, and makes none.
+    """
+    _set_seed(request)
+    with _without_data(request):
+        made = _made_by(request.target, Recorder(CaptureRequest()))
+    if _is_stated(made) and not request.inputs:
+        return made
+    if not isinstance(made, nn.Module):
+        raise SpecError(
+            f"a joint graph is traced of a module and its inputs, and this is of type {type(made).__name__}: name a "
+            "class of modules, or a function that returns a module, with --input"
+        )
+    call = _call(made, request)
+    return Joint(made, call.args, call.keywords)
+
+
 def _is_stated(result: object) -> bool:
     """Whether something states its graph by itself: an exported program, or a module of torch.fx."""
     exported = getattr(sys.modules.get("torch.export"), "ExportedProgram", ())
@@ -177,7 +207,8 @@ def _set_seed(request: CaptureRequest) -> None:
         torch.manual_seed(request.seed or 0)
 
 
-def _call(module: nn.Module, request: CaptureRequest) -> Callable[[], object]:
+def _call(module: nn.Module, request: CaptureRequest) -> partial[object]:
+    """Return the call of a module on the inputs of a request."""
     if not request.is_program:
         return partial(module, *request.inputs, **(request.kwargs or {}))
     positional, named = _described(module, request.inputs)
