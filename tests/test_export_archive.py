@@ -190,3 +190,26 @@ def test_a_mutant_of_a_program_is_a_graph_that_can_be_saved_or_an_error(name, ed
     else:
         assert str(error).isprintable(), error
         assert not isinstance(error, FrontendError), error
+
+
+class _Shared(torch.nn.Module):
+    """Parameters and buffers that are parts of one storage, or have none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        whole = torch.randn(8)
+        self.register_buffer("first", whole[:4])
+        self.register_buffer("last", whole[4:])
+        self.register_buffer("nothing", torch.zeros(0))
+        self.register_buffer("none", torch.zeros(0))
+
+    def forward(self, x):
+        return x * self.first + self.last, torch.cat([x, self.nothing, self.none])
+
+
+def test_parts_of_one_storage_are_not_one_tensor():
+    program, file = torch.export.export(_Shared(), (torch.ones(4),)), io.BytesIO()
+    torch.export.save(program, file)
+    graph = read(file.getvalue(), "net.pt2")
+    assert {"first", "last", "nothing", "none"} <= graph.nodes.keys()
+    assert graph.nodes == gradir.capture(program).nodes

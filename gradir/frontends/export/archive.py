@@ -110,7 +110,10 @@ class _Program(msgspec.Struct):
 
 
 class _Weight(msgspec.Struct):
+    """Where a tensor is, and as what: parts of one storage are in one place, and empty tensors may be in any."""
+
     path_name: str
+    tensor_meta: dict[str, Any] | None = None
 
 
 class _Weights(msgspec.Struct):
@@ -180,7 +183,9 @@ class _Reader:
         self._waiting: list[tuple[_Graph | dict[str, Any], Part]] = []
         together = defaultdict[str, list[str]](list)
         for name, weight in weights.items():
-            together[weight.path_name].append(name)
+            meta = msgspec.json.encode(weight.tensor_meta).decode()
+            is_empty = '{"as_int":0}' in meta.partition("strides")[0]
+            together[name if is_empty else weight.path_name + meta].append(name)
         self._tied = {name: tuple(names) for names in together.values() for name in names}
 
     def program(self) -> Program:
