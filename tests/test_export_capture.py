@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections import Counter
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -118,6 +122,18 @@ def test_in_shared_words_a_program_is_the_forward_of_its_model(name, told, tmp_p
     gradir.save(gradir.capture(torch.export.export(model, inputs)), "exported.gir")
     main(["diff", "eager.gir", "exported.gir", "--vocabulary"])
     assert f"{told} in common" in capsys.readouterr().out
+
+
+def test_another_process_writes_the_same_bytes(tmp_path):
+    code = (
+        "import sys, gradir; sys.path.insert(0, sys.argv[1]); from exported_models import exported\n"
+        "for name in ('number', 'cond'): gradir.save(gradir.capture(exported(name)), f'{sys.argv[2]}/{name}.gir')"
+    )
+    support = str(Path(fx_oracle.__file__).parent)
+    environment = {**os.environ, "PYTHONHASHSEED": "7"}
+    subprocess.run([sys.executable, "-c", code, support, str(tmp_path)], check=True, env=environment)
+    for name in ("number", "cond"):
+        assert (tmp_path / f"{name}.gir").read_text() == gradir.dumps(graph(name)).decode()
 
 
 def test_a_traced_module_has_its_modules_as_operations():

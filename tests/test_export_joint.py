@@ -79,3 +79,14 @@ def test_what_has_no_joint_graph_is_refused_in_one_line():
         gradir.capture(torch.ones(2, requires_grad=True).exp(), graph="joint")
     with pytest.raises(CaptureError, match="needs a module and its inputs, and Mlp has none"):
         gradir.capture(torch.fx.symbolic_trace(MODELS["mlp"]()[0]), graph="joint")
+
+
+def test_a_check_captures_what_the_file_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+    import exported_models
+
+    monkeypatch.chdir(tmp_path)
+    gradir.save(joint("mlp"), "joint.gir")
+    program = [f"{exported_models.__file__}:Mlp", "--input", "float32[3,4]"]
+    assert main(["check", *program, "--against", "joint.gir"]) == 0
+    assert main(["capture", *program, "--graph", "joint", "--verify"]) == 2
+    assert "verifying needs an autograd graph, and --graph joint captures none" in capsys.readouterr().err

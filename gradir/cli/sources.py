@@ -332,14 +332,14 @@ def _are_equal_files(a: str, b: str) -> bool:
 
 
 def capture_as(options: argparse.Namespace, expected: Graph) -> None:
-    """Have a program captured with what a graph records: source lines, the flow, the graph of the forward, or both."""
+    """Have a program captured with what a graph records: source lines, the flow, and which graph it is."""
     from gradir.ir.cuts import FLOW
 
     recorded = expected.producer.options
     for name in ("sources", FLOW):
         if recorded.get(name) is True:
             setattr(options, name, True)
-    if options.graph is None and recorded.get("graph") in ("forward", "both"):
+    if options.graph is None and recorded.get("graph") in ("forward", "both", "joint"):
         options.graph = recorded["graph"]
 
 
