@@ -247,6 +247,23 @@ def test_a_dry_backward_and_the_one_of_the_script_do_not_go_together(capfd: Read
     assert "leave out --go-on" in capfd.readouterr().err
 
 
+def test_a_dry_backward_that_fails_names_the_way_out(
+    scripts: Path, capfd: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (scripts / "raises.py").write_text(
+        "import torch\n"
+        "loss = torch.ones(2, requires_grad=True).exp()\n"
+        "loss.register_hook(lambda gradient: 1 / 0)\n"
+        "loss.sum().backward()\n"
+    )
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert ran("-o", "{rank}.gir", "raises.py") == 2
+    assert "division by zero; --no-collectives captures the graph alone" in capfd.readouterr().err
+    assert ran("-o", "{rank}.gir", "--no-collectives", "raises.py") == 0
+    assert gradir.load("1.gir").rank is None
+
+
 @pytest.mark.parametrize("go_on", [False, True])
 def test_a_file_that_cannot_be_written_any_more_is_trouble(go_on: bool, scripts: Path, capfd: Read) -> None:
     (scripts / "out").mkdir()

@@ -20,6 +20,7 @@ from gradir.errors import SpecError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gradir.ir import Graph
     from gradir.protocols import ReachedBackward, Running
 
 DESCRIPTION = "Run a training script and write the autograd graph of its first backward, where the script then ends."
@@ -169,6 +170,16 @@ class _Run:
         """Whether the script was to end where it was captured, and was."""
         return not self._options.go_on and (self._is_written or self._error is not None)
 
+    def _captured(self, call: ReachedBackward) -> Graph:
+        from gradir.errors import CaptureError
+
+        try:
+            return call.capture()
+        except CaptureError as error:
+            if self._options.collectives is not None or self._launched is None or self._options.go_on:
+                raise
+            raise CaptureError(f"{error}; --no-collectives captures the graph alone") from error
+
     def _reached(self, call: ReachedBackward) -> None:
         from msgspec.structs import replace
 
@@ -181,7 +192,7 @@ class _Run:
             for name in (name for name, each in self._seeing.items() if each.calls):
                 for feature in filter(vars(options).get, ("flow", "collectives")):
                     able(name, feature, f"--{feature}")
-            graph = call.capture()
+            graph = self._captured(call)
             if graph.rank is None and self._launched is not None:
                 graph = replace(graph, rank=Rank(*self._launched))
             if self._own is not None:
