@@ -60,29 +60,24 @@ def capture(
 ) -> Graph:
     """Capture the graph behind a gradient.
 
-    Of PyTorch that is the graph behind tensors, or the one that a module makes of inputs. Of JAX it is what lies behind
-    ``jax.grad(target, argnums, has_aux)(*inputs, **kwargs)``: the function is traced and never run, so an argument may
-    be a ``jax.ShapeDtypeStruct``.
+    In PyTorch, this is the graph behind tensors. In JAX, it is the graph behind ``jax.grad(target, argnums,
+    has_aux)(*inputs, **kwargs)``. JAX only traces the function, so an argument may be a ``jax.ShapeDtypeStruct``.
 
     Args:
-        target: a tensor, or any containers and objects with tensors in them, of which those with a graph are captured;
-            or a module, which is then run on ``inputs`` and ``kwargs``, so that each operation is known to its module;
-            or a function of JAX.
-        inputs: the positional arguments of the module or the function.
-        kwargs: its keyword arguments.
-        model: the module (or a dict of modules) whose parameters and buffers name the tensors.
-        params: further names of tensors, intermediate ones too: a mapping, or pairs of a name and a tensor.
-        frontend: the name of the front-end; without one it is the one that claims the target or an input.
-        argnums: the arguments to differentiate, for a front-end that differentiates functions.
-        has_aux: whether the function returns a pair of which only the first has a gradient.
-        options: further options of a `CaptureRequest`, such as ``sources=True`` or ``graph="forward"`` for a module.
-            Keyword arguments of the module or the function go into ``kwargs``.
+        target: a tensor; containers or objects with tensors; a module, which runs on ``inputs``; or a function of JAX.
+        inputs: positional arguments of the module or function.
+        kwargs: keyword arguments of the module or function.
+        model: the module, or a dict of modules, whose parameters and buffers name the tensors.
+        params: further names of tensors, as a mapping or pairs.
+        frontend: the front-end (default: the one that claims the target or an input).
+        argnums: the arguments to differentiate, in JAX.
+        has_aux: whether the function returns a pair of which only the first has a gradient, in JAX.
+        options: options of a `CaptureRequest`, such as ``sources=True`` or ``graph="forward"``.
 
     Raises:
-        CaptureError: no tensor among the outputs has a graph; or no front-end claims the target, or several do. The
-            message says why.
-        GradirError: there is no such front-end.
-        TypeError: ``frontend`` is no name, or there is a keyword that this function does not have.
+        CaptureError: no output has a graph, or not exactly one front-end claims the target.
+        GradirError: the front-end is unknown.
+        TypeError: a keyword is unknown.
 
     >>> import torch, gradir
     >>> w = torch.ones(3, requires_grad=True)
@@ -110,23 +105,19 @@ def verify(
     has_aux: bool = False,
     **options: Any,
 ) -> Verification:
-    """Capture, and check the graph against the autograd engine by running a real backward.
+    """Capture a graph and compare it with the autograd engine in a real backward pass.
 
-    Every captured function must run and no other may, but for those of a backward that one of them runs inside this
-    one; the gradient that arrives at each must have the recorded dtype and shape; the engine must come to every leaf of
-    the graph, and bring no gradient to a parameter of the model that is said to be unreached. The arguments are those
-    of `capture`; the result is true where graph and engine agree. Afterwards ``.grad`` of these leaves and parameters
-    is as before. Hooks on tensors and nodes run. In a process of a group the engine is asked for the gradients and adds
-    none up, so the next backward is what it would have been; where the graph communicates, all ranks must verify.
+    The arguments are those of `capture`. The result is true if graph and engine agree: the engine runs every captured
+    function and no other, gradients have the recorded dtypes and shapes, every leaf is reached, and no ``unreached``
+    parameter gets a gradient. ``.grad`` stays as it was, and hooks run. If the graph communicates, all ranks must
+    verify.
 
-    With ``keep_graph`` a backward of your own can run afterwards. What is seen to run only once is refused before
-    anything runs, attributes that a custom Function deletes in its backward are put back, and a `GradirWarning` says
-    where one changed its tensors. Other state that a backward uses up is used up by this one too. Without
-    ``keep_graph`` anything that can run once is verified, and the graph is used up.
+    With ``keep_graph`` you can still run your own backward pass: gradir restores attributes that a custom Function
+    deletes, issues a `GradirWarning` if one changed its tensors, and refuses functions that run only once. Without
+    ``keep_graph`` the graph is used up.
 
     Raises:
-        CaptureError: there is no graph, or backward cannot run on it, or only once where the graph is to be kept, or in
-            a process group would change the next one; or the front-end cannot verify.
+        CaptureError: there is no graph, its backward cannot run, or runs only once, or the front-end cannot verify.
 
     >>> import torch, gradir
     >>> model = torch.nn.Linear(3, 2)
@@ -151,15 +142,14 @@ def explain(
     values: bool | None = None,
     **options: Any,
 ) -> Explanation:
-    """Explain which parameters, or leaves of a function's arguments, get a gradient, and why the others get none.
+    """Explain which parameters or arguments get a gradient, and why the others get none.
 
-    The arguments are those of `capture`: a function of JAX, or a module of PyTorch, which is run on its inputs. Of a
-    loss that a program computes by itself an explanation comes from a recorder, which notes the forward while it runs:
-    ``gradir.record(model, flow=True)``, and then ``rec.explain(loss)``. With ``values`` a backward runs too, to find
-    gradients that are zero or not finite; without a word where the arguments have values and the graph is small.
+    The arguments are those of `capture`: a function of JAX, or a module of PyTorch. For a loss that your program
+    computes, record it with ``gradir.record(model, flow=True)`` and call ``rec.explain(loss)``. With ``values`` a
+    backward pass also finds zero and non-finite gradients (default: if the graph is small and has values).
 
     Raises:
-        CaptureError: the function has no graph, or the tensors were computed before.
+        CaptureError: the function has no graph, or the target is a tensor that was already computed.
 
     >>> import torch, gradir
     >>> model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Flatten())
@@ -176,12 +166,12 @@ def explain(
 def watch(model: object = None, optimizer: object = None, *, frontend: str | None = None) -> Watcher:
     """Watch the training that runs inside the context, and leave it as it is.
 
-    ``model`` names the parameters, and ``optimizer`` is one that was made before, or several. Each step of an optimizer
-    is looked at: whether loss, gradients and parameters are finite, what moves, what memory grows by. A finding of
-    level error is warned of as it is made, and ``report()`` has all.
+    ``model`` names the parameters, and ``optimizer`` is an existing optimizer or several. gradir checks at each step
+    whether loss, gradients and parameters are finite, which parameters move, and how memory grows. It warns of each
+    error at once, and ``report()`` returns all findings.
 
     Raises:
-        CaptureError: nothing is known of such a model, or of training in its framework.
+        CaptureError: no front-end can watch such a model.
 
     >>> import torch, gradir
     >>> model = torch.nn.Linear(3, 1)
@@ -201,12 +191,10 @@ def watch(model: object = None, optimizer: object = None, *, frontend: str | Non
 
 
 def release() -> int:
-    """Let go of the deep graphs that the program has dropped; returns how many functions that were.
+    """Free the deep graphs that the program has dropped, and return the number of their functions.
 
-    A captured graph with a path of more than 1,000 functions is held until its outputs are gone and the cyclic garbage
-    collector runs, because PyTorch would overflow the stack when it frees such a graph. What its functions saved is
-    held as long. Where memory is short, call this after the last reference to the outputs is gone. It is safe at any
-    time.
+    PyTorch overflows the stack when it frees a graph with a path of more than 1,000 functions. So gradir keeps captured
+    ones, with their saved tensors, until the garbage collector runs. Call this earlier if memory is short.
 
     >>> import gradir
     >>> gradir.release()
@@ -226,28 +214,24 @@ def record(
     frontend: str | None = None,
     **options: Any,
 ) -> Recorder:
-    """Note which module runs which operation, for ids and scopes by module.
+    """Record which module runs which operation inside the context, for ids and scopes by module.
 
-    With ``sources`` it also notes the source line of every operation, relative to the working directory, and the
-    variable that its result is assigned to, as a name.
+    Without ``model``, the graph has every module that ran: a lone module with parameters is the model, and of several
+    each has the name of its class. With ``model``, other modules appear only if they have a node or a parameter in the
+    graph.
 
-    With ``flow`` it notes every operation of the thread that enters it, those that autograd does not note too:
-    ``rec.forward()`` is a graph of them, and ``rec.explain(loss)`` says where gradient ends. Compiled code is one
-    operation each time it is called, and is not compiled anew.
-
-    With ``collectives``, in one of several processes that train together, it notes what this one exchanges with the
-    others, in the forward and in backwards that run inside: a graph then has its ``rank``, and as ``collectives`` what
-    was exchanged until it was captured. Since a backward frees what it was kept for, capture before it, and let
-    ``rec.with_collectives(graph)`` add behind it what it exchanged.
-
-    Beside ``model``, a module is shown if it made a node of the graph or has a parameter in it, as a criterion does,
-    under the name of its class. Without ``model``, every module that ran is shown, whether it took part or not: a
-    parameter that no gradient reaches may be what one looks for. A lone module with parameters is then the model, and
-    its paths start at the top; of several, each stands under the name of its class.
+    Args:
+        model: the module or a dict of modules.
+        sources: also record source lines and the variables that results are assigned to.
+        flow: also record operations that autograd ignores, for ``rec.forward()`` and ``rec.explain(loss)``. A call of
+            compiled code is one operation.
+        collectives: also record what this rank exchanges with others. Capture before the backward pass, and call
+            ``rec.with_collectives(graph)`` after it.
+        frontend: the front-end (default: the one that claims the model).
+        options: further options of a `CaptureRequest`.
 
     Raises:
-        CaptureError: ``model`` is no module or dict of modules, which is raised when the context is entered; or the
-            front-end cannot record, or not what is asked.
+        CaptureError: ``model`` is no module (raised on entering), or the front-end lacks a feature.
 
     >>> import torch, gradir
     >>> model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Tanh())
@@ -302,13 +286,13 @@ def decoded(data: bytes, name: str) -> Graph:
 
 
 def ranks(sources: Iterable[str | PathLike[str] | Graph]) -> Ranks:
-    """What the ranks of a distributed training do alike, and where they part, of their files or graphs.
+    """Compare the ranks of a distributed run, from their files or graphs, and report where they differ.
 
-    They are captured with what they exchange: `record` with ``collectives=True``, or ``gradir capture --collectives``.
-    The result is true where something was found, prints itself, and has ``to("markdown")`` and ``to("json")``.
+    Capture them with ``gradir capture --collectives`` or `record` with ``collectives=True``. The result is true if
+    something was found.
 
     Raises:
-        GradirError: they are not those of ranks of one run, or one does not say its rank.
+        GradirError: the files are not those of one run, or one has no rank.
         FileError: a file cannot be read.
         FormatError: a file is not a GIR document that this release can read.
     """
@@ -318,14 +302,13 @@ def ranks(sources: Iterable[str | PathLike[str] | Graph]) -> Ranks:
 
 
 def link(sources: Iterable[str | PathLike[str] | Graph]) -> Graph:
-    """One graph of all stages of a pipeline, of the files or graphs of its ranks, as `ranks` takes them.
+    """Link the graphs of all ranks of a pipeline to one graph.
 
-    Each stage is a module, ``stage0`` or, where no stages are told, ``rank0``. The output that a process sends is a
-    function ``send``, and the leaf in which another receives it a function ``recv``. What cannot be matched is a
-    `GradirWarning`, and not linked.
+    Each stage is a module (``stage0``, or ``rank0`` without stages). A sent output becomes a function ``send``, and the
+    leaf that receives it ``recv``. gradir issues a `GradirWarning` for each message that it cannot match.
 
     Raises:
-        GradirError: they are not those of ranks of one run, a rank runs several stages, or nothing can be linked.
+        GradirError: the files are not those of one run, a rank runs several stages, or no message matches.
         FileError: a file cannot be read.
         FormatError: a file is not a GIR document that this release can read.
     """
@@ -341,11 +324,11 @@ def link(sources: Iterable[str | PathLike[str] | Graph]) -> Graph:
 
 
 def loads(data: bytes | bytearray | memoryview) -> Graph:
-    """The graph in the bytes of a ``.gir`` file.
+    """Return the graph in the bytes of a ``.gir`` file.
 
     Raises:
         FormatError: the bytes are not a GIR document that this release can read.
-        TypeError: there are no bytes, but a text or a path.
+        TypeError: the data are not bytes.
     """
     from gradir import codecs
 
@@ -365,18 +348,17 @@ def save(
     """Write a ``.gir`` file, whole or not at all; ``-`` is standard output.
 
     Args:
-        graph: what to write.
-        path: where to; a name that ends in ``.gz`` or ``.zst`` asks for compression.
-        format: ``json``, to be read and compared, or ``msgpack``, the same document for readers of MessagePack.
-        compress: ``gzip``, ``zstd`` or ``none``, whatever the name says.
-        lossy: write a graph that was read from a newer version of the format, or with keys that no version has, without
-            what this release ignored in it.
+        graph: the graph.
+        path: the file; a name in ``.gz`` or ``.zst`` compresses it.
+        format: ``json`` or ``msgpack``.
+        compress: ``gzip``, ``zstd`` or ``none`` (default: by the name).
+        lossy: drop unknown keys of the file that the graph was read from.
 
     Raises:
         FileError: the file cannot be written.
         GradirError: the library of the compression is not installed.
-        FormatError: there is no such format or compression, or a part of the graph would be lost.
-        TypeError: ``graph`` is none.
+        FormatError: the format or compression is unknown, or a part of the graph would be lost.
+        TypeError: ``graph`` is not a graph.
     """
     from gradir import codecs, files
 
@@ -385,10 +367,10 @@ def save(
 
 
 def dumps(graph: Graph, *, format: str = "json", compress: str | None = None, lossy: bool = False) -> bytes:
-    """The bytes that `save` would write, compressed only when asked.
+    """Return the bytes that `save` would write, compressed on request.
 
     Raises:
-        FormatError: there is no such format or compression, or a part of the graph would be lost.
+        FormatError: the format or compression is unknown, or a part of the graph would be lost.
 
     >>> from gradir.ir import Graph, Node
     >>> graph = Graph.of([Node("x", role="leaf")])
@@ -401,18 +383,16 @@ def dumps(graph: Graph, *, format: str = "json", compress: str | None = None, lo
 
 
 def export(graph: Graph, exporter: str, **options: object) -> str:
-    """Export a graph to text with the named exporter and its options, after the passes that are asked for.
+    """Export a graph to text with the named exporter and its options, after the requested passes.
 
     ``drop``, ``hide_shape_ops``, ``ancestors``, ``descendants``, ``between``, ``focus`` with ``hops``, ``rollup``,
-    ``once`` and ``depth`` choose passes, run in this order, and passes of other packages have further ones.
-    ``overlay`` is what `Explanation.overlay` made of this graph, to be shown beside each node, and ``channel`` which of
-    it. A name that the exporter has an option of is the exporter's.
+    ``once`` and ``depth`` choose passes, which run in this order. ``overlay`` is an `Overlay` of this graph to show,
+    and ``channel`` one of its channels. Options of the exporter take precedence.
 
     Raises:
-        ExportError: there is no such exporter, option or channel, the format cannot hold the graph, or the overlay is
-            of another one.
-        FormatError: the overlay holds what none can.
-        PassError: a pattern names no node, or a pass does not take the value.
+        ExportError: the exporter, option or channel is unknown, or the format cannot represent the graph or overlay.
+        FormatError: the overlay is invalid.
+        PassError: a pattern matches no node, or a pass refuses the value.
 
     >>> from gradir.ir import Graph, Node, Ref
     >>> graph = Graph.of([Node("x", role="leaf"), Node("exp:1", op="exp", inputs=(Ref("x", 0),)), Node("y")])
@@ -427,17 +407,16 @@ def export(graph: Graph, exporter: str, **options: object) -> str:
 
 
 def render(graph: Graph, picture: str = "svg", *, seconds: float = 60.0, **options: object) -> bytes:
-    """Draw a graph: return the bytes of an ``svg``, ``png`` or ``pdf``, laid out within limits of time and memory.
+    """Draw a graph and return the bytes of an ``svg``, ``png`` or ``pdf``.
 
-    The program ``dot`` of Graphviz draws it, or ``graphviz-pure`` where there is no ``dot``. Only ``dot`` draws a
-    ``pdf``. The environment variable ``GRADIR_DOT`` chooses another program. ``options`` are those that `export` takes
-    for the exporter ``dot``. Without one that chooses what is drawn, the picture shows layers (``layers=True``);
+    Graphviz's ``dot`` draws it, or ``graphviz-pure``, which draws no ``pdf``. The environment variable ``GRADIR_DOT``
+    chooses another program. ``options`` are those of `export` with ``dot``. By default the picture shows layers;
     ``all=True`` draws every node.
 
     Raises:
-        ExportError: an unknown format or option, the graph has too many boxes, no program is installed that draws the
-            format, or the program fails or needs longer than ``seconds`` or more than 4 GiB.
-        PassError: a pattern names no node, or a pass does not take the value.
+        ExportError: the format or option is unknown, the graph has too many boxes, no program draws the format, or the
+            program fails or needs more than ``seconds`` or 4 GiB.
+        PassError: a pattern matches no node, or a pass refuses the value.
     """
     from gradir.pictures import render as draw
     from gradir.plan import exported, pictured
@@ -454,13 +433,13 @@ def make_dot(
     *,
     model: object = None,
 ) -> graphviz.Digraph:
-    """Capture and draw in one call, with the signature of the function that torchviz made known.
+    """Capture and draw in one call, with the arguments of torchviz's function.
 
-    ``params`` names tensors, as a mapping or as pairs; ``model`` names them as `capture` does. The result is a
-    `graphviz.Digraph`, which a notebook shows and whose ``render`` writes a file, with or without the program ``dot``.
+    ``params`` and ``model`` name tensors as in `capture`. The result is a `graphviz.Digraph`: a notebook shows it, and
+    its ``render`` writes a file, with or without the program ``dot``.
 
     Raises:
-        CaptureError: there is no graph behind ``var``.
+        CaptureError: ``var`` has no graph.
 
     >>> import torch, gradir
     >>> w = torch.ones(3, requires_grad=True)
@@ -479,43 +458,41 @@ def make_dot(
 
 
 def mimebundle(graph: Graph) -> dict[str, str]:
-    """What a notebook shows for a graph, by MIME type."""
+    """Return the notebook display of a graph, by MIME type."""
     from gradir.display import mimebundle as shown
 
     return shown(graph)
 
 
 def diff_mimebundle(diff: Diff) -> dict[str, str]:
-    """What a notebook shows for a diff, by MIME type."""
+    """Return the notebook display of a diff, by MIME type."""
     from gradir.display import diff_mimebundle as shown
 
     return shown(diff)
 
 
 def matching(graph: Graph, pattern: str) -> set[str]:
-    """The ids of the nodes that a pattern names, see `gradir.Graph.select`."""
+    """Return the ids of the nodes that a pattern names, see `gradir.Graph.select`."""
     from gradir.passes import matching as named
 
     return named(graph, pattern)
 
 
 def diff(a: Graph, b: Graph, *, ignore: Sequence[str] = (), normalize: bool = False, vocabulary: bool = False) -> Diff:
-    """What changed from ``a`` to ``b``, as data; false when nothing did.
+    """Compare two graphs and return the changes, which are false if there are none.
 
-    Printed, it is the text of ``gradir diff``, and `Diff.to` gives the other forms. For these it keeps both graphs.
+    Printing them gives the text of ``gradir diff``, and `Diff.to` gives other forms.
 
     Args:
         a: the graph before.
         b: the graph after.
-        ignore: fields that do not count: ``source``, ``attrs.eps``, ``saved``; or ``scopes``, ``cuts``, ``order``.
-        normalize: leave out too what another release of the framework changes by itself. Where one of the graphs has
-            an operation that only returns its input, the diff is one of the graphs without it.
-        vocabulary: tell both graphs in words that all frameworks share, so that a model and its port to another
-            framework can be compared. The diff is then one of these graphs, and is no patch of ``a``.
+        ignore: fields to ignore: ``source``, ``attrs.eps``, ``saved``; or ``scopes``, ``cuts``, ``order``.
+        normalize: also ignore what another release of the framework changes by itself.
+        vocabulary: compare a model with its port to another framework, in shared terms. The diff is then no patch.
 
     Raises:
-        GradirError: a field to ignore that there is not.
-        TypeError: one of the two is no graph.
+        GradirError: a field to ignore is unknown.
+        TypeError: an argument is not a graph.
 
     >>> from gradir.ir import Graph, Node
     >>> bool(diff(Graph.of([Node("x")]), Graph.of([Node("x")])))
@@ -529,32 +506,32 @@ def diff(a: Graph, b: Graph, *, ignore: Sequence[str] = (), normalize: bool = Fa
 
 
 def diff_text(diff: Diff, renderer: str, **options: object) -> str:
-    """A diff as the named renderer writes it, see `gradir.Diff.to`."""
+    """Write a diff with the named renderer, see `gradir.Diff.to`."""
     from gradir import registry
 
     return registry.rendered(renderer, diff, options)
 
 
 def explanation_text(explanation: Explanation, format: str, **options: Any) -> str:
-    """An explanation in a format, see `gradir.Explanation.to`."""
+    """Write an explanation in a format, see `gradir.Explanation.to`."""
     from gradir.explanations.forms import written
 
     return written(explanation, format, **options)
 
 
 def watch_text(watch: Watch, format: str, **options: Any) -> str:
-    """A watch in a format, see `gradir.Watch.to`."""
+    """Write a watch in a format, see `gradir.Watch.to`."""
     from gradir.watches.forms import written
 
     return written(watch, format, **options)
 
 
 def patch(graph: Graph, diff: Diff) -> Graph:
-    """The graph that a diff leads to, given the one it starts from: ``patch(a, diff(a, b)) == b``.
+    """Apply a diff to the graph that it starts from: ``patch(a, diff(a, b)) == b``.
 
     Raises:
         PatchError: the diff was not made for this graph.
-        TypeError: the one is no graph, or the other no diff.
+        TypeError: the arguments are not a graph and a diff.
 
     >>> from gradir.ir import Graph, Node
     >>> a, b = Graph.of([Node("x")]), Graph.of([Node("y")])
@@ -568,11 +545,11 @@ def patch(graph: Graph, diff: Diff) -> Graph:
 
 
 def unpatch(graph: Graph, diff: Diff) -> Graph:
-    """The graph that a diff starts from, given the one it leads to: ``unpatch(b, diff(a, b)) == a``.
+    """Undo a diff on the graph that it leads to: ``unpatch(b, diff(a, b)) == a``.
 
     Raises:
         PatchError: the diff was not made for this graph.
-        TypeError: the one is no graph, or the other no diff.
+        TypeError: the arguments are not a graph and a diff.
     """
     from gradir.diffs.changes import script_for
     from gradir.diffs.hunks import apply, inverse

@@ -1,6 +1,6 @@
-"""What gradir asks of a plug-in: an exporter, a renderer of a diff, a pass or a front-end.
+"""The protocols of plug-ins: exporters, renderers of diffs, passes and front-ends.
 
-All are found by entry point, the built-in ones too. An exporter is one class in one file, registered by one line::
+gradir finds them by entry point, its own too::
 
     [project.entry-points."gradir.exporters"]
     edges = "my_package.edges:EdgesExporter"
@@ -54,12 +54,11 @@ OptionsT_contra = TypeVar("OptionsT_contra", bound=Options, contravariant=True)
 
 
 class Exporter(Protocol[OptionsT_contra]):
-    """Turns a graph into text: a pure function with a name, no I/O, no clock, no globals.
+    """Turn a graph into text, as a pure function without I/O.
 
-    The first line of the class's docstring is its summary in ``gradir exporters``. A class whose options choose among
-    formats may have a method ``suffix_for(options)`` too, the suffix of what ``export`` gives for them; one that shows
-    modules and no nodes may say ``shows_nodes = False``, and an overlay is refused for it; one that shows all channels
-    of an overlay says ``shows_channels = True``, and gets the marks of all of them, see `gradir.ir.marks`.
+    ``gradir exporters`` shows the first line of the class's docstring. Three members are optional:
+    ``suffix_for(options)`` returns the suffix if options choose among formats; ``shows_nodes = False`` makes gradir
+    refuse overlays; ``shows_channels = True`` asks for the marks of all channels, see `gradir.ir.marks`.
     """
 
     suffix: ClassVar[str]
@@ -69,17 +68,17 @@ class Exporter(Protocol[OptionsT_contra]):
     """The type of the options that `export` takes."""
 
     def export(self, graph: Graph, options: OptionsT_contra) -> str:
-        """The graph in the exporter's format, ending in a newline.
+        """Return the graph in the exporter's format, ending in a newline.
 
         Raises:
-            ExportError: the format cannot hold this graph.
+            ExportError: the format cannot represent this graph.
         """
         ...
 
 
 @runtime_checkable
 class ListsChanges(Protocol):
-    """An exporter that can list what changed beside the picture of a diff, as ``gradir diff --format html`` asks."""
+    """An exporter that lists changes beside the picture of a diff, for ``gradir diff --format html``."""
 
     def export_changes(
         self,
@@ -89,30 +88,25 @@ class ListsChanges(Protocol):
         had: Mapping[str, tuple[int, int]],
         sides: Sequence[tuple[str, Graph]] = (),
     ) -> str:
-        """As `Exporter.export`, with its errors, of a graph whose nodes are marked with what became of them.
+        """Export a graph whose nodes have marks for their changes, with the errors of `Exporter.export`.
 
-        ``had`` has by the path of each module of the first graph, as ``graph`` calls it, how many elements its
-        parameters had there with those of the modules below, and how many bytes it saved itself. ``sides`` are both
-        graphs, each with what it is called.
+        ``had`` maps the path of each module of the first graph to its number of parameter elements, with submodules,
+        and its own saved bytes. ``sides`` are both graphs with their names.
         """
         ...
 
 
 @runtime_checkable
 class Reports(Protocol):
-    """An exporter that can put graphs below a report, as ``gradir ranks --format html`` asks."""
+    """An exporter that puts graphs below a report, for ``gradir ranks --format html``."""
 
     def export_report(self, title: str, style: str, body: str, graphs: Sequence[tuple[str, Graph]]) -> str:
-        """One page of a report: its style and its markup, in which all text of others is escaped, and named graphs."""
+        """Return a page with the style, the escaped markup and the named graphs of a report."""
         ...
 
 
 class Renderer(Protocol[OptionsT_contra]):
-    """Turns a diff of two graphs into text: a pure function with a name, no I/O, no clock, no globals.
-
-    ``gradir diff --format`` and `gradir.Diff.to` take its name. The first line of the class's docstring is its summary
-    in ``gradir diff --format NAME --help``.
-    """
+    """Turn a diff into text, as a pure function without I/O, for ``gradir diff --format`` and `gradir.Diff.to`."""
 
     suffix: ClassVar[str]
     """The file suffix of the format, with its dot."""
@@ -121,35 +115,31 @@ class Renderer(Protocol[OptionsT_contra]):
     """The type of the options that `render` takes."""
 
     def render(self, diff: Diff, options: OptionsT_contra) -> str:
-        """What changed, in the renderer's format, ending in a newline.
+        """Return the diff in the renderer's format, ending in a newline.
 
-        ``diff.findings`` say what the changes come to, and ``diff.sides`` has both graphs, unless it was read from a
-        file.
+        ``diff.findings`` summarize the changes. ``diff.sides`` has both graphs, unless the diff was read from a file.
 
         Raises:
-            ExportError: the format cannot hold this diff.
+            ExportError: the format cannot represent this diff.
         """
         ...
 
 
 class Pass(Protocol[OptionsT_contra]):
-    """Makes a graph of a graph, for the command line and for keyword arguments of `gradir.export`.
+    """Turn a graph into a graph, for ``gradir export`` and keyword arguments of `gradir.export`.
 
-    It runs where one of its options is given, which are options of ``gradir export`` and keywords too. One without a
-    default has to be given with any other; of a ``bool``, true asks for the pass. The ``title`` of an option's type is
-    what the help text calls its value.
+    A pass runs if one of its options is given; a ``bool`` asks for it with true. An option without a default is
+    required with the others. The ``title`` of an option's type names its value in the help text.
     """
 
     order: ClassVar[int]
-    """Passes run by this number. What is not to be seen goes first (gradir's own: 10 and 20), then a part is chosen (30
-    to 60), and what makes one node of many comes last (70 and 80)."""
+    """Passes run by this number: gradir's own hide nodes (10, 20), choose a part (30 to 60), and fold (70, 80)."""
 
     options: ClassVar[type[Options]]
-    """The type of the options that `run` takes. A pass after which a large picture is still to be made small enough to
-    read has ``chooses = False`` beside it."""
+    """The type of the options that `run` takes; with ``chooses = False`` beside it, gradir still shrinks pictures."""
 
     def run(self, graph: Graph, options: OptionsT_contra) -> Graph:
-        """The graph that is left; the graph itself where there is nothing to do.
+        """Return the new graph, or the graph itself if nothing changes.
 
         Raises:
             PassError: the pass cannot do what the options ask for.
@@ -158,10 +148,10 @@ class Pass(Protocol[OptionsT_contra]):
 
 
 class Verification(NamedTuple):
-    """What a framework's engine did in a backward, beside what the graph says.
+    """The comparison of a graph with the framework's engine, which is true without mismatches.
 
     ``nodes`` and ``edges`` count the functions of the graph and the edges into them, ``fired`` the functions that the
-    engine ran. ``mismatches`` has a line for everything on which the two disagree; without one it is true.
+    engine ran. ``mismatches`` has a line for each difference.
 
     >>> bool(Verification(1, 1, 1, ())), bool(Verification(1, 1, 0, ("exp:1 did not run",)))
     (True, False)
@@ -177,23 +167,23 @@ class Verification(NamedTuple):
 
 
 class Distance(NamedTuple):
-    """The largest difference of two tensors, and its share of the largest number of the first."""
+    """The largest difference of two tensors, absolute and relative to the largest value of the first."""
 
     absolute: float
     relative: float
 
 
 class Alike(NamedTuple):
-    """What a program computes beside another one with equal weights and inputs.
+    """The results of a program beside those of another one with equal weights and inputs.
 
     Attributes:
-        paired: how many parameters had the values of the other program's.
-        left: the parameters of the other program that have no counterpart.
-        own: those of this program, which kept their own values.
-        outputs: of each output; none where the sizes differ.
-        gradients: by parameter, where both programs have a gradient of the same sizes.
-        lost: the paired parameters that get a gradient in the other program alone.
-        gained: those that get one in this program alone.
+        paired: number of parameters that got the values of the other program.
+        left: parameters of the other program without a counterpart.
+        own: parameters of this program without one.
+        outputs: distances of outputs; none if sizes differ.
+        gradients: distances by parameter, if both have gradients of equal sizes.
+        lost: paired parameters with a gradient in the other program only.
+        gained: paired parameters with a gradient in this program only.
     """
 
     paired: int
@@ -206,10 +196,9 @@ class Alike(NamedTuple):
 
 
 class LiveCapture(Protocol):
-    """A graph together with the live objects it was made of.
+    """A graph with the live objects that it was made of.
 
-    A front-end with the feature ``flow`` that is asked for ``both`` graphs also has a ``forward``: the graph of the
-    forward that ran, or why there is none.
+    With the feature ``flow`` and ``graph="both"``, ``forward`` is the forward graph or the reason why there is none.
     """
 
     @property
@@ -219,7 +208,7 @@ class LiveCapture(Protocol):
 
 
 class Recorder(Protocol):
-    """A context manager that notes which module runs which operation inside it, and captures what was run."""
+    """A context manager that records which module runs which operation, and captures the result."""
 
     def __enter__(self) -> Recorder: ...
 
@@ -228,7 +217,7 @@ class Recorder(Protocol):
     ) -> None: ...
 
     def capture(self, outputs: object, *, model: object = None, params: Names | None = None) -> Graph:
-        """Capture tensors that were made inside the context; see `gradir.capture`.
+        """Capture tensors that were computed inside the context; see `gradir.capture`.
 
         Raises:
             CaptureError: no tensor among the outputs has a graph.
@@ -236,20 +225,19 @@ class Recorder(Protocol):
         ...
 
     def forward(self, *, model: object = None, params: Names | None = None) -> Graph:
-        """The graph of every operation that ran inside the context, where the recorder was asked to note the flow.
+        """Return the graph of every operation that ran inside the context, recorded with ``flow=True``.
 
-        Operations stand in the order in which they ran, behind the tensors from outside that they take: parameters,
-        buffers, leaves and inputs. The kind of an edge says whether the operation reads a value (``data``), gives a
-        view of it (``view``) or writes to it (``inplace``). One that raised is the last, and ``ext`` has its error.
-        What no operation takes is an output.
+        Operations are in order of execution, after the parameters, buffers, leaves and inputs that they use. The kind
+        of an edge is ``data`` (read), ``view`` or ``inplace`` (written). An operation that raised is the last one, with
+        the error in ``ext``. Unused results are outputs.
 
         Raises:
-            CaptureError: the flow was not noted.
+            CaptureError: the flow was not recorded.
         """
         ...
 
     def with_collectives(self, graph: Graph) -> Graph:
-        """A graph that was captured of this recording, with its rank and all that was exchanged until now.
+        """Return a graph of this recording with its rank and all collectives until now.
 
         Raises:
             CaptureError: the recorder was not made with ``collectives=True``, or the process group is gone.
@@ -259,10 +247,10 @@ class Recorder(Protocol):
     def verify(
         self, outputs: object, *, model: object = None, params: Names | None = None, keep_graph: bool = True
     ) -> Verification:
-        """Capture, and check the graph against the engine; see `gradir.verify`.
+        """Capture a graph and compare it with the engine; see `gradir.verify`.
 
         Raises:
-            CaptureError: there is no graph, or backward cannot run on it, or only once where the graph is to be kept.
+            CaptureError: there is no graph, or its backward cannot run, or runs only once.
         """
         ...
 
@@ -278,22 +266,21 @@ class Recorder(Protocol):
         """Explain which parameters get a gradient from a loss, and why the others get none.
 
         Args:
-            subject: the loss, or tensors in any nesting, with a graph or without one; or the error that an operation
-                inside the context raised.
-            model: the module whose parameters are told of, in place of the recorder's.
-            params: further tensors to tell of, by name.
-            optimizer: with one, or a list of several, a parameter that none has may go without a gradient.
-            values: run a backward too, which adds nothing to ``.grad``, to find gradients that are zero or not finite,
-                and what an operation in place has spoiled; without a word only where the graph is small.
+            subject: the loss, nested tensors, or an error that an operation inside the context raised.
+            model: the module whose parameters to explain (default: the recorder's).
+            params: further tensors to explain, by name.
+            optimizer: one or a list of several; parameters outside of them may lack a gradient.
+            values: also run a backward pass, without adding to ``.grad``, to find zero and non-finite gradients and
+                in-place errors (default: if the graph is small).
 
         Raises:
-            CaptureError: the recorder was not made with ``flow=True``, nothing ran in it, or there is no tensor.
+            CaptureError: the flow was not recorded, nothing ran, or the subject has no tensor.
         """
         ...
 
 
 class StoppedError(SpecError):
-    """What a PROGRAM names raised when a part of its forward had run, of which ``graph`` is the graph."""
+    """A PROGRAM raised during its forward pass; ``graph`` is the forward graph up to there."""
 
     def __init__(self, message: str, graph: Graph) -> None:
         super().__init__(message)
@@ -309,15 +296,15 @@ class MadeOtherError(CaptureError):
 
 
 class ReachedBackward(Protocol):
-    """A call of backward of a program, which has not run yet."""
+    """A call of backward in a program, before it runs."""
 
     @property
     def loss(self) -> float | None:
-        """The number that the call starts from, if it is one."""
+        """The loss as a number, if it is one."""
         ...
 
     def capture(self) -> Graph:
-        """Capture the graph of what the call starts from.
+        """Capture the graph of the loss.
 
         Raises:
             CaptureError: it cannot be captured.
@@ -325,128 +312,121 @@ class ReachedBackward(Protocol):
         ...
 
     def explain(self) -> Explanation:
-        """Explain what the call starts from, with the optimizers that the program has for it.
+        """Explain the loss with the program's optimizers.
 
         Raises:
-            CaptureError: it cannot be explained, or the request does not note the flow.
+            CaptureError: it cannot be explained, or the flow is not recorded.
         """
         ...
 
 
 Reached = Callable[[ReachedBackward], "bool | None"]
-"""What is called at a backward of a program; true asks for the next one too."""
+"""A callback at a backward of a program; return true to be called at the next one too."""
 
 
 class Running(Protocol):
-    """A program that runs, whose backwards are counted."""
+    """A running program whose calls of backward are counted."""
 
     @property
     def calls(self) -> int:
-        """How often the program has called backward."""
+        """The number of calls of backward so far."""
         ...
 
     def explained(self, outputs: object) -> Explanation:
-        """Explain what the program has made, as if it called backward of it.
+        """Explain outputs of the program, as if it called backward on them.
 
         Raises:
-            CaptureError: it cannot be explained, or the request does not note the flow.
+            CaptureError: they cannot be explained, or the flow is not recorded.
         """
         ...
 
     def explained_failure(self, error: BaseException) -> Explanation | None:
-        """Explain an error that the program raised before its backward; nothing where no operation raised it."""
+        """Explain an error before the first backward; return None if no operation raised it."""
         ...
 
 
 Told = Callable[["Modules | Step | Finding"], None]
-"""What is given each record of a watched training as it is known."""
+"""A callback for each record of a watched training."""
 
 
 class Watching(Protocol):
-    """A program that is watched."""
+    """A watched program."""
 
     @property
     def steps(self) -> int:
-        """How many steps its optimizers have done."""
+        """The number of steps of its optimizers."""
         ...
 
     @property
     def backwards(self) -> int:
-        """How often it has called backward."""
+        """The number of calls of backward."""
         ...
 
     def ended(self) -> None:
-        """Judge what only the end of a training shows."""
+        """Find what only the end of a training shows."""
         ...
 
     def explained_failure(self, error: BaseException) -> Explanation | None:
-        """Explain an error that the program raised before its first backward; nothing where no operation raised it."""
+        """Explain an error before the first backward; return None if no operation raised it."""
         ...
 
 
 class Frontend(Protocol):
-    """Makes a graph from live objects of one framework. Importing a front-end's module is cheap.
+    """Make graphs from live objects of a framework.
 
-    Its class is asked whether it claims an object, so that the one that does is made and no other. Of the methods,
-    `claims` and `capture` have to be there. Each other one belongs to the feature of its name, and is called only where
-    ``features`` has that.
+    Importing the module must be cheap. `claims` and `capture` are required. Every other method belongs to the feature
+    of its name in ``features``.
     """
 
     framework: ClassVar[str]
-    """The name by which a program imports the framework. A front-end whose framework is not loaded is asked nothing."""
+    """The module name of the framework. gradir does not call a front-end whose framework is not loaded."""
 
     takes: ClassVar[str]
-    """What it captures, in words, for an error."""
+    """A phrase for errors, such as "a tensor or module"."""
 
     install: ClassVar[str]
-    """How to get the framework, in words, for an error.
+    """How to install the framework, for errors.
 
-    A front-end may also have ``files``: by suffix, files of its framework that gradir does not read, each with what it
-    is and the command that works instead; and ``reads``, by suffix, what the files are that its method ``read`` makes a
-    graph of, given their bytes. It may have ``before``, names of others: what one of these claims too is
-    left to it, where it can do what is asked.
+    Three members are optional. ``files`` maps suffixes of the framework's own files to a description and the command
+    that works. ``reads`` maps suffixes to descriptions of files that the method ``read`` turns from bytes into a graph.
+    ``before`` names front-ends that get an object first if they claim it too and can do the task.
     """
 
     features: ClassVar[Set[str]]
-    """What it can do beside capturing: names of `gradir.request.FEATURES`, and of options of a `CaptureRequest`.
-
-    A request with an option that needs another feature is refused before the front-end gets it.
-    """
+    """Names of `gradir.request.FEATURES` and of options; gradir refuses options that need others."""
 
     @classmethod
     def claims(cls, value: object) -> bool:
-        """Whether a value is the framework's, told by its type alone.
+        """Return whether a value is the framework's, by its type alone.
 
-        It is asked of what is to be captured, and where nobody claims that of what is inside, which is not one of
-        Python's own tuples, lists and dicts. A program may name a class too.
+        gradir asks about the target, and if nobody claims it about the contents of its tuples, lists and dicts.
         """
         ...
 
     def capture(self, request: CaptureRequest) -> LiveCapture:
-        """Capture tensors in any containers and objects, or what a module or function gives for its inputs.
+        """Capture nested tensors, or the outputs of a module or function for its inputs.
 
-        With the feature ``program`` it runs the target of a program, which without it is called before.
+        With the feature ``program`` it runs the target of a program itself.
 
         Raises:
-            MadeOtherError: what the target returned is another front-end's.
-            StoppedError: the graph of a forward was asked for, and the target raised behind some operation; ``ext`` of
-                the last function in its graph has the error under ``failed``.
+            StoppedError: the target raised during a forward graph; ``ext`` of the last function has ``failed``.
+            MadeOtherError: the program made something for another front-end.
             CaptureError: the target cannot be run, or has no graph.
         """
         ...
 
     def verify(self, live: Any, *, keep_graph: bool = True) -> Verification:
-        """Run a real backward and compare it with what was captured; another can run afterwards if the graph is kept.
+        """Run a real backward pass and compare it with the capture.
 
         Raises:
-            CaptureError: backward cannot run, or only once where the graph is to be kept.
+            CaptureError: backward cannot run, or runs only once and the graph is kept.
         """
         ...
 
     def explain(self, request: CaptureRequest) -> Explanation:
-        """Run a target and explain what comes out, or the error: which parameters or arguments get a gradient, and why.
+        """Run a target and explain its outputs or its error.
 
-        ``graph`` is the one that the explanation's overlay is for.
+        ``request.graph`` is the one that the explanation's overlay is for.
 
         Raises:
             CaptureError: the target cannot be run, or returns no tensor.
@@ -454,17 +434,17 @@ class Frontend(Protocol):
         ...
 
     def record(self, request: CaptureRequest) -> Recorder:
-        """A recorder of the modules that run inside a context, and of what else is asked for; see `gradir.record`.
+        """Return a recorder; see `gradir.record`.
 
         Raises:
-            CaptureError: the model is no module; raised when the context is entered.
+            CaptureError: the model is no module (raised on entering).
         """
         ...
 
     def run_alike(self, request: CaptureRequest, path: str, pairs: Mapping[str, str] | None = None) -> Alike | None:
-        """Run a program, and write its weights, inputs, outputs and gradients to a file for another one.
+        """Run a program and write its weights, inputs, outputs and gradients to a file.
 
-        With ``pairs``, from its parameters to those of the program that wrote the file, run it with what that has.
+        With ``pairs``, a mapping from its parameters to those in the file, run it with the weights in the file.
 
         Raises:
             CaptureError: the program cannot be run, or returns nothing with a gradient.
@@ -476,29 +456,28 @@ class Frontend(Protocol):
         ...
 
     def release(self) -> int:
-        """Let go of what captures still hold of graphs that the program has dropped; returns how many functions."""
+        """Free captured graphs that the program has dropped, and return the number of functions."""
         ...
 
     def standing_in(self, rank: int, world: int) -> AbstractContextManager[None]:
-        """Let the program inside find itself as that rank of so many, of which the others do not exist.
+        """Run the program inside as one rank of a world whose other ranks do not exist.
 
         Raises:
-            CaptureError: the framework cannot, or, as the context ends, the program wanted no other process.
+            CaptureError: the framework cannot, or the program made no process group (raised on leaving).
         """
         ...
 
     def watching(self, told: Told, *, model: object = None, optimizers: Any = ()) -> AbstractContextManager[Watching]:
-        """Watch the steps of a training that runs inside the context, which stays as it is without.
+        """Watch the steps of a training inside the context, without changing it.
 
-        ``told`` gets each record, and what it raises goes through the program. ``model`` and ``optimizers`` are those
-        that were made before.
+        ``told`` gets each record, and its errors pass through the program. ``model`` and ``optimizers`` already exist.
         """
         ...
 
     def running(self, request: CaptureRequest, reached: Reached) -> AbstractContextManager[Running]:
-        """Note the modules and lines of what runs inside the context, and count its calls of backward.
+        """Record modules and lines inside the context, and count the calls of backward.
 
-        At the call number ``step``, before it runs, ``reached`` is called. What it raises goes through the program,
-        from this call and any later one. Whatever was put in the framework's place is undone with the context.
+        ``reached`` is called before the call number ``step`` runs, and its errors pass through the program. Leaving the
+        context undoes all patches of the framework.
         """
         ...

@@ -49,13 +49,12 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 
 
 class FieldChange(Record, frozen=True, gc=False):
-    """One field that differs: its path and both values, as the records of the graph have them.
+    """A field that differs: its path and both values.
 
-    The path starts with the key of the field; a number is the place in a list, and what follows are keys in what the
-    field holds: ``["out", 0, "shape"]``, ``["attrs", "dim"]``, ``["saved", "mat1", "bytes"]``. Of saved slots of one
-    name, a number behind the name says which, from the second on. A value is left out where the field is absent, and
-    null is what the graph holds: an input slot without a gradient, or an attribute that is null. Of a whole saved slot
-    the value has its type and size, not the names of other nodes.
+    The path begins with the key of the field, followed by places in lists and keys: ``["out", 0, "shape"]``,
+    ``["attrs", "dim"]``, ``["saved", "mat1", "bytes"]``. A number after a slot's name counts slots of one name, from
+    the second on. A missing value means that the field is absent; null is a value, such as an input slot without a
+    gradient.
     """
 
     path: Annotated[tuple[str | int, ...], msgspec.Meta(min_length=1)]
@@ -64,7 +63,7 @@ class FieldChange(Record, frozen=True, gc=False):
 
     @property
     def name(self) -> str:
-        """The path as text, which a pattern of ``--ignore`` is compared with.
+        """The path as text, which patterns of ``--ignore`` match.
 
         >>> FieldChange(("out", 0, "shape")).name, FieldChange(("saved", "a b", 2)).name
         ('out[0].shape', 'saved."a b"#2')
@@ -80,24 +79,18 @@ class FieldChange(Record, frozen=True, gc=False):
 
 
 class Change(Record, frozen=True, gc=False):
-    """One node, scope or cut that was added, removed, changed, renamed or moved to another module.
+    """A node, scope or cut that was added, removed, changed, renamed or moved to another module.
 
-    ``id`` is a node's id, a scope's path, or the first name of a cut's parameter; of a cut that is a place in a program
-    it is the kind, and ``cut`` is all of it. ``what`` is a node's operation or role, a scope's class or a cut's kind,
-    and ``tensor`` the first output of a node, or the parameter of a cut. ``was`` is what the first graph calls it,
-    where that is something else. All texts are the graph's own, to be escaped where they are shown. The fields before
-    name nodes as the first graph does, those after as the second.
+    ``id`` is a node's id, a scope's path, or the first name of a cut's parameter; for a place in a program it is the
+    kind, and ``cut`` the cut. ``what`` is the operation or role, the class or the kind, and ``tensor`` the first output
+    or the parameter. ``was`` is the name in the first graph, if different. Escape all texts where you show them.
 
-    The subject ``module`` is a prefix of names that became another for every node below it, from ``was`` to ``id``;
-    ``*`` stands for any index, and ``nodes`` counts them. Nothing else is said of a node that only follows it. Where
-    the prefix is the whole name of a tensor, ``what`` is the tensor's role.
+    The subject ``module`` is a prefix of names that changed from ``was`` to ``id`` for all nodes below it; ``*`` stands
+    for any index, and ``nodes`` counts them.
 
-    The subject ``graph`` is what belongs to no single record. Its fields are ``nodes``, ``scopes`` or ``cuts``, the
-    values the first that differ. A change ``order`` says that what both graphs hold stands in another order, a change
-    ``indices`` that the indices and ordinals in names shifted, as they do after what was added or removed, a change
-    ``sequence``, with the field ``modules``, that entries of a list changed places, and a change ``flow`` that the
-    places where gradient ends were noted of one graph alone. Another id is the key of a field of the head, with which
-    the paths of the fields start.
+    The subject ``graph`` belongs to no record. Its fields are ``nodes``, ``scopes`` or ``cuts`` with the first values
+    that differ. ``order`` means another order, ``indices`` shifted indices in names, ``sequence`` list entries that
+    changed places, and ``flow`` that one graph alone records where gradients end. Another id is a key of the head.
     """
 
     kind: Kind
@@ -113,7 +106,7 @@ class Change(Record, frozen=True, gc=False):
 
 
 class Size(Record, frozen=True, gc=False):
-    """How large a module is by itself: its functions, the elements of its parameters, the bytes it saves."""
+    """The size of a module by itself: functions, parameter elements and saved bytes."""
 
     nodes: int = 0
     parameters: int = 0
@@ -121,9 +114,9 @@ class Size(Record, frozen=True, gc=False):
 
 
 class Growth(Record, frozen=True, gc=False):
-    """A module whose size changed; ``was`` is its path in the first graph, where that is another.
+    """A module whose size changed; ``was`` is its path in the first graph, if different.
 
-    ``gone`` says that only the first graph has it; another of its path may be in the second.
+    ``gone`` means that only the first graph has it.
     """
 
     path: str
@@ -134,14 +127,12 @@ class Growth(Record, frozen=True, gc=False):
 
 
 class Finding(Record, frozen=True):
-    """What some changes come to, found by a rule in `gradir.review.rules`.
+    """A summary of some changes, found by a rule in `gradir.review.rules`.
 
-    ``kind`` names it, ``level`` says how grave it is: ``error`` where something gets no gradient any more or would not
-    be trained, ``note`` where it is no change of the computation by itself. ``subjects`` are paths of modules, ids of
-    nodes or names of parameters, and ``changes`` has for each of them, or for all of them together, the indices of
-    those `Diff.changes` that it explains: no other finding explains them, and what no finding explains does not exist.
-    ``before``, ``after`` and ``count`` are there where the kind has them, ``details`` has what else it tells, and
-    ``text`` says all of it in words.
+    ``level`` is ``error`` if something lost its gradient or would not be trained, and ``note`` if the computation is
+    the same. ``subjects`` are module paths, node ids or parameter names. ``changes`` are the indices of the
+    `Diff.changes` that it explains; each change belongs to exactly one finding. ``before``, ``after``, ``count`` and
+    ``details`` depend on ``kind``, and ``text`` says all of it.
     """
 
     kind: str
@@ -156,7 +147,7 @@ class Finding(Record, frozen=True):
 
 
 class Sides(NamedTuple):
-    """The two graphs of a diff, and what the second calls the records of the first."""
+    """The two graphs of a diff, and the names in the second for the records of the first."""
 
     before: Graph
     after: Graph
@@ -168,14 +159,11 @@ class Sides(NamedTuple):
 
 
 class Diff(Record, frozen=True, dict=True):
-    """What changed from one graph to another; false when nothing did that was asked for, whatever made the graphs.
+    """The changes from one graph to another, which are false if there are none.
 
-    ``changes`` is for reading. It holds the renamed modules, then the scopes, the cuts and the nodes, each in the order
-    of the second graph, what was removed standing where it stood in the first. Totals of a module that only add up what
-    changed below it are left out, and so are saved slots of a node that became another operation. Attributes of such a
-    node, and the fields of a node or scope that was added or removed, are settings: no sizes, and no defaults.
-    ``findings`` say what they come to, and explain each of them exactly once. ``modules`` are those whose own size
-    changed. ``script`` is exact, and what `gradir.patch` applies: it also has what was left out or ignored on request.
+    ``changes`` are for reading: renamed modules, scopes, cuts and nodes, in the order of the second graph. They leave
+    out totals that only add up other changes, and sizes and defaults of nodes that came or went. ``findings`` summarize
+    them. ``modules`` are those whose own size changed. ``script`` is exact, and `gradir.patch` applies it.
     """
 
     before: Totals
@@ -187,7 +175,7 @@ class Diff(Record, frozen=True, dict=True):
 
     @property
     def sides(self) -> Sides | None:
-        """Both graphs, which are no part of the value: nothing of a diff that was read from a file or edited since."""
+        """Both graphs, unless the diff was read from a file or edited."""
         return self.__dict__.get(_SIDES)
 
     def between(self, sides: Sides) -> Diff:
@@ -200,13 +188,12 @@ class Diff(Record, frozen=True, dict=True):
         return bool(self.changes)
 
     def to(self, renderer: str, **options: object) -> str:
-        """What ``gradir diff --format RENDERER`` prints: ``diff.to("markdown")``.
+        """Return the text of ``gradir diff --format RENDERER``: ``diff.to("markdown")``.
 
-        What `gradir.diff` returned knows both graphs. Of a diff that was read from a file, or that was changed since,
-        the text tells every change by itself, and nothing can be drawn.
+        A diff that was read from a file lists every change by itself, and cannot be drawn.
 
         Raises:
-            ExportError: there is no such renderer or option, or it cannot tell this diff.
+            ExportError: the renderer or option is unknown, or it cannot represent this diff.
         """
         # As `gradir.Graph.to`: the package loads the public functions before any module of its own.
         text: str = sys.modules["gradir.api"].diff_text(self, renderer, **options)

@@ -69,7 +69,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 
 
 class Excerpt(Record, frozen=True):
-    """A line of the user's program, with the columns of the operation in it: from ``start`` to before ``end``."""
+    """A line of the user's program, with the columns of the operation from ``start`` to before ``end``."""
 
     text: str
     start: int = 0
@@ -77,15 +77,13 @@ class Excerpt(Record, frozen=True):
 
 
 class Cause(Record, frozen=True):
-    """One reason why a gradient does not arrive as one may expect.
+    """A reason why a gradient does not arrive as expected.
 
-    ``level`` is ``error`` where a parameter that should learn does not, ``info`` for what may well be meant, and
-    ``note`` for what no change of the program would mend. ``op`` is the operation or function, ``names`` are the
-    parameters and tensors concerned, ``source`` is the line of the user's program and ``via`` the line of a library
-    that it called. ``detail`` is what is known beside: what the framework itself says, or which numbers and which other
-    line did it. ``excerpt`` is the line ``source`` as the program has it, where it can be read. ``pattern`` is a word
-    of `gradir.vocabulary.patterns.PATTERNS` that the cause belongs to, such as ``straight-through``. ``framework`` is
-    the one whose functions the advice names, where it has words of its own.
+    ``level`` is ``error`` if a parameter does not learn, ``info`` if the cut may be intended, and ``note`` otherwise.
+    ``op`` is the operation, ``names`` the parameters and tensors, ``source`` the line of the program and ``via`` that
+    of a library. ``detail`` has further facts, such as the framework's message, and ``excerpt`` the text of the line.
+    ``pattern`` is a word of `gradir.vocabulary.patterns.PATTERNS`, such as ``straight-through``. ``framework`` chooses
+    the functions that the advice names.
 
     >>> Cause("detach", "error", "detach", ("fc.weight",)).text
     'detach() cuts fc.weight'
@@ -110,13 +108,13 @@ class Cause(Record, frozen=True):
 
     @property
     def advice(self) -> str:
-        """What to do, in one sentence; empty where nothing is known."""
+        """The advice in one sentence, or an empty text."""
         return self.words().advice
 
     def words(self, *shown: Callable[[str], str], named: str = "") -> Words:
-        """Return its sentence without the detail, and its advice.
+        """Return the sentence without the detail, and the advice.
 
-        ``shown`` writes a name as a format needs it, and ``named`` stands for the names where a phrase is known.
+        ``shown`` formats a name, and ``named`` replaces the names by a known phrase.
         """
         is_lost = self.level == "error"
         return worded(
@@ -135,8 +133,7 @@ class Cause(Record, frozen=True):
 class Term(Record, frozen=True):
     """A summand of the loss: the leaves that it gives a gradient, its variable, its operation and its line.
 
-    ``value`` is its number as the line computed it, before a factor that it has in the sum, where values were asked for
-    and it is one number.
+    ``value`` is its number before a factor in the sum, if known.
     """
 
     names: tuple[str, ...] = ()
@@ -147,18 +144,18 @@ class Term(Record, frozen=True):
 
 
 class OfGraph(Record, frozen=True):
-    """Where an explanation is in a graph: by id of the node the name of a parameter, and the gradient that comes."""
+    """The names of parameters and the gradients by id of the node."""
 
     names: Mapping[str, str]
     gradients: Mapping[str, float | str] = NOTHING
 
 
 class Examined(Record, frozen=True, omit_defaults=False):
-    """How far an explanation looked at the values of gradients.
+    """How far an explanation examined the values of gradients.
 
-    ``values`` is ``backward`` where a backward was run, ``grad`` where `.grad` was read after the program's own, and
-    ``none`` where no value is known. ``reason`` says why it was not a backward, and ``advice`` how to get one.
-    ``overwritten`` is false where a write to a saved tensor, unseen by the framework, could not be looked for.
+    ``values`` is ``backward`` (a backward pass ran), ``grad`` (`.grad` was read) or ``none``. ``reason`` says why no
+    backward pass ran, and ``advice`` how to get one. ``overwritten`` is false if hidden writes to saved tensors could
+    not be looked for.
     """
 
     values: Literal["backward", "grad", "none"] = "none"
@@ -168,7 +165,7 @@ class Examined(Record, frozen=True, omit_defaults=False):
 
 
 class Allowed(Record, frozen=True, omit_defaults=False):
-    """A pattern of what is meant, where it is written, and how many causes it took part in allowing."""
+    """A pattern of expected cuts, the place where it is written, and the number of causes that it allows."""
 
     pattern: str
     where: str = ""
@@ -176,13 +173,12 @@ class Allowed(Record, frozen=True, omit_defaults=False):
 
 
 class Explanation(Record, frozen=True, dict=True):
-    """Which parameters get a gradient, and why the others get none.
+    """The parameters that get a gradient, and the reasons why others get none.
 
-    ``statuses`` has a word of `STATUSES` for every parameter and tensor by name, ``tied`` the names that are of one
-    tensor, and ``allowed`` what was said to be meant. ``gradients`` has the norms of what arrives, or ``none``,
-    ``zero`` or ``nonfinite``, ``of_graph`` is where all this is in the graph that was explained, and ``examined`` how
-    far values were looked at. It is true where there is something to tell, so `level` is not ``none``. Printed, it is
-    the text of ``gradir explain``, and `to` gives the other forms.
+    ``statuses`` has a word of `STATUSES` for every name, ``tied`` the names of one tensor, and ``allowed`` the patterns
+    of expected cuts. ``gradients`` has the norms, or ``none``, ``zero`` or ``nonfinite``. ``of_graph`` locates all this
+    in the graph, and ``examined`` says how far values were checked. It is true if `level` is not ``none``. Printing it
+    gives the text of ``gradir explain``.
 
     >>> found = Explanation({"fc.weight": "cut"}, (Cause("detach", "error", "detach", ("fc.weight",)),))
     >>> found.status("fc.weight"), found.level, bool(found)
@@ -200,7 +196,7 @@ class Explanation(Record, frozen=True, dict=True):
 
     @property
     def verdict(self) -> str:
-        """The answer in one line: how many parameters get a gradient, and the gravest reason why others do not.
+        """The answer in one line: how many parameters get a gradient, and the gravest cause.
 
         >>> cut = Cause("detach", "error", "detach", ("g.w", "g.b"), Source("gan.py", 5, "step"))
         >>> values = Examined("backward")
@@ -212,7 +208,7 @@ class Explanation(Record, frozen=True, dict=True):
         return verdict_of(self)
 
     def joined(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Names with those of one tensor as one.
+        """Return the names, with those of one tensor joined.
 
         >>> Explanation({"e": "reached", "h": "reached"}, tied=(("e", "h"),)).joined(["e", "b", "h"])
         ('e = h', 'b')
@@ -238,24 +234,23 @@ class Explanation(Record, frozen=True, dict=True):
         return self.level != "none"
 
     def status(self, name: str) -> str:
-        """What is known of a parameter or tensor, by any of its names: a word of `STATUSES`.
+        """Return the status of a parameter or tensor by any of its names, a word of `STATUSES`.
 
         Raises:
-            KeyError: nothing has this name.
+            KeyError: the name is unknown.
         """
         if name not in self.statuses:
             raise KeyError(f"no parameter or tensor {name!r}{did_you_mean(name, self.statuses)}")
         return self.statuses[name]
 
     def allowing(self, patterns: Iterable[str], where: str = "") -> Explanation:
-        """The explanation with what is meant told as a note, which is no alarm.
+        """Return the explanation with expected causes as notes.
 
-        That is a cause whose kind a pattern matches, or each of whose names that lack their gradient one does; ``*`` is
-        any text, dots included, and no other character stands for another. ``where`` says where the patterns are
-        written.
+        A pattern matches the kind of a cause, or each of its names without a gradient; ``*`` is any text. ``where``
+        says where the patterns are written.
 
         Raises:
-            TypeError: ``patterns`` is one text, and no list of them.
+            TypeError: ``patterns`` is a text, not a list.
 
         >>> found = Explanation({"ema.w": "cut"}, (Cause("detach", "error", "detach", ("ema.w",)),))
         >>> found.allowing(["ema.*"]).level, found.allowing(["detach"]).level, found.allowing(["fc.*"]).level
@@ -285,13 +280,13 @@ class Explanation(Record, frozen=True, dict=True):
         return replace(self, causes=tuple(causes), allowed=tuple(Allowed(*key, count) for key, count in counts.items()))
 
     def overlay(self, graph: Graph | None = None) -> Overlay:
-        """What is to be drawn over a graph: the verdict, the status of each parameter, and gradients that are known.
+        """Return the overlay for a graph: the verdict, the status of each parameter, and known gradients.
 
-        Without a graph it is for the one that was explained, as capturing the same tensors gives it, with the gradient
-        that comes to each of its operations. In others, such as that of the forward, parameters are known by name.
+        Without a graph it is for the explained one, with the gradient at each operation. In other graphs, such as the
+        forward graph, only parameters have values.
 
         Raises:
-            GraphError: nothing of the explanation is in the graph, or there was none.
+            GraphError: the graph has no parameter of the explanation, or there is no graph.
 
         >>> from gradir.ir import Node
         >>> found = Explanation({"w": "zero"}).overlay(Graph.of([Node("w", names=("w",))]))
@@ -320,7 +315,7 @@ class Explanation(Record, frozen=True, dict=True):
         return Overlay((by_gradient, by_status) if gradients else (by_status,), verdict, LOOKS_OF_LEVELS[self.level])
 
     def located_in(self, graph: Graph) -> Explanation:
-        """The explanation with its overlay that of another graph with the same parameters.
+        """Return the explanation with its overlay for another graph with the same parameters.
 
         Raises:
             GraphError: none of them is in the graph.
@@ -336,12 +331,12 @@ class Explanation(Record, frozen=True, dict=True):
         return replace(self, of_graph=OfGraph(names, gradients))
 
     def to(self, format: str, *, all: bool = False) -> str:
-        """Return what ``gradir explain --format`` prints: ``text``, ``markdown`` or ``json``.
+        """Return the output of ``gradir explain --format``: ``text``, ``markdown`` or ``json``.
 
-        ``all`` writes out the notes, which are counted otherwise; JSON has them in any case.
+        ``all`` prints the notes too; JSON always has them.
 
         Raises:
-            ExportError: there is no such format, or a name holds what JSON cannot spell.
+            ExportError: the format is unknown, or JSON cannot represent a name.
         """
         # As `gradir.Graph.to`: the forms are made of records, and import these.
         text: str = sys.modules["gradir.api"].explanation_text(self, format, all=all)

@@ -57,9 +57,9 @@ class _Draft(NamedTuple):
 
 
 class Builder:
-    """Collects nodes in any order and gives them canonical order and ids.
+    """Collect nodes in any order and give them canonical order and ids.
 
-    What a field may hold is checked when the graph is built: what `build` returns can be saved, and is read back equal.
+    `build` checks every field, so the graph can be saved and reads back equal.
 
     >>> b, three = Builder(), TensorMeta("float32", (3,))
     >>> w = b.tensor("w", three, role="parameter")
@@ -78,10 +78,10 @@ class Builder:
         self._owner = _Owner()
 
     def tensor(self, name: str, tensor: TensorMeta, *, role: str = "leaf", scope: str = "") -> Value:
-        """Add a tensor that nothing in the graph computes: a leaf, parameter or buffer. The name may be empty.
+        """Add a leaf, parameter or buffer; the name may be empty.
 
         Raises:
-            GraphError: the name is not text that a file can hold, or ``tensor`` is no `TensorMeta`.
+            GraphError: the name is not valid text, or ``tensor`` is not a `TensorMeta`.
         """
         _check_name("the name of a tensor", name)
         if type(tensor) is not TensorMeta:
@@ -106,14 +106,12 @@ class Builder:
     ) -> Value:
         """Add an operation.
 
-        ``inputs`` has one entry per input slot, ``None`` where no gradient flows. ``saved`` pairs each saved slot
-        with what was saved: a value, the number of the operation's own output, or ``None`` when the graph does not hold
-        it. Anything hashable as the third of a triple stands for the storage: slots with an equal one keep the same,
-        and their ``storage`` is filled in when the graph is built. Lists in ``attrs`` and ``ext`` become tuples.
+        ``inputs`` has an entry for each input slot, ``None`` without a gradient. ``saved`` pairs each slot with a
+        value, the number of an output of this operation, or ``None`` if the graph lacks the tensor. A hashable third
+        item stands for the storage: slots with equal ones share it.
 
         Raises:
-            GraphError: an argument is of a wrong type, a value is of another builder, or an attribute is not an
-                `AttrValue`; other collections, decimals and numbers of other libraries are not turned into one.
+            GraphError: an argument has a wrong type, or a value is of another builder.
         """
         _check_name("an operation", op)
         owner = f"function {op!r}"
@@ -146,9 +144,9 @@ class Builder:
         )
 
     def output(self, value: Value, path: str = "", *, base: Value | None = None) -> None:
-        """Declare a captured output; ``path`` is its place among the outputs, empty for a lone one.
+        """Add a captured output; ``path`` is its place among several outputs.
 
-        ``base`` is the value that the output is a view of: output 0 of its node, since a graph keeps only the node.
+        ``base`` is the value that the output is a view of, output 0 of its node.
 
         Raises:
             GraphError: a value is not of this builder, ``base`` is another output than 0, or ``path`` is not text.
@@ -167,7 +165,7 @@ class Builder:
         self._outputs.append(self._add(_Draft(node, (value,), (), base, path)))
 
     def cut(self, cut: Cut, *, at: Value | None = None, into: Value | None = None) -> None:
-        """Declare a place where gradient ends, at the node of one value and before that of another.
+        """Add a place where the gradient ends, between the nodes of two values.
 
         Raises:
             GraphError: a value is not of this builder.
@@ -183,11 +181,10 @@ class Builder:
         cuts: Iterable[Cut] = (),
         producer: Producer = Producer(),  # noqa: B008 (frozen)
     ) -> Graph:
-        """Make the graph of everything the outputs depend on.
+        """Return the graph of everything that the outputs depend on.
 
         Raises:
-            GraphError: there is no output, an input names an output that its node does not have, or a field of a
-                record holds what would not be read back as it is, such as a size of -1.
+            GraphError: there is no output, an input names a missing one, or a field is invalid, such as a size of -1.
         """
         if not self._outputs:
             raise GraphError("a graph needs an output: call output() first")
