@@ -39,10 +39,10 @@ Look: TypeAlias = Literal["alarm", "caution", "good", "quiet"]
 
 
 class Channel(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One thing that is said of nodes: by id a number, or a word for what is none.
+    """A value for each node: by id a number, or a word such as ``nonfinite``.
 
-    ``unit`` says what the numbers are, ``scale`` how they are told apart: by their differences or, where all are above
-    zero, by their magnitudes. ``looks`` has the look of words; one that it does not name is quiet.
+    ``unit`` names the numbers, and ``scale`` compares them by differences or, if all are above zero, by magnitude.
+    ``looks`` has the look of words.
     """
 
     name: _Name
@@ -53,7 +53,7 @@ class Channel(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
 
 
 class Overlay(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What is said of the nodes of one graph, one channel for each kind of it. The first is drawn unless one is named.
+    """Values for the nodes of one graph, with a channel for each kind. The first channel is drawn by default.
 
     ``verdict`` is a sentence about the whole graph, which a page shows above the drawing, and ``look`` is its look.
 
@@ -67,21 +67,21 @@ class Overlay(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     look: Look = "quiet"
 
     def to_json(self) -> str:
-        """The document, which ``gradir export --overlay`` reads; `gradir.export` takes the overlay itself.
+        """Return the document for ``gradir export --overlay``; `gradir.export` takes the overlay itself.
 
         Raises:
-            FormatError: a number is not finite, or not above zero where the scale is logarithmic; a name or a word is
-                empty or has more than 80 characters; the verdict has more than 2,000; two channels have one name; or a
-                text holds what JSON cannot spell.
+            FormatError: a number is not finite, or not above zero on a log scale; a name or word is empty or longer
+                than 80 characters, or the verdict longer than 2,000; two channels share a name; or JSON cannot
+                represent a text.
         """
         return encode(self).decode()
 
 
 def encode(overlay: Overlay) -> bytes:
-    """The bytes of an overlay, of which a terminal can show every character.
+    """Return the bytes of an overlay, safe for a terminal.
 
     Raises:
-        FormatError: it holds what an overlay cannot, or what JSON cannot spell.
+        FormatError: the overlay is invalid, or JSON cannot represent it.
     """
     return _DOCUMENT.encode(_sound(overlay))
 
@@ -118,14 +118,13 @@ def _checked(overlay: Overlay) -> Overlay:
 
 
 def overlaid(graph: Graph, overlay: Overlay, channel: str = "", *, with_others: bool = False) -> Graph:
-    """The graph with a mark on every node of which a channel says something, and the verdict on its outputs.
+    """Return the graph with the values of a channel as marks, and the verdict on its outputs.
 
-    A graph without outputs has the verdict on its last node. `gradir.ir.marks` reads the marks.
-    What the other channels say is left out but ``with_others``, for who shows more than one.
+    `gradir.ir.marks` reads the marks. ``with_others`` adds the marks of the other channels.
 
     Raises:
         ExportError: the overlay is of another graph, or has no such channel.
-        FormatError: it holds what an overlay cannot.
+        FormatError: the overlay is invalid.
 
     >>> from gradir.ir import Node
     >>> over = Overlay((Channel("gradient", {"w": 0.5, "b": "zero"}, "norm", looks={"zero": "alarm"}),))
@@ -163,7 +162,7 @@ def overlaid(graph: Graph, overlay: Overlay, channel: str = "", *, with_others: 
 
 
 def costs(graph: Graph) -> Overlay:
-    """What the nodes of a graph cost, as far as it was captured with that: FLOPs, and the times that were measured.
+    """Return the recorded costs of the nodes: FLOPs, and measured times.
 
     Raises:
         ExportError: the graph has no costs.

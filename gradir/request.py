@@ -43,19 +43,19 @@ _GRAPHS: Final = ("capture", "graph")
 
 
 class Option(NamedTuple):
-    """What there is to say of an option beside its type and its default.
+    """The declaration of an option beside its type and its default.
 
     Attributes:
-        help: what it does, for the help texts.
-        needs: the feature of a front-end without which it cannot be given.
+        help: the help text.
+        needs: the feature of a front-end that it needs.
         values: by value the feature that this one needs instead.
-        uses: what takes it: ``capture`` (`gradir.capture`, `gradir.verify` and ``gradir capture``), ``program`` (of
-            these only the command), ``graph`` (the commands that take a GRAPH), ``explain`` (`gradir.explain` and
-            ``gradir explain``), ``record`` (`gradir.record`).
-        metavar: what the help text calls its value.
-        group: the group of options where the help text has it.
-        flag: its word on a command line; without one it is made of the name. ``None`` where only Python can give it.
-        alone: what the word means without a value, where it may stand alone.
+        uses: ``capture`` (`gradir.capture`, `gradir.verify` and ``gradir capture``), ``program`` (of these only the
+            command), ``graph`` (commands that take a GRAPH), ``explain`` (`gradir.explain` and ``gradir explain``) and
+            ``record`` (`gradir.record`).
+        metavar: the name of its value in the help text.
+        group: its group in the help text.
+        flag: its option on the command line (default: from the name), or ``None`` for Python only.
+        alone: its value if the option is given without one.
     """
 
     help: str
@@ -83,13 +83,12 @@ class Declared(NamedTuple):
 
 
 class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What to capture and how, as a front-end is asked for it.
+    """What to capture, and every option of a capture.
 
-    Of a program, ``target`` is what its PROGRAM names, which has not run, and ``inputs`` are texts such as
-    ``float32[1,3]``. Else the target is an object of the user's, and the inputs are what it is called with.
+    For a program, ``target`` is the object that PROGRAM names, before it runs, and ``inputs`` are texts such as
+    ``float32[1,3]``. Otherwise the target is the user's object, with its call arguments.
 
-    An option is declared here and nowhere else. The commands, the keyword arguments of the functions, the help, and the
-    error where a front-end lacks the feature that it needs follow.
+    Each option is declared here only. Commands, keyword arguments, help and errors follow.
 
     >>> request = CaptureRequest(target=len, sources=True)
     >>> request.sources, request.fake
@@ -230,10 +229,10 @@ def declared(*uses: str) -> Mapping[str, Declared]:
 def asked(
     function: str, target: object = None, inputs: Iterable[object] = (), options: Mapping[str, Any] | None = None
 ) -> CaptureRequest:
-    """The request that a public function makes of its arguments.
+    """Return the request for the arguments of a public function.
 
     Raises:
-        TypeError: there is a keyword that the function does not have, or a value that an option does not take.
+        TypeError: a keyword is unknown, or an option does not take the value.
     """
     # The inputs stand by their place.
     taken = declared("capture" if function == "verify" else function)

@@ -29,13 +29,12 @@ class _Data(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
 
 
 class Finding(_Data, frozen=True):
-    """Something in which ranks part.
+    """A difference between ranks.
 
-    ``kind`` is ``hang`` (they wait for each other for ever, or what they issue together does not fit), ``may hang``
-    (they wait in a circle across groups, which collectives that run beside each other can survive), ``mixed`` (what
-    they issue together fits, and is of other modules, parameters or lines, so the result is wrong), ``missing`` (an
-    exchange is left out, so gradients are not reduced), ``graphs`` (a graph is another than that of most) or ``cuts``
-    (parameters get no gradient on some ranks only). ``lines`` says it, the first that differs first.
+    ``kind`` is ``hang`` (ranks wait for ever, or their collectives do not match), ``may hang`` (they wait in a circle
+    across groups), ``mixed`` (collectives match but are of other modules, parameters or lines), ``missing`` (an
+    exchange is left out, so gradients are not reduced), ``graphs`` (a graph differs from that of most ranks) or
+    ``cuts`` (parameters lack a gradient on some ranks). ``lines`` describe it.
     """
 
     kind: Kind
@@ -44,10 +43,10 @@ class Finding(_Data, frozen=True):
 
 
 class Group(_Data, frozen=True):
-    """Ranks whose graphs are the same, up to the sizes of their parts where ``uneven`` is set.
+    """Ranks with the same graph, up to the sizes of their parts if ``uneven`` is set.
 
-    ``saved_bytes`` is what the first of them keeps for backward, ``elements`` how many elements of parameters it holds,
-    and ``collectives`` how many it issues. Of a pipeline, the graphs of one ``stage`` alone are compared.
+    ``saved_bytes``, ``elements`` and ``collectives`` count saved bytes, parameter elements and collectives of the first
+    rank. In a pipeline, a group has ranks of one ``stage``.
     """
 
     ranks: tuple[int, ...]
@@ -61,12 +60,12 @@ class Group(_Data, frozen=True):
 
 
 class Ranks(_Data, frozen=True, dict=True):
-    """What the ranks of a training do alike, and where they part. True where anything was found.
+    """The report on the ranks of a distributed run, which is true if something was found.
 
-    ``ranks`` are those whose files were there, of the ``world``; where some are missing, no hang is claimed. The first
-    of ``groups`` is the largest. ``proved`` is how many collectives were entered by all of their group in the same
-    order, ``unreached`` the parameters that get no gradient on any rank. ``recorded`` is unset where no file says what
-    its rank exchanges, so that graphs and parameters alone were compared.
+    ``ranks`` are those with files, of the ``world``; if some are missing, no hang is claimed. The first of ``groups``
+    is the largest. ``proved`` counts the collectives that all of their group enter in the same order, and ``unreached``
+    has the parameters without a gradient on any rank. ``recorded`` is unset if no file says what its rank exchanges, so
+    that only graphs and parameters were compared.
     """
 
     world: int
@@ -95,10 +94,10 @@ class Ranks(_Data, frozen=True, dict=True):
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
-        """A graph for each group, that of its first rank, read when it is asked for; none of ranks that were read back.
+        """The graph of the first rank of each group, read on demand; none for a report that was read back.
 
         Raises:
-            FileError: a file is not there any more.
+            FileError: a file no longer exists.
         """
         load = self.__dict__.get(_GRAPHS)
         return () if load is None else load()

@@ -34,11 +34,10 @@ _ACCOUNTS: Final[tuple[Account, ...]] = ("scope", "op", "node")
 class Graph(Head, frozen=True, dict=True, eq=False):
     """An autograd graph as data.
 
-    ``nodes`` maps id to `Node` in topological order; ``scopes`` maps module path to `Scope`. Graphs compare by value.
-    ``read_from`` is the version of the document that the graph was read from, where this gradir does not know all of
-    it, and empty otherwise. ``unknown`` says what was ignored in a document of a known version, and makes no difference
-    between graphs; of either, `save` would lose something. ``rank`` and ``collectives`` say which of several processes
-    it was captured in and what that exchanges with the others, where this was noted; a diff leaves them out.
+    ``nodes`` maps ids to `Node` in topological order, ``scopes`` maps module paths to `Scope`. Graphs compare by value.
+    ``read_from`` is the newer version of the file that the graph was read from, or empty, and ``unknown`` names unknown
+    keys of the file; `save` would lose them. ``rank`` and ``collectives`` belong to one of several processes, and a
+    diff ignores them.
 
     >>> from gradir.ir.model import Ref
     >>> g = Graph.of([Node("x", role="leaf"), Node("exp:1", op="exp", inputs=(Ref("x", 0),))])
@@ -78,7 +77,7 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         unknown: str = "",
         **head: Any,
     ) -> Graph:
-        """Make a graph of records in order; ``head`` are further fields of its head, such as ``rank``.
+        """Make a graph of records in order; ``head`` has further fields of its head, such as ``rank``.
 
         Raises:
             TypeError: the head has no such field.
@@ -105,10 +104,10 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         return tuple(node for node in self.nodes.values() if node.role == "output")
 
     def producers(self, node_id: str) -> tuple[Node, ...]:
-        """The nodes that a node takes something from, each once: by input slot, then what it is a view of.
+        """Return the nodes that a node takes inputs from, each once, by input slot.
 
         Raises:
-            GraphError: there is no node of that id.
+            GraphError: the id is unknown.
 
         >>> from gradir.ir.model import Ref
         >>> g = Graph.of([Node("x", role="leaf"), Node("mul:1", op="mul", inputs=(Ref("x", 0), Ref("x", 0)))])
@@ -119,12 +118,10 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         return tuple(self.nodes[source] for source in found if source in self.nodes)
 
     def consumers(self, node_id: str) -> tuple[Node, ...]:
-        """The nodes that take something from a node, each once, in the order of the graph.
-
-        The first question looks at every edge, those after it only at the answer.
+        """Return the nodes that take an output of a node, each once, in order.
 
         Raises:
-            GraphError: there is no node of that id.
+            GraphError: the id is unknown.
         """
         return tuple(map(self.nodes.__getitem__, self._takers.get(self._known(node_id).id, ())))
 
@@ -143,10 +140,10 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         return found
 
     def in_scope(self, path: str) -> tuple[Node, ...]:
-        """The nodes of a module and of the modules below it, in order; of the empty path all of them.
+        """Return the nodes of a module and its submodules, in order.
 
         Raises:
-            GraphError: there is no module of that path.
+            GraphError: the path is unknown.
 
         >>> g = Graph.of([Node("h.0.fc/mm:1", scope="h.0.fc"), Node("h.1.fc/mm:1", scope="h.1.fc")])
         >>> [node.id for node in g.in_scope("h.0")]
@@ -160,12 +157,12 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         raise GraphError(f"no module {path!r}{did_you_mean(str(path), paths)}")
 
     def select(self, wanted: str | Callable[[Node], object]) -> tuple[Node, ...]:
-        """The nodes that a pattern names, or that a function of a node is true of, in order.
+        """Return the nodes that match a pattern or a function, in order.
 
-        A pattern is what ``--focus`` takes: an id, a name, a module's path, or a glob over all three.
+        A pattern is that of ``--focus``: an id, a name, a module path, or a glob over all three.
 
         Raises:
-            PassError: the pattern names no node.
+            PassError: the pattern matches no node.
 
         >>> g = Graph.of([Node("h.0.fc/mm:1", op="mm", scope="h.0.fc"), Node("h.1.fc/mm:1", op="mm", scope="h.1.fc")])
         >>> [node.id for node in g.select("h.*.fc")] == [node.id for node in g.select(lambda node: node.op == "mm")]
@@ -177,12 +174,10 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         return tuple(node for node in self.nodes.values() if node.id in found)
 
     def saved_bytes(self, by: Account = "scope") -> dict[str, int]:
-        """The bytes that live for backward alone: by module path, by operation, or by id of the node that saved them.
+        """Return the bytes that exist for the backward pass alone, by module path, operation or node id.
 
-        ``by`` is ``scope``, ``op`` or ``node``. Every storage counts once, for the first node in order that saved it,
-        and those of leaves, parameters and buffers, which live anyway, do not: the sum is what `gradir info` prints. A
-        module has what it saves itself, without the modules below it; what a folded one holds counts where that stands.
-        What saves nothing is left out, and so are slots of unknown size.
+        ``by`` is ``scope``, ``op`` or ``node``. Every storage counts once, for the first node that saved it, and those
+        of leaves, parameters and buffers do not count. A module counts without its submodules.
 
         Raises:
             ValueError: ``by`` is something else.
@@ -209,14 +204,11 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         return {account: bounded(size) for account, size in found.items() if size}
 
     def to_networkx(self) -> nx.MultiDiGraph[str]:
-        """The graph as networkx has it, to compute with: nodes by id, and edges by input slot.
+        """Return the graph for networkx: nodes by id, and edges from producer to consumer by input slot.
 
-        Attributes are those of the exporter ``nodelink``: ``op``, ``role``, ``scope``, ``outputs`` and so on of a node,
-        ``output_nr``, ``input_nr`` and ``kind`` of an edge. An edge goes from producer to consumer.
-
-        Every attribute is a plain value, so networkx writes the graph as GraphML, GEXF and GML and lays it out with
-        Graphviz: lists and records, such as ``outputs``, are JSON text for `json.loads`. A node is the id, a text that
-        ``str()`` puts in quotes if it has a colon, because pydot would cut it there.
+        Attributes are those of the exporter ``nodelink``. They are plain values, so networkx writes GraphML, GEXF and
+        GML and lays the graph out with Graphviz; lists and records are JSON text. ``str()`` of a node quotes ids with a
+        colon, which pydot would cut.
 
         Raises:
             GradirError: networkx is not installed; ``pip install 'gradir[networkx]'`` does it.

@@ -204,11 +204,10 @@ def stands_for_several(node: Node) -> bool:
 
 
 class ListedChange(NamedTuple):
-    """A change to be listed beside the picture of a diff: its kind, the heading it stands below, its words.
+    """A change to list beside the picture of a diff: its kind, its heading, its text.
 
-    ``nodes`` and ``scopes`` are what it is about, as the picture calls them. ``fields`` has the name of each field that
-    differs, with both values in words, and ``slots`` the input slots, each behind the id of its node, that take from
-    elsewhere now. ``cuts`` are those that came or went with it, as the picture calls what they are at.
+    ``nodes`` and ``scopes`` are those of the picture. ``fields`` has each changed field with both values as text,
+    ``slots`` the rewired input slots behind the id of their node, and ``cuts`` those that came or went.
     """
 
     kind: str
@@ -222,9 +221,9 @@ class ListedChange(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """What an overlay says of a node: how it looks, the number or word, what the channel is, the words of a legend.
+    """The mark of an overlay on a node: its look, its value, its channel, and the text of a legend.
 
-    ``is_mixed`` is set where the node stands for several of which not all are like this.
+    ``is_mixed`` is set if the node stands for several that differ.
     """
 
     look: str
@@ -305,10 +304,7 @@ def left_out(node: Node) -> tuple[int, int]:
 
 
 def together(nodes: Collection[Node]) -> dict[str, AttrValue]:
-    """The marks of what stands for several nodes: that one was asked for or failed, all left out, the worst overlay.
-
-    With them comes what nodes saved that are gone.
-    """
+    """Return the marks of a node that stands for several: requested or failed, left-out counts, the worst overlay."""
     nodes = [node for node in nodes if node.ext]
     cuts = [*filter(any, map(left_out, nodes))]
     found: dict[str, AttrValue] = {

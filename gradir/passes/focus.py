@@ -60,16 +60,14 @@ class FocusPass:
 
 
 def focus(graph: Graph, pattern: str, hops: int | None = 1) -> Graph:
-    """Keep the nodes that a pattern names and those at most ``hops`` edges away, in whichever direction.
+    """Keep the nodes that match a pattern and those at most ``hops`` edges away.
 
-    With ``hops`` 0 only the named nodes stay, with ``None`` all that is connected to them. For patterns see
-    `gradir.passes.matching`, for what becomes of inputs whose source is left out `gradir.passes.within`.
-
-    Where something is left out, ``ext["focus"]`` is set on the named nodes, and ``ext["left_out"]`` of a node has the
-    numbers of nodes left out that it takes from, and that take from it.
+    With ``hops=0`` only the matching nodes stay, with ``None`` everything connected. See `gradir.passes.matching` for
+    patterns and `gradir.passes.within` for inputs. ``ext["focus"]`` marks the matching nodes, and ``ext["left_out"]``
+    counts removed producers and consumers.
 
     Raises:
-        PassError: the pattern names no node, or ``hops`` is negative.
+        PassError: the pattern matches no node, or ``hops`` is negative.
 
     >>> from gradir.ir import Builder, TensorMeta
     >>> b = Builder()
@@ -110,13 +108,12 @@ def near(graph: Graph, ids: Iterable[str], hops: int | None = 1, barred: Collect
 
 
 def between(graph: Graph, one: str, other: str) -> Graph:
-    """Keep the nodes on the paths that join what two patterns name, in whichever direction they run.
+    """Keep the nodes on paths between two patterns, in either direction.
 
-    A path follows edges from producer to consumer all the way. Its ends stay too; nodes that a pattern names and that
-    lie on no such path do not. The ends have the marks that `focus` gives.
+    A path follows edges from producer to consumer. Its ends stay, with the marks of `focus`.
 
     Raises:
-        PassError: a pattern names no node, or no path joins them.
+        PassError: a pattern matches no node, or no path joins them.
 
     >>> from gradir.ir import Builder, TensorMeta
     >>> b = Builder()
@@ -177,13 +174,10 @@ class DescendantsPass:
 
 
 def ancestors(graph: Graph, pattern: str) -> Graph:
-    """Keep the nodes that a pattern names and all they depend on.
-
-    For patterns see `gradir.passes.matching`. No input of a node that stays is left out. Marks are those of
-    `gradir.passes.focus`.
+    """Keep the nodes that match a pattern and all they depend on, with the marks of `focus`.
 
     Raises:
-        PassError: the pattern names no node.
+        PassError: the pattern matches no node.
 
     >>> from gradir.ir import Builder, TensorMeta
     >>> b = Builder()
@@ -197,13 +191,10 @@ def ancestors(graph: Graph, pattern: str) -> Graph:
 
 
 def descendants(graph: Graph, pattern: str) -> Graph:
-    """Keep the nodes that a pattern names and all that depends on them.
-
-    For patterns see `gradir.passes.matching`, for what becomes of inputs whose source is left out
-    `gradir.passes.within`, and for the marks `gradir.passes.focus`.
+    """Keep the nodes that match a pattern and all that depends on them, with the marks of `focus`.
 
     Raises:
-        PassError: the pattern names no node.
+        PassError: the pattern matches no node.
     """
     named = matching(graph, pattern, "descendants")
     return pointed_out(graph, within(graph, reached_from(graph, named)), named)
@@ -229,14 +220,13 @@ def reached_from(graph: Graph, starts: AbstractSet[str]) -> set[str]:
 
 
 def matching(graph: Graph, pattern: str, what: str = "pattern") -> set[str]:
-    """The ids of the nodes that a pattern names.
+    """Return the ids of the nodes that match a pattern.
 
-    A pattern is the id of a node, one of its names, or the path of a module, which stands for all nodes in it and
-    below it. Where it is none of these it is a glob over all three: ``*`` is any text, dots and slashes included,
-    ``?`` any character, ``[ab]`` one of these. Case counts.
+    A pattern is a node id, a name, or a module path, which stands for all nodes in the module. Otherwise it is a
+    case-sensitive glob over all three: ``*`` is any text, ``?`` any character, ``[ab]`` one of these.
 
     Raises:
-        PassError: the pattern is empty or names no node; the message starts with ``what`` and names near misses.
+        PassError: the pattern is empty or matches no node; the message begins with ``what``.
 
     >>> from gradir.ir import Graph, Node
     >>> graph = Graph.of([Node("h.0.fc/mm:1", scope="h.0.fc"), Node("h.1.fc/mm:1", scope="h.1.fc"), Node("x")])

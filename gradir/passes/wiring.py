@@ -31,18 +31,14 @@ def with_slots(ext: Mapping[str, AttrValue], key: str, slots: Iterable[int]) -> 
 
 
 def without(graph: Graph, gone: Collection[str], joins: Callable[[Node], bool]) -> Graph:
-    """The graph without some nodes, the others in the order they had.
+    """Return the graph without some nodes, in the same order.
 
-    What took an output of a node that is gone takes that node's only input instead where ``joins`` says so, which it
-    may of nodes with one input only; elsewhere the slot is null and listed in ``ext["elided_inputs"]``. So an edge
-    joins two nodes only if a path of nodes that are gone, or an edge, joined them before.
+    If ``joins`` says so, consumers of a removed node with one input take that input instead. Otherwise the slot is
+    null, and ``ext["elided_inputs"]`` lists it. So an edge joins two nodes only if a path of removed nodes did.
 
-    A view whose base is gone has none, and a saved slot whose origin is gone has none. A slot whose storage belongs
-    to a leaf, parameter or buffer that is gone no longer has ``bytes``: they would count as memory that lives for
-    backward alone. A cut stays, and names no node that is gone. If all nodes with the verdict of an overlay are gone,
-    the last node that stays has it.
-
-    A graph without any of these nodes is returned as it is. The time is linear in nodes and edges.
+    Views lose a removed base, saved slots a removed origin, and slots of a removed leaf, parameter or buffer their
+    ``bytes``. Cuts stay, without removed nodes. The last node gets the verdict of an overlay if its nodes are gone. If
+    nothing is removed, the graph itself is returned. Time is linear.
     """
     if not gone:
         return graph
@@ -67,10 +63,9 @@ def without(graph: Graph, gone: Collection[str], joins: Callable[[Node], bool]) 
 
 
 def within(graph: Graph, kept: set[str]) -> Graph:
-    """These nodes, the buffers that they saved, the edges among them, and the modules that hold any of it.
+    """Return these nodes with the buffers that they saved, their edges and their modules.
 
-    No edge leads to a buffer, so nothing else would keep one. The nodes stay in the order they had; an input slot
-    whose source is left out is null and listed in ``ext["elided_inputs"]``. Cuts stay.
+    Nodes keep their order. A slot whose source is left out is null, and ``ext["elided_inputs"]`` lists it. Cuts stay.
     """
     buffers = {
         name
@@ -87,11 +82,10 @@ def within(graph: Graph, kept: set[str]) -> Graph:
 
 
 def pointed_out(whole: Graph, part: Graph, named: AbstractSet[str]) -> Graph:
-    """A part of a graph with marks for a picture: on what was asked for, and where something is left out.
+    """Return a part of a graph with marks for pictures.
 
-    ``ext["focus"]`` is set on the nodes ``named``, and on no other, whatever was asked for before. ``ext["left_out"]``
-    has the numbers of nodes left out that a node takes from, and that take from it, with those left out before. Where
-    nothing is left out there are no marks.
+    ``ext["focus"]`` marks the ``named`` nodes. ``ext["left_out"]`` counts the removed producers and consumers of a
+    node. If nothing is left out, there are no marks.
     """
     if part is whole:
         return part

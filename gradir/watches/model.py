@@ -39,14 +39,12 @@ class Modules(Record, frozen=True, tag="modules"):
 
 
 class Step(Record, frozen=True, tag="step"):
-    """One step of an optimizer.
+    """A step of an optimizer.
 
     ``number`` counts the steps of all optimizers from 1, and ``backward`` the calls of backward before it. ``loss`` is
-    that of the last of them, ``norm`` the norm of all gradients that the step takes, and ``memory`` the bytes that the
-    process, or the device of the parameters, holds after it. ``kept`` are the functions of earlier graphs that are
-    still alive, at the steps where they were counted. For each of the `Modules`, ``norms`` has the norm of its own
-    gradients, and ``ratios`` how long its update was beside its parameters, estimated from some of their numbers;
-    ``None`` stands for a module that this step did not move.
+    that of the last call, ``norm`` the norm of all gradients, and ``memory`` the bytes of the process or device after
+    the step. ``kept`` counts functions of earlier graphs that are alive. ``norms`` has the gradient norm of each of the
+    `Modules`, and ``ratios`` the estimated size of its update beside its parameters, ``None`` if it did not move.
     """
 
     number: int
@@ -60,10 +58,10 @@ class Step(Record, frozen=True, tag="step"):
 
 
 class Finding(Record, frozen=True, tag="finding"):
-    """What is wrong at a step.
+    """A problem at a step.
 
-    ``how`` says in words how it was found out, where that was not by looking alone. ``loops`` are the variables by
-    which the program's loops count, and what they were then, the outer ones first.
+    ``how`` says how it was found, if not by looking alone. ``loops`` are the loop variables of the program with their
+    values, outer ones first.
 
     >>> print(Finding(3, Cause("lr_zero", "error", names=("net.weight",)), loops={"i": 2}).text)
     step 3 (i = 2): the learning rate of net.weight is 0, so no step moves it
@@ -93,8 +91,8 @@ class Finding(Record, frozen=True, tag="finding"):
 class Watch(Record, frozen=True):
     """A watched training.
 
-    Of a long training ``steps`` has some, at equal distances, and the last; ``count`` is how many there were.
-    ``ended`` is why it was watched no longer: ``""`` at its end, else in words.
+    ``steps`` has the last step and others at equal distances, ``count`` is their full number, and ``ended`` the reason
+    why watching ended early, if it did.
 
     >>> Watch(count=2).verdict
     'Nothing wrong was found in 2 steps.'
@@ -114,7 +112,7 @@ class Watch(Record, frozen=True):
 
     @property
     def verdict(self) -> str:
-        """What was found, in one sentence, with the gravest finding first."""
+        """The findings in one sentence, the gravest first."""
         return self.verdict_as(printable_short)
 
     def verdict_as(self, shown: Callable[[str], str]) -> str:
@@ -137,10 +135,10 @@ class Watch(Record, frozen=True):
         return self.level == "error"
 
     def to(self, format: str) -> str:
-        """Return what ``gradir watch --format`` prints, or the page or the lines that ``-o`` writes.
+        """Return the output of ``gradir watch``.
 
         Raises:
-            ExportError: there is no such format: ``text``, ``markdown``, ``jsonl`` or ``html``.
+            ExportError: the format is not ``text``, ``markdown``, ``jsonl`` or ``html``.
         """
         # As `gradir.Graph.to`: the forms are made of records, and import these.
         text: str = sys.modules["gradir.api"].watch_text(self, format)
