@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from itertools import chain
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -13,9 +12,9 @@ from gradir.ir.ids import split_id, split_last
 from gradir.ir.module_tree import upwards
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Iterable, Mapping, Set
 
-    from gradir.ir import Graph, Node, Scope
+    from gradir.ir import Graph, Node
 
 _SMALL: Final = 2_000
 """Smaller graphs are matched as a whole."""
@@ -34,23 +33,49 @@ def differing_parts(a: Graph, b: Graph) -> tuple[Graph, Graph] | None:
     """
     if min(len(a.nodes), len(b.nodes)) < _SMALL:
         return None
-    settled = {key for key, node in a.nodes.items() if b.nodes.get(key) == node}
-    edited = {key for graph in (a, b) for key in graph.nodes if key not in settled}
+    there = b.nodes.get
+    settled = {key for key, node in a.nodes.items() if node == there(key)}
+    edited = (a.nodes.keys() | b.nodes.keys()) - settled
     most = len(a.nodes) // _SHARE
     if len(edited) > most or not _have_the_same_entries(a, b):
         return None
-    scopes = {graph.nodes[key].scope for graph in (a, b) for key in edited if key in graph.nodes}
-    feeding = [(key, named_ids(node)) for key, node in a.nodes.items()]
-    feeding += [(key, named_ids(node)) for key, node in b.nodes.items() if key in edited]
-    uses = Counter(chain.from_iterable(found for _, found in feeding))
-    reached = edited | {key for key in settled if a.nodes[key].scope in scopes}
-    for last in (False, True):
-        ends = {key for key in reached if uses[key] <= _HUB} if last else reached
-        reached = reached | {key for key, found in feeding if not ends.isdisjoint(found)}
-        reached |= {source for key, found in feeding if key in ends for source in found}
-        if len(reached) > most:
-            return None
-    return _part(a, b, reached), _part(b, a, reached)
+    near = _with_near_ones(a, b, edited)
+    if len(near) > most:
+        return None
+    kinds = [{path: (scope.class_name, scope.detail) for path, scope in graph.scopes.items()} for graph in (a, b)]
+    others = {path for path, _ in kinds[0].items() ^ kinds[1].items()}
+    around = {path for scope in _scopes(a, b, near) for path in upwards(scope)}
+
+    def part(graph: Graph) -> Graph:
+        nodes = {key: node for key, node in graph.nodes.items() if key in near}
+        scopes = {
+            path: scope
+            for path, scope in graph.scopes.items()
+            if not path or path in around or (others and not others.isdisjoint(upwards(path)))
+        }
+        return replace(graph, nodes=nodes, scopes=scopes)
+
+    return part(a), part(b)
+
+
+def _with_near_ones(a: Graph, b: Graph, edited: Set[str]) -> set[str]:
+    """Return nodes with those in their modules and two edges around; a hub that is near one has no neighbours."""
+    users: defaultdict[str, list[str]] = defaultdict(list)
+    for node in (*a.nodes.values(), *(node for key in edited if (node := b.nodes.get(key)))):
+        for key in named_ids(node):
+            users[key].append(node.id)
+    scopes = _scopes(a, b, edited)
+    found = {*edited, *(key for key, node in a.nodes.items() if node.scope in scopes)}
+    for are_edited in (True, False):
+        for key in [*found]:
+            if are_edited or len(users[key]) <= _HUB:
+                found.update(users[key])
+                found.update(*(named_ids(node) for graph in (a, b) if (node := graph.nodes.get(key))))
+    return found
+
+
+def _scopes(a: Graph, b: Graph, keys: Iterable[str]) -> set[str]:
+    return {node.scope for key in keys for graph in (a, b) if (node := graph.nodes.get(key))}
 
 
 def stay_in_place(a: Graph, b: Graph, nodes: Mapping[str, str]) -> bool:
@@ -88,22 +113,3 @@ def named_ids(node: Node) -> list[str]:
 
 def _place(node: Node) -> str:
     return split_id(node.id)[0] if node.op else node.id
-
-
-def _part(graph: Graph, other: Graph, reached: Collection[str]) -> Graph:
-    """Return some nodes of a graph with the modules around them, and those that are other modules in the other one."""
-    nodes = {key: node for key, node in graph.nodes.items() if key in reached}
-    around = {
-        path for node in (*nodes.values(), *map(other.nodes.get, reached)) if node for path in upwards(node.scope)
-    }
-    others = {path for path, scope in graph.scopes.items() if _kind(scope) != _kind(other.scopes.get(path))}
-    scopes = {
-        path: scope
-        for path, scope in graph.scopes.items()
-        if not path or path in around or (others and not others.isdisjoint(upwards(path)))
-    }
-    return replace(graph, nodes=nodes, scopes=scopes)
-
-
-def _kind(scope: Scope | None) -> tuple[str, str] | None:
-    return None if scope is None else (scope.class_name, scope.detail)

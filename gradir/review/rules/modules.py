@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +12,6 @@ from gradir.diffs.changes import UNSET, Finding
 from gradir.ir import Ref
 from gradir.ir.edges import sources
 from gradir.ir.ids import numbered, split_last
-from gradir.ir.memo import Memo
 from gradir.ir.module_tree import upwards
 from gradir.review.relative_changes import alike, but_for_sizes, made_relative, names_a_record
 
@@ -159,11 +159,15 @@ def _owner(value: Ref | str, *, added: bool, nodes: Mapping[tuple[bool, str], Wh
 
 def _entering(graph: Graph, among: Collection[str]) -> dict[str, str]:
     """Return for some entries of lists the only node that each reads from outside; none if there are several."""
-    entries = Memo(_entry)
+    scopes = sorted({node.scope for node in graph.nodes.values()})
+    entries: dict[str, str] = {}
+    for path in among if any(among) else ():
+        below = scopes[bisect_left(scopes, f"{path}.") : bisect_left(scopes, f"{path}/")]
+        entries.update((scope, path) for scope in (path, *below) if path and _entry(scope) == path)
     found: dict[str, str] = {}
-    for node in graph.nodes.values():
-        here = entries[node.scope]
-        for source in sources(node) if here and here in among else ():
+    for node in graph.nodes.values() if entries else ():
+        here = entries.get(node.scope, "")
+        for source in sources(node) if here else ():
             there = graph.nodes[source].scope if source in graph.nodes else ""
             if there != here and not there.startswith(f"{here}."):
                 found[here] = source if found.get(here, source) == source else ""

@@ -44,13 +44,14 @@ def unowned(evidence: Evidence) -> Iterator[Finding]:
     model, if these are as many of the same sizes, and otherwise the ids of the new nodes.
     """
     before, after = evidence.graphs
-    if not (evidence.changes and before.scopes and after.scopes):
+    nameless = [node for node in after.nodes.values() if not (node.op or node.names)]
+    if not (evidence.changes and before.scopes and after.scopes and nameless):
         return
     pairs = ((new, before.nodes[old]) for old, new in evidence.matched.items())
     named = {new: was for new, was in pairs if was.names and was.role == "parameter"}
-    lost = [(node, named[node.id]) for node in after.nodes.values() if not node.names and node.id in named]
+    lost = [(node, named[node.id]) for node in nameless if node.id in named]
     matched = {*evidence.matched.values()}
-    came = [node for node in after.nodes.values() if _has_no_owner(node) and node.id not in matched]
+    came = [node for node in nameless if node.role == "parameter" and node.id not in matched]
     gone = [node for node in before.nodes.values() if node.id not in evidence.matched]
     # Those that had no owner before may be these.
     spare = _tensors(filter(_has_no_owner, gone))
