@@ -19,6 +19,12 @@ sandbox="allow-scripts allow-downloads"></iframe>
 <p style="height:3000px">after</p></body></html>"""
 
 
+SETTLED = """new Promise((done) => {
+    const look = (last) => setTimeout(() => (scrollY === last ? done(last) : look(scrollY)), 100);
+    look(-1);
+})"""
+
+
 def zoom(frame: Any) -> float:
     found: float = frame.evaluate("window.gradir.page.stage.camera.k")
     return found
@@ -42,7 +48,7 @@ def test_the_wheel_scrolls_the_document_around_and_ctrl_zooms(
         outer.mouse.wheel(0, 120)
         outer.wait_for_function("() => scrollY > 0")
         assert zoom(frame) == before
-        assert frame.locator(".tip").first.inner_text() == "Ctrl and wheel zoom"
+        assert frame.locator(".tip").first.inner_text() == "Ctrl and wheel or two fingers zoom"
         scrolled = outer.evaluate("scrollY")
         outer.keyboard.down("Control")
         outer.mouse.wheel(0, -120)
@@ -51,6 +57,38 @@ def test_the_wheel_scrolls_the_document_around_and_ctrl_zooms(
         assert outer.evaluate("scrollY") == scrolled
         frame.locator(DRAWING).first.press("?")
         assert "Ctrl and wheel to zoom" in frame.locator("dialog").inner_text()
+
+
+def test_one_finger_scrolls_the_document_around_and_two_move_the_drawing(browser: Browser, tmp_path: Path) -> None:
+    document = tmp_path / "around.html"
+    document.write_text(AROUND.format(page=escape(layered().to("html"))), encoding="utf-8")
+    with browser.visited(document, viewport={"width": 390, "height": 844}, has_touch=True) as opened:
+        outer = opened.page
+        frame = outer.frames[1]
+        frame.wait_for_function("() => window.gradir && window.gradir.timings.picture > 0")
+        fingers = outer.context.new_cdp_session(outer)
+
+        def touch(kind: str, *places: tuple[int, int]) -> None:
+            points = [{"x": x, "y": y, "id": number} for number, (x, y) in enumerate(places)]
+            fingers.send("Input.dispatchTouchEvent", {"type": f"touch{kind}", "touchPoints": points})
+
+        camera = "window.gradir.page.stage.camera"
+        before = frame.evaluate(camera)
+        touch("Start", (200, 600))
+        for y in range(590, 480, -10):
+            touch("Move", (200, y))
+        touch("End")
+        outer.wait_for_function("() => scrollY > 0")
+        assert frame.evaluate(camera) == before
+        assert frame.locator(".tip").first.text_content() == "Ctrl and wheel or two fingers zoom"
+        scrolled = outer.evaluate(SETTLED)
+        touch("Start", (150, 500))
+        touch("Start", (150, 500), (250, 500))
+        for step in range(0, 60, 10):
+            touch("Move", (150 - step, 500 - step), (250 + step, 500 - step))
+        touch("End")
+        assert frame.evaluate(camera)["k"] > before["k"] * 1.5
+        assert outer.evaluate("scrollY") == scrolled
 
 
 def test_in_a_window_of_its_own_the_wheel_zooms(browser: Browser) -> None:

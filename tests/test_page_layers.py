@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from browser import Browser, Opened, details, drawing
-from example_files import EXAMPLES
+from example_files import recorded
 from msgspec.structs import replace
 from page_graphs import failed, layered
 
-import gradir
-from gradir.cli import main
-from gradir.ir import Builder, Cut, Graph, Producer, Scope, Source, TensorMeta
+from gradir.ir import Builder, Cut, Graph, Producer, Saved, Scope, Source, TensorMeta
 from gradir.ir.cuts import FLOW
 
 META = TensorMeta("float32", (4, 8))
@@ -47,15 +44,20 @@ WORDS = r"""
 """
 
 
-def adversarial(*, flow: bool) -> Graph:
-    """A discriminator that is called twice, and a generator whose output is detached, with the place if ``flow``."""
+def adversarial(*, flow: bool, kept: bool = False) -> Graph:
+    """A discriminator that is called twice, and a generator whose output is detached, with the place if ``flow``.
+
+    With ``kept`` both calls keep a buffer.
+    """
     b = Builder()
     weight = b.tensor("disc.0.weight", SQUARE, role="parameter", scope="disc.0")
+    mean = b.tensor("disc.0.mean", META, role="buffer", scope="disc.0") if kept else None
     results = []
     for name in ("real", "fake"):
         x = b.tensor(name, META, role="input")
         turned = b.function("t", [weight], [SQUARE], scope="disc.0")
-        value = b.function("mm", [x, turned], [META], scope="disc.0")
+        saved = [(Saved("mean", storage="disc.0.mean"), mean)] if kept else []
+        value = b.function("mm", [x, turned], [META], scope="disc.0", saved=saved)
         results.append(b.function("relu", [value], [META], scope="disc.1"))
     b.output(b.function("add", results, [META]))
     scopes = [
@@ -71,6 +73,19 @@ def adversarial(*, flow: bool) -> Graph:
     graph = b.build(scopes=scopes)
     return replace(
         graph, cuts=(lost, place) if flow else (lost,), producer=Producer(options={FLOW: True} if flow else {})
+    )
+
+
+def is_hidden(page: Opened) -> bool:
+    """Whether the opened legend lies over a box."""
+    if page.page.locator(".legend").get_attribute("open") is None:
+        return False
+    cover, drawn, view = (page.page.locator(".legend").bounding_box(), page.page.locator(".drawing").bounding_box(), page.ask("view"))
+    left, top = view["x"] + (cover["x"] - drawn["x"]) / view["k"], view["y"] + (cover["y"] - drawn["y"]) / view["k"]
+    right, bottom = left + cover["width"] / view["k"], top + cover["height"] / view["k"]
+    return any(
+        each["x"] < right and left < each["x"] + each["width"] and each["y"] < bottom and top < each["y"] + each["height"]
+        for each in page.ask("boxes")
     )
 
 
@@ -137,8 +152,9 @@ def test_very_many_lost_modules_are_told_of_the_one_around_them(browser: Browser
             assert not any(each["isLost"] for each in page.ask("boxes"))
 
 
-def test_two_calls_of_a_module_have_a_frame_each(browser: Browser) -> None:
-    with browser.opened(adversarial(flow=False).to("html"), "#open=disc,disc#2") as page:
+@pytest.mark.parametrize("kept", [False, True], ids=["", "with a buffer"])
+def test_two_calls_of_a_module_have_a_frame_each(browser: Browser, kept: bool) -> None:
+    with browser.opened(adversarial(flow=False, kept=kept).to("html"), "#open=disc,disc#2") as page:
         assert {frame["name"] for frame in page.ask("frames")} == {"disc", "disc#2"}
         lines = {(edge["from"], edge["to"]) for edge in page.ask("edges")}
         assert {("disc.0", "disc.1"), ("disc#2.0", "disc#2.1")} <= lines
@@ -185,7 +201,6 @@ def test_inputs_are_drawn_where_the_file_knows_them(browser: Browser) -> None:
         assert {"real", "fake"} <= {*page.names()}
 
 
-@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
 @pytest.mark.parametrize(
     "spec",
     [
@@ -198,16 +213,15 @@ def test_inputs_are_drawn_where_the_file_knows_them(browser: Browser) -> None:
         "gpt.py:loss",
     ],
 )
-def test_no_word_at_first_sight_is_too_small(
-    browser: Browser, spec: str, viewport: dict[str, int], tmp_path: Path
-) -> None:
+def test_no_word_at_first_sight_is_too_small(browser: Browser, spec: str) -> None:
     pytest.importorskip("torch")
-    path = tmp_path / "example.gir"
-    assert main(["capture", f"{EXAMPLES}/{spec}", "-o", str(path)]) == 0
-    with browser.opened(gradir.load(path).to("html"), viewport=viewport) as page:
-        words = page.page.evaluate(WORDS)
-        assert len(words) > 10
-        assert min(words)[0] >= LEAST, sorted(words)[:5]
+    html = recorded(spec, "--sources").to("html")
+    for viewport in (DESKTOP, PHONE):
+        with browser.opened(html, viewport=viewport) as page:
+            assert not is_hidden(page), "by the legend"
+            words = page.page.evaluate(WORDS)
+            assert len(words) > 10
+            assert min(words)[0] >= LEAST, sorted(words)[:5]
 
 
 def test_what_holds_most_of_the_graph_is_opened_first(browser: Browser) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from browser import Browser, Opened
+from browser import PAINTED, Browser, Opened
 from msgspec.structs import replace
 from page_graphs import changed, failed, layered
 
@@ -248,7 +248,7 @@ def test_an_empty_graph_says_so(browser: Browser, scheme: str) -> None:
     with browser.opened(Graph(nodes={}).to("html"), color_scheme=scheme) as page:
         assert "This graph has no nodes" in page.text("main")
         page.page.locator("[role=application]").focus()
-        page.press("e", "0", "f", "z", "ArrowDown", "Enter", "a", "l", "n", "r", "h", "x", "o", "+")
+        page.press("e", "0", "f", "z", "ArrowDown", "Enter", "a", "l", "n", "r", "h", "o", "+")
         assert page.ask("boxes") == []
         assert not page.violations()
 
@@ -263,7 +263,6 @@ FRAME = """([html, style]) => {
 }"""
 SEEN = "() => window.gradir?.timings.picture > 0"
 STYLED = "style => { document.querySelector('iframe').style = style; }"
-PAINTED = "new Promise((painted) => requestAnimationFrame(() => setTimeout(painted, 200)))"
 LARGE, SMALL = "width: 850px; height: 600px", "width: 500px; height: 400px"
 
 
@@ -275,6 +274,7 @@ def framed(page: Opened, graph: Graph, style: str) -> Any:
 
 def sight(frame: Any) -> tuple[Any, Any]:
     """Where the eye is, and what is open."""
+    frame.evaluate(PAINTED)
     frame.evaluate(PAINTED)
     return frame.evaluate("window.told.view"), frame.evaluate("window.told.opened")
 
@@ -292,7 +292,7 @@ def test_a_frame_that_grows_shows_what_one_that_is_large_shows(browser: Browser,
             if first == SMALL:
                 frame.wait_for_function(SEEN)
                 assert sight(frame) != wanted
-            page.page.wait_for_timeout(300)
+            page.painted()
             page.page.evaluate(STYLED, LARGE)
             frame.wait_for_function(SEEN)
             assert sight(frame) == wanted, first
@@ -310,7 +310,7 @@ def test_what_was_moved_stays_in_a_frame_of_another_size(browser: Browser) -> No
         # A cell of a notebook that is scrolled out of sight may be hidden.
         for style in ("width: 0; height: 0", "display: none", LARGE):
             page.page.evaluate(STYLED, style)
-            page.page.wait_for_timeout(100)
+            page.painted()
         assert sight(frame) == (view, opened)
         page.page.evaluate(STYLED, SMALL)
         after, same = sight(frame)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from browser import SECONDS, Browser, Opened
-from example_files import EXAMPLES, GRAPHS
+from example_files import GRAPHS, recorded
 from hostile_texts import HOSTILE_TEXTS, graph_of
 from samples import everything, hostile
 
 import gradir
-from gradir.cli import main
 from gradir.ir import Builder, Graph, TensorMeta
 
 META = TensorMeta("float32", (2, 3))
@@ -75,20 +73,15 @@ def test_a_graph_that_has_everything(browser: Browser, golden: Callable[[str, st
 
 
 @pytest.mark.parametrize("spec", GRAPHS)
-def test_the_examples(spec: str, browser: Browser, golden: Callable[[str, str], None], tmp_path: Path) -> None:
+def test_the_examples(spec: str, browser: Browser, golden: Callable[[str, str], None]) -> None:
     pytest.importorskip("torch")
-    path = tmp_path / "example.gir"
-    assert main(["capture", f"{EXAMPLES}/{spec}", "--sources", "-o", str(path)]) == 0
-    with browser.opened(gradir.load(path).to("html")) as page:
+    with browser.opened(recorded(spec, "--sources").to("html")) as page:
         golden(f"page/{spec.replace('.py:', '-')}.txt", picture(page))
 
 
-def test_a_review_of_two_examples(browser: Browser, golden: Callable[[str, str], None], tmp_path: Path) -> None:
+def test_a_review_of_two_examples(browser: Browser, golden: Callable[[str, str], None]) -> None:
     pytest.importorskip("torch")
-    paths = [tmp_path / f"{name}.gir" for name in ("loss", "edited")]
-    for path in paths:
-        assert main(["capture", f"{EXAMPLES}/gpt.py:{path.stem}", "-o", str(path)]) == 0
-    with browser.opened(gradir.diff(*map(gradir.load, paths)).to("html")) as page:
+    with browser.opened(gradir.diff(recorded("gpt.py:loss"), recorded("gpt.py:edited")).to("html")) as page:
         golden("page/review.txt", "\n".join([*told(page), ""]))
 
 

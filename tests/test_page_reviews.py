@@ -113,7 +113,7 @@ def test_a_large_review_begins_at_a_change_that_can_be_read(browser: Browser) ->
         assert view["x"] <= first["x"] <= right
         assert view["y"] <= first["y"] <= bottom
         drawing(page).press("f")
-        page.page.wait_for_timeout(400)
+        page.painted()
         assert page.ask("view")["k"] < view["k"]
 
 
@@ -197,7 +197,7 @@ def test_what_is_selected_is_whole_on_both_sides(browser: Browser) -> None:
         left = box["x"] + box["width"] + 9 - view["width"] / view["k"]
         page.page.evaluate("it => gradir.page.stage.move(it)", {**view, "x": left})
         page.press("b")
-        page.page.wait_for_timeout(200)
+        page.painted()
         view = page.ask("view")
         assert view["x"] <= box["x"]
         assert box["x"] + box["width"] <= view["x"] + view["width"] / view["k"]

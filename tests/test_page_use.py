@@ -27,6 +27,7 @@ def find(opened: Opened, words: str) -> list[str]:
     field.fill("")
     field.type(words)
     opened.until("hits.length > 0")
+    opened.until("hits.length > 0")
     opened.page.wait_for_timeout(80)
     found: list[str] = opened.ask("hits")
     return found
@@ -78,18 +79,18 @@ def test_pan_zoom_and_fit(page: Opened) -> None:
     page.page.mouse.wheel(0, 240)
     page.press("Shift+ArrowRight")
     page.press("f")
-    page.page.wait_for_timeout(400)
+    page.painted()
     fitted = page.ask("view")
     assert (fitted["k"], fitted["x"], fitted["y"]) == pytest.approx((before["k"], before["x"], before["y"]), rel=1e-3)
 
 
 def test_panning_draws_no_whole_picture_anew(page: Opened) -> None:
     page.press("e", "+")
-    page.page.wait_for_timeout(300)
+    page.painted()
     before = page.ask("painted")
     for _ in range(5):
         page.press("Shift+ArrowRight")
-    page.page.wait_for_timeout(100)
+    page.painted()
     assert page.ask("painted")["count" if "count" in before else next(iter(before))] - next(iter(before.values())) <= 5
 
 
@@ -264,6 +265,35 @@ def test_the_table_of_modules_goes_with_the_drawing(page: Opened) -> None:
     assert "1.0 kB" in grid.inner_text() or "kB" in grid.inner_text()
 
 
+def test_the_table_has_equal_layers_once_with_what_they_come_to(page: Opened) -> None:
+    page.press("m")
+    rows = page.page.get_by_role("grid", name="Modules").get_by_role("row")
+    assert rows.count() == 1 + 14
+    page.press("r")
+    page.until("switches.rollUp")
+    told = [row.split("\n") for row in rows.all_inner_texts()[1:]]
+    assert [(row[0], row[1]) for row in told] == [
+        ("h", "ModuleList"),
+        ("h.0", "Block ×4"),
+        ("h.0.attn", "ATTN ×4"),
+        ("h.0.mlp", "MLP ×4"),
+        ("head", "Linear"),
+    ]
+    assert told[1][-2] == "512", "parameters"
+    page.press("r")
+    assert rows.count() == 1 + 14
+
+
+def test_all_modules_of_a_class_open_and_close_together(browser: Browser) -> None:
+    with browser.opened(layered().to("html"), "#open=h.0,h.1,h.2,h.3") as page:
+        page.click("h.1.attn")
+        every = [f"h.{layer}.attn" for layer in range(4)]
+        for word, is_open in (("Open", True), ("Close", False)):
+            page.page.get_by_role("button", name=f"{word} all ATTN").click()
+            assert {name for name in page.ask("opened") if name.endswith("attn")} == ({*every} if is_open else set())
+        assert {*every} <= {*page.names()}
+
+
 def test_the_outline_is_a_tree_for_keys(page: Opened) -> None:
     page.press("t")
     tree = page.page.get_by_role("tree", name="Outline of the graph")
@@ -350,7 +380,7 @@ def test_fit_leaves_room_for_the_legend(browser: Browser) -> None:
         b.output(value, str(column))
     with browser.opened(b.build().to("html")) as page:
         drawing(page).press("f")
-        page.page.wait_for_timeout(400)
+        page.painted()
         legend = page.page.locator(".legend").bounding_box()
         assert legend is not None
         for box in page.ask("boxes"):

@@ -8,6 +8,11 @@ import { minify } from "terser";
 const here = fileURLToPath(new URL(".", import.meta.url));
 const home = join(here, "../exporters/gradir_exporters/_page");
 
+/** Properties that get short names: neither the data of a page nor `window.gradir` has them, and no text in brackets names them. */
+const inner = `atLower atUpper begin blocked bordered borders boxOf boxOfScope byKey byStatus classWas copies curves dash firstOpened frameOf fromAt
+fromItem givesMore goTo holder idStarts isBehind isCaption isLeft isRun layerOf liked local placeOf plan polygons portOf rectangles reveal score
+scopesFrom showDetails showLists sourceOf toAt toBottom toItem toTop toggleSide trunk vertices wires`;
+
 const arguments_ = process.argv.slice(2);
 
 if (arguments_.includes("--tests")) {
@@ -55,7 +60,8 @@ async function smaller(text) {
   const { code } = await minify(text, {
     ecma: 2020,
     toplevel: true,
-    compress: { passes: 3, pure_getters: true, unsafe_arrows: true, unsafe: true, unsafe_methods: true, unsafe_comps: true, keep_fargs: false },
+    mangle: { properties: { regex: new RegExp(`^(${inner.replace(/\s+/g, "|")})$`) } },
+    compress: { passes: 6, pure_getters: true, unsafe_arrows: true, unsafe: true, unsafe_methods: true, unsafe_comps: true, keep_fargs: false },
     format: { ascii_only: true },
   });
   return `${code}\n`;

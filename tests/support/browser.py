@@ -14,6 +14,7 @@ SIZE = {"width": 1400, "height": 900}
 DRAWING = "[role=application]"
 PROBE = (Path(__file__).parent / "probe.js").read_text(encoding="utf-8")
 """``window.told``: what a page shows, made of what it hands out as ``window.gradir``."""
+PAINTED = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))"
 SECONDS = 30.0
 """How long a page may take on a machine that does other things too; nothing is measured by it."""
 
@@ -39,11 +40,12 @@ class Opened:
             page.on(event, listener)
 
     def leave(self) -> None:
-        """Hear no more of the page, and let it show nothing."""
+        """Hear no more of the page, which stays until another takes its place."""
         for event, listener in self._listeners.items():
             self.page.remove_listener(event, listener)
         self.page.mouse.move(0, 0)
-        self.page.goto("about:blank")
+        # Pages from the disk share what a reader has set.
+        self.page.evaluate("localStorage.clear()")
 
     def ask(self, expression: str, argument: Any = None) -> Any:
         """What ``window.told`` answers: ``ask("boxes")``, ``ask("place(it)", "fc")``."""
@@ -59,6 +61,10 @@ class Opened:
         """Wait for the first picture, and for what is read after it."""
         self.until("timings.picture > 0")
         return self
+
+    def painted(self, frame: Any = None) -> None:
+        """Wait until all that was asked for has been painted."""
+        (frame or self.page).evaluate(PAINTED)
 
     def press(self, *keys: str) -> None:
         """Keys on the drawing."""
@@ -115,11 +121,15 @@ class Browser:
     def opened(self, html: str, link: str = "", **context: Any) -> Iterator[Opened]:
         """A page from the disk; in the end it has said nothing and asked for nothing but itself.
 
-        Without options of a context of its own it may be where another was before: a new one is a new process.
+        It may be where another was before, in another size or colours: only other options take a new context, and that
+        a new process.
         """
         address = self.written(html)
+        viewport, scheme = context.pop("viewport", SIZE), context.pop("color_scheme", "light")
         opened = Opened(self._new_page(**context) if context or not self._left else self._left.pop())
         try:
+            opened.page.set_viewport_size(viewport)
+            opened.page.emulate_media(media="screen", color_scheme=scheme)
             opened.page.goto(address + link)
             yield opened.is_shown()
             assert not opened.said, opened.said

@@ -6,13 +6,14 @@ import importlib.util
 import sys
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from live_targets import live
 
 import gradir
 
-__all__ = ["EXAMPLES", "GPT_SPECS", "GRAPHS", "attribute", "captured", "ids", "run"]
+__all__ = ["EXAMPLES", "GPT_SPECS", "GRAPHS", "attribute", "captured", "ids", "recorded", "run"]
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -63,6 +64,17 @@ def run(spec: str) -> tuple[Any, Any]:
 @cache
 def captured(spec: str) -> gradir.Graph:
     return live(attribute(spec)).graph
+
+
+@cache
+def recorded(spec: str, *options: str) -> gradir.Graph:
+    """The graph of an example as the command captures it."""
+    from gradir.cli import main
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "example.gir")
+        assert main(["capture", f"{EXAMPLES}/{spec}", *options, "-o", str(path)]) == 0
+        return gradir.load(path)
 
 
 def ids(graph: gradir.Graph, role: str) -> list[str]:

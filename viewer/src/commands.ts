@@ -57,7 +57,6 @@ export function commands(page: Page, around: Surroundings): Commands {
     "Open and close": [
       ["Enter Space", "open or close the selected module", () => toggleSelected(page)],
       ["o", "open all around the selected", () => page.select(page.state.selected)],
-      ["x", "close the module around the selected", () => closeAround(page)],
       ["e", "open all", () => page.change({ opened: allOpened(page.shown) })],
       ["0 c", "close all", () => page.change({ opened: new Set() })],
       ["1 2 3 4 5 6 7 8 9", "open to that depth", (key) => page.change({ opened: openedTo(page.shown, Number(key)) })],
@@ -107,15 +106,4 @@ function toggleSelected(page: Page): void {
   const { selected } = page.state;
   if (selected.kind === "module") page.toggle(selected.at);
   else page.select(selected);
-}
-
-function closeAround(page: Page): void {
-  const { state, shown } = page;
-  const { kind, at } = state.selected;
-  let scope = -1;
-  if (kind === "module") scope = state.opened.has(at) ? at : shown.scopes.parent[at];
-  if (kind === "node") scope = shown.scope[shown.instead[at]] ?? -1;
-  if (scope <= 0) return;
-  page.select({ kind: "module", at: scope }, true);
-  if (page.state.opened.has(scope)) page.toggle(scope);
 }

@@ -78,6 +78,23 @@ export function around(shown: Shown, selected: Selected): number[] {
   return common.slice(1);
 }
 
+/** The modules of what is shown that have the class of one of the model. */
+export function alike({ model: { scopes: all }, scopes }: Shown, module: number): number[] {
+  const found: number[] = [];
+  for (let scope = 1; scope < scopes.count; scope++) {
+    const own = scopes.of[scope];
+    if (!scopes.isRun(scope) && scopes.drawn(scope) === scope && all.className[own] === all.className[module]) found.push(scope);
+  }
+  return found;
+}
+
+/** The opened ones with or without all of some. */
+export function folded(opened: ReadonlySet<number>, scopes: readonly number[], isOpen: boolean): Set<number> {
+  const next = new Set(opened);
+  for (const scope of scopes) isOpen ? next.add(scope) : next.delete(scope);
+  return next;
+}
+
 /** The opened ones with a scope toggled; what lies in a closed one stays remembered as it was. */
 export function toggled(opened: ReadonlySet<number>, scope: number): Set<number> {
   const next = new Set(opened);

@@ -46,7 +46,8 @@ export function pointing(page: Page, view: Drawing): void {
     },
     left() {
       tip.hidden = false;
-      fill(tip, "Ctrl and wheel zoom");
+      setTimeout(() => (tip.hidden = true), 2000);
+      fill(tip, "Ctrl and wheel or two fingers zoom");
       tip.style.inset = "8px auto auto 8px";
     },
     leave() {

@@ -79,7 +79,7 @@ export function surroundings(model: Model): Surroundings {
   set(stage.element, {
     tabindex: 0,
     role: "application",
-    "aria-label": "Drawing of the graph. The outline tells the same in text: press t. Press ? for the keys.",
+    "aria-label": "Drawing of the graph. Press t for the outline in text, ? for the keys.",
   });
   const note = h("p.dropped", { hidden: true });
   const root = h(
@@ -123,8 +123,8 @@ export function surroundings(model: Model): Surroundings {
       // Where all of it is seen at this size, it is put into the middle of the side.
       else if (scene.width * camera.k < drawings[0].size.width && scene.height * camera.k < drawings[0].size.height) stage.fit();
     }
+    if (state.selected !== last.selected || state.switches !== last.switches) tabs.reveal();
     if (state.selected === last.selected) return;
-    tabs.reveal();
     const { kind, at } = state.selected;
     page.say(`${told(page, state.selected).join(" ")}${kind !== "module" ? "" : state.opened.has(at) ? ", open" : ", closed"}`);
   }

@@ -7,11 +7,11 @@ export interface Meanings {
   leave(): void;
   click(x: number, y: number, event: PointerEvent): void;
   double(x: number, y: number): void;
-  /** The wheel was left to the page around. */
+  /** The wheel, or one finger, was left to the page around. */
   left(): void;
 }
 
-/** In a frame of another page the wheel belongs to that page, as with maps. */
+/** In a frame of another page the wheel and one finger belong to that page, as with maps. */
 export const isFramed = self !== top;
 
 /** Pixels that a pointer may tremble and still click. */
@@ -28,6 +28,11 @@ export function gestures(element: HTMLElement, meanings: Meanings): void {
     const { left, top } = element.getBoundingClientRect();
     return { x: event.clientX - left, y: event.clientY - top };
   };
+  if (isFramed) {
+    element.style.touchAction = "pan-x pan-y";
+    // Else the browser scrolls the page around with two fingers too, and takes the pointers away.
+    element.addEventListener("touchmove", (event) => event.touches.length > 1 && event.preventDefault(), { passive: false });
+  }
   element.addEventListener("pointerdown", (event) => {
     if (event.button !== 0) return;
     element.setPointerCapture(event.pointerId);
@@ -49,7 +54,7 @@ export function gestures(element: HTMLElement, meanings: Meanings): void {
       const is = Math.hypot(at.x - other.x, at.y - other.y);
       if (was > 0) meanings.zoom(is / was, (at.x + other.x) / 2, (at.y + other.y) / 2);
       meanings.pan((at.x - before.x) / 2, (at.y - before.y) / 2);
-    } else {
+    } else if (!isFramed || event.pointerType !== "touch") {
       if (!isDrag && Math.hypot(at.x - start.x, at.y - start.y) > tremble) {
         isDrag = true;
         element.classList.add("dragged");
@@ -61,6 +66,8 @@ export function gestures(element: HTMLElement, meanings: Meanings): void {
   const end = (event: PointerEvent): void => {
     if (!pointers.delete(event.pointerId)) return;
     element.classList.remove("dragged");
+    // The browser takes the finger away to scroll.
+    if (isFramed && event.type === "pointercancel") meanings.left();
     if (isDrag || event.type === "pointercancel") return;
     const at = local(event);
     const isDouble = event.timeStamp - last.time < doubleMilliseconds && Math.hypot(at.x - last.x, at.y - last.y) <= 2 * tremble;
@@ -70,7 +77,8 @@ export function gestures(element: HTMLElement, meanings: Meanings): void {
   };
   element.addEventListener("pointerup", end);
   element.addEventListener("pointercancel", end);
-  element.addEventListener("pointerleave", () => meanings.leave());
+  // A finger leaves when it ends, and the words that it brought are still to be read.
+  element.addEventListener("pointerleave", ({ pointerType }) => pointerType !== "touch" && meanings.leave());
   element.addEventListener(
     "wheel",
     (event) => {

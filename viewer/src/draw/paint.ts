@@ -254,16 +254,20 @@ function paintStubs(pen: Pen, painting: Painting, window: Rectangle, k: number):
   const said = new Map<string, { readonly words: string; readonly line: string; readonly x: number; readonly y: number; readonly times: number }>();
   for (const { box, x, end, above, cut } of inside) {
     const { op, kind, status, source } = shown.model.cuts[cut];
-    const [line] = source.split(" in ");
+    // The details have the folder.
+    const line = source.split(" in ")[0].replace(/^.*\//, "");
     const words = (status === 2 ? `${statusSigns[2]} ` : "") + (op || kind);
     const key = `${box} ${above} ${words}`;
     const before = said.get(key);
     said.set(key, { words, line: before && before.line !== line ? "" : line, x: Math.max(x, before?.x ?? x), y: end + (above ? 6 : 4), times: (before?.times ?? 0) + 1 });
   }
   for (const { words, line, x, y, times } of said.values()) {
-    pen.text(fitted(words + (line && ` ${line}`), 160, true) + (times > 1 ? ` \u00d7${times}` : ""), x + 9, y, font.size, theme("cut"), true, "left");
+    pen.text(fitted(words + (line && ` ${line}`), mostWords, true) + (times > 1 ? ` \u00d7${times}` : ""), x + 9, y, font.size, theme("cut"), true, "left");
   }
 }
+
+/** How wide the words at a cut may be. */
+export const mostWords = 160;
 
 /** The words of a status for those who do not see its colour. */
 export function statusWords(status: number): string {

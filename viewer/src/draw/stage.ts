@@ -13,6 +13,7 @@ import { type Drawing, drawing } from "./drawing.ts";
 import { type Colouring, type Looks, colouring, looksOf } from "./looks.ts";
 import { minimap } from "./minimap.ts";
 import { type Marks, noMarks } from "./over.ts";
+import { mostWords } from "./paint.ts";
 import { type Painting, type Places, placesOf } from "./painting.ts";
 import { type Sums, sumsOf } from "./sums.ts";
 import { type Theme, themeOf } from "./theme.ts";
@@ -118,16 +119,17 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
     return box < 0 ? null : scene.boxes[box];
   };
   /** The legend at the left of the bottom and the map at the right of it, in pixels of the view. */
+  const legendOf = (): HTMLDetailsElement => element.parentElement!.querySelector(".legend")!;
   const covers = (): Rectangle[] =>
-    [element.parentElement!.querySelector<HTMLElement>(".legend")!, map.element].map(({ offsetLeft, offsetTop, offsetWidth, offsetHeight }) => ({
+    [legendOf(), map.element].map(({ offsetLeft, offsetTop, offsetWidth, offsetHeight }) => ({
       // Of two views both show the same.
       x: offsetLeft % first().size.width,
       y: offsetTop - first().element.offsetTop,
       width: offsetWidth,
       height: offsetHeight,
     }));
-  const isClear = ({ x, y, k }: Camera, isFree: (covered: Rectangle) => boolean): boolean =>
-    covers().every((cover) => isFree({ x: x + cover.x / k, y: y + cover.y / k, width: cover.width / k, height: cover.height / k }));
+  const isClear = ({ x, y, k }: Camera, isFree: (covered: Rectangle) => boolean, all = covers()): boolean =>
+    all.every((cover) => isFree({ x: x + cover.x / k, y: y + cover.y / k, width: cover.width / k, height: cover.height / k }));
   /** The nearest of the cameras for the view, or for what is left of it beside or above what lies over it, that leaves free what is covered. */
   const clear = (aimed: (size: Size) => Camera, isFree: (covered: Rectangle) => boolean): Camera => {
     const { width, height } = first().size;
@@ -143,12 +145,10 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
     cameras.sort((one, other) => other.k - one.k);
     return cameras.find((camera) => isClear(camera, isFree)) ?? cameras[0];
   };
-  const everything = (): Rectangle => ({ x: 0, y: 0, width: scene.width, height: scene.height });
-  const whole = (): Camera =>
-    clear(
-      (size) => fittedToRead(everything(), size, undefined, least),
-      (covered) => places.boxes.inside(covered).length === 0,
-    );
+  /** With the words at cuts, which stand beside the boxes. */
+  const everything = (): Rectangle => ({ x: 0, y: 0, width: scene.stubs.reduce((most, { x }) => Math.max(most, x + mostWords), scene.width), height: scene.height });
+  const isEmpty = (covered: Rectangle): boolean => places.boxes.inside(covered).length === 0;
+  const whole = (): Camera => clear((size) => fittedToRead(everything(), size, undefined, least), isEmpty);
   const placeOf = (marks: Marks): Rectangle | null => {
     if (marks.box >= 0) return scene.boxes[marks.box];
     if (marks.frame >= 0) return scene.frames[marks.frame];
@@ -248,7 +248,10 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
       const start = fittedToRead(everything(), size);
       if (camera.k >= readable || all.length === 0) first().move(camera);
       else if (changes.length > 0) first().move(centred(top, size, readable));
-      else first().move(scene.across || scene.width * readable <= size.width ? start : { ...start, x: centred(top, size, readable).x });
+      // The first box in the middle, as far as that leaves nothing empty beside the drawing.
+      else first().move({ ...start, x: Math.max(start.x, Math.min(centred(top, size, readable).x, scene.width - size.width / readable)) });
+      // Where the drawing runs off the view, the legend gives way to it.
+      if (!isClear(first().camera, isEmpty, covers().slice(0, 1))) legendOf().open = false;
     },
     zoom(factor, x = first().size.width / 2, y = first().size.height / 2) {
       first().move(zoomedAt(first().camera, factor, x, y));

@@ -5,7 +5,7 @@ import { depths } from "./columns.ts";
 import type { Parts } from "./parts.ts";
 import type { Wires } from "./wiring.ts";
 
-const parameterRole = roles.indexOf("parameter");
+const [parameterRole, functionRole] = [roles.indexOf("parameter"), roles.indexOf("function")];
 
 /** Splits parts whose nodes no line joins, if these groups are no more than the calls. Changes `found`; a parameter is where it is first used. */
 export function splitCalls({ scopes, nodes }: Model, { scope, of, parent, part }: Parts, wires: Wires): void {
@@ -27,8 +27,8 @@ export function splitCalls({ scopes, nodes }: Model, { scope, of, parent, part }
     }
     const groups = new Int32Array(scope.length).fill(-1);
     const counts = new Int32Array(of.length);
-    for (let node = 0; node < scope.length; node++) if (within(node) >= 0 && groups[find(node)] < 0) groups[find(node)] = counts[within(node)]++;
-    // The first group stays; the others get parts like those that hold them now.
+    for (let node = 0; node < scope.length; node++) if (within(node) >= 0 && nodes.role[node] === functionRole && groups[find(node)] < 0) groups[find(node)] = counts[within(node)]++;
+    // The first group stays, and so does a buffer that no line joins; the others get parts like those that hold them now.
     const last = of.length;
     const made = new Map<string, number>();
     const siblings = new Map<string, number>();
@@ -36,7 +36,7 @@ export function splitCalls({ scopes, nodes }: Model, { scope, of, parent, part }
     for (let node = 0; node < scope.length; node++) {
       const own = within(node);
       const group = own < 0 || counts[own] > scopes.calls[of[own]] ? 0 : groups[find(node)];
-      if (!group) continue;
+      if (group <= 0) continue;
       const way: number[] = [];
       for (let inner = scope[node]; depth[inner] >= level; inner = parent[inner]) way.push(inner);
       let holder = parent[own];

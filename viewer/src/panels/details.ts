@@ -5,6 +5,7 @@ import { statusWords } from "../draw/paint.ts";
 import { bytesText, numberText } from "../draw/plain.ts";
 import { rowsAt } from "../graph/columns.ts";
 import { consumers } from "../graph/walks.ts";
+import { alike, folded } from "../opening.ts";
 import { trails } from "../state.ts";
 import type { Page } from "./context.ts";
 import { type Child, button, fill, h, set } from "./dom.ts";
@@ -124,9 +125,11 @@ function ofModule(page: Page, at: number): Child {
   const { of, times, part, parts } = shown.scopes;
   const scope = of[at];
   const { scopes, texts } = model;
-  const { calls, parameters, own, trainable, saved, alike } = scopes;
+  const { calls, parameters, own, trainable, saved, alike: first } = scopes;
   const counts = sums.byStatus.subarray(scope * statuses.length);
   const changed = statuses.flatMap((status, place) => (place > 0 && counts[place] > 0 ? [`${counts[place]} ${status}`] : []));
+  const word = page.state.opened.has(shown.scopes.drawn(at)) ? "Close" : "Open";
+  const others = alike(shown, scope);
   return [
     h("h2", model.scopes.path(scope) || "the whole graph"),
     badges(
@@ -136,7 +139,8 @@ function ofModule(page: Page, at: number): Child {
     ),
     h(
       "div.buttons",
-      button(page.state.opened.has(shown.scopes.drawn(at)) ? "Close" : "Open", () => page.toggle(at)),
+      button(word, () => page.toggle(at)),
+      others.length > 1 && button(`${word} all ${texts[scopes.className[scope]]}`, () => page.change({ opened: folded(page.state.opened, others, word === "Open") })),
       button("Copy path", () => copy(page, model.scopes.path(scope))),
     ),
     facts({
@@ -149,7 +153,7 @@ function ofModule(page: Page, at: number): Child {
       saved: saved[scope] && bytesText(saved[scope]),
       cuts: sums.cuts[scope],
       changes: changed.join(", "),
-      "equal to": alike[scope] === scope ? "" : model.scopes.path(alike[scope]),
+      "equal to": first[scope] === scope ? "" : model.scopes.path(first[scope]),
     }),
     changeFields(model, (change) => change.scopes.includes(scope)),
     scope > 0 && below("In", moduleButton(page, scopes.parent[scope])),

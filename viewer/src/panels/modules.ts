@@ -19,19 +19,31 @@ type Column = readonly [words: string, value: (scope: number) => Value, text?: (
 export function modulesTable(page: Page): List {
   const { model, sums } = page;
   const { scopes, texts } = model;
+  const { alike } = scopes;
   const results = resultsOf(model);
-  const numbers = (words: string, column: ArrayLike<number>, text = numberText): Column => [words, (scope) => column[scope], text];
+  /** Whether one of equal layers stands for all, as in the drawing, with what they come to together. */
+  let isRolled = false;
+  const together = (column: ArrayLike<number>): Float64Array => {
+    const sums = new Float64Array(scopes.count);
+    alike.forEach((first, scope) => (sums[first] += column[scope]));
+    return sums;
+  };
+  const times = together(new Uint8Array(scopes.count).fill(1));
+  const numbers = (words: string, column: ArrayLike<number>, text = numberText): Column => {
+    const sums = together(column);
+    return [words, (scope) => (isRolled ? sums : column)[scope], text];
+  };
   const columns: readonly Column[] = [
-    ["Module", (scope) => scope, (scope) => model.scopes.path(scope)],
-    ["Class", (scope) => texts[scopes.className[scope]]],
+    ["Module", (scope) => scope, (scope) => scopes.path(scope)],
+    ["Class", (scope) => `${texts[scopes.className[scope]]}${isRolled && times[scope] > 1 ? ` \u00d7${times[scope]}` : ""}`],
     ["Result", (scope) => (results[scope] < 0 ? "" : shapeFirst(model, results[scope]))],
     numbers("Calls", scopes.calls),
     numbers("Nodes", sums.nodes),
     numbers("Parameters", scopes.parameters),
     numbers("Saved", scopes.saved, bytesText),
   ];
-  const order = Array.from({ length: scopes.count - 1 }, (_, at) => at + 1);
-  let sorted = -1;
+  let order: number[] = [];
+  let sorted = 0;
   let isDown = false;
 
   const buttons = columns.map(([words], at) => button(words, () => sort(at), { tabindex: at === 0 ? 0 : -1, title: `Sort by ${words.toLowerCase()}` }));
@@ -65,7 +77,11 @@ export function modulesTable(page: Page): List {
   function sort(column: number): void {
     isDown = column === sorted ? !isDown : column > 2;
     sorted = column;
-    const keys = new Map(order.map((scope) => [scope, columns[column][1](scope)]));
+    arrange();
+  }
+  function arrange(): void {
+    order = Array.from({ length: scopes.count }, (_, at) => at).filter((scope) => scope > 0 && (!isRolled || alike[scope] === scope));
+    const keys = new Map(order.map((scope) => [scope, columns[sorted][1](scope)]));
     order.sort((one, other) => {
       const [a, b] = [keys.get(one) ?? 0, keys.get(other) ?? 0];
       return (a === b ? 0 : a < b === isDown ? 1 : -1) || one - other;
@@ -74,6 +90,14 @@ export function modulesTable(page: Page): List {
     rows.show(order.length, 0);
   }
 
-  sort(0);
-  return rows;
+  const { reveal } = rows;
+  return Object.assign(rows, {
+    reveal() {
+      if (order.length === 0 || isRolled !== page.state.switches.rollUp) {
+        isRolled = page.state.switches.rollUp;
+        arrange();
+      }
+      reveal();
+    },
+  });
 }

@@ -98,8 +98,8 @@ export function outline(page: Page): List {
   }
 
   show(0);
-  return {
-    ...tree,
+  const { reveal } = tree;
+  return Object.assign(tree, {
     /** Opens the tree down to what is selected and goes there. */
     reveal() {
       const { selected } = page.state;
@@ -108,7 +108,7 @@ export function outline(page: Page): List {
         for (let scope = parentOf(row); scope >= 0; scope = scopes.parent[scope]) expanded.add(scope);
         show(row);
       }
-      tree.reveal();
+      reveal();
     },
-  };
+  });
 }

@@ -8,8 +8,9 @@ const mostBoxes = 60;
 const mostTried = 40;
 /** A layer of more operations is no layer to who reads it. */
 const mostInLayer = 8;
-/** A drawing of less boxes says too little: what holds most of the graph is opened though it runs off the window. */
+/** A drawing of less boxes says too little: what holds most of the graph is opened though it runs off the window, sooner if it stands for several. */
 const fewest = 6;
+const fewestEqual = 12;
 
 /** `width` and `height` are those of the window at the least scale at which words can be read. */
 export function firstOpened(tree: Tree, open: (opened: ReadonlySet<number>) => Opened, width: number, height: number): Set<number> {
@@ -33,12 +34,17 @@ export function firstOpened(tree: Tree, open: (opened: ReadonlySet<number>) => O
     const wider = new Set([...opened, ...group]);
     const { layout } = open(wider);
     const [wide, high] = switches.across ? [layout.height, layout.width] : [layout.width, layout.height];
-    const isMost = boxes < fewest && 2 * weight(group) > nodes[0];
+    const isMost = boxes < (scopes.times[group[0]] > 1 ? fewestEqual : fewest) && 2 * weight(group) > nodes[0];
     // What is longer than the window runs off it along the flow.
     if (switches.across ? high > height || (wide > width && !isMost) : wide > width || (high > height && !isMost)) continue;
     opened = wider;
     boxes += more;
     waiting.push(...groupsIn(group));
+  }
+  // Nor does a frame around one closed module, inner ones first.
+  for (const scope of [...opened].reverse()) {
+    const inner = rowsAt(children, scope)[0] - scopesFrom;
+    if (scope && size(scope) === 1 && scopes.times[inner] === 1 && !opened.has(inner)) opened.delete(scope);
   }
   return opened;
 
