@@ -138,6 +138,7 @@ reviewing: $(VENV)/.ready-test ## rewrite the generated parts of docs/reviewing.
 
 gallery: $(VENV)/.ready-test tests/node/node_modules/.package-lock.json ## draw docs/gallery anew (needs dot and Chromium)
 	$(BIN)/python docs/gallery/build.py
+	GRADIR_JAX_PYTHON=$(firstword $(wildcard .venv-jax-*/bin/python)) $(BIN)/python docs/gallery/first_sight.py
 
 node: tests/node/node_modules/.package-lock.json viewer/node_modules/.package-lock.json ## install Mermaid's parser, Cytoscape.js and axe-core for the tests, and what builds viewer/ (needs npm)
 

@@ -80,11 +80,18 @@ def is_hidden(page: Opened) -> bool:
     """Whether the opened legend lies over a box."""
     if page.page.locator(".legend").get_attribute("open") is None:
         return False
-    cover, drawn, view = (page.page.locator(".legend").bounding_box(), page.page.locator(".drawing").bounding_box(), page.ask("view"))
+    cover, drawn, view = (
+        page.page.locator(".legend").bounding_box(),
+        page.page.locator(".drawing").bounding_box(),
+        page.ask("view"),
+    )
     left, top = view["x"] + (cover["x"] - drawn["x"]) / view["k"], view["y"] + (cover["y"] - drawn["y"]) / view["k"]
     right, bottom = left + cover["width"] / view["k"], top + cover["height"] / view["k"]
     return any(
-        each["x"] < right and left < each["x"] + each["width"] and each["y"] < bottom and top < each["y"] + each["height"]
+        each["x"] < right
+        and left < each["x"] + each["width"]
+        and each["y"] < bottom
+        and top < each["y"] + each["height"]
         for each in page.ask("boxes")
     )
 

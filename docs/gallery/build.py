@@ -25,12 +25,15 @@ MERMAID = ROOT / "tests" / "node" / "node_modules" / "mermaid" / "dist" / "merma
 
 THEMES: Final = ("light", "dark")
 
+LONGEST: Final = 50
+"""Lines of the longest Mermaid block that is shown as text too."""
+
 HEAD = """\
 # Gallery
 
-Everything here is made by the commands above it; `make gallery` makes it all again. A page is one file that opens from
-the disk, so save it and open it in a browser: modules open with a double-click, `?` lists the keys. The Mermaid blocks
-are text that GitHub draws itself; beside DOT's they are shown as pictures too, as another page would.
+The commands above each example make what is below them. A page is one file that opens from the disk: save it and open
+it in a browser. Double-click a module to open it, and press `?` for the keys. [First sight](first-sight.md) shows how
+sixteen pages open on a desktop and on a phone. `make gallery` makes everything again.
 """
 
 
@@ -129,6 +132,14 @@ def draw_review(browser: Browser, folder: Path) -> str:
 def section(exhibit: Exhibit, source: str) -> str:
     """What is shown of one example."""
     options = f" {exhibit.options}" if exhibit.options else ""
+    text = f"""
+<details><summary>The Mermaid block</summary>
+
+```mermaid
+{source}```
+
+</details>
+"""
     return f"""
 ## {exhibit.title}
 
@@ -142,14 +153,7 @@ def section(exhibit: Exhibit, source: str) -> str:
 | DOT | Mermaid |
 |---|---|
 | {picture(exhibit.name, "svg")} | {picture(f"{exhibit.name}-mermaid", "png")} |
-
-<details><summary>The Mermaid block</summary>
-
-```mermaid
-{source}```
-
-</details>
-"""
+{text if len(source.splitlines()) <= LONGEST else ""}"""
 
 
 def linked(name: str) -> str:
@@ -163,6 +167,15 @@ def picture(name: str, suffix: str) -> str:
     """A picture that follows the reader's theme."""
     dark = f'<source media="(prefers-color-scheme: dark)" srcset="{name}-dark.{suffix}">'
     return f'<picture>{dark}<img src="{name}-light.{suffix}" alt="{name}"></picture>'
+
+
+def quantize(picture: Path) -> None:
+    """Leave a picture the colours that it needs: it has a third of the bytes."""
+    from PIL import Image
+
+    with Image.open(picture) as image:
+        fewer = image.convert("RGB").quantize(64, dither=Image.Dither.NONE)
+    fewer.save(picture, optimize=True)
 
 
 def photograph_mermaid(source: str, name: str, browser: Browser, folder: Path) -> None:
@@ -186,7 +199,9 @@ def photograph_mermaid(source: str, name: str, browser: Browser, folder: Path) -
             )
             if "Syntax error" in drawn:
                 raise SystemExit(f"Mermaid did not draw {name}")
-            opened.locator("#drawn").screenshot(path=FOLDER / f"{name}-mermaid-{theme}.png")
+            picture = FOLDER / f"{name}-mermaid-{theme}.png"
+            opened.locator("#drawn").screenshot(path=picture)
+            quantize(picture)
 
 
 def photograph_page(page: Path, browser: Browser) -> None:
@@ -195,16 +210,24 @@ def photograph_page(page: Path, browser: Browser) -> None:
         with browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme=theme) as opened:
             opened.goto(page.as_uri())
             opened.wait_for_function("() => window.gradir?.timings.picture > 0")
-            opened.screenshot(path=FOLDER / f"{page.stem}-page-{theme}.png")
+            picture = FOLDER / f"{page.stem}-page-{theme}.png"
+            opened.screenshot(path=picture)
+            quantize(picture)
+
+
+def chromium() -> str:
+    """Return the path of the browser."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
+        raise SystemExit("the gallery needs Chromium")
+    return found
 
 
 def main() -> None:
     """Draw all and write what shows it."""
     from playwright.sync_api import sync_playwright
 
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if program is None:
-        raise SystemExit("the gallery needs Chromium")
+    program = chromium()
     (FOLDER / "pages").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as place, sync_playwright() as playwright:
         folder = Path(place)
