@@ -41,7 +41,7 @@ class Traces:
 def foreign_path(file: str) -> str:
     r"""How a file is shown that another machine may have: no file of this one is looked at.
 
-    >>> foreign_path("/venv/lib/site-packages/timm/layers/mlp.py"), foreign_path("C:\work\net.py")
+    >>> foreign_path("/venv/lib/site-packages/timm/layers/mlp.py"), foreign_path("C:\\work\\net.py")
     ('timm/layers/mlp.py', 'net.py')
     """
     path, folder = file.replace("\\", "/"), f"{working_folder()}/".replace("\\", "/")
