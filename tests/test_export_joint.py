@@ -85,8 +85,8 @@ def test_a_check_captures_what_the_file_has(tmp_path: Path, monkeypatch: pytest.
     import exported_models
 
     monkeypatch.chdir(tmp_path)
-    gradir.save(joint("mlp"), "joint.gir")
     program = [f"{exported_models.__file__}:Mlp", "--input", "float32[3,4]"]
+    assert main(["capture", *program, "--graph", "joint", "-o", "joint.gir"]) == 0
     assert main(["check", *program, "--against", "joint.gir"]) == 0
     assert main(["capture", *program, "--graph", "joint", "--verify"]) == 2
     assert "verifying needs an autograd graph, and --graph joint captures none" in capsys.readouterr().err

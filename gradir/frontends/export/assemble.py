@@ -78,7 +78,7 @@ class _Assembly:
         self._nodes: list[Node] = []
         self._tensors: dict[tuple[str, ...] | str, _Value] = {}
         self._written: dict[int, _Value] = {}
-        self._kinds: dict[str, str] = dict(program.classes)
+        self._kinds: dict[str, str] = {}
         self._calls: defaultdict[str, set[int]] = defaultdict(set)
         self._rounds: dict[str, int] = {}
         self._numbered: dict[tuple[int | None, str], str] = {}

@@ -31,7 +31,7 @@ def program_of(target: Any) -> Program:
     version = str(torch.__version__)
     if isinstance(target, fx.GraphModule):
         reader = _Reader(target)
-        return Program(reader.part, reader.inputs, version=version, classes=reader.classes)
+        return Program(reader.part, reader.inputs, version=version)
     signature, shared = target.graph_signature, shared_names(target)
     known: dict[str, tuple[str, tuple[str, ...]]] = {}
     arguments: dict[str | None, str] = {}
@@ -50,7 +50,7 @@ def program_of(target: Any) -> Program:
         if spec.kind.name in _WRITES and spec.target in arguments and isinstance(value, Named)
     ]
     outputs = [each for number, each in enumerate(part.outputs) if number >= len(specs) or not is_write[number]]
-    return Program(part._replace(outputs=outputs), reader.inputs, writes, version, reader.classes)
+    return Program(part._replace(outputs=outputs), reader.inputs, writes, version)
 
 
 def shared_names(target: Any) -> dict[str | None, tuple[str, ...]]:
@@ -68,7 +68,6 @@ class _Reader:
     def __init__(self, root: fx.GraphModule, known: Mapping[str, tuple[str, tuple[str, ...]]] | None = None) -> None:
         """``known`` has the role and the names of inputs by the name of their placeholder."""
         self.inputs: dict[str, Input] = {}
-        self.classes: dict[str, str] = {}
         self._known = {} if known is None else known
         self._held: dict[str, tuple[torch.Tensor, bool]] = {}
         self._owners = defaultdict[int, list[str]](list)

@@ -95,7 +95,6 @@ class Program(NamedTuple):
     inputs: Mapping[str, Input]
     writes: Sequence[tuple[str, str]] = ()
     version: str = ""
-    classes: Mapping[str, str] = {}
     kind: str = "forward"
     paths: Sequence[str] = ()
     cuts: Sequence[Cut] = ()
