@@ -221,9 +221,11 @@ def able(name: str, feature: str, spelled: str = "") -> Frontend:
 
 
 def unable(feature: str) -> Iterator[str]:
-    """What the front-ends cannot do whose framework the program has loaded, in words."""
-    for name, kind in _loaded().items():
-        if feature not in kind.features:
+    """Say which front-ends of loaded frameworks lack a feature that no other of their framework has."""
+    loaded = _loaded()
+    able_ones = {kind.framework for kind in loaded.values() if feature in kind.features}
+    for name, kind in loaded.items():
+        if kind.framework not in able_ones:
             yield f"front-end {name!r} cannot {FEATURES[feature]}"
 
 

@@ -89,4 +89,4 @@ def test_a_check_captures_what_the_file_has(tmp_path: Path, monkeypatch: pytest.
     assert main(["capture", *program, "--graph", "joint", "-o", "joint.gir"]) == 0
     assert main(["check", *program, "--against", "joint.gir"]) == 0
     assert main(["capture", *program, "--graph", "joint", "--verify"]) == 2
-    assert "verifying needs an autograd graph, and --graph joint captures none" in capsys.readouterr().err
+    assert "verifying needs an autograd graph, which --graph joint does not capture" in capsys.readouterr().err

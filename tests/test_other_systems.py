@@ -204,6 +204,6 @@ def test_no_command_fails_for_its_console(environment: dict[str, str], tmp_path:
     assert done.returncode == 0, said
     statuses = re.findall(r"^exit status (\d)$", said, re.MULTILINE)
     assert len(statuses) == len(commands)
-    assert said.count("exit status 2") == 5, "of ranks, of the broken file, and of the exporter that there is not"
+    assert said.count("exit status 2") == 3, "of the broken file, and of the exporter that there is not"
     assert "internal error" not in said
     assert "Traceback" not in said

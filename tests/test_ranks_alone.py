@@ -185,11 +185,11 @@ def test_what_a_program_asks_of_its_group_is_what_it_gets_without_the_others(
     [
         ("--rank 1", "--rank 1 needs --world W, the number of ranks"),
         ("--ranks all", "--ranks all needs --world W"),
-        ("--world 4", "--world 4 needs --rank R, or --ranks sample or all"),
+        ("--world 4", "--world 4 needs --rank R, --ranks sample or --ranks all"),
         ("--rank 4 --world 4", "--rank 4 is out of range: --world 4 has the ranks 0 to 3"),
         ("--ranks all --world 4 -o x.gir", "--ranks all writes a file for each rank: put {rank} into -o"),
         ("--ranks all --world 4", "--ranks all writes a file for each rank"),
-        ("--ranks sample --world 4 --verify -o {rank}.gir", "choose --verify with --rank or --ranks all"),
+        ("--ranks sample --world 4 --verify -o {rank}.gir", "use --rank or --ranks all"),
         ("--collectives --verify", "verifying needs an autograd graph, which --collectives uses up; choose one"),
         (
             "--collectives --graph forward",

@@ -507,4 +507,4 @@ def test_the_graph_of_a_step_with_a_finding_is_captured_and_linked(capfd: Read) 
     assert 'href="graphs/step-12.html"' in Path("watch.html").read_text()
     assert Path("graphs/step-12.html").read_text().startswith("<!")
     assert main(["watch", "--no-replay", "--capture-on-finding", "graphs", script]) == 2
-    assert "runs the script once more" in capfd.readouterr().err
+    assert "runs the script again" in capfd.readouterr().err

@@ -29,14 +29,14 @@ _MOST: Final = 4
 
 
 def missing(ranks: Sequence[RankFile]) -> Iterator[Finding]:
-    """The exchanges that are left out, from the lists of ranks and what their wrappers were in."""
+    """Find left-out exchanges in the collectives of ranks and the states of their wrappers."""
     graphs = _Graphs(ranks)
-    yield from _unfinished(ranks, graphs)
-    told: set[int] = set()
-    for finding in _states(ranks):
-        told.update(finding.ranks)
+    known: set[int] = set()
+    for finding in (*_unfinished(ranks, graphs), *_states(ranks)):
+        known.update(finding.ranks)
         yield finding
-    yield from _left_out([one for one in ranks if one.rank.rank not in told], ranks, graphs)
+    # A rank whose reason is known does not reduce what it would have to.
+    yield from _left_out([one for one in ranks if one.rank.rank not in known], ranks, graphs)
 
 
 class _Graphs:

@@ -24,7 +24,7 @@ from gradir.diffs.merging.three_way import merged
 from gradir.distributed.linking import joined
 from gradir.explanations.stored import with_verdict
 from gradir.ir import Builder, Graph, TensorMeta
-from gradir.ir.fields import fields_of
+from gradir.ir.fields import Field, fields_of
 from gradir.ir.head import Head, renamed_head
 from gradir.ir.model import Record
 from gradir.overlays import Channel, Overlay, overlaid
@@ -101,11 +101,17 @@ def whole() -> Graph:
     return replace(graph, **head, read_from="9.9", unknown="$.later")
 
 
+def _reference(field: Field) -> Any:
+    """Return the value of a field that names a node, or several."""
+    several = isinstance(field.type, inspect.VarTupleType)
+    return field.about.refers and ((NODE,) if several else NODE)
+
+
 def sample(kind: Any) -> Any:
     """Some value of a type."""
     if isinstance(kind, inspect.StructType):
         record: Any = kind.cls
-        return record(**{field.name: NODE if field.about.refers else sample(field.type) for field in fields_of(record)})
+        return record(**{field.name: _reference(field) or sample(field.type) for field in fields_of(record)})
     if isinstance(kind, inspect.UnionType):
         return sample(next(each for each in kind.types if not isinstance(each, inspect.NoneType)))
     if isinstance(kind, inspect.Metadata):
@@ -225,7 +231,10 @@ def named_nodes(value: Any) -> Iterator[str]:
     elif isinstance(value, Record):
         for field in fields_of(type(value)):
             held = getattr(value, field.name)
-            yield from [held] if field.about.refers else named_nodes(held)
+            if field.about.refers:
+                yield from held if isinstance(held, tuple) else [held]
+            else:
+                yield from named_nodes(held)
 
 
 def public_operations() -> set[str]:
