@@ -85,8 +85,13 @@ def layers(graph: Graph) -> Graph:
 
 def _leaves(graph: Graph) -> set[str]:
     """The modules that have no module in them, the model itself and equal steps left out."""
-    holding = {split_path(path)[0] for path in graph.scopes if path}
-    holding.update(split_path(path)[0] for path in {node.scope for node in graph.nodes.values()} if path)
+    holding = {""}
+    for path in {*graph.scopes, *(node.scope for node in graph.nodes.values())}:
+        above = split_path(path)[0]
+        # A file may lack a module between.
+        while above not in holding:
+            holding.add(above)
+            above = split_path(above)[0]
     return {path for path, scope in graph.scopes.items() if path and scope.class_name and path not in holding}
 
 
