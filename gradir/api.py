@@ -266,7 +266,7 @@ def load(path: str | bytes | PathLike[str]) -> Graph:
 
 
 def decoded(data: bytes, name: str) -> Graph:
-    """The graph in the bytes of a file of this name: a GIR document, or what a front-end reads.
+    """Return the graph in the bytes of a GIR document or of a file that a front-end reads.
 
     Raises:
         FormatError: it is neither.

@@ -1,7 +1,4 @@
-"""Carry out a request: the front-end that an object is for, what that can do, and the capture.
-
-The classes of the front-ends are asked, so that no framework is imported for that.
-"""
+"""Find the front-end for a request and let it capture. Finding one imports no framework."""
 
 from __future__ import annotations
 
@@ -58,7 +55,7 @@ class Both(NamedTuple):
 
 
 def captured(request: CaptureRequest) -> Graph:
-    """The graph that a request asks for.
+    """Return the graph that a request asks for.
 
     Raises:
         StoppedError: a forward was asked for, and raised behind some operation.
@@ -72,7 +69,7 @@ def captured(request: CaptureRequest) -> Graph:
 
 
 def captured_both(request: CaptureRequest, *, verify: bool = False) -> Both:
-    """The autograd graph and, of the same run, that of the forward, where the front-end can note it.
+    """Return the autograd graph and, if the front-end records it, the forward graph of the same run.
 
     Raises:
         CaptureError: there is no autograd graph, or it cannot be verified where that is asked for.
@@ -92,7 +89,7 @@ def captured_both(request: CaptureRequest, *, verify: bool = False) -> Both:
 
 
 def verified(request: CaptureRequest, *, keep_graph: bool) -> tuple[Graph, Verification]:
-    """The same, and what the engine of the framework did in a backward beside it; see `gradir.verify`.
+    """Capture a graph and compare it with the framework's engine; see `gradir.verify`.
 
     Raises:
         CaptureError: also where a backward cannot run, or only once where the graph is to be kept.
@@ -152,7 +149,7 @@ def expect_possible(request: CaptureRequest, *, verify: bool = False) -> None:
 
 
 def recording(request: CaptureRequest) -> Recorder:
-    """A recorder of the front-end that records a model, or whatever runs where there is none; see `gradir.record`.
+    """Return a recorder of the front-end; see `gradir.record`.
 
     Raises:
         CaptureError: there is none, or there are several, or it cannot do what is asked.
@@ -169,11 +166,11 @@ def recording(request: CaptureRequest) -> Recorder:
 
 
 def frontend_of(request: CaptureRequest) -> str:
-    """The front-end for what a request names: one that claims it, or one whose framework a program has loaded.
+    """Return the name of the front-end for a request: the chosen one, or the one that claims its objects.
 
     Raises:
         CaptureError: there is none, or there are several.
-        GradirError: there is no such front-end as was chosen.
+        GradirError: the chosen front-end is unknown.
     """
     target = request.target
     if request.frontend is None and request.is_program and callable(target):
@@ -183,14 +180,14 @@ def frontend_of(request: CaptureRequest) -> str:
 
 
 def claiming(*objects: object, chosen: str | None = None, needed: Collection[str] = ()) -> str:
-    """The front-end that is chosen, or else that claims the first of some objects, or what is inside, that any claims.
+    """Return the chosen front-end, or the one that claims an object or the content of a container.
 
-    Of several one with all features that are ``needed`` is taken. What nobody claims is left to the only front-end
-    whose framework is loaded, which knows best what is wrong with it.
+    If several do, choose the one with all ``needed`` features. If none does, choose the only front-end whose
+    framework is loaded, since it reports best what is wrong.
 
     Raises:
-        CaptureError: nobody claims anything, or several claim the same.
-        GradirError: there is no such front-end as was chosen.
+        CaptureError: no front-end or several claim an object.
+        GradirError: the chosen front-end is unknown.
     """
     if chosen is not None:
         registry.frontend(chosen)
@@ -205,7 +202,7 @@ def claiming(*objects: object, chosen: str | None = None, needed: Collection[str
 
 
 def able(name: str, feature: str, spelled: str = "") -> Frontend:
-    """The front-end of that name, as one that has a feature; ``spelled`` is the option that asks for it.
+    """Return the front-end of a name, which must have a feature; ``spelled`` is the option that asks for it.
 
     Raises:
         CaptureError: it lacks the feature.
@@ -231,7 +228,7 @@ def unable(feature: str) -> Iterator[str]:
 
 @cache
 def kinds() -> Mapping[str, type[Frontend]]:
-    """The classes of the installed front-ends by name. One that is broken is warned of and left out."""
+    """Return the classes of the installed front-ends by name, and warn of broken ones."""
     found = {}
     for name in registry.frontend.names():
         try:
@@ -266,7 +263,7 @@ def reader_of(path: str) -> tuple[str, str]:
 
 
 def read(data: bytes, path: str) -> Graph:
-    """The graph in the bytes of a file that the front-end for its name reads.
+    """Return the graph in the bytes of a file that a front-end reads.
 
     Raises:
         FormatError: it holds no graph, or none that can be read.
@@ -280,7 +277,7 @@ def read(data: bytes, path: str) -> Graph:
 
 
 def releasing() -> Iterator[Frontend]:
-    """The front-ends that may hold something."""
+    """Return the front-ends that may keep graphs."""
     return (each for each in map(registry.frontend, _loaded()) if "release" in each.features)
 
 
@@ -325,13 +322,13 @@ def _seeing(feature: str, look: Callable[[Frontend], AbstractContextManager[T]])
 
 
 def advice(error: BaseException | None) -> str:
-    """How to get the framework that an import did not find, to be put behind what was wrong."""
+    """Return how to install the framework that an import did not find, for the end of an error."""
     name = error.name if isinstance(error, ModuleNotFoundError) else None
     return "".join(f"; {kind.install}" for kind in kinds().values() if kind.framework == name)
 
 
 def _captured(request: CaptureRequest) -> tuple[str, LiveCapture]:
-    """What a front-end captures, and its name."""
+    """Return a capture and the name of its front-end."""
     expect_possible(request)
     name, own = _prepared(request)
     with _failing(name, request):
@@ -344,7 +341,7 @@ def _captured(request: CaptureRequest) -> tuple[str, LiveCapture]:
 
 
 def _prepared(request: CaptureRequest) -> tuple[str, CaptureRequest]:
-    """The front-end for a request, and the request as that takes it.
+    """Return the front-end for a request, and the request as that front-end takes it.
 
     Raises:
         CaptureError: it lacks a feature that an option needs.
@@ -365,7 +362,7 @@ def _prepared(request: CaptureRequest) -> tuple[str, CaptureRequest]:
 
 
 def _expect_features(name: str, request: CaptureRequest) -> None:
-    """Refuse an option that a front-end cannot follow: the one place where that is found out.
+    """Refuse an option whose feature the front-end lacks.
 
     Raises:
         CaptureError: there is one.
@@ -375,7 +372,7 @@ def _expect_features(name: str, request: CaptureRequest) -> None:
 
 
 def _features(request: CaptureRequest) -> Iterator[tuple[str, str]]:
-    """The options of a request that are given, each with the feature that it needs."""
+    """Yield the options given in a request, each with the feature that it needs."""
     for option, each in declared().items():
         value = getattr(request, option)
         # What compares in its own way, as a tensor does, is never a default.
@@ -386,7 +383,7 @@ def _features(request: CaptureRequest) -> Iterator[tuple[str, str]]:
 
 
 def _spelled(request: CaptureRequest, option: str) -> str:
-    """How whoever made a request writes an option."""
+    """Return the name of an option as the caller writes it."""
     value = getattr(request, option)
     if not request.is_program:
         return f"{option}={value!r}" if isinstance(value, (bool, int, str)) else option
@@ -395,7 +392,7 @@ def _spelled(request: CaptureRequest, option: str) -> str:
 
 
 def _failing(name: str, request: CaptureRequest) -> AbstractContextManager[None]:
-    """Tell what the front-end raises as its failure, but in Python, where it may run a model of the user's."""
+    """Report what the front-end raises as its failure, except in Python, where it may run the user's model."""
     return registry.frontend.failing(name) if request.is_program else nullcontext()
 
 
@@ -429,22 +426,21 @@ def _claimants(loaded: Mapping[str, type[Frontend]], value: object, needed: Coll
 
 
 def _general(names: Mapping[str, type[Frontend]]) -> list[str]:
-    """Some front-ends without those that are for a part of what another takes."""
+    """Return the front-ends that are not for a part of another one's objects."""
     return [name for name, kind in names.items() if not getattr(kind, "before", ())]
 
 
 def _needed(request: CaptureRequest) -> set[str]:
-    """The features that the options of a request need."""
     return {feature for _, feature in _features(request)}
 
 
 def _usable() -> dict[str, type[Frontend]]:
-    """Those whose framework is loaded, or could be where none is."""
+    """Return the front-ends whose framework is loaded, or could be if none is."""
     return _loaded() or {name: kind for name, kind in kinds().items() if _is_there(kind.framework)}
 
 
 def _parts(objects: Iterable[object]) -> Iterator[object]:
-    """Some objects and what is in their tuples, lists and dicts, each in turn."""
+    """Yield objects and the contents of their tuples, lists and dicts."""
     seen: set[int] = set()
     left = [*objects][::-1]
     while left:
@@ -478,12 +474,12 @@ def _only(names: Iterable[str], what: str) -> str:
 
 
 def _is_there(framework: str) -> bool:
-    """Whether a framework is loaded or could be."""
+    """Return whether a framework is loaded or could be."""
     return sys.modules.get(framework) is not None or find_spec(framework) is not None
 
 
 def _lack(framework: str, install: str) -> str:
-    """What keeps the front-end of a framework from claiming anything."""
+    """Return why a framework is not available, or an empty text."""
     if sys.modules.get(framework) is not None:
         return ""
     return f" ({framework} is not loaded)" if find_spec(framework) else f" ({framework} is not installed: {install})"

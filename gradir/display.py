@@ -1,4 +1,4 @@
-"""What a notebook shows for a graph."""
+"""Show graphs and diffs in notebooks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Where a notebook is not trusted, and on a site that shows notebooks without scri
 
 
 def mimebundle(graph: Graph) -> dict[str, str]:
-    """The graph as text, as a page, and as a picture by MIME type: SVG, or Mermaid where gradir cannot draw it.
+    """Return the graph by MIME type: text, a page, and SVG or, if nothing draws that, Mermaid.
 
     Front-ends show the page; the picture, of layers, is for what shows no HTML. There a graph of more than 150 boxes is
     made small by `gradir.passes.readable`; one that stays large has no picture, as one of hundreds of thousands of
@@ -61,7 +61,7 @@ def mimebundle(graph: Graph) -> dict[str, str]:
 
 
 def diff_mimebundle(diff: Diff) -> dict[str, str]:
-    """A diff as text, as the report of a pull request, and as a page to review it, unless that is too large.
+    """Return a diff by MIME type: text, Markdown, and a page unless it is too large.
 
     There is no page of a diff that found nothing, and of one that was read from a file.
     """
@@ -83,7 +83,7 @@ def _of_graph(graph: Graph) -> str:
 
 
 def _framed(page: str, title: str) -> str:
-    """A page in a frame with its title below; nothing where it is too large to be kept in a notebook."""
+    """Return a page in a frame with its title below, or nothing if it is too large for a notebook."""
     from html import escape
 
     shown = escape(page)

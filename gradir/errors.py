@@ -77,7 +77,7 @@ class FormatError(GradirError):
         super().__init__("; ".join(filter(None, [": ".join(filter(None, [file, place, problem])), advice])))
 
     def moved(self, *, file: str | None = None, place: str | None = None, advice: str | None = None) -> FormatError:
-        """The same error in a file, at another place, or with another advice."""
+        """Return the same error with another file, place or advice."""
         return type(self)(
             self.problem,
             file=self.file if file is None else file,

@@ -36,7 +36,7 @@ class Located(os.PathLike[str]):
 
 
 def working_folder() -> str:
-    """The working directory; empty where it was removed, so that only absolute paths work."""
+    """Return the working directory; it is empty if it was removed, so that only absolute paths work."""
     try:
         return os.getcwd()
     except FileNotFoundError:
@@ -44,7 +44,7 @@ def working_folder() -> str:
 
 
 def name_of(path: str | bytes | os.PathLike[str]) -> str:
-    """What to call a file that is read: its path, and in words what ``-`` stands for."""
+    """Return the name of a file for messages, which spells ``-`` out."""
     name = os.fsdecode(path)
     return _INPUT if name == "-" else name
 
@@ -73,7 +73,7 @@ def _failing(path: str | bytes | os.PathLike[str], task: str) -> Iterator[None]:
 
 
 def read_bytes(path: str | bytes | os.PathLike[str]) -> bytes:
-    """The content of a file; of standard input when ``path`` is ``-``.
+    """Return the content of a file, or of standard input for ``-``.
 
     Raises:
         FileError: the file cannot be read.
@@ -128,7 +128,7 @@ def check_place(path: str) -> None:
 
 
 def folder_to_make(path: str) -> str:
-    """The folder of a place that is not there yet, and could be made; empty where it is there, or cannot be.
+    """Return the folder that could be made for a path, or an empty text if it exists or cannot be made.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -181,7 +181,7 @@ def write_bytes(path: str | bytes | os.PathLike[str], data: bytes) -> None:
 
 
 def is_stdout(path: str) -> bool:
-    """Whether a path is standard output: ``-``, ``/dev/stdout`` and the like."""
+    """Return whether a path is standard output: ``-``, ``/dev/stdout`` and the like."""
     if path == "-":
         return True
     with contextlib.suppress(OSError, ValueError):
@@ -191,7 +191,7 @@ def is_stdout(path: str) -> bool:
 
 
 def is_regular_stdout() -> bool:
-    """Whether standard output is a file, which nobody reads as it is written."""
+    """Return whether standard output is a regular file."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         return stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
     return False
@@ -232,7 +232,7 @@ def _write_stdout(data: bytes) -> None:
 
 
 def _unwritten(data: memoryview) -> memoryview:
-    """Write data, and give back what was not taken: without a buffer (PYTHONUNBUFFERED) that may be a part of it."""
+    """Write data and return the rest that was not written, which an unbuffered stream may leave."""
     taken = _to_stdout(lambda: sys.stdout.buffer.write(data))
     return data[len(data) if taken is None else taken :]
 
@@ -248,7 +248,7 @@ def _to_stdout(write: Callable[[], T]) -> T:
 
 
 def _opened(path: str) -> int | None:
-    """What to write to, open; nothing for a regular file, or none, that the path names."""
+    """Open the stream, pipe or device of a path; return None for a regular or missing file."""
     place = _descriptor(path)
     if place is None:
         with contextlib.suppress(FileNotFoundError):
@@ -267,7 +267,7 @@ def _is_own(folder: str) -> bool:
 
 
 def _descriptor(path: str) -> tuple[str, int] | None:
-    """The folder and the number of the descriptor that a path leads to, as /dev/stdout does."""
+    """Return the folder and number of the descriptor that a path such as /dev/stdout leads to."""
     for _ in range(_MOST_LINKS):
         folder, name = os.path.split(path)
         folder = os.path.realpath(folder)

@@ -1,4 +1,4 @@
-"""The graph of the forward that lies beside an autograd graph of the same run: its file, and what counts in it."""
+"""Find the file of the forward graph beside an autograd graph, and choose what counts in it."""
 
 from __future__ import annotations
 
@@ -29,10 +29,5 @@ def forward_name(path: str) -> str:
 
 
 def has_forward(graph: Graph) -> bool:
-    """Whether a graph was captured together with that of its forward.
-
-    >>> from gradir.ir import Graph, Producer
-    >>> has_forward(Graph.of([])), has_forward(Graph.of([], producer=Producer(options={"graph": "both"})))
-    (False, True)
-    """
+    """Return whether a graph was captured together with its forward graph."""
     return graph.producer.options.get("graph") == "both"

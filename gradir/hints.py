@@ -1,4 +1,4 @@
-"""What a misspelt name may have been meant to be."""
+"""Suggest the name that a misspelt one may stand for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MOST_COMPARED: Final = 20_000
 
 
 def did_you_mean(wanted: str, known: Iterable[str], most: int = 1) -> str:
-    """The names that are like one which does not exist, in words to put behind it; nothing where none is.
+    """Return a suggestion of similar names for the end of an error, or an empty text.
 
     >>> did_you_mean("bufer", ["buffer", "output"]), did_you_mean("x", ["buffer"])
     (" (did you mean 'buffer'?)", '')

@@ -1,4 +1,4 @@
-"""The text of source lines, of files that a capture in this process has shown."""
+"""Add the text of source lines to graphs captured in this process."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def cell_of(filename: str) -> str:
 
 
 def with_cells(graph: Graph) -> Graph:
-    """The graph with the cells of this notebook in place of the files that Python calls them.
+    """Return the graph with notebook cells instead of the file names that Python gives them.
 
     >>> with_cells(Graph.of([])).nodes
     {}
@@ -66,7 +66,7 @@ def with_cells(graph: Graph) -> Graph:
 
 
 def with_lines(graph: Graph) -> Graph:
-    """The graph with the text of its source lines, for an exporter that shows them.
+    """Return the graph with the text of its source lines.
 
     >>> with_lines(Graph.of([])).nodes
     {}

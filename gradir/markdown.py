@@ -1,4 +1,4 @@
-"""Text inside Markdown: fenced blocks, and blocks between two markers that a program keeps up to date."""
+"""Write fenced blocks, and replace blocks between two markers in a Markdown file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MARKER: Final = re.compile(r"<!-- /?gradir: .* -->")
 
 
 def code_span(text: str, longest: int | None = _LONGEST_NAME) -> str:
-    r"""Text as a code span that a table can hold, without its middle when it is longer than that.
+    r"""Return text as a code span for a table cell, without its middle if it is too long.
 
     Nothing in it is a mention, a number of an issue, an address, a hash or an emoji to GitHub and others: they look for
     these in what they have read, so neither a backslash nor an entity hides one.
@@ -35,7 +35,7 @@ def code_span(text: str, longest: int | None = _LONGEST_NAME) -> str:
 
 
 def fenced(text: str, language: str) -> str:
-    r"""A code block; its fence is longer than any that the text holds.
+    r"""Return a code block whose fence is longer than any in the text.
 
     >>> print(fenced("a\n```\n", "text"), end="")
     ````text
@@ -50,14 +50,13 @@ def fenced(text: str, language: str) -> str:
 
 
 def embedded(document: str, marker: str, block: str) -> str:
-    r"""The document with a block put between the lines ``<!-- gradir: MARKER -->`` and ``<!-- /gradir: MARKER -->``.
+    r"""Replace the text between ``<!-- gradir: MARKER -->`` and ``<!-- /gradir: MARKER -->`` in a document.
 
-    What stood there is replaced; line ends are those of the document, and all the rest is kept. In a list or a
-    quotation the block is indented as the second line is. A marker in a code block or in other HTML does not count:
-    there a block would be shown as its source.
+    The line ends are those of the document, and the block is indented like the second marker. Markers in code blocks
+    or other HTML do not count.
 
     Raises:
-        ExportError: the two lines are not there once each, in this order and in one place, or the block holds them.
+        ExportError: the markers do not exist once each, in this order and in one place, or the block contains them.
 
     >>> print(embedded("<!-- gradir: a -->\nold\n<!-- /gradir: a -->\n", "a", "new\n"), end="")
     <!-- gradir: a -->
@@ -101,7 +100,7 @@ class _Marker(NamedTuple):
 
 
 def _markers(document: str) -> list[_Marker]:
-    """The lines that Markdown has as comments, and that are markers of some block."""
+    """Return the comments that are markers of some block."""
     from markdown_it import MarkdownIt
 
     found: list[_Marker] = []

@@ -1,4 +1,4 @@
-"""Fills in a record of options, of an exporter or of the passes, and says what is wrong with a value."""
+"""Fill in records of options, and report invalid values."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class OptionInfo(NamedTuple):
 
 
 def option_infos(kind: type[msgspec.Struct]) -> list[OptionInfo]:
-    """Every option of a record, in order.
+    """Return a description of every option of a record, in order.
 
     >>> class Mine(msgspec.Struct, kw_only=True):
     ...     ops: list[str]
@@ -90,7 +90,7 @@ def option_infos(kind: type[msgspec.Struct]) -> list[OptionInfo]:
 
 
 def option_schemas(kind: type[msgspec.Struct]) -> Mapping[str, Mapping[str, Any]]:
-    """The JSON Schema of each option, by name; one of a type that JSON does not have is empty.
+    """Return the JSON Schema of each option by name, empty for types without one.
 
     >>> class Mine(msgspec.Struct, kw_only=True):
     ...     shapes: bool = True
@@ -129,18 +129,15 @@ def expect_sound(kind: type[msgspec.Struct], reserved: Collection[str]) -> None:
 
 @cache
 def _fields(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
-    """The options of a record by name; msgspec takes long to tell them."""
+    """Return the options of a record by name; it is cached, since msgspec lists them slowly."""
     return {field.name: field for field in msgspec.structs.fields(kind)}
 
 
 def filled(kind: type[_Record], values: Mapping[str, object], whose: str, *, strict: bool = True) -> _Record:
-    """The record with these values; without ``strict`` one given as text is read as its option's type.
-
-    Then a list is what stands between commas, and ``none`` is no value.
+    """Return a record with values; unless ``strict``, texts are parsed: commas separate a list, ``none`` is None.
 
     Raises:
-        OptionError: an option that the record does not have, one that has to be given, or a value that one does not
-            take. The message starts with ``whose`` options these are.
+        OptionError: an option is unknown or missing, or does not take its value. The message starts with ``whose``.
 
     >>> class Mine(msgspec.Struct, kw_only=True):
     ...     sizes: tuple[int, ...] = ()
@@ -169,7 +166,7 @@ def filled(kind: type[_Record], values: Mapping[str, object], whose: str, *, str
 
 
 def expect(type_: object, value: object) -> object:
-    """A value for an option of a type.
+    """Return a valid value for an option's type.
 
     Raises:
         OptionError: it is none.
@@ -181,7 +178,7 @@ def expect(type_: object, value: object) -> object:
 
 
 def read(type_: object, text: str) -> object:
-    """The value that a text is for an option of a type.
+    """Parse a text as a value of an option's type.
 
     Raises:
         OptionError: it is none.
@@ -200,7 +197,7 @@ def _converted(type_: object, value: object, given: object, *, strict: bool) -> 
 
 
 def _read(schema: _Schema, value: object) -> object:
-    """A text as what msgspec makes a list or nothing of; anything else as it is."""
+    """Return a text as a list or None if the type needs one, else unchanged."""
     if not isinstance(value, str):
         return value
     branches = _branches(schema)
@@ -224,7 +221,7 @@ def _wrong_value(fields: Sequence[Any], values: Mapping[str, object], message: s
 
 
 def schema_of(type_: object) -> _Schema:
-    """The JSON Schema of an option's type; empty of one that JSON does not have."""
+    """Return the JSON Schema of an option's type, or an empty one."""
     try:
         schema = msgspec.json.schema(type_)
     except (TypeError, RuntimeError):
@@ -234,7 +231,7 @@ def schema_of(type_: object) -> _Schema:
 
 
 def _resolved(schema: _Schema, definitions: Mapping[str, _Schema]) -> _Schema:
-    """The schema with what it refers to in its place, at its top level and in the branches of a union."""
+    """Return the schema with references resolved at its top level and in the branches of a union."""
 
     def whole(part: _Schema) -> dict[str, Any]:
         return {**definitions.get(str(part.get("$ref", "")).rpartition("/")[2], {}), **part}

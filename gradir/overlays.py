@@ -1,7 +1,7 @@
-"""An overlay says something of the nodes of one graph, to be drawn over it: numbers and words by node, no tensors.
+"""Overlays: numbers and words for the nodes of one graph, to draw over it.
 
-It is a document of its own, JSON as schemas/gir-overlay-1.0.schema.json describes it, and no part of a graph's file.
-Whoever makes one says how its words look; who draws it knows looks alone.
+An overlay is a JSON document beside the graph; see schemas/gir-overlay-1.0.schema.json. Its writer chooses how words
+look.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def encode(overlay: Overlay) -> bytes:
 
 
 def decode(data: bytes) -> Overlay:
-    """The overlay in a file.
+    """Return the overlay in a file.
 
     Raises:
         FormatError: it is no overlay, broken, or of a version that cannot be read.
@@ -96,7 +96,7 @@ def decode(data: bytes) -> Overlay:
 
 
 def _sound(overlay: Overlay) -> Overlay:
-    """The overlay as it would be read; what a program makes may hold anything."""
+    """Return an overlay as it would be read from a file, which checks its values."""
     try:
         sound = msgspec.convert(msgspec.to_builtins(overlay), Overlay)
     except (msgspec.ValidationError, TypeError) as error:
@@ -200,7 +200,7 @@ def _numbers(channel: Channel) -> Iterator[float]:
 
 
 def _bounds(numbers: list[float], *, is_log: bool) -> list[float]:
-    """Where one step ends and the next begins; nothing where all numbers are the same."""
+    """Return the bounds between steps, or none if all numbers are equal."""
     if not numbers or numbers[0] == numbers[-1]:
         return []
     low, high = (math.log(numbers[0]), math.log(numbers[-1])) if is_log else (numbers[0], numbers[-1])
@@ -210,7 +210,7 @@ def _bounds(numbers: list[float], *, is_log: bool) -> list[float]:
 
 
 def _ends(numbers: list[float], bounds: list[float]) -> Iterator[tuple[float, float]]:
-    """The least and the greatest number that each step could have."""
+    """Return the least and the greatest number of each step."""
     if numbers:
         ends = [numbers[0], *bounds, numbers[-1]]
         yield from pairwise(ends)

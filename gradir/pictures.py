@@ -270,7 +270,7 @@ def _limit(process: int, seconds: float) -> None:
 
 
 def _counts(source: str) -> tuple[int, int]:
-    """How many boxes and arrows a source of the exporter ``dot`` has, which writes a statement a line."""
+    """Return the number of boxes and arrows in source of the exporter ``dot``, which writes a statement a line."""
     arrows = boxes = 0
     for line in source.splitlines():
         statement = line.lstrip()
@@ -280,6 +280,6 @@ def _counts(source: str) -> tuple[int, int]:
 
 
 def _size(source: str) -> str:
-    """How much there is to lay out in a source, in words."""
+    """Return the size of a source for messages."""
     boxes, arrows = _counts(source)
     return f"{boxes:,} box{'es'[: 2 * (boxes != 1)]} and {arrows:,} arrow{'s'[: arrows != 1]}"

@@ -1,4 +1,4 @@
-"""From options to passes, for the command line and the Python functions alike."""
+"""Choose and run the passes that options ask for."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Step(NamedTuple):
     options: Options
 
     def __call__(self, graph: Graph) -> Graph:
-        """The graph after the pass.
+        """Apply the pass to a graph.
 
         Raises:
             PassError: the pass cannot do what was asked.
@@ -36,7 +36,7 @@ class Step(NamedTuple):
 
 
 def option_names() -> Iterator[str]:
-    """The name of every option of the installed passes, in the order in which they run.
+    """Return the names of all options of installed passes, in the order in which the passes run.
 
     >>> list(option_names())[:4]
     ['drop', 'hide_shape_ops', 'ancestors', 'descendants']
@@ -46,7 +46,7 @@ def option_names() -> Iterator[str]:
 
 
 def planned(values: Mapping[str, object]) -> list[Step]:
-    """The passes that options by name ask for, in the order in which they run.
+    """Return the passes for options, in the order in which they run.
 
     First goes what is not to be seen, so that hops are counted in what is left. Then a part is chosen, each out of what
     the one before left, while nodes still have their own names. What makes one node of many comes last. An option that
@@ -72,7 +72,7 @@ def planned(values: Mapping[str, object]) -> list[Step]:
 
 
 def chooses(options: Iterable[str]) -> bool:
-    """Whether one of these options of passes chooses what a picture draws, so that this leaves out nothing else.
+    """Return whether an option already chooses which nodes a picture draws.
 
     >>> chooses(["layers"]), chooses(["layers", "depth"])
     (False, True)
@@ -85,7 +85,7 @@ def chooses(options: Iterable[str]) -> bool:
 
 
 def pictured(options: Mapping[str, object]) -> Mapping[str, object]:
-    """The options of a picture: it shows layers, unless another pass or all nodes are asked for.
+    """Return the options of a picture, which shows layers unless a pass or all nodes are requested.
 
     >>> pictured({"theme": "dark"}), pictured({"depth": 2}), pictured({"all": True})
     ({'layers': True, 'theme': 'dark'}, {'depth': 2}, {'all': True})
@@ -95,7 +95,7 @@ def pictured(options: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def applied(steps: Sequence[Step], graph: Graph, spelled: Callable[[str], str] = str) -> Graph:
-    """The graph after these passes; ``spelled`` writes the name of an option as its user does.
+    """Return the graph after passes; ``spelled`` writes an option's name as its user does.
 
     Raises:
         PassError: a pass cannot do what was asked; where one before it left out what it names, the message says which.
@@ -123,7 +123,7 @@ def applied(steps: Sequence[Step], graph: Graph, spelled: Callable[[str], str] =
 
 
 def exported(exporter: str, graph: Graph, options: Mapping[str, object], whose: str = "") -> str:
-    """The text of an exporter, after the passes for those of the options that are not its own; see `gradir.export`.
+    """Return the text of an exporter, after passes for options that are not its own; see `gradir.export`.
 
     ``whose`` names in messages what has the options, where that is not the exporter.
     """
@@ -156,7 +156,7 @@ def exported(exporter: str, graph: Graph, options: Mapping[str, object], whose: 
 
 
 def with_costs(graph: Graph, channel: str, exporter: str) -> Graph:
-    """The graph with what a channel says of its own costs, for an exporter.
+    """Return the graph with its own costs as an overlay, of which ``channel`` is chosen.
 
     Raises:
         ExportError: the graph has no costs, or no such channel.
@@ -198,7 +198,7 @@ def _is_list(schema: Mapping[str, Any]) -> bool:
 
 
 def _culprit(earlier: Sequence[Step], step: Step, graph: Graph) -> str | None:
-    """The pass after which another is no longer possible; ``None`` where it never was."""
+    """Return the pass that makes a later one impossible, or None."""
     for before in (None, *earlier):
         graph = graph if before is None else before(graph)
         if not _is_possible(step, graph):

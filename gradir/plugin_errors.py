@@ -1,4 +1,4 @@
-"""What a plug-in raises, told as its failure, in one line with the line of its code."""
+"""Report what a plug-in raises as its failure, in one line with the line of its code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def failing(what: str, error: type[GradirError]) -> Iterator[None]:
 
 
 def _said(error: BaseException) -> str:
-    """What a plug-in raised, and where."""
+    """Return what a plug-in raised, and where."""
     # Of a file that is no Python the text says the line, and the last line that ran is one that imported it.
     is_told = isinstance(error, SyntaxError) and not (error.filename or "<").startswith("<")
     text = " ".join(str(error).split())
@@ -36,7 +36,7 @@ def _said(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """The last line that ran of the package that gradir called, as ``at edges.py:8``."""
+    """Return the last line that ran in the package that gradir called, such as ``at edges.py:8``."""
     from pathlib import Path
     from traceback import walk_tb
 

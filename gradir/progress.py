@@ -1,7 +1,4 @@
-"""How far long work is: what works says it here, and who watches shows it. Where nobody does, it costs nothing.
-
-No layer knows how it is shown, nor whether: a command watches where somebody looks at a terminal.
-"""
+"""Report the progress of long work to a watcher, if there is one. Reporting costs nothing without one."""
 
 from __future__ import annotations
 
@@ -62,7 +59,7 @@ def stage(what: str, total: int = 0, done: Callable[[], int] = _nothing) -> Iter
 
 
 def steps(what: str, items: Collection[T]) -> Iterable[T]:
-    """The items, each a step of a stage; the very collection where nobody watches.
+    """Return the items as steps of a stage; without a watcher, return the collection itself.
 
     >>> with watched() as stages:
     ...     [(letter, stages[0].done(), stages[0].total) for letter in steps("spelling", "ab")]

@@ -1,4 +1,4 @@
-"""What a project says in the table ``[tool.gradir]`` of its pyproject.toml."""
+"""Read the table ``[tool.gradir]`` of a project's pyproject.toml."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ class LiveCapture(Protocol):
 
     @property
     def graph(self) -> Graph:
-        """The graph."""
+        """Return the graph."""
         ...
 
 
@@ -300,7 +300,7 @@ class ReachedBackward(Protocol):
 
     @property
     def loss(self) -> float | None:
-        """The loss as a number, if it is one."""
+        """Return the loss as a number, or None if it is not one."""
         ...
 
     def capture(self) -> Graph:
@@ -329,7 +329,7 @@ class Running(Protocol):
 
     @property
     def calls(self) -> int:
-        """The number of calls of backward so far."""
+        """Return the number of calls of backward so far."""
         ...
 
     def explained(self, outputs: object) -> Explanation:
@@ -354,12 +354,12 @@ class Watching(Protocol):
 
     @property
     def steps(self) -> int:
-        """The number of steps of its optimizers."""
+        """Return the number of optimizer steps so far."""
         ...
 
     @property
     def backwards(self) -> int:
-        """The number of calls of backward."""
+        """Return the number of calls of backward so far."""
         ...
 
     def ended(self) -> None:

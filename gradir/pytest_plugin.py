@@ -66,7 +66,7 @@ class GraphSnapshot:
     """The snapshots of one test."""
 
     def __init__(self, folder: Path, test: str, *, update: bool, run: _Run) -> None:
-        """``folder`` is where the files of the test's module lie."""
+        """Keep the snapshots of a test module in ``folder``."""
         self._folder = folder
         self._test = test
         self._update = update
@@ -141,7 +141,7 @@ class GraphSnapshot:
         compare: Callable[..., Diff],
         ignore: Sequence[str],
     ) -> tuple[str, Diff] | None:
-        """What differs, in words and as a diff; a forward that is another in every run does not."""
+        """Return the change as text and as a diff, without a forward graph that differs in every run."""
         __tracebackhide__ = True
         from gradir import stored
         from gradir.forwards import IGNORED, has_forward
@@ -191,7 +191,7 @@ class GradientFlow:
     """Where gradient goes in one test."""
 
     def __init__(self, folder: Path) -> None:
-        """``folder`` is where the project is looked for whose pyproject.toml says what is meant."""
+        """Find the project above ``folder``, whose pyproject.toml allows expected cuts."""
         self._folder = folder
         self._recorder: Recorder | None = None
 
@@ -237,7 +237,7 @@ class GradientFlow:
 
 
 def _without_a_forward(loss: object, model: object, params: object) -> Recorder:
-    """A recorder that has seen nothing, so that it tells what the graph alone does."""
+    """Return a recorder that recorded nothing, so that it explains the graph alone."""
     import gradir
     from gradir import capturing
 
@@ -246,7 +246,7 @@ def _without_a_forward(loss: object, model: object, params: object) -> Recorder:
 
 
 def _failing(found: Explanation) -> str:
-    """Why a test fails, as text; nothing where it does not."""
+    """Return why a test fails, or an empty text."""
     from msgspec.structs import replace
 
     unknown = [cause for cause in found.causes if cause.kind == "unrecorded" and cause.level == "info"]
@@ -269,7 +269,7 @@ def _plain_failures() -> Iterator[None]:
 
 
 def _file_name(text: str) -> str:
-    """A name that every file system takes, and that tells tests apart: ASCII, and not long.
+    """Return a short ASCII name for a file, unique to the test.
 
     >>> _file_name("test_it[a/b]")
     'test_it[a%2Fb]'
@@ -284,7 +284,6 @@ def _file_name(text: str) -> str:
 
 
 def _beside(path: Path) -> Path:
-    """The file of the graph of the forward."""
     from gradir.forwards import forward_name
 
     return Path(forward_name(str(path)))
@@ -293,7 +292,7 @@ def _beside(path: Path) -> Path:
 def _captured(
     target: object, inputs: Sequence[object], options: Mapping[str, Any], forward: Graph | None, *, is_pair: bool
 ) -> Both:
-    """What there is to compare: a graph that is given, or what is captured, with its forward where that is wanted."""
+    """Return a given graph or a new capture, with its forward graph if wanted."""
     import gradir
     from gradir.capturing import Both, captured_both
     from gradir.request import asked
@@ -424,7 +423,7 @@ class _Run:
         return not narrowed and not any("::" in argument for argument in self._config.args)
 
     def _orphans(self) -> set[str]:
-        """The files of modules that are gone, in the folders of which all was to be run."""
+        """Return snapshots of removed modules in folders that ran completely."""
         if not self._runs_whole_modules():
             return set()
         run = [self._config.invocation_params.dir / argument for argument in self._config.args]

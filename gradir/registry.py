@@ -1,4 +1,4 @@
-"""Finds exporters, renderers, passes and front-ends by entry point, and fills in the options of those that write."""
+"""Find exporters, renderers, passes and front-ends by entry point, and fill in their options."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Finder(Generic[P]):
         self._made: dict[str, P] = {}
 
     def names(self) -> tuple[str, ...]:
-        """The names of those that are installed, sorted."""
+        """Return the sorted names of the installed plug-ins."""
         return tuple(sorted(self._found))
 
     def __call__(self, name: str) -> P:
-        """The plug-in of that name.
+        """Return the plug-in of a name.
 
         Raises:
             GradirError: there is none, its module cannot be imported, or it is no such plug-in.
@@ -61,7 +61,7 @@ class Finder(Generic[P]):
         return self._made[name]
 
     def kind(self, name: str) -> type[P]:
-        """The class of the plug-in of that name, which is not made.
+        """Return the class of a plug-in, without making one.
 
         Raises:
             GradirError: there is none, its module cannot be imported, or it is no such plug-in.
@@ -74,7 +74,7 @@ class Finder(Generic[P]):
         return failing(f"{self._noun} {name!r} failed", self._error)
 
     def is_own(self, name: str) -> bool:
-        """Whether the plug-in of that name is one of gradir's."""
+        """Return whether a plug-in is part of gradir."""
         return any(point.value.startswith(_OWN) for point in self._found[name])
 
     @cached_property
@@ -86,7 +86,7 @@ class Finder(Generic[P]):
         return {name: tuple(points.values()) for name, points in found.items()}
 
     def _checked(self, name: str, load: Callable[[EntryPoint], Any]) -> Any:
-        """What is loaded by that name, if it is such a plug-in."""
+        """Return the plug-in that a name loads, after checking its members."""
         point = self._point(name)
         with failing(f"{self._noun} {name!r} ({point.value}) cannot be loaded", self._error):
             found = load(point)
@@ -132,12 +132,10 @@ class Writers(Finder[W]):
         self._method, self._pictures, self._drawn = method, pictures, drawn
 
     def options(self, name: str, values: Mapping[str, object], whose: str = "") -> Options:
-        """The options of the one of that name; a value given as text is read as its option's type.
-
-        Errors say ``whose`` options these are: where nothing is given, those of the one of that name.
+        """Return the options of a plug-in, with texts parsed.
 
         Raises:
-            ExportError: an option that it does not have, or a value that the option does not take.
+            ExportError: an option is unknown, or does not take its value. The message starts with ``whose``.
         """
         try:
             return filled(self(name).options, values, whose or f"{self._noun} {name!r}", strict=False)
@@ -209,7 +207,7 @@ rendered: Final = renderer.text
 
 
 def suffix(name: str, values: Mapping[str, object]) -> str:
-    """The file suffix of what the exporter of that name gives with these options.
+    """Return the file suffix of an exporter with these options.
 
     Raises:
         ExportError: there is no such exporter or option.
@@ -234,13 +232,13 @@ def expect_nodes(name: str) -> None:
 
 
 def shows_channels(name: str) -> bool:
-    """Whether the exporter of that name shows every channel of an overlay; most show one."""
+    """Return whether an exporter shows every channel of an overlay; most show one."""
     return bool(getattr(exporter(name), "shows_channels", False))
 
 
 @cache
 def passes() -> Mapping[str, Pass[Any]]:
-    """The installed passes by name, in the order in which they run. One that is broken is warned of and left out.
+    """Return the installed passes by name in the order in which they run, and warn of broken ones.
 
     >>> list(passes())[-2:]
     ['fold-modules', 'fold']
@@ -277,7 +275,7 @@ def run_pass(name: str, graph: Graph, options: Options) -> Graph:
 
 
 def expect_live(name: str, found: LiveCapture) -> LiveCapture:
-    """What the front-end of that name captured.
+    """Return the capture of a front-end, or raise if it is not one.
 
     Raises:
         FrontendError: it is no graph beside live objects.
@@ -291,7 +289,7 @@ def expect_live(name: str, found: LiveCapture) -> LiveCapture:
 
 
 def expect_graph(name: str, found: object) -> Graph:
-    """What the front-end of that name read.
+    """Return the graph that a front-end read, or raise if it is not one.
 
     Raises:
         FrontendError: it is no graph.
@@ -302,7 +300,7 @@ def expect_graph(name: str, found: object) -> Graph:
 
 
 def _expect_member(found: object, member: str, kind: Any) -> None:
-    """Raises TypeError where a plug-in has no such member; one that is a ``classmethod`` needs no instance."""
+    """Raise TypeError if a plug-in lacks a member; a ``classmethod`` needs no instance."""
     if not hasattr(found, member):
         raise TypeError(f"it has no {member!r}")
     value = getattr(found, member)
@@ -319,7 +317,7 @@ def _expect_member(found: object, member: str, kind: Any) -> None:
 
 
 def _expect_methods(found: Any) -> None:
-    """Raises TypeError where a front-end lacks the method of a feature that it says it has."""
+    """Raise TypeError if a front-end lacks the method of one of its features."""
     for feature in sorted(found.features):
         if hasattr(Frontend, feature) and not callable(getattr(found, feature, None)):
             raise TypeError(f"it has the feature {feature!r}, and no method of that name")

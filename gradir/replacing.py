@@ -1,9 +1,8 @@
-"""A file exchanged for another content: a reader sees the old one or the new, and whoever was killed leaves no litter.
+"""Replace a file atomically, and remove what killed writers left.
 
-The new content is written to a temporary file beside the target, which is then renamed over it. Its name follows from
-the target's, and its writer holds a lock on it: the next one to write the same target can tell that the writer of a
-temporary file is gone, and removes what it left. The first file that a process writes in a folder removes what was left
-there for all targets.
+A temporary file beside the target has the new content and is renamed over it. Its name follows from the target's, and
+its writer locks it, so that the next writer can remove an abandoned one. The first write of a process in a folder
+removes those of all targets.
 """
 
 from __future__ import annotations
@@ -112,7 +111,7 @@ def _beside(target: str, ending: str) -> str:
 
 
 def _made(target: str, mode: int) -> tuple[BinaryIO, str]:
-    """A temporary file that is new, open and locked."""
+    """Return a new temporary file, open and locked."""
     for number in (*range(_AT_ONCE), os.urandom(8).hex()):
         path = _beside(target, f"{number}.tmp")
         try:
@@ -127,7 +126,7 @@ def _made(target: str, mode: int) -> tuple[BinaryIO, str]:
 
 
 def _sweep(folder: str) -> None:
-    """Remove what writers of any target left in a folder, once: to list it each time, for many targets, takes long."""
+    """Remove temporary files of dead writers from a folder, once per process."""
     with contextlib.suppress(OSError):
         found = os.stat(folder)
         place = found.st_dev, found.st_ino
@@ -157,7 +156,7 @@ def _remove_leftover(path: str) -> None:
 
 
 def _locked(handle: int, *, wait: bool = False) -> bool | None:
-    """Lock a file: whether nobody else has, or nothing where the file system knows no locks."""
+    """Lock a file; return whether that worked, or None if the file system has no locks."""
     if not _LOCKS or sys.platform == "win32":
         return None
     import fcntl
@@ -172,7 +171,7 @@ def _locked(handle: int, *, wait: bool = False) -> bool | None:
 
 
 def _made_like(handle: int, target: str, old: os.stat_result) -> bool:
-    """Give a new file what the old one has beside its content; whether all of it was allowed."""
+    """Give a new file the mode and owner of the old one; return whether all of it was allowed."""
     try:
         new = os.fstat(handle)
         if sys.platform != "win32" and (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
@@ -246,7 +245,7 @@ def _overwrite(target: str, temporary: str, data: bytes) -> None:
 
 
 def _reserve(handle: int, size: int) -> None:
-    """Find out that the disk is full before the old content is written over."""
+    """Fail on a full disk before the old content is overwritten."""
     before = os.fstat(handle).st_size
     if size <= before or not hasattr(os, "posix_fallocate"):
         return
@@ -259,7 +258,7 @@ def _reserve(handle: int, size: int) -> None:
 
 
 def _sync_folder(target: str) -> None:
-    """Let a power cut take neither name: without this the system may write the folder much later."""
+    """Flush a folder, so that a power cut keeps the new name."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     with contextlib.suppress(OSError):

@@ -78,7 +78,7 @@ class Declared(NamedTuple):
 
     @property
     def flag(self) -> str | None:
-        """The word of the option on a command line."""
+        """Return the option's spelling on a command line."""
         return f"--{self.name.replace('_', '-')}" if self.option.flag == "" else self.option.flag
 
 
@@ -211,7 +211,7 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def declared(*uses: str) -> Mapping[str, Declared]:
-    """The options that any of these uses takes, by name; without one all of them.
+    """Return the declared options for these uses, by name; without uses, return all.
 
     >>> [*declared("record")]
     ['model', 'frontend', 'sources', 'flow', 'cost', 'collectives']
@@ -263,7 +263,7 @@ def _expect_value(function: str, each: Declared, value: object) -> object:
 
 
 def _unknown(name: str, known: Mapping[str, Declared]) -> str:
-    """What is wrong with a keyword, which may be meant for the module or the function that is captured."""
+    """Return the error for an unknown keyword, which may be meant for the captured module or function."""
     from gradir.hints import did_you_mean
 
     if near := did_you_mean(name, known):

@@ -58,7 +58,7 @@ def run_script(name: str, arguments: Sequence[str], *, is_module: bool, for_good
 
 
 def _prepared(main: ModuleType, name: str, *, is_module: bool) -> CodeType:
-    """What ``__main__`` is to run; it is told where it comes from, and ``sys.path`` where to import from."""
+    """Return the code to run as ``__main__``, and set ``sys.path`` as Python does."""
     if is_module:
         sys.path.insert(0, working_folder())
         spec = _module(name)
@@ -87,7 +87,7 @@ def _prepared(main: ModuleType, name: str, *, is_module: bool) -> CodeType:
 
 
 def _module(name: str) -> ModuleSpec:
-    """Where a module is; of a package, its ``__main__``."""
+    """Find a module, or the ``__main__`` of a package."""
     for called in (name, f"{name}.{_MAIN}"):
         try:
             spec = importlib.util.find_spec(called)

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def load_target(spec: str) -> object:
-    """The object that a PROGRAM names; the module is imported, which runs it.
+    """Import the object that a PROGRAM names.
 
     A file's own directory, or the current one for a module's name, is importable while it runs.
 
@@ -42,7 +42,7 @@ def load_target(spec: str) -> object:
 
 
 def called(target: Callable[[], T], name: str = "") -> T:
-    """What a callable of the user's returns.
+    """Call a user's function and return the result.
 
     Raises:
         SpecError: it raises; a `GradirError` is passed on.
@@ -94,7 +94,7 @@ class _Calling(MetaPathFinder):
 
 
 def own_error(error: BaseException) -> str:
-    """What a user's own exception says, in one short line."""
+    """Return a user's own exception as one short line."""
     name = type(error).__name__
     try:
         text = " ".join(str(error).split())

@@ -26,11 +26,11 @@ class Found(NamedTuple):
 
 
 def read(path: str | os.PathLike[str], update: str) -> Graph:
-    """The graph of a file to compare with; ``update`` names what rewrites the file, for the error to say.
+    """Return the graph of a file to compare with; the error suggests ``update`` to rewrite it.
 
     Raises:
         FileError: there is no file, or it cannot be opened.
-        FormatError: what is in it cannot be read.
+        FormatError: its content cannot be read.
     """
     if os.fspath(path) != "-" and not Path(path).exists():
         raise FileError(os.fspath(path), "read", f"there is no such file; {update} writes it")
@@ -44,12 +44,12 @@ def read(path: str | os.PathLike[str], update: str) -> Graph:
 
 
 def read_to_update(path: str | os.PathLike[str]) -> Found:
-    """What is in a file that may be rewritten, or be missing.
+    """Read a file that may be rewritten, broken or missing.
 
     Raises:
         FileError: the file cannot be opened.
         NewerFormatError: only a newer gradir can read it.
-        FormatError: it holds no graph, nor does its name say that it should: it may be anything.
+        FormatError: it has no graph, and its name is not one of a graph.
     """
     name = os.fspath(path)
     if not Path(path).exists():

@@ -55,7 +55,7 @@ class Watcher:
         entered.__exit__(kind, error, trace)
 
     def report(self) -> Watch:
-        """The steps and the findings until now."""
+        """Return the steps and the findings so far."""
         return self._collected.watch()
 
     def log_to(self, writer: Any) -> None:
