@@ -84,7 +84,7 @@ def _started(options: argparse.Namespace, spec: str, job: object, folder: str) -
 
 
 def _pairs(a: Graph, b: Graph) -> dict[str, str]:
-    """By a parameter of the second graph that of the first: by name, and else by its place in the graph."""
+    """Pair the parameters of the second graph with those of the first, by name or else by place in the graph."""
     from gradir.diffs.matching import match
 
     before, after = _parameters(a), _parameters(b)
@@ -131,7 +131,6 @@ def _lines(found: Alike, specs: Sequence[str], options: argparse.Namespace) -> I
 
 
 def _named(names: Sequence[str], of: str, what: str, options: argparse.Namespace) -> Iterator[str]:
-    """Some parameters of a program, if there are any."""
     if names:
         shown = names if options.full else names[:_MOST]
         more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
@@ -147,7 +146,7 @@ def _by_module(gradients: Mapping[str, Distance]) -> dict[str, Distance]:
 
 
 def _key(distance: Distance) -> tuple[bool, float]:
-    """By size; what is not a number, of which one side has one, is the largest."""
+    """Return a sort key by size, where values without a size come last."""
     return distance.absolute != distance.absolute, distance.absolute
 
 

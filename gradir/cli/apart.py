@@ -1,4 +1,4 @@
-"""Run a command of gradir in a process of its own, such as the capture of a second program."""
+"""Run a command of gradir in a subprocess, such as the capture of a second program."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def command_line(words: Sequence[str], module: str = "gradir.cli.main") -> list[
 def capturing_apart(
     options: argparse.Namespace, spec: str, folder: str | None = None
 ) -> Iterator[Callable[[], Loaded]]:
-    """Capture a program in another process while the body of the context runs, which starts in a ``folder``.
+    """Capture a program in a process that starts in ``folder``, while the body of the context runs.
 
-    Gives a function that waits, and returns what `gradir.cli.programs.captured` does. It raises a `SpecError` where the
+    Yield a function that waits and returns the result of `gradir.cli.programs.captured`. It raises a `SpecError` if the
     program cannot be captured.
     """
     with TemporaryDirectory() as place:
@@ -82,7 +82,7 @@ def _captured(process: subprocess.Popen[bytes], spec: str, path: str) -> Loaded:
 
 
 def program_words(options: argparse.Namespace) -> list[str]:
-    """The options of a program as they stand on a command line."""
+    """Return the options of a program as arguments of a command line."""
     from gradir.request import declared
 
     words = ["--traceback"] if options.traceback else []

@@ -1,4 +1,4 @@
-"""``gradir capture``: from a program to a ``.gir`` file."""
+"""``gradir capture``: capture a program as a ``.gir`` file."""
 
 from __future__ import annotations
 
@@ -106,18 +106,14 @@ def _loaded(options: argparse.Namespace) -> Loaded:
 
 
 def _refuse_options(options: argparse.Namespace) -> None:
-    """Refuse options of a program where a file is named.
-
-    Raises:
-        SpecError: there is one.
-    """
+    """Refuse options of a program if a file is named."""
     refuse_program_options(options, options.spec)
     if options.verify:
         raise SpecError(f"--verify runs a backward, and {options.spec} is a file; name a program")
 
 
 def _add_rank_options(parser: Parser) -> None:
-    """Add the options that say which ranks, of how many."""
+    """Add the options for one or several ranks."""
     group = parser.group("distributed")
     which = group.add_mutually_exclusive_group()
     which.add_argument(
@@ -137,11 +133,7 @@ def _add_rank_options(parser: Parser) -> None:
 
 
 def _check_ranks(options: argparse.Namespace) -> None:
-    """Refuse what does not say a rank of how many; what is captured so has no data.
-
-    Raises:
-        SpecError: one of the options is missing, or there is no such rank.
-    """
+    """Refuse incomplete or impossible options of ranks; such a capture has no data to verify."""
     ranks, world = options.ranks, options.world
     if (ranks is None) != (world is None):
         raise SpecError(
@@ -159,11 +151,7 @@ def _check_ranks(options: argparse.Namespace) -> None:
 
 
 def _check_pair(output: str) -> None:
-    """Refuse a place that two files cannot be written to.
-
-    Raises:
-        GradirError: it is standard output, or the second cannot be written.
-    """
+    """Refuse a place where two files cannot be written."""
     from gradir import files, forwards
 
     if files.is_stdout(output):
@@ -172,7 +160,7 @@ def _check_pair(output: str) -> None:
 
 
 def _standing_in(options: argparse.Namespace) -> AbstractContextManager[None]:
-    """Let the program inside be the rank that was named, if one was."""
+    """Let the program inside run as the chosen rank, if there is one."""
     if options.world is None:
         return nullcontext()
     from gradir import capturing

@@ -1,4 +1,4 @@
-"""``gradir check``: is the graph of a program still the one in a file."""
+"""``gradir check``: compare the graph of a program with the one in a file."""
 
 from __future__ import annotations
 
@@ -100,11 +100,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _expect_two(options: argparse.Namespace, against: Source) -> None:
-    """Refuse an update of what is no file, and one standard input for two graphs.
-
-    Raises:
-        GradirError: it is asked for.
-    """
+    """Refuse to update anything but a file, and to read two graphs from standard input."""
     if options.update and (options.against == "-" or not against.path):
         raise GradirError(f"cannot update {options.against}; name a .gir file")
     if options.file == options.against == "-":
@@ -112,7 +108,6 @@ def _expect_two(options: argparse.Namespace, against: Source) -> None:
 
 
 def _write(graph: Graph, place: Located, before: Found) -> None:
-    """Write one of the graphs that there are now."""
     from gradir import stored
 
     stored.write(graph, place, before)
@@ -122,7 +117,7 @@ def _write(graph: Graph, place: Located, before: Found) -> None:
 
 
 def _compared(options: argparse.Namespace, expected: Loaded, now: Loaded, programs: Sequence[str], folder: str) -> int:
-    """Show what changed, and how to accept it; gives the exit status."""
+    """Show the changes and how to accept them, and return the exit status."""
     found = two_graphs.compare(expected, now, options, programs, folder)
     found.show(options)
     if options.update:
@@ -134,7 +129,7 @@ def _compared(options: argparse.Namespace, expected: Loaded, now: Loaded, progra
 
 
 def _captured(options: argparse.Namespace, source: Source, expected: Graph | None) -> Loaded:
-    """The graphs of a file, or of a program, captured with what the expected graph records."""
+    """Return the graphs of a file, or of a program captured with the options of the expected graph."""
     if not source.is_program:
         refuse_program_options(options, source.word)
         return with_forward(load(options, source), source)
@@ -153,7 +148,7 @@ def _captured(options: argparse.Namespace, source: Source, expected: Graph | Non
 
 
 def _against(word: str) -> Source:
-    """What to compare with: a file that is not there yet may have any name."""
+    """Return the file to compare with; one that does not exist yet may have any name."""
     is_absent = ":" not in word and not os.path.exists(word)  # noqa: PTH110 (no pathlib before a program runs)
     return Source(word) if is_absent else source_of(word)
 

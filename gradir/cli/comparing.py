@@ -1,4 +1,4 @@
-"""What the commands that compare have in common: the options, showing a diff, and the exit status."""
+"""Share options, output and exit status among the commands that compare."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def check_options(options: argparse.Namespace) -> None:
 
 
 def diff_of(a: Graph, b: Graph, options: argparse.Namespace, also_ignored: Sequence[str] = ()) -> Diff:
-    """The diff that the options ask for."""
+    """Return the diff that the options ask for."""
     from gradir.review.reviewing import reviewed
 
     ignored = [*_ignored(options), *also_ignored]
@@ -70,7 +70,7 @@ def diff_of(a: Graph, b: Graph, options: argparse.Namespace, also_ignored: Seque
 
 
 def compared(a: Graph, b: Graph, options: argparse.Namespace) -> Diff:
-    """The same; says where another release, or other options, made one of the two."""
+    """Return the diff, and report if another release or other options made one of the graphs."""
     found = diff_of(a, b, options)
     made = [(graph.producer.framework, graph.producer.framework_version) for graph in (a, b)]
     if all(name for name, _ in made) and made[0] != made[1]:
@@ -93,7 +93,7 @@ def show(diff: Diff, options: argparse.Namespace) -> None:
 
 
 def status_of(diff: Diff, options: argparse.Namespace) -> int:
-    """The exit status: 1 for a difference or, with conditions, where one holds, which is then said."""
+    """Return the exit status, 1 for a difference or for a condition that holds, and report the condition."""
     if not options.fail_on:
         return 1 if diff else 0
     from gradir.review.conditions import outcomes, parsed
@@ -126,7 +126,7 @@ def _ignored(options: argparse.Namespace) -> list[str]:
 
 
 def shown(diff: Diff, options: argparse.Namespace) -> bytes:
-    """The diff in the form that the options ask for."""
+    """Return the diff in the form that the options choose."""
     values = _values(options)
     if options.format == TEXT and not options.option:
         # Not by the registry: to find what else there is takes longer than to write a small diff.
@@ -149,14 +149,14 @@ def shown(diff: Diff, options: argparse.Namespace) -> bytes:
 
 
 def _renderer(name: str) -> str:
-    """The renderer of a format; a picture is drawn of the text of ``dot``."""
+    """Return the renderer of a format; pictures are drawn from the text of ``dot``."""
     from gradir import registry
 
     return "dot" if name == registry.DRAWN and name not in registry.renderer_names() else name
 
 
 def _values(options: argparse.Namespace) -> dict[str, Any]:
-    """The options of the renderer; those with a word of their own are the text form's."""
+    """Return the options of the renderer."""
     values = given_options(options)
     if options.format == TEXT:
         told = {"details": options.details, "full": options.full}
@@ -169,7 +169,7 @@ def _values(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _tell_names(form: argparse.Action, ignored: argparse.Action, failing: argparse.Action) -> None:
-    """Write the help of the options that take names, which stand where each is declared."""
+    """Write the help of options that take names, which their declarations list."""
     from gradir import registry
     from gradir.diffs.ignoring import WHOLE
     from gradir.review.conditions import METRICS

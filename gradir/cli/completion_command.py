@@ -1,4 +1,4 @@
-"""``gradir completion``: what a shell needs to complete a command line of gradir, and what it is told on each TAB."""
+"""``gradir completion``: print the script of a shell, and answer its request on each TAB."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def complete(words: Sequence[str]) -> None:
 
 
 def _parser(words: Sequence[str]) -> Parser:
-    """The parser of all commands; where one is named, of that one alone, since each takes a module to import."""
+    """Return the parser of all commands, or of a named one alone, since each imports a module."""
     from gradir.cli.main import COMMANDS, command_parser
 
     whole = Parser(prog="gradir")
@@ -68,7 +68,7 @@ def _parser(words: Sequence[str]) -> Parser:
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """Every option of a parser, and of those of its commands."""
+    """Yield every option of a parser and its commands."""
     parsers = [parser]
     while parsers:
         for action in parsers.pop()._actions:  # noqa: SLF001 (argparse tells them in no other way)
@@ -92,7 +92,7 @@ def _renderers(**_: object) -> Iterable[str]:
 
 
 def _keys(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
-    """The options of the plug-in that was named before, each as it is written before its value."""
+    """Return the options of the plug-in named before, each with an equals sign."""
     from gradir import registry
     from gradir.pictures import PICTURES
 

@@ -1,4 +1,4 @@
-"""``gradir convert``: from one encoding of a ``.gir`` file to another."""
+"""``gradir convert``: change the encoding of a ``.gir`` file."""
 
 from __future__ import annotations
 

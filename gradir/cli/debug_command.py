@@ -1,4 +1,4 @@
-"""``gradir debug``: what is installed, for a report of a problem."""
+"""``gradir debug``: print version information for bug reports."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _console() -> str:
 
 
 def _packages() -> set[str]:
-    """What gradir asks for, its extras too, and what is installed that asks for one of these extras."""
+    """Return the requirements of gradir and its extras, and the installed packages that require an extra."""
     from importlib import metadata
 
     found = {*_BESIDE}
@@ -100,7 +100,7 @@ def _version(name: str) -> str:
 
 
 def _plug_ins(group: str) -> Iterator[tuple[str, str]]:
-    """Names, each with the distribution that it is of, and what kind of error it is where it cannot be loaded."""
+    """Return the plug-ins, each with its distribution and the kind of error if it cannot be loaded."""
     from importlib import metadata
 
     from gradir import registry
@@ -159,7 +159,7 @@ def _program(name: str, option: str) -> str:
 
 
 def _browser() -> str:
-    """Whether ``gradir view`` finds one; which it is may be a setting of the user's."""
+    """Return whether ``gradir view`` finds a browser, without its name, which may be a private setting."""
     import webbrowser
 
     try:

@@ -1,4 +1,4 @@
-"""``gradir diff``: what changed between two graphs."""
+"""``gradir diff``: compare two graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands share that write a ``.gir`` file: the options, and reading what is rewritten without loss."""
+"""Share the options of commands that write ``.gir`` files, and read files to rewrite without loss."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class _Choices:
-    """Names that are asked for once an option is given, or the help: the codecs take their time to load."""
+    """Load choices only for the option or the help, since codecs load slowly."""
 
     def __init__(self, declared: str, *more: str) -> None:
         self._declared, self._more = declared, more
@@ -52,7 +52,7 @@ def add_lossy_option(parser: Parser) -> None:
 
 
 def load_to_rewrite(path: str, *, lossy: bool) -> Graph:
-    """The graph of a file of which all is known, or with ``lossy`` of any.
+    """Return the graph of a file without unknown keys, or with ``lossy`` of any file.
 
     Raises:
         GradirError: the file cannot be read.

@@ -1,4 +1,4 @@
-"""``gradir explain``: why a parameter gets no gradient."""
+"""``gradir explain``: say why a parameter gets no gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``gradir export``: a graph in any format."""
+"""``gradir export``: write a graph in another format."""
 
 from __future__ import annotations
 
@@ -133,13 +133,7 @@ def _seconds(text: str) -> float:
 
 
 def _load(options: argparse.Namespace, source: Source, exporter: str) -> Loaded:
-    """Load the graph, with the overlays that were asked for as the exporter shows them.
-
-    Raises:
-        CaptureError: there is no such program, or it cannot be run or captured.
-        ExportError: the overlay is of another graph or has no such channel, or there is a channel alone.
-        FormatError: a file is not what it should be.
-    """
+    """Load the graph with its overlays, as the exporter shows them."""
     from gradir import files, registry
 
     if not source.is_program:
@@ -162,10 +156,7 @@ def _load(options: argparse.Namespace, source: Source, exporter: str) -> Loaded:
 
 
 def _overlay(paths: Sequence[str]) -> Overlay:
-    """The channels of all the files, and the first verdict.
-
-    Channels that have one name in several are called by their file too.
-    """
+    """Return the channels of all files and the first verdict; equal names of channels get the file's name too."""
     from msgspec.structs import replace
 
     from gradir import files

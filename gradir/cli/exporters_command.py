@@ -1,4 +1,4 @@
-"""``gradir exporters``: the formats there are, and their options."""
+"""``gradir exporters``: list the formats and their options."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _described(name: str) -> list[str]:
-    """The lines of one exporter."""
     import inspect
 
     from gradir import registry

@@ -122,10 +122,7 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _show_change(options: argparse.Namespace) -> int:
-    """Say which file it is, and how its graph changed; git difftool goes on to the next file whatever the status.
-
-    A file that was added or deleted is shown as a graph of which every part was.
-    """
+    """Show how the graph of a file changed; every part of an added or deleted file is added or deleted."""
     from gradir import files
     from gradir.ir.text import printable
 
@@ -148,7 +145,7 @@ def _show_change(options: argparse.Namespace) -> int:
 
 
 def _show_external(options: argparse.Namespace) -> int:
-    """The same for git's external diff, of which a failure would end the whole log."""
+    """Show a change for git's external diff; an error must not end the whole log."""
     from gradir.ir.text import printable
 
     if len(options.sides) < 6:
@@ -164,7 +161,7 @@ def _show_external(options: argparse.Namespace) -> int:
 
 
 def _print_text(options: argparse.Namespace) -> int:
-    """Print what git may cache; a file that is broken is as broken for as long as there are these bytes."""
+    """Print text that git may cache, also for a broken file, which stays broken as long as its bytes."""
     from gradir import api, files, registry
 
     data = files.read_bytes(options.file)
@@ -180,7 +177,7 @@ def _print_text(options: argparse.Namespace) -> int:
 
 
 def _raw(data: bytes, error: FormatError) -> bytes:
-    """A text as it is, without what would change a terminal; of other bytes, what is wrong with them."""
+    """Return text without terminal control characters, or the error for binary data."""
     from gradir.ir.text import printable
 
     try:
@@ -191,7 +188,7 @@ def _raw(data: bytes, error: FormatError) -> bytes:
 
 
 def _content(path: str) -> bytes:
-    """The bytes of one side; none where the file is not there, which git tells by the null device or an empty file."""
+    """Return the bytes of one side, which are empty for a missing file (git passes the null device)."""
     from gradir import files
 
     return b"" if path in {"/dev/null", os.devnull} else files.read_bytes(path)

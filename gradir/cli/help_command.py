@@ -1,4 +1,4 @@
-"""``gradir help``: a command in full, or what a kind of argument may be."""
+"""``gradir help``: show all help of a command, or the values of a kind of argument."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _frontends() -> Iterator[str]:
-    """The installed front-ends, what each takes, and what it can do."""
+    """Return the installed front-ends, the objects that each takes, and its features."""
     from gradir.capturing import kinds
     from gradir.request import FEATURES
 

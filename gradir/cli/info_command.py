@@ -1,4 +1,4 @@
-"""``gradir info``: what is in a ``.gir`` file."""
+"""``gradir info``: summarize a ``.gir`` file."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _as_json(survey: Survey) -> bytes:
 
 
 def describe(survey: Survey) -> str:
-    """The lines that ``gradir info`` prints."""
+    """Return the lines that ``gradir info`` prints."""
     from gradir.ir.text import amount, counted, printable, tensor_text
 
     counts, made_by = survey.totals, _made_by(survey.producer)
@@ -93,7 +93,7 @@ def describe(survey: Survey) -> str:
 
 
 def _value_text(value: object) -> str:
-    """A value of the head, or the length of a list of it."""
+    """Return a value of the head, or the length of a list."""
     from gradir.ir import Rank
     from gradir.ir.jsontext import json_text
 
@@ -105,7 +105,7 @@ def _value_text(value: object) -> str:
 
 
 def _made_by(producer: Producer) -> str:
-    """What is known of it; nothing of a graph that was made by hand."""
+    """Return the producer as text, or an empty one for a graph made by hand."""
     from gradir.ir.head import MERGED
 
     framework = f"{producer.framework} {producer.framework_version}".strip()

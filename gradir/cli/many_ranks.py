@@ -1,4 +1,4 @@
-"""Captures several ranks without the others, each in a fresh process, since a framework remembers its first mesh."""
+"""Capture several ranks without the others, each in a fresh process, since a framework remembers its first mesh."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _SHARDED: Final = re.compile(r"(?P<dimension>.+):(?:Strided)?Shard\((?P<axis>\d+
 
 
 class _Ended(NamedTuple):
-    """What a process told, and its exit status."""
+    """The exit status and standard error of a process."""
 
     status: int
     told: str
 
 
 class _Ranks:
-    """The processes that capture, so many at once, and what they have told."""
+    """Capture ranks in parallel processes."""
 
     def __init__(self, options: argparse.Namespace, folder: str) -> None:
         self._options = options
@@ -46,11 +46,10 @@ class _Ranks:
         self.ended: dict[int, _Ended] = {}
 
     def file(self, rank: int) -> str:
-        """Where a rank is written until all are."""
         return os.path.join(self._folder, f"{rank}-{os.path.basename(for_ranks(self._options, rank))}")  # noqa: PTH118, PTH119
 
     def run(self, ranks: Sequence[int], *more: str) -> bool:
-        """Capture some ranks, in this order; whether all could be. Once one cannot, none is started any more."""
+        """Capture ranks in this order, stop starting others after a failure, and return whether all succeeded."""
         total, failed = len(ranks) + len(self.ended), False
         with stage("capturing ranks", total, lambda: len(self.ended)), ThreadPoolExecutor(_processors()) as pool:
             started = {pool.submit(self._capture, rank, more): rank for rank in ranks}
@@ -88,7 +87,7 @@ class _Ranks:
 
 
 def _of_one(words: Sequence[str]) -> Iterator[str]:
-    """The words of a command without which ranks it is of."""
+    """Yield the arguments of a command without ``--ranks``."""
     left = iter(words)
     for word in left:
         if word == _WHICH:
@@ -98,15 +97,15 @@ def _of_one(words: Sequence[str]) -> Iterator[str]:
 
 
 def for_ranks(options: argparse.Namespace, rank: int) -> str:
-    """The file of a rank."""
+    """Return the file of a rank."""
     return for_rank(options.output, {"RANK": str(rank), "WORLD_SIZE": str(options.world)})
 
 
 def capture_ranks(options: argparse.Namespace) -> int:
-    """Capture the ranks that ``--ranks`` names, and write all of their files, or none where one cannot be captured.
+    """Capture the ranks that ``--ranks`` names, and write all of their files, or none if one fails.
 
     Raises:
-        SpecError: the name of the files does not tell them apart, or what else is asked for does not go with a sample.
+        SpecError: the files would have one name, or another option cannot be used with a sample.
     """
     from gradir import files
     from gradir.cli.suffixes import check_graph_name
@@ -132,7 +131,7 @@ def capture_ranks(options: argparse.Namespace) -> int:
 
 
 def _sampled(options: argparse.Namespace, captures: _Ranks) -> Sequence[int]:
-    """The ranks to look at, by what the first one exchanges; none where that cannot be captured."""
+    """Return the ranks to capture, from the collectives of the first one, or none if that failed."""
     from gradir import api
 
     if not captures.run([0], "--graph", "autograd", "--collectives") or captures.ended[0].status:
@@ -164,13 +163,13 @@ def _written(options: argparse.Namespace, captures: _Ranks, ranks: Sequence[int]
 
 
 def _print(told: Mapping[str, Sequence[int]]) -> None:
-    """Each line once, with the ranks that told it."""
+    """Print each line once, with its ranks."""
     for line, ranks in told.items():
         print(one_line(f"{span(ranks)}: {line}"), file=sys.stderr)
 
 
 def _failed(ended: Mapping[int, _Ended]) -> int:
-    """Tell of the first rank that could not be captured, which is the same one every time."""
+    """Report the first rank that failed, which is the same one in every run."""
     rank = min(rank for rank, each in ended.items() if each.status not in (0, _RAISED)) if ended else 0
     *before, last = ended[rank].told.splitlines() or [""]
     for line in before:
@@ -187,12 +186,11 @@ def _processors() -> int:
 
 
 def sample(first: Rank, held: Iterable[tuple[Sequence[object] | None, Sequence[str]]]) -> tuple[int, ...]:
-    """The ranks at the corners of the mesh that the first rank is in, and those beside which shards differ in size.
+    """Return the ranks at the corners of the first rank's mesh, and those beside which shards differ in size.
 
-    ``held`` has the whole shape of each parameter, and its placements by the dimensions of the mesh. All that the known
-    dimensions leave is one more, and without a mesh it is all ranks. In each dimension those places are taken that are
-    the first, the last, or where a part is smaller than that before it; of several dimensions, all that they make
-    together.
+    ``held`` has the whole shape of each parameter and its placements. In each dimension of the mesh the first and last
+    place are chosen, and those where a shard is smaller than the one before. Ranks outside known dimensions form one
+    more dimension.
 
     >>> mesh = Rank(0, 8, coordinates={"dp": 0, "tp": 0}, groups={"dp": (0, 4), "tp": (0, 1, 2, 3)})
     >>> sample(mesh, []), sample(mesh, [((6, 8), ("dp:Replicate", "tp:Shard(0)"))])
@@ -219,7 +217,7 @@ def sample(first: Rank, held: Iterable[tuple[Sequence[object] | None, Sequence[s
 
 
 def _uneven(size: int, parts: int) -> set[int]:
-    """The places at which parts of a size change: all are as large as the first, then one is smaller, then none is."""
+    """Return the places where the sizes of shards change: from full to smaller, and to none."""
     if not size or size % parts == 0:
         return set()
     full = size // -(-size // parts)

@@ -1,4 +1,4 @@
-"""``gradir merge``: both edits of a graph in one, as git merges two branches."""
+"""``gradir merge``: merge two edits of a graph, as git merges two branches."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _marked(graph: Graph, sides: tuple[Graph, ...]) -> Graph:
-    """The graph, whose head says that a capture has to confirm it unless one side has it as it is."""
+    """Mark a merged graph as unconfirmed, unless it equals one side."""
     from msgspec.structs import replace
 
     from gradir.ir.head import MERGED

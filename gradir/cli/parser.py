@@ -29,14 +29,14 @@ _REPEATED: Final = {"?": "[{0}]", "*": "[{0} ...]", "+": "{0} [{0} ...]"}
 
 
 class _Wrapped(argparse.RawDescriptionHelpFormatter):
-    """Fills paragraphs to the width of the terminal; an indented line stays one, or goes on as a shell continues it."""
+    """Fill paragraphs to the width of the terminal, but keep or continue indented lines."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return filled(text, width, indent).removesuffix("\n")
 
 
 class _Help(argparse.Action):
-    """Prints the help, with the options of the plug-in that was named before it."""
+    """Print the help with the options of the plug-in named before it."""
 
     def __call__(self, parser: Any, namespace: argparse.Namespace, *_: object) -> None:
         """Print both, and end the program."""
@@ -51,12 +51,12 @@ class _Help(argparse.Action):
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports a wrong command line in one line, as every other error.
+    """Report a wrong command line in one line.
 
     Args:
         examples: command lines, each perhaps with a ``# comment``; the help shows the first two.
-        details: what `gradir help COMMAND` says behind all examples.
-        more: the arguments of `argparse.ArgumentParser`.
+        details: the text of `gradir help COMMAND` after all examples.
+        more: arguments of `argparse.ArgumentParser`.
     """
 
     def __init__(self, *, examples: Sequence[str] = (), details: str = "", **more: Any) -> None:
@@ -95,7 +95,7 @@ class Parser(argparse.ArgumentParser):
         self.set_defaults(program_arguments=())
 
     def options_at_end(self, words: Sequence[str], but: Collection[str] = ()) -> int:
-        """Where the last words begin that are options of this parser, with their values; ``but`` are none of them."""
+        """Return where the options at the end of a command line begin; ``but`` are not options."""
         place = len(words)
         while place:
             option, _, value = words[place - 1].partition("=")
@@ -113,11 +113,11 @@ class Parser(argparse.ArgumentParser):
 
     @property
     def is_complete(self) -> bool:
-        """Whether the options that were to be added later are there."""
+        """Return whether the late options have been added."""
         return not self._later
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """As argparse does it, with the later options where an option is not among the others.
+        """Parse as argparse does, and add the late options if an option is unknown.
 
         A word that is left is an error here, where the command is known, and not in the parser of all commands.
         """
@@ -136,7 +136,7 @@ class Parser(argparse.ArgumentParser):
         return found, left
 
     def _refuse_misspelt(self, args: Sequence[str]) -> None:
-        """End with an option that there is not, which argparse names after what is missing, if at all."""
+        """End with the unknown option, which argparse would report after missing arguments or not at all."""
         # Where options cannot be cut short, words belong to a script, and behind an action to the parser of that.
         if COMPLETING in os.environ or not self.allow_abbrev or self._subparsers is not None:
             return
@@ -146,11 +146,11 @@ class Parser(argparse.ArgumentParser):
                 self.error(self.unknown(word))
 
     def format_usage(self) -> str:
-        """The usage, in which options are one word."""
+        """Return the usage, where one word stands for all options."""
         return f"usage: {self._short_usage()}\n"
 
     def format_help(self, *, whole: bool = False) -> str:
-        """The help, as wide as the terminal; with ``whole``, with all examples and what else there is to say."""
+        """Return the help at the width of the terminal; with ``whole``, add all examples and details."""
         self._complete()
         self.formatter_class = _Wrapped
         usage, epilog, groups = self.usage, self.epilog, self._action_groups
@@ -172,7 +172,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(TROUBLE, f"gradir: {one_line(message)}; see {self.prog} --help\n")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Refuse what is none of the choices, with the one that was meant."""
+        """Refuse an invalid choice, and suggest a similar one."""
         if action.choices is None or value in action.choices:
             return
         from gradir.hints import did_you_mean
@@ -183,7 +183,7 @@ class Parser(argparse.ArgumentParser):
         raise argparse.ArgumentError(None, f"unknown {what} {value!r}{near}")
 
     def unknown(self, word: str) -> str:
-        """What is wrong with a word that no option takes."""
+        """Return the error for an unknown option."""
         if not word.startswith("-"):
             return f"unexpected argument {word!r}"
         from gradir.hints import did_you_mean
@@ -192,7 +192,7 @@ class Parser(argparse.ArgumentParser):
         return f"unknown option {name!r}{did_you_mean(name, self._option_string_actions)}"
 
     def _short_usage(self) -> str:
-        """The usage without the names of options; a percent sign is doubled, as argparse wants it."""
+        """Return the usage without the names of options, with percent signs doubled for argparse."""
         words = [
             _REPEATED.get(str(action.nargs), "{0}").format(action.metavar or action.dest)
             for action in self._actions
@@ -256,7 +256,7 @@ def _place(group: argparse._ArgumentGroup) -> int:
 
 
 def _unwrapped(lines: Iterable[str]) -> Iterator[str]:
-    """Lines of which those of a paragraph are joined; one that is indented, or ends in a colon, is not."""
+    """Join the lines of paragraphs, but not indented lines and those that end in a colon."""
     paragraph: list[str] = []
     for line in (*lines, ""):
         is_text = bool(line) and not line.startswith(" ")
@@ -270,7 +270,7 @@ def _unwrapped(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _wrapped(line: str, width: int) -> Iterator[str]:
-    """The lines that one line becomes where it is wider than the terminal."""
+    """Wrap a line at the width of the terminal."""
     if len(line) <= width:
         yield line
         return

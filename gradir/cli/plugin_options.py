@@ -1,4 +1,4 @@
-"""The options of plug-ins on a command line: of an exporter or a renderer by ``-O``, of passes each by its own word."""
+"""Handle options of plug-ins: ``-O`` for exporters and renderers, and one option each for passes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def add_option(group: argparse._ActionsContainer, noun: str) -> None:
 
 
 def given_options(options: argparse.Namespace) -> dict[str, object]:
-    """The values of ``-O``.
+    """Return the values of ``-O``.
 
     Raises:
         ExportError: one is no KEY=VALUE.
@@ -39,7 +39,7 @@ def given_options(options: argparse.Namespace) -> dict[str, object]:
 
 
 def option_lines(kind: type[Options]) -> list[str]:
-    """One line for each option: what it takes, what it does, its default."""
+    """Return a line for each option with its type, help and default."""
     from gradir.options import option_infos
 
     lines = []
@@ -50,12 +50,12 @@ def option_lines(kind: type[Options]) -> list[str]:
 
 
 def spelled(name: str) -> str:
-    """The name of an option that has a word of its own on a command line."""
+    """Return the name of an option on a command line."""
     return f"--{name.replace('_', '-')}"
 
 
 def help_of(info: OptionInfo) -> str:
-    """The help text of such an option."""
+    """Return the help text of such an option."""
     return (info.help if info.default is None else f"{info.help} (default: {info.default})").replace("%", "%%")
 
 
@@ -84,7 +84,7 @@ def _add_options(group: argparse._ArgumentGroup) -> None:
 
 
 def _taken(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """How an option with this schema is written on a command line."""
+    """Return the values of an option as the help shows them."""
     if schema.get("type") == "boolean":
         return {"action": "store_true"}
     if "prefixItems" in schema:
@@ -124,7 +124,6 @@ def add_declared(group: argparse._ActionsContainer, each: Declared) -> None:
 
 
 def _parts(type_: object) -> Iterator[object]:
-    """A type, and what it is made of."""
     yield type_
     if get_origin(type_) is not Literal:
         for part in get_args(type_):

@@ -26,7 +26,7 @@ _INSTALLED: Final = frozenset(("site-packages", "dist-packages"))
 def show_cause(error: GradirError, *, whole: bool) -> None:
     """Print the traceback of the user's exception behind an error, if there is one.
 
-    ``whole`` prints gradir's part too, and that of what a plug-in raised, of which else the message has the line.
+    ``whole`` also prints the frames of gradir and plug-ins.
     """
     chain = [error]
     while isinstance(chain[-1].__cause__, GradirError):
@@ -49,9 +49,9 @@ def show_cause(error: GradirError, *, whole: bool) -> None:
 
 
 def trimmed(error: BaseException, *, of_library: bool = True) -> BaseException:
-    """An exception whose traceback, and those of what led to it, begin in the user's code and have nothing of gradir.
+    """Cut gradir's frames from the tracebacks of an exception and its causes.
 
-    Where nobody's code but that of a library ran, there is none, or with ``of_library`` it begins there.
+    If only a library's code ran, the traceback begins there with ``of_library`` and is empty without.
     """
     for each in _with_context(error):
         each.__traceback__ = _trimmed(each.__traceback__, of_library=of_library)

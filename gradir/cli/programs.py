@@ -125,7 +125,7 @@ def running_program(options: argparse.Namespace, spec: str, *, for_good: bool = 
 
 
 def request_of(options: argparse.Namespace, *uses: str) -> CaptureRequest:
-    """The request of what a program names, with the options that a command was given; the program is run.
+    """Run a program and return the request for its result, with the options of a command.
 
     To be called inside `running_program`.
 
@@ -177,7 +177,7 @@ def captured(options: argparse.Namespace, *uses: str) -> Loaded:
 
 
 def _forward_advice(error: CaptureError, request: CaptureRequest) -> str:
-    """What else to try where the program itself raised, and the front-end can record what ran before."""
+    """Return advice if the program raised and the front-end can record the operations before."""
     from gradir import capturing
 
     cause = error.__cause__
@@ -211,7 +211,7 @@ def _target_of(options: argparse.Namespace) -> object:
 
 
 def summary(graph: Graph) -> str:
-    """A graph in one line."""
+    """Return a graph in one line."""
     from gradir.ir.cuts import cut_counts
     from gradir.ir.text import counted
     from gradir.ir.totals import totals

@@ -20,7 +20,7 @@ _EVERY: Final = 0.5
 
 
 def is_wanted() -> bool:
-    """Whether standard error is a terminal on which lines may be drawn again."""
+    """Return whether standard error is a terminal that can redraw a line."""
     if sys.stderr is None or not sys.stderr.isatty():
         return False
     # https://no-color.org
@@ -72,7 +72,7 @@ def _show(stages: Sequence[Stage], ended: Event) -> None:
 
 
 def _now(stages: Sequence[Stage]) -> tuple[str, int, int]:
-    """The innermost stage: what it is, of how many steps, and how many of them are done."""
+    """Return the name, number of steps and finished steps of the innermost stage."""
     found = list(stages)
     if not found:
         return "", 0, 0

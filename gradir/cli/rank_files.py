@@ -19,7 +19,7 @@ _ALONE: Final[Mapping[str, str]] = {_RANK: "0", _WORLD: "1"}
 
 
 def for_rank(output: str, environment: Mapping[str, str] | None = None) -> str:
-    """The file that this process writes: ``{rank}`` and ``{world}`` stand for its rank and for how many there are.
+    """Return the file of this process, with its rank for ``{rank}`` and the number of ranks for ``{world}``.
 
     A process that no launcher started is rank 0 of 1.
 
@@ -55,7 +55,7 @@ def launched(environment: Mapping[str, str] | None = None) -> tuple[int, int] | 
 
 
 def of_rank(output: str, rank: int, world: int) -> str:
-    """The file of the one rank that is captured of so many: its name need not have the rank in it.
+    """Return the file of a single captured rank, whose name need not contain the rank.
 
     >>> of_rank("run.{rank}-of-{world}.gir", 17, 1024), of_rank("run.gir", 17, 1024)
     ('run.17-of-1024.gir', 'run.gir')
@@ -79,7 +79,7 @@ def _filled(output: str, word: str, told: Mapping[str, str]) -> str:
 
 
 def _takes_any_number(output: str) -> bool:
-    """Whether what is written there is no file that remains: standard output, a pipe or a device."""
+    """Return whether many processes may write there: standard output, a pipe or a device."""
     if output == "-":
         return True
     try:

@@ -21,7 +21,7 @@ _COMMANDS: Final = re.compile(r"(^|[\r\n])((?:\x1b\[[0-9;]*[A-Za-z]|[^!-~\r\n])*
 
 
 def is_terminal() -> bool:
-    """Whether somebody reads standard output as it is written."""
+    """Return whether standard output is a terminal."""
     return sys.stdout is not None and sys.stdout.isatty()
 
 
@@ -57,7 +57,7 @@ def report(message: str) -> None:
 
 
 def one_line(message: str) -> str:
-    """A message on one line, whatever names it holds, without what acts on a terminal or on the log of a CI."""
+    """Return a message on one line, without control characters and commands of CI logs."""
     line = "".join(char if char.isprintable() else repr(char)[1:-1] for char in message)
     return guarded(line)
 

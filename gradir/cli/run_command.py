@@ -101,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _divided(options: argparse.Namespace) -> Script:
-    """The script and its arguments; what options of gradir stand behind it are put among the others."""
+    """Divide a command line into the script and its arguments; options of gradir after it join the others."""
     parser: Parser = options.parser
     if not options.program:
         parser.error("name the script to run")
@@ -167,7 +167,7 @@ class _Run:
 
     @property
     def _is_enough(self) -> bool:
-        """Whether the script was to end where it was captured, and was."""
+        """Return whether the script was to end after the capture, and did."""
         return not self._options.go_on and (self._is_written or self._error is not None)
 
     def _captured(self, call: ReachedBackward) -> Graph:

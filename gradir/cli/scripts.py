@@ -100,7 +100,7 @@ def divided(options: argparse.Namespace, *, is_script: Callable[[str], bool], fo
 
 
 def calls_of(seeing: Mapping[str, Running], step: int) -> str:
-    """How often a script called backward, in words, where that was not often enough."""
+    """Return how often a script called backward, if that was not often enough."""
     from gradir.capturing import unable
     from gradir.ir.text import counted
 
@@ -112,7 +112,7 @@ def calls_of(seeing: Mapping[str, Running], step: int) -> str:
 
 
 def number(what: str, first: int = 1, last: int = sys.maxsize) -> Callable[[str], int]:
-    """What reads the number of something, from the first to the last."""
+    """Return a parser of whole numbers from the first to the last."""
 
     def read(text: str) -> int:
         if not (text.isascii() and text.isdecimal()) or not first <= int(text) <= last:

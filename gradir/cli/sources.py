@@ -53,14 +53,14 @@ class Source(NamedTuple):
 
     @property
     def name(self) -> str:
-        """How messages call it."""
+        """Return the name for messages."""
         from gradir import files
 
         return files.name_of(self.word if self.side is None else self.side.name)
 
     @property
     def path(self) -> str:
-        """The file in the working directory; empty for a program or a revision."""
+        """Return the file in the working directory, or an empty text for a program or a revision."""
         if self.is_program or (self.side is not None and self.side.revision):
             return ""
         return self.word if self.side is None else self.side.path
@@ -79,7 +79,7 @@ def add_program_options(parser: Parser) -> None:
 
 
 def source_of(word: str) -> Source:
-    """Tell what a word names, without running or reading it.
+    """Find what an argument names, without running or reading it.
 
     Raises:
         SpecError: it names a script, a file of another format, or nothing that there is.
@@ -106,12 +106,12 @@ def source_of(word: str) -> Source:
 
 
 def sources_of(options: argparse.Namespace) -> tuple[Source, Source]:
-    """The two graphs that the words of a comparison name; see `gradir.git.sides.sides` for those of git.
+    """Return the two graphs that the arguments of a comparison name; `gradir.git.sides.sides` finds those of git.
 
-    What follows ``--`` are arguments of a program where one is named, and else files.
+    Arguments after ``--`` belong to a program if one is named, and are files otherwise.
 
     Raises:
-        GradirError: the words name no two graphs.
+        GradirError: the arguments do not name two graphs.
     """
     from gradir.git.sides import sides
 
@@ -130,7 +130,7 @@ def sources_of(options: argparse.Namespace) -> tuple[Source, Source]:
 
 
 def short_names(names: Sequence[str]) -> list[str]:
-    """What files, programs and files of revisions are called, with no more folders than it takes to tell them apart.
+    """Return names with the fewest folders that tell them apart.
 
     >>> short_names(["run/old/model.gir", "run/new/model.gir"]), short_names(["HEAD:a/b.gir", "a/b.gir"])
     (['old/model.gir', 'new/model.gir'], ['HEAD:b.gir', 'b.gir'])
@@ -146,7 +146,7 @@ def short_names(names: Sequence[str]) -> list[str]:
 
 
 def is_program(word: str) -> bool:
-    """Whether a word names a program, and not a file that a front-end reads.
+    """Return whether an argument names a program, and not a file that a front-end reads.
 
     Raises:
         SpecError: it names another file, or has no colon.
@@ -164,7 +164,7 @@ def is_program(word: str) -> bool:
 
 
 def is_script(word: str) -> bool:
-    """Whether a word names a script to run as it is."""
+    """Return whether an argument names a script to run."""
     return word.endswith(".py") and os.path.isfile(word)  # noqa: PTH113
 
 
@@ -200,7 +200,7 @@ def _other_format(word: str) -> str:
 
 
 def example_in(word: str) -> str:
-    """A program argument that names something of a script, and what else the script defines."""
+    """Return a program argument for a script, and the names that the script defines."""
     names = _defined_in(word)
     defines = f" ({word} defines {', '.join(names[:_MOST_NAMES])})" if names else ""
     return f"{word}:{names[0] if names else 'loss'}{defines}"
@@ -323,7 +323,7 @@ def with_forward(loaded: Loaded, source: Source) -> Loaded:
 
 
 def _are_equal_files(a: str, b: str) -> bool:
-    """Whether two files that can be read again have the same bytes; trouble with one is told by whoever loads it."""
+    """Return whether two files have the same bytes; loading them reports errors."""
     import filecmp
 
     with suppress(OSError):
@@ -332,7 +332,7 @@ def _are_equal_files(a: str, b: str) -> bool:
 
 
 def capture_as(options: argparse.Namespace, expected: Graph) -> None:
-    """Have a program captured with what a graph records: source lines, the flow, and which graph it is."""
+    """Capture a program with the options that a graph records: source lines, the flow, and which graph it is."""
     from gradir.ir.cuts import FLOW
 
     recorded = expected.producer.options
@@ -344,7 +344,7 @@ def capture_as(options: argparse.Namespace, expected: Graph) -> None:
 
 
 def status_of(loaded: Loaded) -> int:
-    """The exit status of a command that shows a graph; says what ended a program before its time."""
+    """Return the exit status of a command that shows a graph, and report an error that ended the program."""
     if not loaded.raised:
         return 0
     report(f"{loaded.raised}; the graph ends there")
@@ -352,7 +352,7 @@ def status_of(loaded: Loaded) -> int:
 
 
 def _is_program(word: str) -> bool:
-    """Whether a word is ``path.py:attr`` or ``module:attr``, and no file; where git has such a file, it is the file."""
+    """Return whether an argument is ``path.py:attr`` or ``module:attr``; a file, also in git, takes precedence."""
     location, _, attribute = word.rpartition(":")
     if not location or word.endswith(_GRAPHS) or os.path.exists(word):  # noqa: PTH110
         return False
@@ -378,7 +378,7 @@ def _of_side(side: Side) -> Source:
 
 
 def _defined_in(script: str) -> list[str]:
-    """The functions that return something without an argument, and the classes, of a script, which is not run."""
+    """Return the classes of a script and its functions that need no argument, without running it."""
     import ast
 
     from gradir import files

@@ -1,4 +1,4 @@
-"""Which format the name of a file to write asks for."""
+"""Find the format that the name of an output file chooses."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def check_no_source(output: str) -> None:
 
 
 def format_of(output: str) -> str:
-    """The exporter, or the picture, that the name of a file asks for.
+    """Return the exporter or picture format for the name of a file.
 
     Raises:
         ExportError: it asks for none, or for one of several.
@@ -59,14 +59,14 @@ def format_of(output: str) -> str:
 
 
 def is_picture(name: str) -> bool:
-    """Whether a format is a picture, which is drawn of the text of ``dot``, and no exporter has its name."""
+    """Return whether a format is a picture, drawn from the text of ``dot``."""
     from gradir import registry
 
     return name in PICTURES and name not in registry.exporter_names()
 
 
 def own_suffix(name: str, values: Mapping[str, object]) -> str:
-    """The suffix of an exporter with these options, or of a picture.
+    """Return the suffix of a picture, or of an exporter with these options.
 
     Raises:
         ExportError: there is no such exporter or option.
@@ -113,7 +113,7 @@ def check_graph_name(output: str) -> None:
 
 
 def format_of_diff(output: str, chosen: str | None, default: str) -> str:
-    """How a diff is to be shown: as was chosen, or else as the name of a file asks for, where it does.
+    """Return the format of a diff: the chosen one, or else that of the file name, if any.
 
     Raises:
         ExportError: the name asks for another format than the one that was chosen, or for one that no diff has.
@@ -154,7 +154,7 @@ def _suffix(output: str) -> str:
 
 
 def _named(suffix: str) -> list[str]:
-    """All exporters and pictures that have a suffix."""
+    """Return all exporters and pictures with a suffix."""
     from gradir import registry
 
     found = [name for name in PICTURES if suffix == f".{name}"]
@@ -163,7 +163,7 @@ def _named(suffix: str) -> list[str]:
 
 
 def _suffixes(writers: Writers[Any]) -> dict[str, str]:
-    """The suffixes of those that write, by their names."""
+    """Return the suffixes of exporters or renderers by name."""
     found = {}
     for name in writers.names():
         # One that is broken says so to whoever names it.

@@ -1,4 +1,4 @@
-"""Compare programs and files by both of their graphs: the autograd graph and the graph of the forward."""
+"""Compare programs and files by both of their graphs, autograd and forward."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ _OF_GRADIENT: Final = frozenset(
 
 
 class TwoGraphs(NamedTuple):
-    """The diff of the autograd graphs and, unless it is said why not, that of the forwards."""
+    """The diff of the autograd graphs, and that of the forward graphs or the reason why there is none."""
 
     autograd: Diff
     forward: Diff | None
     missing: str = ""
 
     def __bool__(self) -> bool:
-        """Whether there is a difference."""
+        """Return whether there is a difference."""
         return bool(self.autograd) or self.has_other_forward
 
     @property
     def has_other_forward(self) -> bool:
-        """Whether the graphs of the forwards differ."""
+        """Return whether the forward graphs differ."""
         return self.forward is not None and bool(self.forward)
 
     def show(self, options: argparse.Namespace) -> None:
@@ -61,14 +61,14 @@ class TwoGraphs(NamedTuple):
             comparing.show(_expect(self.forward), options)
 
     def status(self, options: argparse.Namespace) -> int:
-        """Return the exit status: that of the autograd graphs or, without a condition, 1 where the forwards differ."""
+        """Return the status of the autograd graphs or, without a condition, 1 if the forward graphs differ."""
         if options.fail_on and self.has_other_forward and not self.autograd:
             report("the forward graph differs; --fail-on looks at the autograd graph alone")
         status = comparing.status_of(self.autograd, options)
         return status if options.fail_on else status or int(self.has_other_forward)
 
     def _text(self, options: argparse.Namespace) -> str:
-        """Both comparisons as text or as Markdown."""
+        """Return both comparisons as text or Markdown."""
         told = comparing.shown(self.autograd, options).decode()
         is_text = options.format == comparing.TEXT
         if not self:
@@ -93,14 +93,14 @@ class TwoGraphs(NamedTuple):
         return f"{told}\nin the forward graph:\n\n{changed}"
 
     def _verdict(self) -> str:
-        """That both compute the same, if they do and gradient passes where it passed."""
+        """Return the sentence for equal graphs, if they are equal and gradient flows alike."""
         if any(finding.kind in _OF_GRADIENT for finding in self.autograd.findings):
             return ""
         same = [finding.text for finding in _expect(self.forward).findings if finding.kind == "same-result"]
         return "".join(f"{text}\n" for text in same)
 
     def _nothing(self) -> str:
-        """The sentence that finds no difference, with what was compared; empty where the comparison has its own."""
+        """Return the sentence for equal graphs, or an empty text if the comparison has its own."""
         sides = self.autograd.sides
         if sides is None or sides.in_shared_words:
             return ""
@@ -119,10 +119,10 @@ class TwoGraphs(NamedTuple):
 def compare(
     a: Loaded, b: Loaded, options: argparse.Namespace, programs: Sequence[str] = (), folder: str = ""
 ) -> TwoGraphs:
-    """Compare both graphs of both sides, as far as there are two; ``programs`` are the sides that can be run again.
+    """Compare both graphs of both sides, as far as both exist.
 
-    Where nothing but a forward differs, each program runs once more, in a process that starts in ``folder``: what is
-    another in every run is not compared.
+    If only the forward graphs differ, run the ``programs`` again in ``folder``, and skip forward graphs that differ in
+    every run.
     """
     found = comparing.compared(a.graph, b.graph, options)
     if found and has_forward(a.graph) != has_forward(b.graph):
@@ -137,7 +137,7 @@ def compare(
 
 
 def _changing(options: argparse.Namespace, programs: Sequence[str], forwards: Sequence[Graph], folder: str) -> str:
-    """The program whose forward is another when it runs once more; empty where there is none."""
+    """Return the program whose forward graph differs when it runs again, or an empty text."""
     from gradir.cli.apart import capturing_apart
 
     with ExitStack() as running:

@@ -1,4 +1,4 @@
-"""``gradir validate``: is this a GIR document."""
+"""``gradir validate``: check a GIR document."""
 
 from __future__ import annotations
 

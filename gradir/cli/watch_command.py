@@ -1,4 +1,4 @@
-"""``gradir watch``: a training script as it is, and what goes wrong from step to step."""
+"""``gradir watch``: run a training script unchanged, and report errors step by step."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class _Run:
             files.write_bytes(self._path, shown.encode())
 
     def _run_script(self) -> tuple[object, KeyboardInterrupt | None]:
-        """Run the script, and judge what its end shows; gives what it left with, and by what it was interrupted."""
+        """Run the script and judge its end; return its exit status and the interruption."""
         from gradir.capturing import watching
 
         left: object = None
@@ -197,7 +197,7 @@ class _Run:
         return left, interrupted
 
     def _print(self, watch: Watch) -> None:
-        """Answer on standard error: standard output is the script's."""
+        """Print on standard error, since standard output is the script's."""
         import shutil
 
         from gradir.watches.forms import written
@@ -213,7 +213,7 @@ class _Run:
         sys.stderr.write(guarded(text))
 
     def _told(self, record: Modules | Step | Finding) -> None:
-        """Take a record while the script runs; ends the script where that has shown enough."""
+        """Handle a record while the script runs, and end the script if that has shown enough."""
         from gradir.watches.forms import json_line
         from gradir.watches.model import Finding, Step
 
@@ -246,13 +246,13 @@ class _Run:
         raise SystemExit
 
     def _failed(self, error: BaseException) -> bool:
-        """Note that the script raised; its traceback is printed."""
+        """Record that the script raised; the result lets its traceback be printed."""
         self._collected.ended = f"the script raised {type(error).__name__}"
         self._backward = sum(each.backwards for each in self._seeing.values())
         return False
 
     def _replay(self) -> None:
-        """Explain the step that was not finite, or that raised, by running the script once more."""
+        """Explain the step that was not finite or that raised, in a second run."""
         from gradir.cli.replaying import replayed
         from gradir.watches.model import Finding
 
@@ -280,20 +280,17 @@ class _Run:
         return not self._options.no_replay and "LOCAL_RANK" not in os.environ
 
     def _expected_loss(self) -> Number | None:
-        """The loss of the step that was not finite, as far as it is a finite number."""
+        """Return the loss of the step that was not finite, if it is finite itself."""
         is_lost = self._fatal is not None and self._fatal.cause.kind == "loss_not_finite"
         return None if is_lost or not isinstance(self._loss, float) else self._loss
 
     def _graph_of(self, step: int) -> str:
-        """The file for the graph of a step, if graphs are asked for."""
+        """Return the file for the graph of a step, if graphs are requested."""
         folder = self._options.capture_on_finding
         return "" if folder is None else str(Path(self._folder, folder, f"step-{step}.gir"))
 
     def _capture(self) -> dict[int, str]:
-        """Capture the graphs of the first steps with an error, by running the script once more for each.
-
-        Gives by step the page of its graph, as the page of the watch may name it.
-        """
+        """Capture the first steps with an error in further runs; return the page of each graph by step."""
         from gradir import api
         from gradir.cli.replaying import replayed
 
@@ -321,7 +318,7 @@ class _Run:
             self._lines.write(json_line(finding))
 
     def _show(self, step: Step) -> None:
-        """Show how far the training is, on one line of a terminal."""
+        """Show the progress of the training on one line of a terminal."""
         from gradir.watches.forms import shown_number
 
         if not self._is_live:
