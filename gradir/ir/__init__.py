@@ -1,4 +1,4 @@
-"""The graph IR: plain frozen data that knows no framework, no file format and no exporter."""
+"""The graph IR: immutable data without knowledge of frameworks, file formats and exporters."""
 
 from __future__ import annotations
 

@@ -27,20 +27,20 @@ SavedSlot = Union[tuple[Saved, "Value | int | None"], tuple[Saved, "Value | int 
 
 
 class _Owner:
-    """Stands for a builder in its values, which would keep the builder itself alive."""
+    """Represent a builder in its values, which would otherwise keep the builder alive."""
 
     __slots__ = ()
 
 
 class Value(msgspec.Struct, frozen=True, gc=False):
-    """One output of a node under construction, of the builder that made it."""
+    """One output of a node of a builder."""
 
     index: int
     output_nr: int
     owner: _Owner
 
     def output(self, output_nr: int) -> Value:
-        """The node's output number ``output_nr``, counted from 0."""
+        """Return output number ``output_nr`` of the same node, counted from 0."""
         return Value(self.index, output_nr, self.owner)
 
     def __repr__(self) -> str:
@@ -258,13 +258,13 @@ class Builder:
 
 
 class _StorageKeys:
-    """What the storages are called that slots share, each after what is met of it first."""
+    """Choose the keys of storages that slots share, named after the first slot or owner."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, str] = {}
 
     def key_of(self, slot: Saved, storage: Hashable, node: str, owner: str) -> str:
-        """The key of a slot of the node, which keeps what ``owner`` owns, or what only slots hold."""
+        """Return the key of a slot's storage, which ``owner`` owns or only slots keep."""
         if storage is None:
             return slot.storage
         own = storage_key(node, slot.slot)
@@ -302,7 +302,7 @@ def _attributes(what: str, attributes: Mapping[str, AttrValue] | None) -> Mappin
 
 
 def _tupled(value: Any, deep: int = 3) -> Any:
-    """A list as what comes back from a file, and so the lists in it, as deep as an attribute goes."""
+    """Return a list as tuples, as reading a file does."""
     if type(value) not in (list, tuple) or not deep:
         return value
     return tuple([_tupled(entry, deep - 1) for entry in value])

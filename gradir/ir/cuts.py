@@ -1,4 +1,4 @@
-"""What is said of cuts, and where they are drawn."""
+"""Write cuts as text, and find where to draw them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LONGEST: Final = 60
 
 
 class Stub(NamedTuple):
-    """A cut as it is drawn: why gradient ends, and the node and the slot it does not come to, where these are known.
+    """A cut to draw: its reason, and the node and slot without gradient, if known.
 
     ``is_place`` is set where it is a place in a program, and not parameters.
     """
@@ -35,7 +35,7 @@ class Stub(NamedTuple):
 
 
 class CutCounts(NamedTuple):
-    """How many places of cuts a graph has, parameters that get no gradient, and parameters that a function hides."""
+    """Numbers of places of cuts, of parameters without a gradient, and of parameters that a function hides."""
 
     places: int
     unreached: int
@@ -54,7 +54,7 @@ def cut_counts(graph: Graph) -> CutCounts:
 
 
 def cut_text(cut: Cut, *, count: bool = False) -> str:
-    """A cut in one printable line; ``count`` says how many names there are instead of which.
+    """Return a cut on one printable line; ``count`` replaces its names by their number.
 
     >>> from gradir.ir.model import Source
     >>> cut = Cut("no_grad", ("a", "b", "c"), op="mul", source=Source("net.py", 41))
@@ -74,7 +74,7 @@ def cut_text(cut: Cut, *, count: bool = False) -> str:
 
 
 def stubs(graph: Graph, most: int | None = None) -> list[Stub]:
-    """What is to be drawn of the cuts: each place, and the parameters of each kind together.
+    """Return the cuts to draw: each place, and the parameters of each kind together.
 
     Where the forward was not recorded, these are the unreached ones alone. Of more than ``most`` the last says how many
     are left out. Where the graph is a part of one, those elsewhere are no part of it.
@@ -102,7 +102,7 @@ def stubs(graph: Graph, most: int | None = None) -> list[Stub]:
 
 
 def counts_text(graph: Graph) -> str:
-    """How many cuts of each kind there are, of a graph whose forward was recorded or that has a place of one.
+    """Return the number of cuts of each kind, for a graph with a recorded forward pass or a place of a cut.
 
     >>> counts_text(Graph.of([], cuts=[Cut("detach", op="detach"), Cut("detach", op="detach", meant="stop-gradient")]))
     '2 detach (1 of them meant)'
@@ -119,7 +119,7 @@ def counts_text(graph: Graph) -> str:
 
 
 def lacking_flow(a: Graph, b: Graph) -> Graph | None:
-    """The one of two graphs whose forward was not noted, so that it has no places of cuts, where that of the other was.
+    """Return the one of two graphs whose flow was not recorded, unlike the other's.
 
     >>> from gradir.ir.model import Producer
     >>> a, b = Graph.of([]), Graph.of([], producer=Producer(options={FLOW: True}))
@@ -132,12 +132,12 @@ def lacking_flow(a: Graph, b: Graph) -> Graph | None:
 
 
 def _takes_values(node_id: str, graph: Graph) -> bool:
-    """Whether there is such a node; a file may name any, or a buffer or input, which is not always drawn."""
+    """Return whether a node exists and takes values; a file may name any node."""
     return node_id in graph.nodes and graph.nodes[node_id].role not in BESIDE
 
 
 def _is_in_part(graph: Graph) -> Callable[[Cut], bool]:
-    """What tells a cut at a node of the graph, in a module of one, or in the module that was asked for.
+    """Return a test whether a cut is in a part of a graph.
 
     A graph that is no part of another has all its cuts.
     """

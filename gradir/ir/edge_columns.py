@@ -1,4 +1,4 @@
-"""The edges of a graph in columns of numbers, by consumer and input slot."""
+"""Store the edges of a graph in columns of numbers, by consumer and input slot."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NO_SLOT: Final = -1
 
 
 class EdgeColumns:
-    """The edges by consumer: those into node ``n`` are number ``first[n]`` to ``first[n + 1]``."""
+    """The edges by consumer: edges ``first[n]`` to ``first[n + 1]`` lead into node ``n``."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         """Read the edges into some nodes.
@@ -55,11 +55,11 @@ class EdgeColumns:
         self.target = [*chain.from_iterable(map(repeat, range(len(nodes)), self.counts))]
 
     def sources(self, number: int) -> list[int]:
-        """The nodes that the edges into a node come from."""
+        """Return the producers of a node's edges."""
         return self.source[self.first[number] : self.first[number + 1]]
 
     def standing(self, stands: Sequence[int]) -> EdgeColumns:
-        """The edges into the nodes that stand for themselves, from what stands for their sources."""
+        """Return the edges between representatives, for nodes that represent themselves."""
         kept = [edge for edge, target in enumerate(self.target) if stands[target] == target]
         if len(kept) == len(self.target):
             return self
@@ -73,7 +73,7 @@ class EdgeColumns:
         return found
 
     def _read_others(self, node: Node, inputs: int) -> None:
-        """The kinds of the edges into a node, and those that lead to no slot."""
+        """Return the kinds of a node's edges, and the edges without an input slot."""
         self.kind += [0] * (len(self.source) - inputs - len(self.kind))
         kinds = node.kinds
         self.kind += [self.kinds[kinds[slot] if slot < len(kinds) else DATA] for slot in self.slot[-inputs:] if inputs]

@@ -1,4 +1,4 @@
-"""Edges, which are kept in the nodes that they lead to and told here, all kinds of them."""
+"""Compute edges of all kinds from the nodes that they lead to."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class Edge(NamedTuple):
 
     @property
     def ref(self) -> Ref:
-        """The output that it comes from."""
+        """Return the producer's output."""
         return Ref(self.src, self.output_nr)
 
 
 def edges_into(node: Node) -> list[Edge]:
-    """The edges that lead to a node: by input slot, and then of other kinds.
+    """Return the edges into a node: by input slot, then other kinds.
 
     >>> [(edge.src, edge.input_nr, edge.kind) for edge in edges_into(Node("y", inputs=(None, Ref("x", 0)), base="z"))]
     [('x', 1, 'data'), ('z', -1, 'view')]
@@ -73,7 +73,7 @@ def _edges_into(nodes: Iterable[Node]) -> Iterator[Edge]:
 
 
 def edges_beside(node: Node) -> list[Edge]:
-    """The edges that lead to no input slot of a node."""
+    """Return the edges into a node without an input slot."""
     found: list[Edge] = []
     if _held_beside(node) == _NONE_BESIDE:
         return found
@@ -87,12 +87,12 @@ def edges_beside(node: Node) -> list[Edge]:
 
 
 def have_edges_beside(nodes: Iterable[Node]) -> Iterator[bool]:
-    """Whether `edges_beside` of each node are any."""
+    """Return whether `edges_beside` of each node has any."""
     return map(ne, map(_held_beside, nodes), repeat(_NONE_BESIDE))
 
 
 def references(node: Node) -> list[tuple[Ref | None, ...]]:
-    """What the edges into a node come from, field by field; a field for one node alone has ``None`` for no edge.
+    """Return the sources of a node's edges field by field; optional ones are ``None`` without an edge.
 
     >>> references(Node("y", inputs=(None, Ref("x", 0)), base="z"))
     [(None, Ref(id='x', output_nr=0)), (Ref(id='z', output_nr=0),)]
@@ -102,7 +102,7 @@ def references(node: Node) -> list[tuple[Ref | None, ...]]:
 
 
 def rewired(node: Node, moved: Callable[[Ref, str], Ref | None]) -> dict[str, Any]:
-    """The fields of a node that are edges into it, when each comes from where ``moved`` says.
+    """Return the fields of a node with its edges moved by ``moved``.
 
     ``moved`` takes what an edge comes from and its kind. Where it says ``None``, an input slot is null, and of another
     kind there is no edge.
@@ -125,12 +125,11 @@ def rewired(node: Node, moved: Callable[[Ref, str], Ref | None]) -> dict[str, An
 
 
 class Edges(Collection[Edge]):
-    """The edges of nodes, made each time one looks."""
+    """The edges of nodes, computed on each access."""
 
     __slots__ = ("_nodes",)
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
-        """The edges into ``nodes``, in their order."""
         self._nodes = nodes
 
     def __iter__(self) -> Iterator[Edge]:
@@ -147,7 +146,7 @@ class Edges(Collection[Edge]):
 
 
 def number_into(node: Node) -> int:
-    """How many edges lead to a node.
+    """Return the number of edges into a node.
 
     >>> number_into(Node("y", inputs=(None,), base="z"))
     1
@@ -157,7 +156,7 @@ def number_into(node: Node) -> int:
 
 
 def sources(node: Node) -> list[str]:
-    """What the edges into a node come from, in their order, without an edge made of each."""
+    """Return the sources of a node's edges in order, without creating edges."""
     # Python 3.11 calls a comprehension, which for the one or two inputs of a node takes longer than all the rest.
     found: list[str] = []
     for ref in node.inputs:

@@ -1,4 +1,4 @@
-"""Parts of a hostile file in the one line that says what is wrong with it: as much as shows which part is meant."""
+"""Shorten parts of a hostile file for an error on one line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BEGINNING.maxstring = _BEGINNING.maxlong = _BEGINNING.maxother = 2 * _QUOTED
 
 
 def excerpt(value: object) -> str:
-    """A value of a document in quotes, cut off where it is long.
+    """Return a document's value in quotes, shortened.
 
     >>> excerpt("1.0"), excerpt("ab" * 1000) == repr("ab" * 30) + "…"
     ("'1.0'", True)
@@ -29,7 +29,7 @@ def excerpt(value: object) -> str:
 
 
 def said(error: Exception) -> str:
-    r"""What an error of a library says, which may quote a document as it is: on one line, and cut short.
+    r"""Return a library's error, which may quote a document, on one short line.
 
     >>> said(ValueError("no such\n key \x1b"))
     'no such key \\x1b'
@@ -38,7 +38,7 @@ def said(error: Exception) -> str:
 
 
 def shortened(text: str, most: int = _LINE) -> str:
-    """A text without its middle where it is long.
+    """Return a text without its middle if it is long.
 
     >>> shortened("a long message", 9)
     'a lo…sage'

@@ -1,4 +1,4 @@
-"""What `gradir.ir.model` declares of each field, for all that works field by field."""
+"""Describe the fields of the records in `gradir.ir.model`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Field(NamedTuple):
 
 @cache
 def fields_of(record: type[Record]) -> tuple[Field, ...]:
-    """The fields of a record, in order.
+    """Return the fields of a record, in order.
 
     >>> from gradir.ir.model import Scope
     >>> [(field.name, field.key, field.about.compared) for field in fields_of(Scope)][:2]
@@ -52,7 +52,7 @@ def fields_of(record: type[Record]) -> tuple[Field, ...]:
 
 @cache
 def other_fields(record: type[Record], told: frozenset[str]) -> tuple[Field, ...]:
-    """The fields of a record whose names are not among those that a writer has words for.
+    """Return the fields of a record whose names a writer does not know.
 
     >>> from gradir.ir.model import Source
     >>> [field.name for field in other_fields(Source, frozenset({"file", "line"}))]
@@ -62,7 +62,7 @@ def other_fields(record: type[Record], told: frozenset[str]) -> tuple[Field, ...
 
 
 def records_in(field: Field) -> type[Record] | None:
-    """The kind of record that a field holds, one or several of it; ``None`` where it holds none.
+    """Return the record type of a field with one or several records, else ``None``.
 
     >>> from gradir.ir.model import Node
     >>> [field.name for field in fields_of(Node) if records_in(field)]
@@ -85,7 +85,7 @@ def records_in(field: Field) -> type[Record] | None:
 
 
 def noun(field: Field) -> str:
-    """What a message calls an entry of a list.
+    """Return the name of a list's entry for messages.
 
     >>> from gradir.ir.model import Node
     >>> [noun(field) for field in fields_of(Node) if is_list(field)]
@@ -96,7 +96,7 @@ def noun(field: Field) -> str:
 
 
 def is_list(field: Field) -> bool:
-    """Whether a field holds any number of entries.
+    """Return whether a field is a list.
 
     >>> from gradir.ir.model import Cut
     >>> [field.name for field in fields_of(Cut) if is_list(field)]

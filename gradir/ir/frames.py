@@ -1,4 +1,4 @@
-"""Which frame each node of a picture is in: that of its module, or of one call where these lie apart."""
+"""Find the frame of each node in a picture: its module, or one call of it if they are not connected."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_DEPTH: Final = 32
 
 
 def frames(graph: Graph, accumulators: Collection[str]) -> dict[str, str]:
-    """By node the path of its frame, where that is not the first of its module.
+    """Return the path of each node's frame that is not the first of its module.
 
     A module that is called again at another place would have a frame around all that lies between. So its nodes that
     no line joins within it are in frames of their own, where these are no more than it was called. A parameter, and
@@ -52,12 +52,12 @@ def frames(graph: Graph, accumulators: Collection[str]) -> dict[str, str]:
 
 
 def module_of(frame: str) -> str:
-    """The path of the module, or the part of one, that a frame is of."""
+    """Return the module, or the part of one, of a frame."""
     return _NUMBERED.sub("", frame) if _PART in frame else frame
 
 
 class _Parts:
-    """The nodes of one module, in parts that no line joins."""
+    """The connected parts of the nodes of one module."""
 
     def __init__(self) -> None:
         self._above: dict[str, str] = {}
@@ -71,7 +71,7 @@ class _Parts:
                 self._above[self._top(source)] = self._top(node_id)
 
     def numbered(self) -> dict[str, int]:
-        """By node the number of its part."""
+        """Return the number of each node's part."""
         numbers: dict[str, int] = {}
         return {node_id: numbers.setdefault(self._top(node_id), len(numbers)) for node_id in self._above}
 
@@ -83,7 +83,7 @@ class _Parts:
 
 
 def _outward(scope: str) -> Iterator[str]:
-    """The paths of a module and of those around it, as deep as frames are split."""
+    """Yield the path of a module and those around it, as deep as frames are split."""
     parts = scope.split(".", _MAX_DEPTH)[:_MAX_DEPTH]
     return (".".join(parts[:stop]) for stop in range(1, len(parts) + 1))
 

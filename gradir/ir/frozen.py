@@ -1,4 +1,4 @@
-"""The read-only mappings of records and graphs."""
+"""Read-only mappings of records and graphs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ V = TypeVar("V")
 
 
 class FrozenDict(dict[K, V]):
-    """A dict that nobody changes: equal to a plain one, written and shown as one.
+    """A read-only dict, equal to a plain one and written and shown as one.
 
     What it holds cannot be changed either, so a copy is the same object. It is made by `frozen`.
     """
@@ -38,7 +38,7 @@ NOTHING: Final[FrozenDict[Any, Any]] = FrozenDict()
 
 
 def frozen(mapping: Mapping[K, V]) -> FrozenDict[K, V]:
-    """A mapping as one that cannot be changed; anything else as it is, for the check of a graph to find.
+    """Return a mapping as a read-only one; other values are returned for the graph's checks to report.
 
     >>> frozen({"dim": 1}), frozen({}) is NOTHING
     ({'dim': 1}, True)

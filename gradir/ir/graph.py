@@ -95,12 +95,12 @@ class Graph(Head, frozen=True, dict=True, eq=False):
 
     @property
     def edges(self) -> Edges:
-        """Every edge, by consumer in node order and then by input slot."""
+        """Return all edges, by consumer in node order and then by input slot."""
         return Edges(self.nodes)
 
     @property
     def outputs(self) -> tuple[Node, ...]:
-        """The nodes of role ``output``, in order."""
+        """Return the nodes of role ``output``, in order."""
         return tuple(node for node in self.nodes.values() if node.role == "output")
 
     def producers(self, node_id: str) -> tuple[Node, ...]:
@@ -265,7 +265,7 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         _public().save(self, path, format=format, compress=compress, lossy=lossy)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:  # noqa: ARG002
-        """What a notebook shows: a picture, folded by module where it would be too large to read."""
+        """Return the graph as a notebook shows it: a picture, folded by module if large."""
         shown: dict[str, str] = _public().mimebundle(self)
         return shown
 
@@ -276,7 +276,7 @@ class Graph(Head, frozen=True, dict=True, eq=False):
 
 
 class _Id(str):
-    """The id of a node: the text of one with a colon has quotes, since pydot takes what follows a colon for a port."""
+    """The id of a node for a name in DOT: pydot takes text after a colon for a port, so an id with one has quotes."""
 
     __slots__ = ()
 
@@ -297,7 +297,7 @@ def expect_graphs(*values: object) -> None:
 
 
 def _public() -> Any:
-    """The public functions. The package loads them before any module of its own, so that nothing here imports them."""
+    """Return the module of public functions; a late import avoids a cycle."""
     return sys.modules["gradir.api"]
 
 

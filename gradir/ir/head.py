@@ -1,4 +1,4 @@
-"""The head of a graph: all that it has beside nodes and modules."""
+"""The head of a graph: its fields besides nodes and modules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MERGED: Final = "merged"
 
 
 class Head(Record, frozen=True, kw_only=True):
-    """What a graph and a document have beside nodes and modules.
+    """Fields that a graph and a document share besides nodes and modules.
 
     A field is declared here and nowhere else. In a file, single values stand before the modules and lists behind them,
     each in the order of the fields, and only where they are not the default.
@@ -60,7 +60,7 @@ def renamed_head(head: Head, called: Callable[[str], str], *, keeps_slots: bool 
 
 @cache
 def _referring(kind: type[Record]) -> tuple[Field, ...]:
-    """The fields that name nodes, or hold records that do."""
+    """Return the fields that name nodes, or contain records that do."""
     return tuple(
         field
         for field in fields_of(kind)

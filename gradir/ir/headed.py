@@ -1,4 +1,4 @@
-"""Documents beside a graph's file: one record each, as JSON with a head that says what it is."""
+"""Read and write documents beside a graph's file: one record each, as JSON with a head."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ READABLE: Final = re.compile(r"1\.(0|[1-9][0-9]{0,5})")
 
 
 class Headed(NamedTuple):
-    """A kind of document: what it is called, by what its head tells it, and the command that writes one."""
+    """A kind of document: its name, its key in the head, and the command that writes one."""
 
     noun: str
     format: str
@@ -29,7 +29,7 @@ class Headed(NamedTuple):
     command: str
 
     def encode(self, record: msgspec.Struct) -> bytes:
-        """The bytes of a record, of which a terminal can show every character.
+        """Return the bytes of a record, without control characters.
 
         Raises:
             FormatError: it holds what JSON cannot spell.
@@ -41,7 +41,7 @@ class Headed(NamedTuple):
         return printable_json(msgspec.json.format(body, indent=2)).encode() + b"\n"
 
     def decode(self, data: bytes, kind: type[T], complete: Callable[[T], T]) -> T:
-        """The record in a document, after what completes it or refuses it.
+        """Return the record in a document, after ``checked`` completes or refuses it.
 
         Raises:
             FormatError: it is no such document, broken, or of a version that cannot be read.

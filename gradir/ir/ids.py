@@ -69,7 +69,7 @@ _encoded = lru_cache(maxsize=4096)(encode_component)
 
 
 def function_prefix(scope: str, op: str) -> str:
-    """The id of a function without its ordinal, of components that are encoded."""
+    """Return a function's id without its ordinal, from encoded components."""
     return f"{scope}/{op}:" if scope else f"{op}:"
 
 
@@ -79,7 +79,7 @@ def _prefix(scope: str, op: str) -> str:
 
 
 def claim(wanted: str, taken: set[str]) -> str:
-    """The id itself, or with the first free suffix that ids of a repeated name get.
+    """Return an id, with the first free suffix if it is taken.
 
     >>> claim("fc.weight", {"fc.weight", "fc.weight~2"})
     'fc.weight~3'
@@ -94,7 +94,7 @@ def _again(wanted: str, times: int) -> str:
 
 
 def module_id(path: str, part: int = 1) -> str:
-    """The id of a module that was folded; one that became several nodes has numbered parts.
+    """Return the id of a folded module, or of a numbered part of one.
 
     >>> module_id("layers.3"), module_id("layers.3", 2), module_id("")
     ('layers.3', 'layers.3#2', '/')
@@ -103,17 +103,17 @@ def module_id(path: str, part: int = 1) -> str:
 
 
 def is_root(node_id: str) -> bool:
-    """Whether an id is that of the root, folded, or of a part of it."""
+    """Return whether an id is that of the folded root, or of a part of it."""
     return node_id.startswith(_ROOT)
 
 
 def part_name(name: str, part: int) -> str:
-    """The name to show of a part of a folded module."""
+    """Return the name of a part of a folded module."""
     return f"{name} ({part})" if part > 1 else name
 
 
 def whole_name(name: str) -> str:
-    """The name of a folded module of which a part has this name.
+    """Return the name of the folded module that has a part of this name.
 
     >>> whole_name(part_name("layers.3", 2))
     'layers.3'
@@ -122,12 +122,12 @@ def whole_name(name: str) -> str:
 
 
 def removed(name: str) -> str:
-    """An id that no node has, for one whose own id is that of another node now."""
+    """Return a free id for a removed node whose own id another node has now."""
     return name + _REMOVED
 
 
 def renamed(name: str, before: str, after: str) -> str:
-    """A path, a name or an id with another beginning, where it starts with the path ``before``.
+    """Return a path, name or id with the prefix ``before`` replaced.
 
     >>> renamed("layers.0/tanh:1", "layers.0", "layers.0-11"), renamed("layers.01", "layers.0", "layers.0-11")
     ('layers.0-11/tanh:1', 'layers.01')
@@ -137,7 +137,7 @@ def renamed(name: str, before: str, after: str) -> str:
 
 
 def tells_module(node_id: str, path: str) -> bool:
-    """Whether an id starts with the path of a module.
+    """Return whether an id starts with the path of a module.
 
     >>> tells_module("cell.×49/mul:1", "cell.×49"), tells_module("mul:1", "×24")
     (True, False)
@@ -146,7 +146,7 @@ def tells_module(node_id: str, path: str) -> bool:
 
 
 def output_path(node_id: str) -> str:
-    """The path of an output, as its id spells it.
+    """Return the path of an output as its id spells it.
 
     >>> output_path("output:loss"), output_path("output")
     ('loss', '')
@@ -155,7 +155,7 @@ def output_path(node_id: str) -> str:
 
 
 def within(node_id: str, module: str) -> str:
-    """The id that a node has where its whole graph is below a module.
+    """Return the id of a node when its whole graph is below a module.
 
     An operation of no module, an unnamed leaf and an output have no path to put another before.
 
@@ -167,7 +167,7 @@ def within(node_id: str, module: str) -> str:
 
 
 def behind(node_id: str) -> tuple[str, str]:
-    """The first part of an id, of a tensor that another follows from, and the rest with its slash.
+    """Split an id into the tensor that it is derived from and the rest with its slash.
 
     >>> behind("leaf:1/accumulate_grad:1"), behind("leaf:1")
     (('leaf:1', '/accumulate_grad:1'), ('leaf:1', ''))
@@ -177,7 +177,7 @@ def behind(node_id: str) -> tuple[str, str]:
 
 
 def split_id(node_id: str) -> tuple[str, str]:
-    """The path that an id starts with, and what follows: an operation, or all of a tensor's id.
+    """Split an id into its path and the rest: an operation, or a tensor's whole id.
 
     >>> split_id("fc/addmm:1"), split_id("fc.weight"), split_id("fc.weight/accumulate_grad:1")[0]
     (('fc', 'addmm:1'), ('', 'fc.weight'), 'fc.weight')
@@ -187,7 +187,7 @@ def split_id(node_id: str) -> tuple[str, str]:
 
 
 def relative_id(node_id: str, above: str) -> str:
-    """An id as seen from another, the whole id where they have no part of their paths in common.
+    """Return an id relative to another one, or unchanged if they share no path.
 
     >>> [relative_id(node_id, "h.0.fc/t:1") for node_id in ("h.0.fc/mm:1", "h.0.fc.bias", "h.1")]
     ['./mm:1', '.bias', '...1']
@@ -202,13 +202,13 @@ def relative_id(node_id: str, above: str) -> str:
 
 
 def _path(node_id: str) -> list[str]:
-    """The parts of the path of the module where a node is."""
+    """Return the parts of the path of a node's module."""
     path, slash, _ = node_id.partition("/")
     return path.split(".") if slash else path.split(".")[:-1]
 
 
 def accumulated(node_id: str, operations: Collection[str]) -> str:
-    """The tensor whose gradient a node of one of these operations accumulates, or the id itself.
+    """Return the tensor whose gradient a node accumulates, or its own id.
 
     >>> accumulated("fc.weight/accumulate_grad:1", {"accumulate_grad"}), accumulated("fc/addmm:1", {"accumulate_grad"})
     ('fc.weight', 'fc/addmm:1')
@@ -218,7 +218,7 @@ def accumulated(node_id: str, operations: Collection[str]) -> str:
 
 
 def below(node_id: str, tensor: str) -> str:
-    """What stands behind the id of a tensor in one that is made of it, with its slash; nothing in another.
+    """Return the suffix after a tensor's id in an id derived from it, with its slash, else an empty text.
 
     >>> below("fc.weight/accumulate_grad:1", "fc.weight"), below("fc/addmm:1", "fc.weight")
     ('/accumulate_grad:1', '')
@@ -227,7 +227,7 @@ def below(node_id: str, tensor: str) -> str:
 
 
 def is_named(node_id: str, name: str) -> bool:
-    """Whether an id is that of a tensor with a name, or with a name that was met before.
+    """Return whether an id is that of a named tensor, with or without a suffix.
 
     >>> is_named("fc.weight", "fc.weight"), is_named("fc.weight~2", "fc.weight"), is_named("fc.weight~x", "fc.weight")
     (True, True, False)
@@ -237,7 +237,7 @@ def is_named(node_id: str, name: str) -> bool:
 
 
 def stem(node_id: str) -> str:
-    """What stands before the ordinal of a leaf or the place of an output.
+    """Return the part of an id before the ordinal of a leaf or the path of an output.
 
     >>> stem("output:loss"), stem("leaf:1")
     ('output', 'leaf')
@@ -246,7 +246,7 @@ def stem(node_id: str) -> str:
 
 
 def split_ordinal(node_id: str) -> tuple[str, int]:
-    """An id as the text before its ordinal, and the ordinal; the whole id and 0 when it ends in none.
+    """Split an id into the text before its ordinal and the ordinal, which is 0 if there is none.
 
     >>> split_ordinal("fc/addmm:12"), split_ordinal("fc.0"), split_ordinal("a:01"), split_ordinal(":٣")
     (('fc/addmm:', 12), ('fc.0', 0), ('a:01', 0), (':٣', 0))
@@ -258,7 +258,7 @@ def split_ordinal(node_id: str) -> tuple[str, int]:
 
 
 def without_ordinal(operation: str) -> str:
-    """What `split_id` finds behind a path, without its numbers.
+    """Return the part of an id after its path, without numbers.
 
     >>> without_ordinal("addmm:12")
     'addmm'
@@ -267,7 +267,7 @@ def without_ordinal(operation: str) -> str:
 
 
 def without_indices(name: str) -> str:
-    """A path, a name or an id with ``*`` for each part of it that is a number.
+    """Return a path, a name or an id with ``*`` for each part that is a number.
 
     >>> without_indices("layers.3.attn/addmm:2")
     'layers.*.attn/addmm:*'
@@ -276,7 +276,7 @@ def without_indices(name: str) -> str:
 
 
 def without_numbers(name: str) -> str:
-    """The same with ``*`` for numbers at the end of components, too, as lists have them whose entries are attributes.
+    """Return it with ``*`` for numbers at the end of components too, as in lists kept in attributes.
 
     >>> without_numbers("layers_3.attn/addmm:2"), without_numbers("layers.3.fc1")
     ('layers_*.attn/addmm:*', 'layers.*.fc1')
@@ -285,7 +285,7 @@ def without_numbers(name: str) -> str:
 
 
 def numbered(component: str) -> tuple[str, int] | None:
-    """The name of a list and the index of its entry, as a component of a path says; ``None`` where it is no entry.
+    """Return the list and the index that a path component such as ``h_2`` names, or ``None``.
 
     The entries of a list are called ``0``, ``1`` in the list, or ``h_0``, ``h_1`` in the module that holds it.
 
@@ -297,12 +297,12 @@ def numbered(component: str) -> tuple[str, int] | None:
 
 
 def storage_key(node_id: str, slot: str) -> str:
-    """The key of a storage that no tensor of the graph owns: the first slot that saved it."""
+    """Return the key of a storage without an owner in the graph: the first slot that saved it."""
     return f"{node_id}.{slot}"
 
 
 def split_last(name: str) -> tuple[str, str]:
-    """The node and the slot of a `storage_key`, or the module of a tensor and its own name there.
+    """Split a `storage_key` into node and slot, or a tensor's name into module and own name.
 
     >>> split_last("fc/addmm:1.mat1"), split_last("fc.weight")
     (('fc/addmm:1', 'mat1'), ('fc', 'weight'))
@@ -312,7 +312,7 @@ def split_last(name: str) -> tuple[str, str]:
 
 
 class IdAllocator:
-    """Hands out the ids of one graph; call it in canonical order.
+    """Create the ids of one graph; call it in canonical order.
 
     >>> ids = IdAllocator()
     >>> ids.function("fc", "addmm"), ids.function("fc", "addmm"), ids.tensor("fc.weight")
@@ -324,25 +324,25 @@ class IdAllocator:
         self._claims: dict[str, int] = {}
 
     def function(self, scope: str, op: str) -> str:
-        """The id of the next ``op`` within ``scope``."""
+        """Return the id of the next ``op`` within ``scope``."""
         counts = self._counts[op]
         ordinal = counts[scope] = counts.get(scope, 0) + 1
         return f"{_prefix(scope, op)}{ordinal}"
 
     def accumulator(self, tensor_id: str) -> str:
-        """The id of the node that accumulates the gradient of a leaf."""
+        """Return the id of the node that accumulates a leaf's gradient."""
         return self._claim(f"{tensor_id}/{_ACCUMULATES}:1")
 
     def tensor(self, name: str) -> str:
-        """The id of a tensor with a name; of the next unnamed leaf when the name is empty."""
+        """Return the id of a named tensor, or of the next unnamed leaf."""
         return self._claim(encode_component(name)) if name else self.function("", "leaf")
 
     def output(self, path: str) -> str:
-        """The id of a captured output; ``path`` is its place in what was captured, empty for a lone tensor."""
+        """Return the id of an output; ``path`` is its place in the captured containers."""
         return self._claim(self._output(path))
 
     def base(self, path: str) -> str:
-        """The id of the tensor that the output at ``path`` is a view of."""
+        """Return the id of the base of the view at ``path``."""
         return self._claim(f"{self._output(path)}/base")
 
     @staticmethod
@@ -355,7 +355,7 @@ class IdAllocator:
 
 
 class FreeIds:
-    """Hands out ids among others that are given, in time that does not grow with how many are alike.
+    """Create ids that differ from given ones, in constant time.
 
     >>> ids = FreeIds()
     >>> ids.free("leaf:1"), ids.free("fc.weight"), ids.free("fc.weight"), ids.next("leaf:")
@@ -367,7 +367,7 @@ class FreeIds:
         self._counts: defaultdict[str, int] = defaultdict(int)
 
     def free(self, wanted: str) -> str:
-        """The id itself, or with the next free suffix."""
+        """Return an id, with the next free suffix if it is taken."""
         claimed = wanted
         while claimed in self._taken:
             self._counts[wanted] += 1
@@ -376,7 +376,7 @@ class FreeIds:
         return claimed
 
     def next(self, prefix: str) -> str:
-        """The id with the next free ordinal."""
+        """Return the id with the next free ordinal."""
         self._counts[prefix] += 1
         while f"{prefix}{self._counts[prefix]}" in self._taken:
             self._counts[prefix] += 1

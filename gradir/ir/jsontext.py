@@ -1,4 +1,4 @@
-"""JSON for exporters: whatever text a graph holds, nothing in it that a terminal or a web page could act on."""
+"""Write JSON for exporters without text that a terminal or a web page could interpret."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 
 
 def json_text(value: object) -> str:
-    r"""A value on one line.
+    r"""Return a value on one line.
 
     Characters that cannot be printed, lone surrogates among them, and ``<`` are escaped, which changes no value: the
     text can stand within an HTML ``<script>`` as it is.
@@ -50,7 +50,7 @@ def json_text(value: object) -> str:
 
 
 def further_facts(record: Record) -> Iterator[tuple[str, str]]:
-    """The key and the value, as JSON, of each field that is not at its default and that `TOLD` does not name.
+    """Yield the key and JSON value of each field without its default that `TOLD` does not name.
 
     With it a writer tells all of a record, also the fields that it has no words for.
 
@@ -64,7 +64,7 @@ def further_facts(record: Record) -> Iterator[tuple[str, str]]:
 
 
 def json_texts(values: Iterable[object]) -> Iterator[str]:
-    """Each value as `json_text` writes it, many at a time.
+    """Return each value as `json_text` does, many at a time.
 
     >>> list(json_texts([{"b": 1, "a": 2}, [None]]))
     ['{"a":2,"b":1}', '[null]']
@@ -74,7 +74,7 @@ def json_texts(values: Iterable[object]) -> Iterator[str]:
 
 
 def json_lines(records: Iterable[object]) -> Iterator[str]:
-    r"""The items of a JSON array, one a line, without its brackets, in pieces to be joined.
+    r"""Yield the items of a JSON array, one a line, without brackets.
 
     >>> "".join(json_lines([{"a": 1}, {"a": 2}]))
     '\n{"a":1},\n{"a":2}\n'
@@ -88,7 +88,7 @@ def json_lines(records: Iterable[object]) -> Iterator[str]:
 
 
 def _chunks(values: Iterable[object]) -> Iterator[str]:
-    """Some values at a time, one a line: a string in JSON holds no raw newline."""
+    """Yield a few values at a time, one a line; strings in JSON contain no raw newline."""
     iterator = iter(values)
     while chunk := list(islice(iterator, _CHUNK)):
         try:
@@ -118,7 +118,7 @@ def _safe(data: bytes) -> str:
 
 
 def _spelled(value: Any) -> Any:
-    """The value with the strings that UTF-8 cannot hold written out. It recurses as deep as one record does."""
+    """Return a value with lone surrogates spelled out. It recurses as deep as one record does."""
     if isinstance(value, str):
         return value if is_unicode(value) else msgspec.Raw(quoted(value).encode())
     if isinstance(value, (list, tuple)):

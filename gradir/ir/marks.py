@@ -1,4 +1,4 @@
-"""Marks that a node can carry in ``ext`` for whoever draws it: what a pass left out, a diff found, an overlay says."""
+"""Marks of a node in ``ext`` for whoever draws it, set by passes, diffs and overlays."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ _TYPES: Final = ([str, str, str, str, bool], [str, float, str, str, bool])
 
 
 def status(node: Node) -> str:
-    """The mark of a node, or nothing.
+    """Return the mark of a node, or an empty text.
 
     >>> from gradir.ir.model import Node
     >>> status(Node("x", ext={"diff": "added"})), status(Node("x", ext={"diff": 1}))
@@ -126,23 +126,23 @@ def status(node: Node) -> str:
 
 
 def marked_slots(node: Node, key: str) -> tuple[object, ...]:
-    """The input slots that a mark lists (`CARRIED`, `ELIDED` or `LOST`); nothing for most nodes."""
+    """Return the input slots that a mark (`CARRIED`, `ELIDED` or `LOST`) lists."""
     found = node.ext.get(key) if node.ext else None
     return found if isinstance(found, tuple) else ()
 
 
 def lost_slots(node: Node) -> tuple[object, ...]:
-    """The input slots that a node has no more; nothing for most nodes."""
+    """Return the input slots that a node lost."""
     return marked_slots(node, LOST)
 
 
 def is_lost(tail: Node, head: Node, slot: int) -> bool:
-    """Whether nothing flows any more where an edge was before."""
+    """Return whether gradient no longer flows through a former edge."""
     return "removed" in {status(tail), status(head)} or slot in lost_slots(head)
 
 
 def operation_before(node: Node) -> str:
-    """The operation that a changed function was, or nothing.
+    """Return the former operation of a changed function, or an empty text.
 
     >>> from gradir.ir.model import Node
     >>> operation_before(Node("x", op="relu", ext={"diff": "changed", "was": "gelu"}))
@@ -153,7 +153,7 @@ def operation_before(node: Node) -> str:
 
 
 def times(node: Node) -> int:
-    """For how many nodes one stands, 1 for most.
+    """Return the number of nodes that one represents, which is 1 for most.
 
     >>> from gradir.ir.model import Node
     >>> times(Node("x", ext={"times": 12})), times(Node("x"))
@@ -164,7 +164,7 @@ def times(node: Node) -> int:
 
 
 def flops(node: Node) -> int:
-    """The floating-point operations of a node in the forward, 0 where nothing says so.
+    """Return a node's floating-point operations in the forward pass, or 0 if unknown.
 
     >>> from gradir.ir.model import Node
     >>> flops(Node("x", ext={"flops": 128})), flops(Node("x", ext={"flops": "many"}))
@@ -175,7 +175,7 @@ def flops(node: Node) -> int:
 
 
 def milliseconds(node: Node) -> tuple[float, float]:
-    """The times that a node took, forward and backward, 0 where nothing says so.
+    """Return the milliseconds of a node, forward and backward, or 0 if unknown.
 
     >>> from gradir.ir.model import Node
     >>> milliseconds(Node("x", ext={"ms": (0.5, 1.5)})), milliseconds(Node("x", ext={"ms": 2.0}))
@@ -189,7 +189,7 @@ def milliseconds(node: Node) -> tuple[float, float]:
 
 
 def is_layer(node: Node) -> bool:
-    """Whether a node stands for a layer, as `gradir.passes.layers` makes one.
+    """Return whether a node is a layer of `gradir.passes.layers`.
 
     >>> from gradir.ir.model import Node
     >>> is_layer(Node("fc", role="module", attrs={"weights": ()})), is_layer(Node("h", role="module"))
@@ -199,7 +199,7 @@ def is_layer(node: Node) -> bool:
 
 
 def stands_for_several(node: Node) -> bool:
-    """Whether a node stands for more than one that a reader knows: a folded module, or one of equal nodes."""
+    """Return whether a node is a folded module or represents several equal nodes."""
     return (node.role == "module" and not is_layer(node)) or (bool(node.ext) and times(node) > 1)
 
 
@@ -234,7 +234,7 @@ class Mark(NamedTuple):
 
 
 def overlay_mark(node: Node) -> Mark | None:
-    """The mark of an overlay, or nothing.
+    """Return the mark of an overlay, or ``None``.
 
     >>> from gradir.ir.model import Node
     >>> overlay_mark(Node("x", ext={"overlay": ("alarm", "zero", "gradient", "zero", False)})).value
@@ -245,7 +245,7 @@ def overlay_mark(node: Node) -> Mark | None:
 
 
 def overlay_marks(node: Node) -> list[Mark]:
-    """The marks of all channels of an overlay that say something of the node, that of the chosen one first."""
+    """Return the marks of all channels of an overlay for a node, the chosen one first."""
     others = node.ext.get(OVERLAYS)
     found = [node.ext.get(OVERLAY), *(others if isinstance(others, tuple) else ())]
     return [*filter(None, map(_mark, found))]
@@ -274,7 +274,7 @@ def overlay_verdict(nodes: Iterable[Node]) -> tuple[str, str] | None:
 
 
 def failure(node: Node) -> str:
-    """The error that ended the forward at a node, or nothing.
+    """Return the error that ended the forward pass at a node, or an empty text.
 
     >>> from gradir.ir.model import Node
     >>> failure(Node("x", ext={"failed": "ValueError: no"})), failure(Node("x", ext={"failed": True}))
@@ -285,12 +285,12 @@ def failure(node: Node) -> str:
 
 
 def is_focus(node: Node) -> bool:
-    """Whether a node was asked for."""
+    """Return whether a node was selected by the option ``focus``."""
     return bool(node.ext) and node.ext.get(FOCUS) is True
 
 
 def left_out(node: Node) -> tuple[int, int]:
-    """How many nodes that a node takes from are left out, and how many that take from it.
+    """Return the numbers of omitted producers and consumers of a node.
 
     >>> from gradir.ir.model import Node
     >>> left_out(Node("x", ext={"left_out": (0, 3)})), left_out(Node("x", ext={"left_out": "3"}))
@@ -324,7 +324,7 @@ def _sums(pairs: Iterable[tuple[AttrScalar, ...]]) -> tuple[AttrScalar, ...]:
 
 
 def _worst_overlay(nodes: Iterable[Node]) -> dict[str, AttrValue]:
-    """Of each channel what most asks to be seen, and of numbers the largest."""
+    """Return the most urgent mark of each channel, or its largest number."""
     chosen: list[Mark] = []
     others: dict[str, list[Mark]] = {}
     for node in nodes:

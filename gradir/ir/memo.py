@@ -1,4 +1,4 @@
-"""What is made of a value, made once: a graph has many nodes, and few distinct words, shapes and attributes."""
+"""Cache values computed from the few distinct words, shapes and attributes of many nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class Memo(dict[K, V]):
-    """A dict that makes what it lacks.
+    """A dict that computes missing values.
 
     >>> lengths = Memo(len)
     >>> lengths["relu"], lengths["relu"], lengths
@@ -26,7 +26,6 @@ class Memo(dict[K, V]):
     __slots__ = ("_make",)
 
     def __init__(self, make: Callable[[K], V]) -> None:
-        """``make`` gives the value of a key."""
         self._make = make
 
     def __missing__(self, key: K) -> V:
@@ -35,19 +34,18 @@ class Memo(dict[K, V]):
 
 
 class MappingMemo(Generic[V]):
-    """What is made of attributes, made once for those that are the same to the bit.
+    """Cache values computed from attributes, by exact equality.
 
     >>> MappingMemo(sorted)({"dim": 1, "alpha": 1})
     ['alpha', 'dim']
     """
 
     def __init__(self, make: Callable[[Mapping[str, AttrValue]], V]) -> None:
-        """``make`` gives the value of a mapping."""
         self._make = make
         self._made: dict[bytes, V] = {}
 
     def __call__(self, values: Mapping[str, AttrValue]) -> V:
-        """What there is for a mapping."""
+        """Return the value for a mapping."""
         key = exact_key(values)
         if key is None:
             return self._make(values)
@@ -59,7 +57,7 @@ class MappingMemo(Generic[V]):
 
 
 class Table(dict[K, int]):
-    """The place of each value, in the order in which they are first asked for.
+    """Number values in the order of their first lookup.
 
     >>> table = Table([""])
     >>> [table["a"], table["b"], table["a"], table[""]], list(table)
@@ -69,7 +67,7 @@ class Table(dict[K, int]):
     __slots__ = ()
 
     def __init__(self, first: Iterable[K] = ()) -> None:
-        """``first`` are the values whose places are to be known."""
+        """Number the values of ``first`` from 0."""
         super().__init__()
         for value in first:
             self[value]
@@ -80,7 +78,7 @@ class Table(dict[K, int]):
 
 
 def exact_key(value: object) -> bytes | None:
-    """A key that differs where values differ or their types do; ``None`` for a value that has none.
+    """Return a key that differs if values or their types do; ``None`` for unhashable values.
 
     ``==`` takes 1 for 1.0 and for true, and 0.0 for -0.0, whose texts differ. Lone surrogates and integers of more than
     64 bits have no key.

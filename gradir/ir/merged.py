@@ -1,6 +1,6 @@
-"""What nodes saved that are gone since another stands for them, as a mark of that node, so that totals stay true.
+"""Record saved tensors of omitted nodes in a mark of the node that represents them, so that totals stay correct.
 
-Of a folded module the mark tells what the bytes are of which its attribute ``saved_bytes`` is the number.
+The mark of a folded module details its attribute ``saved_bytes``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NUMBERS: Final = [str, int, int, int]
 
 
 class Merged(NamedTuple):
-    """Slots of one state, with the bytes that count there.
+    """Saved slots of one state, with their bytes.
 
     ``path`` is the module that the nodes were in, ``None`` for that of the node which stands for them. ``unsized`` are
     the slots of unknown size. What leaves, parameters and buffers own has no ``state``. A storage that counts elsewhere
@@ -37,7 +37,7 @@ class Merged(NamedTuple):
 
 
 def merged(node: Node) -> list[Merged]:
-    """What the nodes saved that a node stands for and that are gone.
+    """Return the saved slots of the omitted nodes that a node represents.
 
     >>> from gradir.ir.model import Node
     >>> merged(Node("x", ext={"merged": ((None, "held", 11, 0, 88), "held")}))
@@ -56,7 +56,7 @@ def _is_entry(entry: object) -> TypeGuard[tuple[Any, ...]]:
 
 
 def bytes_told(node: Node) -> int:
-    """The bytes that a node says beside its slots: a folded module of all in it, any other of what is gone.
+    """Return a node's bytes besides its own slots: all of a folded module, else those of omitted nodes.
 
     >>> from gradir.ir.model import Node
     >>> bytes_told(Node("fc", role="module", attrs={"saved_bytes": 96}))
@@ -70,19 +70,19 @@ def bytes_told(node: Node) -> int:
 
 
 def bytes_gone(node: Node) -> int:
-    """The bytes that the mark of a node tells of."""
+    """Return the bytes in a node's mark."""
     return sum(gone.bytes for gone in merged(node) if gone.state) if node.ext else 0
 
 
 class _Sums(dict["tuple[str | None, str]", "list[int]"]):
-    """Numbers of slots, of those of unknown size and of bytes, by module and state."""
+    """Count slots, slots of unknown size and bytes, by module and state."""
 
     def add(self, path: str | None, state: str, *numbers: int) -> None:
         known = self.get((path, state))
         self[path, state] = [*numbers] if known is None else [*map(add, known, numbers)]
 
     def ext(self) -> dict[str, AttrValue]:
-        """The entry of ``ext`` for them; what says nothing but a path stays, since it tells what one stands for."""
+        """Return the entry of ``ext``, which keeps empty counts that name a path."""
         left = tuple(
             (path, state, *map(bounded, numbers))
             for (path, state), numbers in self.items()
@@ -92,7 +92,7 @@ class _Sums(dict["tuple[str | None, str]", "list[int]"]):
 
 
 def merged_ext(entries: Iterable[Merged]) -> dict[str, AttrValue]:
-    """The entry of ``ext`` for these, added up by module and state."""
+    """Return the entry of ``ext`` for slots, summed by module and state."""
     sums = _Sums()
     for each in entries:
         sums.add(*each)
@@ -111,7 +111,7 @@ def counted(
     ids: Mapping[str, str],
     module_of: Callable[[Node], str] | None,
 ) -> dict[str, Node]:
-    """The nodes ``after`` some became one, with what those saved that are gone, as far as it counts nowhere else.
+    """Mark the nodes ``after`` with the slots of omitted nodes whose bytes count nowhere else.
 
     ``gone`` has the node ``before`` that stands for each, and ``ids`` new ids. Where the modules of those that are gone
     stay, ``module_of`` tells that of a node.
@@ -151,7 +151,7 @@ def _add_slots(
     places: Mapping[str, tuple[str, str | None]],
     sign: int,
 ) -> None:
-    """Add what slots keep, each storage where it was saved first; ``places`` has where that counts, if elsewhere."""
+    """Add slots, each storage where it was saved first; ``places`` overrides where it counts."""
     kept: SavedBytes[tuple[str, str | None]] = SavedBytes(nodes)
     for node in nodes.values():
         if node.saved:

@@ -67,7 +67,7 @@ MOST: Final = 2**63 - 1
 
 
 def bounded(count: int) -> int:
-    """A size, or a sum of sizes, with `MOST` for what is beyond counting.
+    """Limit a size, or a sum of sizes, to `MOST`.
 
     A file may state sizes whose product has thousands of digits, which Python does not print and no float can hold.
 
@@ -78,7 +78,7 @@ def bounded(count: int) -> int:
 
 
 class About(NamedTuple):
-    """What is declared of a field beside its name, its type and its default.
+    """Properties of a field besides its name, type and default.
 
     ``compared`` is what the field is for a comparison: ``structure`` (what the node is and how it is wired), ``type``
     (dtypes and shapes), ``detail`` (what belongs to an operation, and says nothing where that became another),
@@ -177,7 +177,7 @@ class TensorMeta(Record, frozen=True, gc=False):
 
 
 def first_known(tensors: tuple[TensorMeta, ...]) -> TensorMeta | None:
-    """The tensor to show of several: the first of which anything is known, else the first; ``None`` of none."""
+    """Return the first tensor with a known property, else the first one, or ``None``."""
     for tensor in tensors:
         if tensor.dtype is not None or tensor.shape is not None:
             return tensor
@@ -225,7 +225,7 @@ class Saved(Record, frozen=True, gc=False):
 
     @property
     def tensor(self) -> TensorMeta:
-        """The slot's dtype and shape as a `TensorMeta`."""
+        """Return the slot's dtype and shape as a `TensorMeta`."""
         return TensorMeta(self.dtype, self.shape)
 
 
@@ -272,12 +272,12 @@ class Node(Record, frozen=True, gc=False, rename={"inputs": "in", "outputs": "ou
 
     @property
     def label(self) -> str:
-        """The short text to show: the first name, else the operation, else the id."""
+        """Return a short label: the first name, else the operation, else the id."""
         return self.names[0] if self.names else self.op or self.id
 
     @property
     def tensor(self) -> TensorMeta | None:
-        """The output to show where there is room for one, the first of which anything is known; ``None`` without any.
+        """Return the output to show if there is room for one: the first known one, or ``None``.
 
         >>> str(Node("f", outputs=(TensorMeta(), TensorMeta("float32", (3,)))).tensor)
         'float32[3]'
@@ -286,12 +286,12 @@ class Node(Record, frozen=True, gc=False, rename={"inputs": "in", "outputs": "ou
 
     @property
     def dtype(self) -> str | None:
-        """The dtype of the output to show; ``None`` when unknown or without outputs."""
+        """Return the dtype of that output; ``None`` if unknown."""
         return None if self.tensor is None else self.tensor.dtype
 
     @property
     def shape(self) -> Shape | None:
-        """The shape of the output to show; ``None`` when unknown or without outputs."""
+        """Return the shape of that output; ``None`` if unknown."""
         return None if self.tensor is None else self.tensor.shape
 
 
@@ -348,7 +348,7 @@ class Cut(Record, frozen=True, gc=False):
 
     @property
     def is_place(self) -> bool:
-        """Whether it is a place in a program, and not a parameter.
+        """Return whether the cut is a place in a program, and not a parameter.
 
         >>> Cut("detach", ("w",), op="detach").is_place, Cut("unreached", ("w",)).is_place
         (True, False)

@@ -25,7 +25,7 @@ DEEPEST: Final = 64
 
 
 def split_path(path: str) -> tuple[str, str]:
-    """The path of the module that another lies in, and what follows.
+    """Split a path into the path of the parent module and the rest.
 
     What lies deeper than `DEEPEST` levels is one component there, so that going up from a path takes few steps however
     many components it has.
@@ -41,7 +41,7 @@ def split_path(path: str) -> tuple[str, str]:
 
 
 def upwards(path: str) -> Iterator[str]:
-    """A path, that of the module around it and so on, without the root.
+    """Yield a path and those of the modules around it, without the root.
 
     >>> list(upwards("layers.3.attn"))
     ['layers.3.attn', 'layers.3', 'layers']
@@ -52,7 +52,7 @@ def upwards(path: str) -> Iterator[str]:
 
 
 def common_path(paths: Iterable[str]) -> str:
-    """The innermost module that holds all of these, the root where there are none.
+    """Return the innermost module around all paths.
 
     >>> common_path(["layers.3.attn", "layers.3.mlp", "layers.3"]), common_path(["layers.3", "layers.30"])
     ('layers.3', 'layers')
@@ -65,7 +65,7 @@ def common_path(paths: Iterable[str]) -> str:
 
 
 class Above:
-    """Which paths are among some, or lie above one of them.
+    """Test whether a path is, or lies above, one of some paths.
 
     Among sorted paths, what lies below a path stands together; all that lie above them would take as much memory as the
     square of their depth.
@@ -89,7 +89,7 @@ class Above:
 
 
 def without_steps(scopes: Iterable[Scope]) -> tuple[list[Scope], Callable[[str], str]]:
-    """The modules that a program has, and what tells the path that a path has among these.
+    """Return a program's own modules, and a function that finds the one for a path with steps.
 
     The steps that `gradir.passes.once` puts into a module ``×50`` of no class stay in the modules that they are of.
 
@@ -104,7 +104,7 @@ def without_steps(scopes: Iterable[Scope]) -> tuple[list[Scope], Callable[[str],
 
 
 def step_around(path: str) -> tuple[str, int]:
-    """The innermost module of equal steps that a path lies in, with their number; no path where there is none.
+    """Return the innermost module of equal steps around a path and their number, or no path.
 
     >>> step_around("cell.×49.fc"), step_around("cell")
     (('cell.×49', 49), ('', 1))
@@ -116,7 +116,7 @@ def step_around(path: str) -> tuple[str, int]:
 
 
 def module_of(node: Node) -> str:
-    """The module that a node lies in, or that it stands for.
+    """Return the module that a node is in or represents.
 
     >>> module_of(Node("fc/mm:1", scope="fc")), module_of(Node("fc#2", role="module", names=("fc (2)",)))
     ('fc', 'fc')
@@ -125,7 +125,7 @@ def module_of(node: Node) -> str:
 
 
 def class_text(scope: Scope) -> str:
-    """The class of a module, and how many rounds there are of a loop whose body it is.
+    """Return the class of a module, and the number of rounds of its loop.
 
     >>> class_text(Scope("h", "Block", rounds=6)), class_text(Scope("scan", rounds=5)), class_text(Scope("", "Net"))
     ('Block ×6', '×5', 'Net')
@@ -134,7 +134,7 @@ def class_text(scope: Scope) -> str:
 
 
 def rounds_around(scopes: Mapping[str, Scope]) -> Callable[[str], int]:
-    """What tells of a module how often it runs in the loops around it, as far as the graph has these once.
+    """Return a function from modules to their rounds in loops that the graph shows once.
 
     >>> around = rounds_around({"scan": Scope("scan", rounds=5), "scan.scan": Scope("scan.scan", rounds=3)})
     >>> around("scan.scan.fc"), around("scan"), around("")
@@ -155,7 +155,7 @@ def rounds_around(scopes: Mapping[str, Scope]) -> Callable[[str], int]:
 
 
 def rounds_of(path: str) -> int:
-    """For how many modules the one of this path stands, if it lies in equal steps or layers of which one is left.
+    """Return the number of modules that one represents, as an equal step or layer.
 
     >>> rounds_of("h.0-11.mlp"), rounds_of("cell.×49"), rounds_of("h_0-1.×3"), rounds_of("h.0")
     (12, 49, 6, 1)
@@ -172,7 +172,7 @@ def _outside_steps(path: str) -> str:
 
 
 def scope_depth(path: str) -> int:
-    """The number of components of a module path; the root has none.
+    """Return the number of components of a module path, which is 0 for the root.
 
     >>> scope_depth(""), scope_depth("layers.3.attn")
     (0, 3)
@@ -219,14 +219,14 @@ class ModuleTree:
             self.levels.append(0 if parent == OUTSIDE else self.levels[parent] + 1)
 
     def place(self, path: str) -> int:
-        """The number of the module at a path, or of the nearest one above it; `OUTSIDE` where there is none."""
+        """Return the number of the module at or nearest above a path, or `OUTSIDE`."""
         found = self._places.get(path)
         if found is None:
             found = self._places[path] = self._number.get(self._prefixes.above(path), OUTSIDE)
         return found
 
     def and_above(self, place: int) -> Iterator[int]:
-        """A module and those above it, from the inside out."""
+        """Yield a module and those above it, from the inside out."""
         while place != OUTSIDE:
             yield place
             place = self.parents[place]
@@ -238,7 +238,7 @@ class ModuleTree:
 
 
 class _Prefixes:
-    """Which row of the table has the longest path above another path.
+    """Find the row of a table with the longest path above another path.
 
     That is mostly the path without its last component. For other paths there is a trie of components: looking every
     prefix of a path up would cost the square of its length.
@@ -250,7 +250,7 @@ class _Prefixes:
         self._ends: dict[int, int] = {}
 
     def above(self, path: str) -> int:
-        """The row of the nearest path above, `OUTSIDE` where there is none."""
+        """Return the row of the nearest path above, or `OUTSIDE`."""
         if not path:
             return OUTSIDE
         row = self._rows.get(path.rpartition(".")[0])
@@ -276,7 +276,7 @@ class _Prefixes:
 
 
 def _sort_entries(rows: list[int], table: Sequence[Scope]) -> None:
-    """Put the entries of each list that stand in the order of their texts into that of their numbers."""
+    """Sort the entries of each list by number if they are in the order of their texts."""
     lists: dict[str, list[tuple[int, int, str]]] = {}
     for at, row in enumerate(rows):
         name = split_path(table[row].path)[1]
@@ -303,7 +303,7 @@ def _preorder(tops: list[int], below: list[list[int]]) -> list[int]:
 
 
 def whole_tree(graph: Graph) -> ModuleTree:
-    """The modules, the root first and each after the one that it lies in, which is the next one up of its path.
+    """Return the modules, the root first, each after its parent.
 
     >>> from gradir.ir import Graph, Node
     >>> tree = whole_tree(Graph.of([Node("f:1", scope="a.b")], [Scope("c")]))

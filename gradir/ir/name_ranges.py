@@ -1,4 +1,4 @@
-"""Many dotted names in few characters: ``layers.{0..3,5}.{attn,mlp}``."""
+"""Write many dotted names in few characters: ``layers.{0..3,5}.{attn,mlp}``."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _MOST_ENDS: Final = 4
 
 
 class _Shape(NamedTuple):
-    """What can follow a component: nothing at all, and components with what follows each by number."""
+    """The possible suffixes of a component."""
 
     ends: bool
     branches: tuple[tuple[str, int], ...]
 
 
 def ranges(names: Iterable[str]) -> str:
-    """A set of dotted names, written as a shell writes alternatives: ``{a,b}``, and ``{0..3}`` for a run of indices.
+    """Write a set of dotted names with the shell's alternatives: ``{a,b}``, and ``{0..3}`` for indices.
 
     Exactly these names result when every brace is expanded. A component that is no plain word is a JSON string, so that
     braces, commas and blanks in a name are none of the notation. What several components share behind them is written
@@ -54,7 +54,7 @@ def ranges(names: Iterable[str]) -> str:
 
 
 def _product(names: Sequence[str]) -> tuple[list[str], list[str]] | None:
-    """What stands before the last component, and the last components, where all of these go together."""
+    """Return the prefix and the last components of names, if all of these combine."""
     ends: dict[str, list[str]] = {}
     for name in names:
         before, dot, last = name.rpartition(".")
@@ -83,7 +83,7 @@ def _written(names: Iterable[str]) -> str:
 
 
 def _shapes(names: Iterable[str]) -> tuple[list[_Shape], int]:
-    """Every different shape, those that follow another before it, and the number of the whole."""
+    """Return every distinct shape, each after its suffixes, and the number of the whole."""
     children: list[dict[str, int]] = [{}]
     ends: set[int] = set()
     for name in names:
@@ -105,7 +105,7 @@ def _shapes(names: Iterable[str]) -> tuple[list[_Shape], int]:
 
 
 def _following(shape: _Shape, shapes: Sequence[_Shape]) -> list[str | int]:
-    """What is written behind a component; a number stands for what is written behind another."""
+    """Return the text after a component; a number refers to another's text."""
     if not shape.branches:
         return []
     further = [".", *_alternatives(shape, shapes)]
@@ -137,7 +137,7 @@ def _is_run(text: str) -> bool:
 
 
 def _listed(components: Iterable[str]) -> Iterator[str]:
-    """Indices in order, runs of them as one; then the rest, the entries of each list together."""
+    """Return indices as ranges, then other names, with the entries of each list together."""
     indices: list[int] = []
     others: dict[str, list[int]] = {}
     for component in components:

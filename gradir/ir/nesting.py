@@ -1,7 +1,7 @@
-"""How deep a text of JSON is nested, found out without recursion.
+"""Measure how deep a JSON text is nested, without recursion.
 
-A reader of JSON calls itself for each level, also in what it skips. Python's recursion limit ends that in time, unless
-a program has raised the limit: before Python 3.12 the C stack then overflows, which ends the process.
+JSON readers recurse. If a program raised the recursion limit, the C stack overflows before Python 3.12 and ends the
+process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _QUOTED: Final = re.compile(rb'"[^"]*"?')
 
 
 def is_too_deep(text: bytes) -> bool:
-    r"""Whether JSON has more levels of lists and objects than a reader may be given.
+    r"""Return whether JSON has more levels of lists and objects than a reader may get.
 
     A text that is broken may be said to be too deep where it has a few levels less, or none before it is broken.
 

@@ -1,7 +1,6 @@
-"""What the fields of the records may hold: exactly what comes back when a file is read.
+"""Check the values of records: exactly those that reading a file returns.
 
-A record is made without a look at its values, which keeps that fast. They are looked at here, all values of a field at
-once, as long as nothing is wrong; only then one by one, for the first that is.
+Records are created unchecked, for speed. All values of a field are checked at once, and one by one after an error.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _NONE: Final = "None"
 
 
 class _Rule(NamedTuple):
-    """What a field holds: values of these very types, since a subclass would not come back as itself."""
+    """The values of a field: exactly these types, since a subclass would not be read back as itself."""
 
     kinds: frozenset[type]
     expected: str
@@ -35,7 +34,7 @@ class _Rule(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """A value that a field must not hold, and where in the record it is."""
+    """An invalid value of a field, and its place in the record."""
 
     place: str
     problem: str
@@ -45,18 +44,18 @@ _TEXT: Final = _Rule(frozenset({str}), "text")
 
 
 def rule_of(record: type[Record], field: str) -> _Rule:
-    """The rule of a field of a record, by its name."""
+    """Return the rule of a record's field by name."""
     return _fields(record)[field]
 
 
 @cache
 def _fields(record: type[Record]) -> Mapping[str, _Rule]:
-    """What each field of a record may hold, by name."""
+    """Return the rule of each field by name."""
     return {field.name: _rule(field.type) for field in fields_of(record)}
 
 
 def _rule(kind: Any) -> _Rule:
-    """The rule that a type of `msgspec.inspect` is."""
+    """Return the rule for a type of `msgspec.inspect`."""
     return _RULES[type(kind)](kind)
 
 
@@ -84,7 +83,7 @@ def _integer(kind: inspect.IntType) -> _Rule:
 
 
 def _either(rules: Sequence[_Rule]) -> _Rule:
-    """The rule that is kept where one of several is."""
+    """Return a rule that allows the values of several rules."""
     *most, last = sorted((rule.expected for rule in rules), key=lambda words: (words == _NONE, words == "a tuple"))
     return _Rule(
         frozenset().union(*(rule.kinds for rule in rules)),
@@ -111,7 +110,7 @@ _RULES: Final[Mapping[type, Callable[[Any], _Rule]]] = {
 
 
 def sound(records: Sequence[Any], kind: type) -> bool:
-    """Whether all are records of that kind whose fields hold what they may.
+    """Return whether all values are records of a type with valid fields.
 
     >>> from gradir.ir.model import TensorMeta
     >>> sound([TensorMeta("float32", ("batch", 3))], TensorMeta), sound([TensorMeta("float32", (-1, 3))], TensorMeta)
@@ -121,7 +120,7 @@ def sound(records: Sequence[Any], kind: type) -> bool:
 
 
 def has_sound(record: Record, kind: type[Record], field: str) -> bool:
-    """Whether a field of a record holds what it may.
+    """Return whether a field's value is valid.
 
     >>> from gradir.ir.model import TensorMeta
     >>> has_sound(TensorMeta(3, (2,)), TensorMeta, "dtype"), has_sound(TensorMeta(3, (2,)), TensorMeta, "shape")
@@ -144,7 +143,7 @@ def _all_keep(values: Sequence[Any], rule: _Rule) -> bool:
 
 
 def _keep(values: Sequence[Any], kind: type, rule: _Rule) -> bool:
-    """Whether values of one kind keep a rule that allows the kind."""
+    """Return whether values of one type are valid under a rule that allows the type."""
     if kind is str:
         texts = set(values)
         return is_unicode("".join(texts)) and (not rule.words or texts <= rule.words)
@@ -162,7 +161,7 @@ def _keep(values: Sequence[Any], kind: type, rule: _Rule) -> bool:
 
 
 def first_fault(record: object, kind: type) -> Fault | None:
-    """The first value of a record that its field must not hold.
+    """Return the first invalid value of a record.
 
     >>> from gradir.ir.model import TensorMeta
     >>> first_fault(TensorMeta("float32", (-1, 3)), TensorMeta).place
@@ -172,7 +171,7 @@ def first_fault(record: object, kind: type) -> Fault | None:
 
 
 def fault_in(value: Any, rule: _Rule, place: str) -> Fault | None:
-    """The first place in a value where the rule is broken."""
+    """Return the first place in a value that breaks a rule."""
     problem = _problem(value, rule)
     if problem:
         return Fault(place, problem)
@@ -193,7 +192,7 @@ def _parts(value: Any, rule: _Rule, place: str) -> Iterator[tuple[Any, _Rule, st
 
 
 def _problem(value: Any, rule: _Rule) -> str:
-    """What is wrong with the value itself, apart from what is in it."""
+    """Return the problem of the value itself, apart from its contents."""
     kind = type(value)
     if kind is float and float in rule.kinds and not math.isfinite(value):
         return f"is the float {value}, which a file cannot hold: write it as NonFinite('{value}')"

@@ -1,4 +1,4 @@
-"""The storages that saved slots keep: which there are, each once, of how many bytes, and whose they are."""
+"""Count storages that saved slots keep, each once, with their bytes and owners."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ OWNERS = frozenset({"leaf", "parameter", "buffer", "input"})
 
 
 def owner(key: str, nodes: Mapping[str, Node]) -> Node | None:
-    """The node whose storage it is, which lives anyway; ``None`` for one that lives for backward alone."""
+    """Return the node that owns a storage and keeps it alive, or ``None`` if only backward does."""
     node = nodes.get(key)
     return node if node is not None and node.role in OWNERS else None
 
 
 def unknown_slots(nodes: Iterable[Node]) -> int:
-    """The saved slots of unknown size, as hooks and a backward leave them.
+    """Return the saved slots of unknown size, as hooks and a finished backward pass leave them.
 
     >>> from gradir.ir.model import Saved
     >>> unknown_slots([Node("mul:1", saved=(Saved("self", bytes=8), Saved("other", state="hooked")))])
@@ -34,7 +34,7 @@ def unknown_slots(nodes: Iterable[Node]) -> int:
 
 
 def is_unsized(saved: Saved) -> bool:
-    """Whether it is not known how much a slot keeps; what is computed anew for the backward keeps nothing.
+    """Return whether a slot keeps an unknown number of bytes; recomputed slots keep none.
 
     >>> from gradir.ir.model import Saved
     >>> is_unsized(Saved("self", state="hooked")), is_unsized(Saved("out0", state="recomputed"))
@@ -44,13 +44,13 @@ def is_unsized(saved: Saved) -> bool:
 
 
 def whole_number(attrs: Mapping[str, object], name: str) -> int:
-    """The integer that an attribute is; 0 where it is none."""
+    """Return an attribute as an integer, or 0 if it is none."""
     value = attrs.get(name)
     return value if isinstance(value, int) else 0
 
 
 class Storages:
-    """The storages of slots that come one node after the other; of what slots say of one, the largest size holds."""
+    """The storages of slots in node order; the largest size recorded for a storage counts."""
 
     def __init__(self) -> None:
         self._sizes: dict[str, int] = {}
@@ -78,7 +78,7 @@ class Storages:
                 yield key, size - (known or 0), saved.state
 
     def bytes_of(self, keys: Iterable[str]) -> int:
-        """The size of these storages, as far as slots keep them."""
+        """Return the bytes of storages, as far as slots keep them."""
         return sum(self._sizes.get(key, 0) for key in keys)
 
 
@@ -96,7 +96,6 @@ class SavedBytes(Generic[K]):
     """
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
-        """``nodes`` are all nodes of the graph, in which a storage's owner is looked up."""
         self.bytes: defaultdict[tuple[K, str], int] = defaultdict(int)
         self.owned: defaultdict[K, int] = defaultdict(int)
         self._nodes = nodes
@@ -113,7 +112,7 @@ class SavedBytes(Generic[K]):
                 self.bytes[self._first.setdefault(key, here) if key else here] += size
 
     def by_account(self) -> dict[K, int]:
-        """The bytes of slots of any state."""
+        """Return the bytes of slots of any state."""
         found: dict[K, int] = {}
         for (account, _), size in self.bytes.items():
             found[account] = found.get(account, 0) + size

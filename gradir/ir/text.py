@@ -1,4 +1,4 @@
-"""How the IR's values, counts and sizes are written as text, on one printable line whatever they hold."""
+"""Write values, counts and sizes of the IR on one printable line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHORT_ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t
 
 
 def word(text: str) -> str:
-    """The text as it is when it is a plain word, else as a JSON string.
+    """Return a plain word unchanged, and other text as a JSON string.
 
     >>> word("fc/addmm:1"), word("a b")
     ('fc/addmm:1', '"a b"')
@@ -22,7 +22,7 @@ def word(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    r"""The text as a JSON string of printable characters only.
+    r"""Return text as a JSON string of printable characters.
 
     >>> print(quoted("red \x1b[31m"))
     "red \u001b[31m"
@@ -33,7 +33,7 @@ def quoted(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    r"""The text on one line, with what cannot be printed spelled as in Python source. Not to be read back.
+    r"""Return text on one line, with unprintable characters spelled as in Python. It cannot be read back.
 
     >>> print(printable("two\nlines"))
     two\nlines
@@ -44,7 +44,7 @@ def printable(text: str) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a file can hold the text, which one with a lone surrogate it cannot."""
+    """Return whether a file can contain the text, which must have no lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -58,7 +58,7 @@ def ref_text(ref: Ref) -> str:
 
 
 def tensor_text(tensor: TensorMeta) -> str:
-    """A tensor's dtype and sizes, ``?`` for what is unknown.
+    """Return a tensor's dtype and sizes, with ``?`` for unknown ones.
 
     >>> tensor_text(TensorMeta("float32", (8, "s0"))), tensor_text(TensorMeta())
     ('float32[8, s0]', '?[?]')
@@ -69,14 +69,14 @@ def tensor_text(tensor: TensorMeta) -> str:
 
 
 def size_text(size: int | str) -> str:
-    """One size; a symbol that starts with a digit is quoted, so that none reads as a number."""
+    """Return one size; a symbol that starts with a digit has quotes, unlike a number."""
     if isinstance(size, int):
         return str(size)
     return quoted(size) if size[:1].isdigit() else word(size)
 
 
 def value_text(value: AttrValue) -> str:
-    """An attribute's value; values that differ in value or type differ in text.
+    """Return an attribute's value; different values or types have different texts.
 
     >>> value_text((1, 1.0, True, None, "a"))
     '[1, 1.0, true, null, "a"]'
@@ -95,7 +95,7 @@ def value_text(value: AttrValue) -> str:
 
 
 def amount(count: int, *, signed: bool = False) -> str:
-    """A size or a sum in digits, and where it is beyond counting that it is; ``signed`` shows a plus too.
+    """Return a size or sum in digits, or as too large to count; ``signed`` adds a plus.
 
     >>> amount(2_000), amount(2_000, signed=True), amount(2**63 - 1), amount(-(2**63), signed=True)
     ('2,000', '+2,000', '≥ 9,223,372,036,854,775,807', '≤ -9,223,372,036,854,775,807')
@@ -105,7 +105,7 @@ def amount(count: int, *, signed: bool = False) -> str:
 
 
 def number_text(number: float) -> str:
-    """A number in three digits.
+    """Return a number in three digits.
 
     >>> number_text(0.012345), number_text(1e-30), number_text(20.0)
     ('0.0123', '1e-30', '20')
@@ -118,7 +118,7 @@ def _beyond(count: int) -> str:
 
 
 def counted(count: int, one: str, many: str = "") -> str:
-    """A number of things; ``many`` is needed where it is not ``one`` with an s.
+    """Return a number of things; ``many`` is an irregular plural.
 
     >>> counted(1, "node"), counted(2_000, "node"), counted(0, "leaf", "leaves")
     ('1 node', '2,000 nodes', '0 leaves')
@@ -127,7 +127,7 @@ def counted(count: int, one: str, many: str = "") -> str:
 
 
 def short_bytes(count: int, *, signed: bool = False) -> str:
-    """A number of bytes in few characters; ``signed`` shows a plus too.
+    """Return a short number of bytes; ``signed`` adds a plus.
 
     >>> short_bytes(1_536_000), short_bytes(12, signed=True)
     ('1.5 MB', '+12 B')

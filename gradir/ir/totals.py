@@ -1,4 +1,4 @@
-"""What a reader asks of a graph first: how many, how large."""
+"""Count the contents of a graph, and measure their sizes."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def totals(graph: Graph) -> Totals:
 
 
 def elements(node: Node) -> int:
-    """The number of elements of a node's first output, `bounded`; 0 when a size is unknown or symbolic."""
+    """Return the number of elements of a node's first output, `bounded`, or 0 if unknown or symbolic."""
     return tensor_elements(node.outputs[0]) if node.outputs else 0
 
 
 def tensor_elements(tensor: TensorMeta) -> int:
-    """The number of elements, `bounded`; 0 when a size is unknown or symbolic.
+    """Return the number of elements, `bounded`, or 0 if a size is unknown or symbolic.
 
     >>> tensor_elements(TensorMeta(shape=(2, 3))), tensor_elements(TensorMeta(shape=(2**62,) * 100 + (0,)))
     (6, 0)
@@ -90,7 +90,7 @@ def tensor_elements(tensor: TensorMeta) -> int:
 
 
 def parameter_elements(node: Node) -> int:
-    """The elements of the parameters that a node stands for.
+    """Return the elements of the parameters that a node represents.
 
     >>> parameter_elements(Node("fc", role="module", attrs={"parameters": 6}))
     6

@@ -1,7 +1,7 @@
-"""What a document has and no record: ignored as it is read, remembered with its graph, and found when that is asked.
+"""Ignore unknown keys of a document, and remember them with its graph.
 
-The records take no key that they do not have, so a document as gradir writes it pays nothing for the question. One
-that does not fit is read by twins of the records, which are the same but for what they do with other keys.
+Records accept only known keys, so gradir's own documents cost nothing extra. Other documents are read with tolerant
+twins of the records.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _CONTAINERS: Final = (*_UNIONS, tuple, Mapping)
 
 
 def tolerant(kind: Any) -> Any:
-    """A type with records in which keys and entries are ignored that they do not have."""
+    """Return a record type's twin that ignores unknown keys and entries."""
     return _twin(kind, is_tolerant=True)
 
 
 def closed(kind: Any) -> Any:
-    """A type with records in which there need not be any key, but no other; a row is as long as it should be.
+    """Return a record type's twin with optional keys and no others; the length of rows is exact.
 
     msgspec names the place of a row that is too long only where the row is no record.
     """
@@ -35,7 +35,7 @@ def closed(kind: Any) -> Any:
 
 
 def known(read: object, kind: type[T]) -> T:
-    """The record that was read as its tolerant twin.
+    """Return the record that its tolerant twin read.
 
     >>> from gradir.ir.model import Source
     >>> known(msgspec.json.decode(b'{"file":"a.py","line":3,"later":1}', type=tolerant(Source)), Source)
@@ -45,7 +45,7 @@ def known(read: object, kind: type[T]) -> T:
 
 
 def converted(plain: object, kind: type[T]) -> tuple[T, Exception | None]:
-    """The record in plain data, and what is wrong with that if it has what is ignored.
+    """Return the record as plain data, and the error about its unknown parts, if any.
 
     Raises:
         ValidationError: it is no such record.
@@ -97,6 +97,6 @@ def _twin_record(record: type[msgspec.Struct], arguments: Sequence[Any], *, is_t
 
 
 def _filled(hint: Any, given: Mapping[Any, Any]) -> Any:
-    """A type with types in place of its variables."""
+    """Return a type with its variables replaced."""
     parameters = getattr(hint, "__parameters__", ())
     return hint[tuple(given.get(parameter, Any) for parameter in parameters)] if parameters else hint

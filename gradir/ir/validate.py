@@ -1,4 +1,4 @@
-"""The rules that every graph keeps, whoever made it."""
+"""Check the rules that every graph follows."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _refuse_first(records: Sequence[object], kind: type) -> None:
 
 
 def _refuse_field(graph: Graph, field: Field) -> None:
-    """Raise for what is wrong in a field of the head."""
+    """Raise an error for a field of the head."""
     held, rule = getattr(graph, field.name), rule_of(Head, field.name)
     named = {f"the {field.key}": held}
     if is_list(field):
@@ -137,7 +137,7 @@ def by_id(nodes: Sequence[Node]) -> dict[str, Node] | None:
 
 
 def problems(graph: Graph) -> Iterator[str]:
-    """Every broken rule, one line each, in node order.
+    """Yield every broken rule on one line, in node order.
 
     >>> from gradir.ir.model import Ref
     >>> list(problems(Graph.of([Node("exp:1", inputs=(Ref("x", 0),))])))

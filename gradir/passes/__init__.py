@@ -1,4 +1,4 @@
-"""Passes map a graph to a graph, so that every exporter gets them for free."""
+"""Passes turn a graph into a graph, so that every exporter can use them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Find blocks of nodes that follow each other and are alike: the layers of a stack, the steps of a loop.
+"""Find equal blocks of nodes in a row: the layers of a stack, the steps of a loop.
 
-`gradir.passes.rollup.rollup` says what that means. Nodes and blocks are numbers here, so that a page, which has its
-nodes in columns of numbers, finds them in the same way.
+`gradir.passes.rollup.rollup` defines equality. Nodes and blocks are numbers, so that a page with columns of numbers
+finds the same blocks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MARKS: Final = frozenset({OVERLAY, OVERLAYS, VERDICT, FOCUS, LEFT_OUT, MERGED})
 
 
 class NodeColumns(NamedTuple):
-    """Numbers of what the nodes are but for where they are, and the edges.
+    """Nodes as columns of numbers: their kinds without their places, and their edges.
 
     ``origins`` has by node which saved slots keep the output of a node: the slot, that node and the output.
     """
@@ -78,14 +78,14 @@ _Inside = tuple[tuple[int, ...], ...]
 
 
 class _Shape(NamedTuple):
-    """The number of a block without the names in it, and the source and output of each edge from outside."""
+    """The number of a block without names, and the source and output of each edge from outside."""
 
     form: int
     outside: list[tuple[int, int]]
 
 
 class Blocks:
-    """Blocks of nodes, of which some follow others.
+    """Blocks of nodes, some of which follow others.
 
     ``members`` has the nodes of each in an order that depends on their edges alone, so equal ones are at one place.
     """
@@ -93,11 +93,7 @@ class Blocks:
     def __init__(
         self, columns: NodeColumns, places: Sequence[str], block: Sequence[int], after: Mapping[int, int]
     ) -> None:
-        """Look at blocks.
-
-        ``block`` has by node the one that it is in, and ``places`` where it lies there. ``after`` has the block that
-        follows another, pair by pair along each row of blocks.
-        """
+        """Compare blocks. ``block`` and ``places`` are by node, ``after`` by pair of blocks in a row."""
         self._columns, self._places, self._block, self._after = columns, places, block, after
         nodes: dict[int, list[int]] = {one: [] for one in chain(after, after.values())}
         for number, own in enumerate(block):
@@ -117,7 +113,7 @@ class Blocks:
         self._shapes = {one: self._shape(one) for one in self.members}
 
     def runs(self) -> list[list[int]]:
-        """The longest runs of at least two blocks that are alike.
+        """Return the longest runs of at least two equal blocks.
 
         Blocks beside each other that take from the same nodes, and from which the same nodes take, are a run too.
         """
@@ -134,7 +130,7 @@ class Blocks:
         return [run for run in runs if self._comes_late(run[0], run[-1])]
 
     def carried(self, run: Sequence[int]) -> dict[int, list[int]] | None:
-        """The input slots that the block before feeds, by the place of their node; none of blocks beside each other.
+        """Return the input slots that the previous block feeds, by node place; parallel blocks have none.
 
         ``None`` where it feeds what is no input slot.
         """
@@ -146,7 +142,7 @@ class Blocks:
         return None if any(min(slots) < 0 for slots in found.values()) else found
 
     def _outside_takers(self) -> dict[int, Counter[tuple[int, ...]]]:
-        """By block of which something but the next one takes: how often, by what makes, what takes, output and kind."""
+        """Return the consumers of each block besides the next one."""
         found: dict[int, Counter[tuple[int, ...]]] = {}
         for edge in self._leaving:
             maker = self._block[edge[0]]
@@ -155,7 +151,7 @@ class Blocks:
         return found
 
     def _feed_the_same(self, last: int, block: int) -> bool:
-        """Whether the same nodes take from both blocks, as often, and from the same places in them."""
+        """Return whether the same nodes consume both blocks alike."""
         one, other = (
             {(self._rank[source], *how): times for (source, *how), times in self._takers.get(each, Counter()).items()}
             for each in (last, block)
@@ -163,7 +159,7 @@ class Blocks:
         return one == other
 
     def _comes_late(self, first: int, last: int) -> bool:
-        """Whether what takes from the last block stands after the nodes of the first, so that it can take from them."""
+        """Return whether consumers of the last block come after the nodes of the first."""
         used = self._used_at
         return all(
             used.get(there, len(self._block)) > here
@@ -172,14 +168,14 @@ class Blocks:
 
     @cached_property
     def _used_at(self) -> dict[int, int]:
-        """By node the first one outside its block that takes from it."""
+        """Return by node its first consumer outside its block."""
         found: dict[int, int] = {}
         for source, target, *_ in self._leaving:
             found.setdefault(source, target)
         return found
 
     def _pattern(self, last: int, block: int) -> _Pattern | None:
-        """Where a block takes from the one before it, which it follows or stands beside; nothing where they differ."""
+        """Return how a block takes from the previous one, or None if they differ."""
         before, shape = self._shapes[last], self._shapes[block]
         if before.form != shape.form:
             return None
@@ -235,6 +231,6 @@ def _in_order(members: Sequence[int], edges: EdgeColumns, orders: Memo[_Inside, 
 
 
 def _in_flow(inside: _Inside) -> list[int]:
-    """The nodes of a block in an order that does not depend on which of them something outside takes first."""
+    """Sort the nodes of a block independently of their consumers outside."""
     used = {*chain.from_iterable(inside)}
     return postorder([place for place in range(len(inside)) if place not in used], inside.__getitem__)

@@ -1,7 +1,7 @@
-"""Make one node of each of some sets of nodes, such as those of a module.
+"""Contract sets of nodes, such as those of a module, to one node each.
 
-Contracting a set to one node can close a cycle: flow leaves a module, passes through something else and comes back, as
-in an unrolled recurrent network. Such a set becomes several nodes, in the order of the flow.
+A contraction can close a cycle if flow leaves a module and returns, as in an unrolled recurrent network. Such a set
+becomes several nodes, in the order of the flow.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gradir.vocabulary import vocabulary_of
 
 
 class Containers:
-    """The modules that were never called while one in them was, such as a ``ModuleList``."""
+    """Modules that were never called although one in them was, such as a ``ModuleList``."""
 
     def __init__(self, scopes: Mapping[str, Scope]) -> None:
         self._called = {path for path, scope in scopes.items() if scope.calls}
@@ -39,7 +39,7 @@ class Containers:
 def contracted(
     graph: Graph, places: Sequence[str | None], calls: Sequence[str] | None = None
 ) -> tuple[Graph, Callable[[str], str]]:
-    """A graph with one node for each module among ``places``, and what tells the node of it that has a node in it.
+    """Return a graph with one node for each of ``places``, and a function from members to their node.
 
     ``places`` has the module that each node goes into, ``None`` where it stays, and ``calls`` which of its calls it
     belongs to, where these are to be nodes of their own; then no edge leads from the parameters of a module, which the
@@ -59,7 +59,7 @@ def contracted(
 
 
 class _Contraction:
-    """The nodes of a graph, by number, in groups that each become one node."""
+    """Contract groups of a graph's nodes to one node each."""
 
     def __init__(
         self, graph: Graph, nodes: Sequence[Node], places: Sequence[str | None], calls: Sequence[str] | None
@@ -89,7 +89,7 @@ class _Contraction:
         self._number_outputs()
 
     def nodes(self) -> Iterator[Node]:
-        """The nodes of the result, by first member."""
+        """Yield the nodes of the result, by first member."""
         for group, members in enumerate(self._groups):
             path = self._places[members[0]]
             if path is None:
@@ -98,11 +98,11 @@ class _Contraction:
                 yield self._module(group, path)
 
     def called(self, node_id: str) -> str:
-        """The node of the result that has a node in it; nothing for one that is not there."""
+        """Return the node of the result for a member, or an empty text."""
         return self._names[self._group_of[self._number[node_id]]][0] if node_id in self._number else ""
 
     def _named(self, parts: Sequence[int]) -> list[tuple[str, str]]:
-        """For each group its id and the name to show."""
+        """Return the id and name of each group."""
         taken = {node.id for node, place in zip(self._nodes, self._places, strict=True) if place is None}
         names: list[tuple[str, str]] = []
         for members, part in zip(self._groups, parts, strict=True):
@@ -115,7 +115,7 @@ class _Contraction:
         return names
 
     def _number_outputs(self) -> None:
-        """Make an output of every tensor that leaves the module its node goes into."""
+        """Number the tensors that leave the module of their node as outputs."""
         leaving: dict[int, set[int]] = {}
         places, group_of = self._places, self._group_of
         for number, (node, tails) in enumerate(zip(self._nodes, self._sources, strict=True)):
@@ -133,7 +133,7 @@ class _Contraction:
                 outputs.append(node.outputs[output_nr] if output_nr < len(node.outputs) else TensorMeta())
 
     def _weights(self) -> set[int]:
-        """The parameters that go into a module, and what takes their gradient there."""
+        """Yield the parameters of a module, and the nodes that take their gradients."""
         owned = set[int]()
         for number, (node, tails) in enumerate(zip(self._nodes, self._sources, strict=True)):
             if node.role == "parameter" or (node.op in self._accumulators and tails and owned.issuperset(tails)):
@@ -141,18 +141,18 @@ class _Contraction:
         return owned
 
     def _is_own(self, source: int, number: int) -> bool:
-        """Whether a node takes a parameter of its own module, from another part of that."""
+        """Return whether a node takes a parameter of its own module, from another part of it."""
         return source in self._owned and self._places[source] == self._places[number]
 
     def _moved(self, ref: Ref) -> Ref:
-        """Where a reference from another group points in the result."""
+        """Return a reference in the result for one from another group."""
         source = self._number[ref.id]
         if self._places[source] is None:
             return ref
         return Ref(self._names[self._group_of[source]][0], self._slots[source, ref.output_nr])
 
     def _at(self, ref: Ref) -> Ref:
-        """Where an edge comes from in the result that is no input, and makes no output of a module."""
+        """Return the source of an edge that has no input slot and adds no output."""
         return Ref(self._names[self._group_of[self._number[ref.id]]][0], 0)
 
     def _kept(self, node: Node) -> Node:
@@ -198,7 +198,7 @@ class _Contraction:
     def _rounds(
         self, path: str, members: Sequence[Node], edges: Sequence[Edge], inputs: Sequence[Ref]
     ) -> dict[str, AttrValue]:
-        """For how many modules one stands, and its slots that the round before feeds, where all in it agree."""
+        """Return the number of modules that one represents, and its slots fed by the previous round."""
         number = rounds_of(path)
         if number < 2 or any(times(node) % number for node in members):
             return {}
@@ -211,7 +211,7 @@ class _Contraction:
         return {TIMES: number, **({CARRIED: carried} if carried else {})}
 
     def _parameters(self, refs: Sequence[Ref], path: str) -> Iterator[Node]:
-        """Those of another part of a module that are among the references, each once."""
+        """Return the parameters among references that belong to another part of a module, each once."""
         numbers = dict.fromkeys(self._number[ref.id] for ref in refs)
         here = [number for number in numbers if self._places[number] == path]
         leaves = [
@@ -223,7 +223,7 @@ class _Contraction:
         yield from (self._nodes[number] for number in dict.fromkeys([*here, *leaves]))
 
     def _around(self, path: str) -> str:
-        """The module that calls one: no flow runs within the frame of a list."""
+        """Return the module that calls one, skipping lists."""
         above = path.rpartition(".")[0]
         while above in self._containers:
             above = above.rpartition(".")[0]
@@ -234,13 +234,13 @@ class _Contraction:
 
 
 def _with_bytes(node: Node) -> Node:
-    """A module that says all the bytes in it, those that its marks tell too."""
+    """Add the saved bytes in the marks of a module's nodes."""
     size = whole_number(node.attrs, "saved_bytes") + bytes_gone(node)
     return replace(node, attrs={**node.attrs, "saved_bytes": bounded(size)})
 
 
 def _marked(members: Sequence[Node]) -> dict[str, AttrValue]:
-    """The marks of a module: that of all its nodes where they have the same, and otherwise that something changed."""
+    """Return the common mark of a module's nodes, or that it changed."""
     found = set(map(status, members))
     if not any(found):
         return together(members)
@@ -250,7 +250,7 @@ def _marked(members: Sequence[Node]) -> dict[str, AttrValue]:
 def _acyclic_groups(
     predecessors: Sequence[Sequence[int]], keys: Sequence[int], places: Sequence[str | None]
 ) -> tuple[list[list[int]], list[int]]:
-    """Groups of nodes whose contraction has no cycle, and for each group its number among the parts of its place."""
+    """Divide places into groups whose contraction has no cycle; return the groups and their part numbers."""
     contracted: list[list[int]] = [[] for _ in range(max(keys) + 1)]
     for key, known in zip(keys, predecessors, strict=True):
         contracted[key] += map(keys.__getitem__, known)
@@ -268,7 +268,7 @@ def _acyclic_groups(
 
 
 def _levels(predecessors: Sequence[Sequence[int]], keys: Sequence[int], components: Sequence[int]) -> list[int]:
-    """The level of each node within the strongly connected component of its key; see `fold`."""
+    """Return each node's level within the strongly connected component of its key; see `fold`."""
     levels = [0] * len(keys)
     rests = [False] * len(keys)
     """Whether a node depends on nothing that is outside its module."""
@@ -299,7 +299,7 @@ def _levels(predecessors: Sequence[Sequence[int]], keys: Sequence[int], componen
 
 
 def _components(adjacency: Sequence[Sequence[int]]) -> list[int]:
-    """For each vertex the number of its strongly connected component (the algorithm of Kosaraju and Sharir)."""
+    """Return each vertex's strongly connected component (Kosaraju and Sharir)."""
     reverse: list[list[int]] = [[] for _ in adjacency]
     for vertex, children in enumerate(adjacency):
         for child in children:
@@ -316,7 +316,7 @@ def _components(adjacency: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _canonical(nodes: Iterator[Node]) -> list[Node]:
-    """The nodes in canonical order; those that no output depends on come last."""
+    """Sort nodes in canonical order; those that no output depends on come last."""
     by_id = {node.id: node for node in nodes}
 
     def dependencies(key: str) -> list[str]:
@@ -334,6 +334,6 @@ def _canonical(nodes: Iterator[Node]) -> list[Node]:
 
 
 def _nodes_in(node: Node) -> int:
-    """The nodes that one stands for: an already folded module for all in it."""
+    """Return the number of nodes that one represents, such as a folded module."""
     number = node.attrs.get("nodes") if node.role == "module" else None
     return number if isinstance(number, int) else times(node)

@@ -1,4 +1,4 @@
-"""Leave out kinds of nodes, what nodes say of saved tensors and views, or operations that only rearrange elements."""
+"""Drop kinds of nodes, saved tensors and views, or operations that only rearrange elements."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _VIEWS: Final = "views"
 
 
 class DropOptions(Options, frozen=True, kw_only=True):
-    """What goes; in Python one word may stand alone."""
+    """Names of the parts to drop; in Python one may stand alone."""
 
     drop: Annotated[
         tuple[Annotated[str, msgspec.Meta(title="WHAT")], ...],
@@ -101,7 +101,7 @@ def _without_field(graph: Graph, field: str, empty: object) -> Graph:
 
 
 def _without_marks(graph: Graph) -> Graph:
-    """The graph without what marks say of saved tensors."""
+    """Remove marks of saved tensors from a graph."""
     found = {key: replace(node, ext=modules_alone(node)) for key, node in graph.nodes.items() if MERGED in node.ext}
     return replace(graph, nodes={**graph.nodes, **found}) if found else graph
 
@@ -148,7 +148,7 @@ def hide_shape_ops(graph: Graph) -> Graph:
 
 
 def shape_operations(graph: Graph) -> set[str]:
-    """The ids of the nodes that `hide_shape_ops` leaves out."""
+    """Return the ids of the nodes that `hide_shape_ops` omits."""
     operations = vocabulary_of(graph).shape_operations
     return {
         node.id

@@ -1,4 +1,4 @@
-"""Keep what lies near some nodes, what they depend on, what depends on them, or the paths from some to others."""
+"""Keep nodes near some nodes, their ancestors or descendants, or the paths between nodes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class BetweenPass:
 
 
 class FocusOptions(Options, frozen=True, kw_only=True):
-    """What stays, and how much around it."""
+    """Options of the nodes to keep, and how many hops around them."""
 
     focus: Annotated[Pattern, msgspec.Meta(description="only these nodes and those near them")]
     hops: Annotated[int, msgspec.Meta(ge=0, title="K", description="how many edges away is near, for focus")] = 1
@@ -201,7 +201,7 @@ def descendants(graph: Graph, pattern: str) -> Graph:
 
 
 def lead_to(graph: Graph, ends: AbstractSet[str]) -> set[str]:
-    """The ids of these nodes and of all from which a path leads to one of them."""
+    """Return the ids of these nodes and their ancestors."""
     found = set(ends)
     # Inputs stand before their consumers, so one walk against the order finds them all.
     for node in reversed([*graph.nodes.values()]):
@@ -211,7 +211,7 @@ def lead_to(graph: Graph, ends: AbstractSet[str]) -> set[str]:
 
 
 def reached_from(graph: Graph, starts: AbstractSet[str]) -> set[str]:
-    """The ids of these nodes and of all to which a path leads from one of them."""
+    """Return the ids of these nodes and their descendants."""
     found = set(starts)
     for node in graph.nodes.values():
         if not found.isdisjoint(sources(node)):

@@ -1,4 +1,4 @@
-"""Fold modules into single nodes, so that a large graph is read module by module.
+"""Fold modules into single nodes; see `gradir.passes.contraction`.
 
 Contracting every module to one node can close a cycle: flow leaves a module, passes through something else and comes
 back, as in an unrolled recurrent network. Such a module becomes several nodes, in the order of the flow.
@@ -106,7 +106,7 @@ def _class_name(graph: Graph, path: str) -> str:
 
 
 def destinations(graph: Graph, depth: int) -> Callable[[Node], str | None]:
-    """What tells the module that `fold` puts a node into; ``None`` where the node stays.
+    """Return a function to the module that `fold` puts a node into, or ``None`` to keep the node.
 
     >>> from gradir.ir import Graph, Node, Scope
     >>> module = destinations(Graph.of([], [Scope("layers"), Scope("layers.3", calls=1)]), 1)
@@ -122,10 +122,7 @@ def _destinations(module: Callable[[str], str | None]) -> Callable[[Node], str |
 
 
 def _module_at(depth: int, containers: Containers, scope: str) -> str | None:
-    """The first components of a path, as many as ``depth`` says and to the first that is more than a container.
-
-    It is ``None`` where the path has fewer.
-    """
+    """Return the first ``depth`` or more components of a path, up to one that is no container, or ``None``."""
     parts = scope.split(".") if scope else []
     for stop in range(depth, len(parts) + 1):
         path = ".".join(parts[:stop])
@@ -186,7 +183,7 @@ def fold(graph: Graph, depth: int) -> Graph:
 
 
 def _folded(graph: Graph, module: Callable[[str], str | None]) -> Graph:
-    """The graph with one node for each module that ``module`` tells for the scope of a node."""
+    """Return the graph with one node for each module that ``module`` returns for a scope."""
     scopes = [scope for scope in graph.scopes.values() if module(scope.path) in {None, scope.path}]
     with paused_gc():
         places = [*map(_destinations(module), graph.nodes.values())]

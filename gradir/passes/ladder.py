@@ -1,4 +1,4 @@
-"""Make a large graph small enough to read, by as few passes as do it."""
+"""Make a large graph readable with as few passes as possible."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _DEEPEST: Final = 16
 
 
 class Readable(NamedTuple):
-    """A graph that is small enough to read, and what was done to make it so; nothing where it was small."""
+    """A graph that is small enough to read, and the passes that made it so."""
 
     graph: Graph
     note: str = ""
 
 
 def readable(graph: Graph, boxes: int = MOST_BOXES, large: int = LARGE) -> Readable | None:
-    """The graph itself where it is not larger than either limit, else one of at most ``boxes`` nodes, or of ``large``.
+    """Return the graph if it is within both limits, else one of at most ``boxes`` nodes, or of ``large``.
 
     Each step is taken only where those before it leave too many: accumulators go, one of equal layers stands for all,
     so does one of the equal steps of a loop or a chain, and modules are folded, as little as is enough. At last one
@@ -86,7 +86,7 @@ def _has_layers(graph: Graph, more_than: int) -> bool:
 
 
 def _unfolded(graph: Graph) -> Iterator[tuple[Graph, list[str]]]:
-    """What one step after the other makes of a graph without folding it, with all that was done until there."""
+    """Yield the graph after each further pass that does not fold, with the passes so far."""
     done: list[str] = []
     for words, smaller in _STEPS.items():
         before, graph = graph, smaller(graph)
@@ -96,7 +96,7 @@ def _unfolded(graph: Graph) -> Iterator[tuple[Graph, list[str]]]:
 
 
 def _rungs(graph: Graph, most: int) -> Iterator[tuple[Graph, list[str]]]:
-    """What one step after the other makes of a graph, with all that was done until there."""
+    """Yield the graph after each further pass, with the passes so far."""
     done: list[str] = []
     for smaller, done in _unfolded(graph):
         graph = smaller
@@ -124,7 +124,7 @@ _STEPS: Final[Mapping[str, Callable[[Graph], Graph]]] = {
 
 
 def _depths(graph: Graph, most: int) -> Iterator[int]:
-    """The depths at which there may be so few boxes, deep ones first."""
+    """Yield the depths that may give few enough boxes, deep ones first."""
     deepest = min(max(scope_depth(node.scope) for node in graph.nodes.values()), _DEEPEST)
     for depth in range(deepest, -1, -1):
         module = destinations(graph, depth)

@@ -1,4 +1,4 @@
-"""Show the layers of a model: one node for each module that has no module in it, without operations on shapes."""
+"""Show the layers of a model: the modules without submodules, without operations on shapes."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def layers(graph: Graph) -> Graph:
 
 
 def _leaves(graph: Graph) -> set[str]:
-    """The modules that have no module in them, the model itself and equal steps left out."""
+    """Return the modules without submodules, except the model itself and equal steps."""
     holding = {""}
     for path in {*graph.scopes, *(node.scope for node in graph.nodes.values())}:
         above = split_path(path)[0]
@@ -100,12 +100,12 @@ def _is_inside(node: Node, found: set[str]) -> bool:
 
 
 def _weight(node: Node) -> list[tuple[str, Shape | None]]:
-    """The name of a parameter in its module, and its shape."""
+    """Return the name of a parameter in its module, and its shape."""
     return [(node.label.removeprefix(f"{node.scope}."), node.shape)] if node.role == "parameter" else []
 
 
 def _rank(weight: tuple[str, Shape | None]) -> int:
-    """What puts a matrix before a bias, in whichever order an operation takes them."""
+    """Return a sort key that puts matrices before biases."""
     return -len(weight[1] or ())
 
 

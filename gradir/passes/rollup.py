@@ -1,4 +1,4 @@
-"""Show a stack of equal layers once: one block of each takes the place of all that `gradir.passes.blocks` finds."""
+"""Show a stack of equal layers once: one block represents those that `gradir.passes.blocks` finds."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def rollup(graph: Graph) -> Graph:
 
 
 class Stack(NamedTuple):
-    """Blocks that follow each other or stand side by side, with the ids of their nodes, alike ones at the same place.
+    """Blocks in a row or in parallel, with their ids; equal nodes have equal places.
 
     ``before`` is the path of the first block, ``path`` the one that stands for all of them, as ``layers.0-11``.
     ``carried`` has the input slots that are fed by the block before, by that place; nothing where they stand side by
@@ -106,7 +106,7 @@ class Stack(NamedTuple):
 
 
 class Layers(NamedTuple):
-    """Entries of lists, by their numbers as modules: which one follows another, pair by pair along each list.
+    """Entries of lists by module number: which one follows another, pair by pair along each list.
 
     ``of`` has by module the entry that it is in, and ``below`` its path there.
     """
@@ -117,7 +117,7 @@ class Layers(NamedTuple):
 
 
 def layers(tree: ModuleTree, level: int) -> Layers | None:
-    """The modules on a level of the tree that are entries of a list, where any follows another."""
+    """Return the modules on a level of the tree that follow each other in a list."""
     entries = {
         place: (tree.parents[place], *found)
         for place, at in enumerate(tree.levels)
@@ -139,7 +139,7 @@ def layers(tree: ModuleTree, level: int) -> Layers | None:
 
 
 def _stacks(graph: Graph, tree: ModuleTree, level: int) -> tuple[list[Stack], dict[str, str]]:
-    """The stacks of at least two layers on a level of the tree, and where each module in one of them is then."""
+    """Return the stacks of at least two layers on a level of the tree, and the new places of their modules."""
     known, found, paths = layers(tree, level), list[Stack](), dict[str, str]()
     if known is None:
         return found, paths
@@ -161,7 +161,7 @@ def _stacks(graph: Graph, tree: ModuleTree, level: int) -> tuple[list[Stack], di
 
 
 class Rolled:
-    """A graph with some stacks rolled up.
+    """Roll up stacks of a graph.
 
     ``paths`` has the new path of each module that is in a stack, and ``module_of`` the module of a node, where modules
     of gone nodes stay.
@@ -188,7 +188,7 @@ class Rolled:
         self._ids = self._new_ids()
 
     def graph(self) -> Graph:
-        """The graph with one block of each stack."""
+        """Return the graph with one block of each stack."""
         kept = [self._moved(node) for node in self._graph.nodes.values() if node.id not in self._gone]
         nodes = counted(self._graph.nodes, {node.id: node for node in kept}, self._gone, self._ids, self._module_of)
         head = renamed_head(self._graph, self._called)
@@ -198,7 +198,7 @@ class Rolled:
         return self._ids.get(node_id, "" if node_id in self._gone else node_id)
 
     def _new_ids(self) -> dict[str, str]:
-        """What the nodes of the first blocks are called, under their ids and those of the last blocks' nodes."""
+        """Return the new ids of the nodes in first blocks, by the ids in the first and last blocks."""
         taken = self._graph.nodes.keys() - self._gone - self._shown.keys()
         ids: dict[str, str] = {}
         for stack in self._found:
@@ -219,7 +219,7 @@ class Rolled:
         return self._standing(moved, *self._shown[node.id]) if node.id in self._shown else moved
 
     def _standing(self, node: Node, stack: Stack, place: int) -> Node:
-        """A node of a first block, standing for all at its place."""
+        """Return a node of a first block that represents all at its place."""
         old, new = stack.before, stack.path
         alike = [self._graph.nodes[block[place]] for block in stack.blocks]
         return replace(
@@ -264,7 +264,7 @@ def _together(one: Scope, other: Scope) -> Scope:
 
 
 def _added_up(modules: Sequence[Node]) -> dict[str, AttrValue]:
-    """The attributes of a folded module that stands for several, each of which says how much is in it."""
+    """Multiply the totals in the attributes of a folded module by the modules that it represents."""
     return {
         name: bounded(sum(whole_number(node.attrs, name) for node in modules)) if isinstance(value, int) else value
         for name, value in modules[0].attrs.items()
@@ -272,7 +272,7 @@ def _added_up(modules: Sequence[Node]) -> dict[str, AttrValue]:
 
 
 def _with_rounds(node: Node, count: int, carried: Sequence[int]) -> dict[str, AttrValue]:
-    """``ext`` of a node that stands for ``count`` nodes."""
+    """Return ``ext`` of a node that represents ``count`` nodes."""
     ext = {**node.ext, TIMES: bounded(count)}
     found = with_slots(ext, CARRIED, carried)
     return found if found[CARRIED] else ext

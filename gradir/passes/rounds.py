@@ -1,4 +1,4 @@
-"""Show equal steps that follow each other once: the calls of one module in a loop, or operations of no module."""
+"""Show equal steps in a row once: calls of one module in a loop, or operations outside modules."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def once(graph: Graph, *, nearly: bool = False) -> Graph:
 
 
 def _as_late_as_possible(order: Sequence[int], edges: EdgeColumns) -> list[int]:
-    """Return operations in another topological order: by the longest path from each to the end, longest first."""
+    """Sort operations topologically, those with the longest path to the end first."""
     until: dict[int, int] = {}
     for number in reversed(order):
         length = until.setdefault(number, 0) + 1
@@ -137,7 +137,7 @@ def _stacks(graph: Graph, blocks: Blocks, runs: Sequence[Sequence[int]]) -> list
 def equal_steps(
     columns: NodeColumns, places: Sequence[str], roles: Sequence[str], order: Sequence[int], kinds: Sequence[int]
 ) -> tuple[Blocks, list[list[int]]]:
-    """The steps that come again and again, and the runs of at least three that are alike.
+    """Return the repeated steps, and runs of at least three equal ones.
 
     ``places`` has by node its module without numbers, ``order`` the operations that a step may have, each behind those
     it takes from, and ``kinds`` has numbers of what each of these has to agree in to be looked at.
@@ -161,7 +161,7 @@ def equal_steps(
 
 
 def _add_what_feeds_one(step_of: list[int], edges: EdgeColumns, roles: Sequence[str]) -> None:
-    """Put each parameter, with its accumulator, into the step that alone takes it."""
+    """Put each parameter and its accumulator into the step that alone uses it."""
     takers: dict[int, int] = {}
     for number in range(len(step_of) - 1, -1, -1):
         sources = edges.sources(number)
@@ -174,7 +174,7 @@ def _add_what_feeds_one(step_of: list[int], edges: EdgeColumns, roles: Sequence[
 
 
 class Repeat(NamedTuple):
-    """Operations from ``start`` on that come again after ``period``, ``rounds`` times in all."""
+    """Operations from ``start`` that repeat with ``period``, ``rounds`` times in all."""
 
     start: int
     period: int
@@ -182,7 +182,7 @@ class Repeat(NamedTuple):
 
 
 def repeats(kinds: Sequence[int], edges: Iterable[tuple[int, int]]) -> list[Repeat]:
-    """Where operations come again and again, without an overlap, those that save most first.
+    """Return repeated operations without overlap, those that save most first.
 
     ``kinds`` are numbers of the operations in their order, ``edges`` pairs of places there.
     """
@@ -210,7 +210,7 @@ def repeats(kinds: Sequence[int], edges: Iterable[tuple[int, int]]) -> list[Repe
 
 
 def _runs(kinds: Sequence[int], period: int) -> Iterator[tuple[int, int]]:
-    """From where to where each operation is like the one a period before, those of the first period with them."""
+    """Yield ranges in which each operation equals the one a period before, including the first period."""
     start = 0
     for place in range(period, len(kinds) + 1):
         if place == len(kinds) or kinds[place] != kinds[place - period]:
@@ -220,13 +220,13 @@ def _runs(kinds: Sequence[int], period: int) -> Iterator[tuple[int, int]]:
 
 
 def _placed(start: int, stop: int, period: int, crossing: Sequence[int]) -> Repeat:
-    """The repeat that begins where the next step takes from fewest nodes."""
+    """Move a repeat so that its next step takes from fewest nodes."""
     shift = min(range(period), key=lambda shift: (crossing[start + shift + period], shift))
     return Repeat(start + shift, period, (stop - start - shift) // period)
 
 
 def _crossing(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:
-    """By place the number of nodes before it that are taken from it on."""
+    """Return by place the number of earlier nodes with consumers from there on."""
     changes = [0] * (count + 1)
     last = dict(edges)
     for source, place in last.items():
@@ -253,7 +253,7 @@ def _rolled(graph: Graph, found: Sequence[Stack]) -> Graph:
 
 
 def _moved(path: str, stack: Stack) -> str:
-    """The path of a module within the one that stands for the steps."""
+    """Return the path of a module within the one that represents the steps."""
     if stack.before:
         return renamed(path, stack.before, stack.path)
     return f"{stack.path}.{path}" if path else stack.path

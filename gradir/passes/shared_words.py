@@ -1,4 +1,4 @@
-"""Tell a graph in the words that all frameworks share, so that graphs of two frameworks can be compared."""
+"""Translate a graph into shared terms, so that graphs of two frameworks can be compared."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NUMBERED: Final = re.compile(r"(.+)_(\d+)", re.DOTALL)
 
 
 def in_shared_words(graph: Graph, *, with_modules: bool = True) -> Graph:
-    """The same computation in the words of `gradir.vocabulary.shared`.
+    """Return the same computation in the terms of `gradir.vocabulary.shared`.
 
     Operations are called as all frameworks call them, and what several of them come to is one: what a program writes as
     a mean, a difference, a square and a root is a ``layer_norm``. Left out are operations that only rearrange elements,
@@ -56,7 +56,7 @@ def in_shared_words(graph: Graph, *, with_modules: bool = True) -> Graph:
 
 
 def shared_name(name: str) -> str:
-    """What a parameter is called in all frameworks.
+    """Return the name of a parameter in all frameworks.
 
     >>> shared_name("h_0.ln_1.scale"), shared_name("h.0.ln_1.weight")
     ('h.0.ln.1.weight', 'h.0.ln.1.weight')
@@ -66,7 +66,7 @@ def shared_name(name: str) -> str:
 
 
 def tells_modules(graph: Graph) -> bool:
-    """Whether operations of a graph are in modules."""
+    """Return whether operations of a graph are in modules."""
     return any(node.scope for node in graph.nodes.values() if node.role == "function")
 
 
@@ -189,7 +189,7 @@ class _Telling:
         return next((self._scope(each) for each in taken if not each.op), "")
 
     def graph(self) -> Graph:
-        """The graph of the words that an output depends on."""
+        """Return the graph of the terms that an output depends on."""
         words = self._translation.words
         users: defaultdict[int, list[tuple[Word, int]]] = defaultdict(list)
         for taker in self._order:
@@ -238,7 +238,7 @@ class _Telling:
         )
 
     def _cuts(self) -> Iterable[Cut]:
-        """The parameters that no gradient reaches, whatever each framework says of the reason."""
+        """Return the parameters without a gradient, with one reason for all frameworks."""
         seen: set[str] = set()
         for cut in self._graph.cuts:
             name = shared_name(cut.names[0]) if cut.names else ""
@@ -250,7 +250,7 @@ class _Telling:
 
 
 def _tensor_names(graph: Graph) -> dict[str, str]:
-    """The names of tensors by id; where two would be called the same, each keeps its own."""
+    """Return shared names of tensors by id; those with equal ones keep their own."""
     tensors = [node for node in graph.nodes.values() if not node.op and node.role != "output" and node.names]
     names = {node.id: shared_name(node.names[0]) for node in tensors}
     counts = Counter(names.values())

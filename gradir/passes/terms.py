@@ -1,4 +1,4 @@
-"""Terms of words, and rules that replace one by another: how they are written, and what they match."""
+"""Parse terms and rewrite rules, and match them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Term(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """What to look for, what to put in its place, and the condition; see `gradir.vocabulary.shared`."""
+    """A pattern, its replacement, and a condition; see `gradir.vocabulary.shared`."""
 
     pattern: Term
     replacement: Term
@@ -54,7 +54,7 @@ class Rule(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a pattern matched: values by variable, and the words that it went through."""
+    """The match of a pattern: values by variable, and the matched words."""
 
     values: Mapping[str, Slot | None] = {}
     words: tuple[int, ...] = ()
@@ -62,7 +62,7 @@ class Found(NamedTuple):
 
 @lru_cache(maxsize=512)
 def parsed_rule(text: str) -> Rule:
-    """A rule as it is written.
+    """Parse a rule.
 
     Raises:
         ValueError: it is written in another way.
@@ -80,7 +80,7 @@ def parsed_rule(text: str) -> Rule:
 
 @lru_cache(maxsize=512)
 def parsed_term(text: str) -> Term:
-    """A term as it is written.
+    """Parse a term.
 
     Raises:
         ValueError: it is written in another way.
@@ -97,7 +97,7 @@ def parsed_term(text: str) -> Term:
 
 @lru_cache(maxsize=512)
 def condition_of(key: str) -> tuple[str, Mapping[str, str]]:
-    """An operation and the values of attributes that a key of `Vocabulary.shared` asks for.
+    """Return the operation and attribute values in a key of `Vocabulary.shared`.
 
     >>> condition_of("clamp.max=None,min=0")
     ('clamp', {'max': 'None', 'min': '0'})
@@ -113,17 +113,17 @@ class _Reader:
         self._tokens = tokens[::-1]
 
     def next(self) -> str:
-        """The token that is taken next; nothing at the end."""
+        """Return the next token, or an empty text at the end."""
         return self._tokens[-1] if self._tokens else ""
 
     def take(self) -> str:
-        """The next token, which is taken."""
+        """Consume the next token."""
         if not self._tokens:
             raise ValueError("a term ends too early")
         return self._tokens.pop()
 
     def term(self, depth: int) -> Term:
-        """The term that begins here."""
+        """Parse the term at the current token."""
         if not depth:
             raise ValueError("a term is nested too deep")
         first = self.take()
@@ -167,13 +167,13 @@ class _Reader:
 
 
 class Matcher:
-    """Looks for patterns in a list of words, which may grow."""
+    """Match patterns in a list of words, which may grow."""
 
     def __init__(self, words: Sequence[Word]) -> None:
         self._words = words
 
     def matches(self, pattern: Term, at: Slot) -> Iterator[Found]:
-        """All that a pattern matches at a place, at most a few; the depth is that of the pattern."""
+        """Return at most a few matches of a pattern at a place; ``depth`` is the pattern's."""
         return self._matches(pattern, at, None, Found())
 
     def _matches(self, term: Term, at: Slot | None, constant: float | None, found: Found) -> Iterator[Found]:
@@ -188,7 +188,7 @@ class Matcher:
 
     @staticmethod
     def _nothing(term: Term, constant: float | None, found: Found) -> Iterator[Found]:
-        """What an empty slot matches, that may hold a constant."""
+        """Yield matches of an empty slot, which may have a constant."""
         if term.is_optional:
             yield _with(found, term.name, None)
         elif term.kind == "constant" or (_is_number(term) and constant == float(term.name)):
@@ -203,7 +203,7 @@ class Matcher:
             yield found
 
     def _behind(self, term: Term, at: Slot, found: Found) -> Iterator[Found]:
-        """What matches a value, or what it is made of by factors alone, the innermost first."""
+        """Yield matches of a value, or of the value behind its factors, innermost first."""
         inner = term._replace(behind="")
         for place, through in reversed([*self._made_of(at, masks=term.behind == "%")]):
             yield from self._matches(inner, place, None, found._replace(words=(*found.words, *through)))
@@ -226,7 +226,7 @@ class Matcher:
             yield from partial
 
     def _made_of(self, at: Slot, *, masks: bool) -> Iterator[tuple[Slot, tuple[int, ...]]]:
-        """A value and what it is made of by factors (and masks) alone, each with what was gone through."""
+        """Return a value and those behind its factors (and masks), each with the words between."""
         through: tuple[int, ...] = ()
         yield at, through
         around = _FACTORS | _MASKS if masks else _FACTORS

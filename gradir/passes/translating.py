@@ -1,4 +1,4 @@
-"""Words for the operations of a framework, and one for several that come to the same."""
+"""Translate operations of a framework into shared terms, and join several into one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BY_ELEMENT: Final = frozenset({"add", "neg", "sqrt", "square", "sub"})
 
 
 class Word(NamedTuple):
-    """One node of the translation: a word and its inputs, and the node of the graph that it stands for.
+    """A word, its inputs, and the node of the graph that it represents.
 
     A tensor that nothing computes has no word. ``parts`` are the framework's operations. ``axes`` says which dimensions
     were added up, ``operands`` the sizes of both operands of a product, and ``constants`` the numbers in empty slots.
@@ -41,12 +41,12 @@ class Word(NamedTuple):
 
     @property
     def native(self) -> str:
-        """The framework's operations, each once."""
+        """Return the framework's operations, each once."""
         names = list(dict.fromkeys(self.parts))
         return ", ".join([*names[:_MOST_NATIVE], "…"] if len(names) > _MOST_NATIVE else names)
 
     def with_slots(self, order: Sequence[int]) -> Word:
-        """The word with its inputs, and what is known of them, in another order."""
+        """Return the word with its inputs and their properties in another order."""
         return self._replace(
             inputs=tuple([self.inputs[at] for at in order]),
             operands=tuple([self.operands[at] for at in order if len(self.operands) == len(order)]),
@@ -55,7 +55,7 @@ class Word(NamedTuple):
 
 
 class Translation:
-    """Words, each made when all its inputs are there."""
+    """Create words, each after all its inputs."""
 
     def __init__(self, words: Vocabulary) -> None:
         self.words: list[Word] = []
@@ -75,11 +75,11 @@ class Translation:
             self._settings[op].append((attribute, name))
 
     def kept(self, node: Node, inputs: tuple[Slot | None, ...], part: str = "") -> Slot:
-        """A node as it is."""
+        """Keep a node unchanged."""
         return self._add(Word(node.op, inputs, node, node.outputs, (part or node.op,) if node.op else ()))
 
     def told(self, node: Node, inputs: tuple[Slot | None, ...], nodes: Mapping[str, Node]) -> Slot:
-        """An operation in shared words, together with what it takes where both are one word."""
+        """Translate an operation, together with its input if both are one word."""
         word = Word(
             node.op,
             inputs,
@@ -132,7 +132,7 @@ class Translation:
         return not condition or condition in {self.words[each].axes for each in found.words}
 
     def _is_mean(self, here: Slot, found: Found) -> bool:
-        """Whether the constant that a sum is divided by, or multiplied with, is how many elements were added up."""
+        """Return whether a sum is scaled by the number of its summed elements."""
         (sum_,) = (slot.word for name, slot in found.values.items() if name == "s" and slot is not None)
         source = found.values["x"]
         constant = next((each for each in self.words[here.word].constants if each is not None), None)
@@ -146,7 +146,7 @@ class Translation:
         return abs(constant - wanted) <= 1e-6 * wanted
 
     def _made(self, term: Term, found: Found, word: Word) -> Slot:
-        """A term in the place of a word; only the outermost has its tensors."""
+        """Create a term in place of a word; only the outermost has its tensors."""
         made = self._term(term, found, word, word.outputs)
         if made is None:  # a term that is a value which is not there
             return self._add(word)
@@ -199,14 +199,14 @@ def _axes(node: Node, nodes: Mapping[str, Node]) -> str:
 
 
 def _text(value: AttrValue) -> str:
-    """A value as a condition writes it: a whole number without a point."""
+    """Return a value as conditions write it, with whole numbers without a point."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return value.float if isinstance(value, NonFinite) else str(value)
 
 
 def _elements(shape: Shape | None) -> int | None:
-    """How many elements there are; ``None`` where a size is not known.
+    """Return the number of elements, or ``None`` if a size is unknown.
 
     >>> _elements((2, 3)), _elements(("batch", 3)), _elements(None)
     (6, None, None)
@@ -217,13 +217,13 @@ def _elements(shape: Shape | None) -> int | None:
 
 
 def count_of(shape: Shape | None) -> Shape | None:
-    """A shape of one dimension with as many elements."""
+    """Return a shape of one dimension with as many elements."""
     count = _elements(shape)
     return None if count is None else (count,)
 
 
 def _operand_sizes(value: AttrValue, shapes: Sequence[Shape | None]) -> tuple[tuple[int, ...] | None, ...]:
-    """Of both operands of a product what is summed, what goes together and the rest, each as one size.
+    """Return the summed, shared and other size of both operands of a product.
 
     ``value`` is ``((summed of each), (together of each))``, as lists of dimensions.
 
@@ -248,7 +248,7 @@ def _sizes(summed: Sequence[int], together: Sequence[int], shape: Shape | None) 
 
 
 def parameter_shape(shape: Shape | None, users: Sequence[tuple[Word, int]]) -> Shape | None:
-    """The shape of a parameter up to what a framework arranges: its sizes in order, or how many elements it has.
+    """Return a parameter's shape without its framework's arrangement: sorted sizes, or its number of elements.
 
     ``users`` are what takes it, each with the slot. Of what a product takes, dimensions that are summed together are
     one, as those of several heads are; of what only adds or multiplies it by element, all are.

@@ -1,4 +1,4 @@
-"""What several passes do to nodes: leave some out."""
+"""Share operations on nodes among passes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from gradir.ir.saved import owner
 
 
 def has_one_input(node: Node) -> bool:
-    """Whether there is one input slot, and a node behind it."""
+    """Return whether there is one input slot with a producer."""
     return len(node.inputs) == 1 and node.inputs[0] is not None
 
 
 def with_slots(ext: Mapping[str, AttrValue], key: str, slots: Iterable[int]) -> dict[str, AttrValue]:
-    """The entries with these input slots beside those that are listed under a key."""
+    """Return the entries of input slots besides those listed under a key."""
     known = ext.get(key)
     before = [slot for slot in known if isinstance(slot, int)] if isinstance(known, tuple) else []
     return {**ext, key: tuple(sorted({*before, *slots}))}
@@ -111,13 +111,13 @@ def pointed_out(whole: Graph, part: Graph, named: AbstractSet[str]) -> Graph:
 
 
 def _scopes_of(graph: Graph) -> dict[str, object]:
-    """The modules that hold a node, or a module that holds one."""
+    """Return the modules that contain a node, or a module that does."""
     holding = Above(node.scope for node in graph.nodes.values())
     return {path: scope for path, scope in graph.scopes.items() if path in holding}
 
 
 class _Removal:
-    """What takes the place of the nodes that are gone. Nodes must come in topological order."""
+    """Find replacements of removed nodes. Nodes must come in topological order."""
 
     def __init__(self, nodes: Mapping[str, Node], gone: Collection[str]) -> None:
         self._nodes = nodes
@@ -130,7 +130,7 @@ class _Removal:
         self._instead[node.id] = None if source is None else self._moved(source)
 
     def mended(self, node: Node) -> Node:
-        """A node that stays, with its references moved."""
+        """Return a kept node with its references moved."""
         if not self._is_touched(node):
             return node
         fields = rewired(node, self._source)
