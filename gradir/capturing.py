@@ -46,7 +46,7 @@ _OTHER_FORMATS: Final[Mapping[str, str]] = {
 
 
 class Both(NamedTuple):
-    """Both graphs of one run; without that of the forward, ``missing`` says why there is none."""
+    """Both graphs of one run, or in ``missing`` the reason why there is no forward graph."""
 
     graph: Graph
     forward: Graph | None = None
@@ -58,9 +58,9 @@ def captured(request: CaptureRequest) -> Graph:
     """Return the graph that a request asks for.
 
     Raises:
-        StoppedError: a forward was asked for, and raised behind some operation.
-        CaptureError: there is none, no front-end takes the target, or it cannot do what is asked.
-        GradirError: there is no such front-end as was chosen.
+        StoppedError: a forward graph was requested, and the program raised after an operation.
+        CaptureError: there is none, no front-end takes the target, or it lacks a feature.
+        GradirError: the chosen front-end is unknown.
     """
     if request.graph == "both":
         told = _spelled(request, "graph")
@@ -72,7 +72,7 @@ def captured_both(request: CaptureRequest, *, verify: bool = False) -> Both:
     """Return the autograd graph and, if the front-end records it, the forward graph of the same run.
 
     Raises:
-        CaptureError: there is no autograd graph, or it cannot be verified where that is asked for.
+        CaptureError: there is no autograd graph, or it cannot be verified on request.
     """
     expect_possible(request, verify=verify)
     name = frontend_of(request)
@@ -92,7 +92,7 @@ def verified(request: CaptureRequest, *, keep_graph: bool) -> tuple[Graph, Verif
     """Capture a graph and compare it with the framework's engine; see `gradir.verify`.
 
     Raises:
-        CaptureError: also where a backward cannot run, or only once where the graph is to be kept.
+        CaptureError: also if a backward cannot run, or runs only once and the graph is kept.
     """
     expect_possible(request, verify=True)
     able(frontend_of(request), "verify", "--verify" if request.is_program else "")
@@ -114,11 +114,11 @@ def run_alike(request: CaptureRequest, path: str, pairs: Mapping[str, str] | Non
 
 
 def explained(request: CaptureRequest) -> Explanation:
-    """Why gradient arrives, or does not, at the parameters behind what a request names.
+    """Explain which parameters get a gradient and why others do not; see `gradir.explain`.
 
     Raises:
-        CaptureError: it has no tensors, no front-end takes it, or that cannot explain.
-        GradirError: there is no such front-end as was chosen.
+        CaptureError: there are no tensors, no front-end takes the target, or it cannot explain.
+        GradirError: the chosen front-end is unknown.
     """
     name, own = _prepared(request)
     found = able(name, "explain")
@@ -127,7 +127,7 @@ def explained(request: CaptureRequest) -> Explanation:
 
 
 def expect_possible(request: CaptureRequest, *, verify: bool = False) -> None:
-    """Refuse options that do not go together, or with a verification, whatever the front-end.
+    """Refuse options that exclude each other, or a verification.
 
     Raises:
         CaptureError: there are some.
@@ -152,8 +152,8 @@ def recording(request: CaptureRequest) -> Recorder:
     """Return a recorder of the front-end; see `gradir.record`.
 
     Raises:
-        CaptureError: there is none, or there are several, or it cannot do what is asked.
-        GradirError: there is no such front-end as was chosen.
+        CaptureError: no or several front-ends are possible, or the chosen one lacks a feature.
+        GradirError: the chosen front-end is unknown.
     """
     if request.frontend is not None or request.model is not None:
         name = claiming(request.model, chosen=request.frontend)
@@ -241,7 +241,7 @@ def kinds() -> Mapping[str, type[Frontend]]:
 
 
 def other_format(path: str) -> str:
-    """Return what a file is by its name, and the command that works instead; empty for any name that is not known.
+    """Describe a file by its name with the command that works instead; return an empty text if it is unknown.
 
     >>> other_format("model.onnx").partition(",")[0], other_format("model.gir")
     ('an ONNX model', '')
@@ -252,7 +252,7 @@ def other_format(path: str) -> str:
 
 
 def reader_of(path: str) -> tuple[str, str]:
-    """Return the front-end that reads files of this name, and what they are; both empty where none does.
+    """Return the front-end that reads files of this name, and their description; both are empty if none does.
 
     >>> reader_of("net.gir")
     ('', '')
@@ -282,12 +282,12 @@ def releasing() -> Iterator[Frontend]:
 
 
 def seeding(number: int) -> AbstractContextManager[None]:
-    """Have every framework start from a seed: now where it is loaded, else when it is imported inside the context."""
+    """Seed every framework: now if it is loaded, else when it is imported inside the context."""
     return _calling_once_loaded("seed", lambda _, found: found.seed(number))
 
 
 def standing_in(rank: int, world: int, chosen: str | None) -> AbstractContextManager[None]:
-    """Let the program inside be one rank of many, by the front-end that is chosen, or that can.
+    """Let the program inside run as one rank of many, with the chosen or a capable front-end.
 
     Raises:
         CaptureError: none can, or there are several.
@@ -299,18 +299,18 @@ def standing_in(rank: int, world: int, chosen: str | None) -> AbstractContextMan
 
 
 def running(request: CaptureRequest, reached: Reached) -> AbstractContextManager[Mapping[str, Running]]:
-    """Have every front-end that can look at the program that runs inside; gives what it sees by its name."""
+    """Let every front-end that can record the program inside; yield the results by name."""
     return _seeing("running", lambda found: found.running(request, reached))
 
 
 def watching(told: Told) -> AbstractContextManager[Mapping[str, Watching]]:
-    """Have every front-end that can watch the training that runs inside; gives what it sees by its name."""
+    """Let every front-end that can watch the training inside; yield the results by name."""
     return _seeing("watching", lambda found: found.watching(told))
 
 
 @contextmanager
 def _seeing(feature: str, look: Callable[[Frontend], AbstractContextManager[T]]) -> Iterator[Mapping[str, T]]:
-    """Have every front-end with a feature look at what runs inside, once its framework is loaded."""
+    """Let every front-end with a feature observe the program inside, once its framework is loaded."""
     seeing: dict[str, T] = {}
     with ExitStack() as entered:
 
@@ -397,7 +397,7 @@ def _failing(name: str, request: CaptureRequest) -> AbstractContextManager[None]
 
 
 def _calling_once_loaded(feature: str, call: Callable[[str, Frontend], None]) -> AbstractContextManager[None]:
-    """Call with the name of every front-end that has a feature, and with it, once its framework is loaded."""
+    """Call a function with the name and front-end of each with a feature, once its framework is loaded."""
 
     def calling(name: str) -> None:
         call(name, registry.frontend(name))

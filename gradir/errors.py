@@ -1,8 +1,4 @@
-"""Every error that gradir raises on purpose.
-
-Each message is one line that says what is wrong and, where there is one, what to do about it. The command line prints
-it after ``gradir:`` and exits with status 2.
-"""
+"""The errors of gradir. Each message is one line with the problem and, if possible, advice."""
 
 from __future__ import annotations
 
@@ -38,9 +34,9 @@ class FileError(GradirError, OSError):
 
     Attributes:
         filename: the file.
-        task: what cannot be done with it: "read" or "written".
-        strerror: why not.
-        errno: the number of the system's error, where there was one.
+        task: the failed task: "read" or "written".
+        strerror: the reason.
+        errno: the number of the system's error, if there is one.
 
     >>> error = FileError("a.gir", "read", "No such file or directory", 2)
     >>> str(error), error.filename, error.errno
@@ -63,10 +59,10 @@ class FormatError(GradirError):
     """A file that is not a readable GIR document.
 
     Attributes:
-        problem: what is wrong.
-        file: the file, once it is known.
-        place: where in it: a byte, a line or a path in the document.
-        advice: what to do about it.
+        problem: the problem.
+        file: the file, if known.
+        place: its place in the file: a byte, a line or a path in the document.
+        advice: how to solve it.
 
     >>> str(FormatError("it was truncated", file="a.gir", place="byte 7", advice="fetch it again"))
     'a.gir: byte 7: it was truncated; fetch it again'
@@ -113,7 +109,7 @@ class PatchError(GradirError):
 
 
 class PassError(GradirError):
-    """A pass that cannot do what was asked: a pattern that names no node, a number of hops or a depth below 0."""
+    """A pass with an impossible option: a pattern that names no node, or a negative number of hops or depth."""
 
 
 class GradirWarning(UserWarning):

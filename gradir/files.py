@@ -51,7 +51,7 @@ def name_of(path: str | bytes | os.PathLike[str]) -> str:
 
 @contextlib.contextmanager
 def naming(path: str | bytes | os.PathLike[str], advice: str | None = None) -> Iterator[None]:
-    """Have errors of what is done with the content of a file name it, and give another advice where there is one."""
+    """Name the file in errors about its content, and replace their advice if one is given."""
     try:
         yield
     except FormatError as error:
@@ -151,13 +151,12 @@ def folder_to_make(path: str) -> str:
 
 
 def write_bytes(path: str | bytes | os.PathLike[str], data: bytes) -> None:
-    """Write a file so that a reader sees the old content or the new, never a part; ``-`` is standard output.
+    """Write a file so that readers see the old or the new content, never a part; ``-`` is standard output.
 
-    A symbolic link is followed, and what is no regular file is written to, as is what a program has open and is named
-    so: ``/dev/stdout`` and the like, even where they lead to a regular file.
+    Symbolic links are followed. Pipes, devices and open descriptors such as ``/dev/stdout`` are written directly.
 
     Raises:
-        FileError: the file cannot be written; a file that was there is untouched, unless it had to be written in place.
+        FileError: the file cannot be written; an old one is untouched, unless it had to be written in place.
     """
     name = os.fsdecode(path)
     if name == "-":

@@ -59,10 +59,7 @@ class OptionError(ValueError):
 
 
 class OptionInfo(NamedTuple):
-    """What can be said of an option: its name, what it takes, its help, its default.
-
-    The default is written as a value is; it is ``None`` where the option has to be given.
-    """
+    """The description of an option: its name, type, help and default, which is ``None`` if required."""
 
     name: str
     takes: str

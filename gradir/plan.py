@@ -48,13 +48,11 @@ def option_names() -> Iterator[str]:
 def planned(values: Mapping[str, object]) -> list[Step]:
     """Return the passes for options, in the order in which they run.
 
-    First goes what is not to be seen, so that hops are counted in what is left. Then a part is chosen, each out of what
-    the one before left, while nodes still have their own names. What makes one node of many comes last. An option that
-    takes several words may be given one.
+    First, hidden nodes are dropped, so that hops count only visible ones. Then a part is selected, while nodes have
+    their own names. At last, nodes are merged. An option for several values accepts one alone.
 
     Raises:
-        PassError: an option that no pass has, a value that an option does not take, or an option without the one that
-            it belongs to.
+        PassError: an option is unknown, does not take its value, or lacks the option that it belongs to.
 
     >>> from gradir.ir import Node
     >>> graph = Graph.of([Node("b", role="buffer"), Node("x", role="leaf")])
@@ -98,7 +96,7 @@ def applied(steps: Sequence[Step], graph: Graph, spelled: Callable[[str], str] =
     """Return the graph after passes; ``spelled`` writes an option's name as its user does.
 
     Raises:
-        PassError: a pass cannot do what was asked; where one before it left out what it names, the message says which.
+        PassError: a pass cannot do its task; the message names an earlier pass that dropped the nodes.
 
     >>> from gradir.ir import Node
     >>> graph = Graph.of([Node("b", role="buffer"), Node("x", role="leaf")])
@@ -125,7 +123,7 @@ def applied(steps: Sequence[Step], graph: Graph, spelled: Callable[[str], str] =
 def exported(exporter: str, graph: Graph, options: Mapping[str, object], whose: str = "") -> str:
     """Return the text of an exporter, after passes for options that are not its own; see `gradir.export`.
 
-    ``whose`` names in messages what has the options, where that is not the exporter.
+    ``whose`` names the owner of the options in messages, if that is not the exporter.
     """
     expect_graphs(graph)
     own = registry.exporter(exporter).options.__struct_fields__

@@ -14,10 +14,7 @@ class FrontendError(GradirError):
 
 @contextmanager
 def failing(what: str, error: type[GradirError]) -> Iterator[None]:
-    """Tell whatever a plug-in raises inside, beside errors of gradir, as an error that begins with what failed.
-
-    To leave the program is not for a plug-in either.
-    """
+    """Report anything that a plug-in raises inside, also SystemExit, as an error that begins with ``what`` failed."""
     try:
         yield
     except (GradirError, KeyboardInterrupt):

@@ -16,7 +16,7 @@ def _nothing() -> int:
 
 
 class Stage(NamedTuple):
-    """A part of the work: what it is, of how many steps, 0 where nobody knows, and what tells how many are done."""
+    """A part of the work: its name, its number of steps (0 if unknown), and a function for those done."""
 
     what: str
     total: int = 0

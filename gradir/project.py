@@ -20,7 +20,7 @@ _MOST_WORK: Final = 10**8
 
 
 class Project(NamedTuple):
-    """``allow`` are the patterns of what is meant in an explanation, and ``where`` is the file that has them."""
+    """The settings: patterns of cuts to ``allow`` in explanations, and the file with them, ``where``."""
 
     allow: tuple[str, ...] = ()
     where: str = ""

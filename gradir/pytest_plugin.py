@@ -1,4 +1,4 @@
-"""A pytest plugin: graphs as snapshots, and where their gradient goes.
+"""A pytest plugin for graphs as snapshots, for missing gradients and for watched trainings.
 
 The fixture ``graph_snapshot`` compares what a test captures with a ``.gir`` file beside the test::
 
@@ -8,10 +8,9 @@ The fixture ``graph_snapshot`` compares what a test captures with a ``.gir`` fil
             loss = model(x).sum()
         graph_snapshot.check(rec.capture(loss))
 
-``pytest --gradir-update`` writes the files; review them as you would code. A file that no test asks for any more is
-named at the end of a run of its whole test module; one of a test module that is gone, of a run of the whole folder.
+``pytest --gradir-update`` writes the files; review them as you would code. A complete run reports unused files.
 
-The fixture ``gradient_flow`` fails a test where a parameter gets no gradient, and says at which line it is lost::
+The fixture ``gradient_flow`` fails a test if a parameter gets no gradient, and names the line that loses it::
 
     def test_everything_learns(gradient_flow):
         model = Model()
@@ -19,7 +18,7 @@ The fixture ``gradient_flow`` fails a test where a parameter gets no gradient, a
             loss = model(x).sum()
         gradient_flow.check(loss)
 
-The fixture ``gradir_watch`` watches a training, and fails a test with the verdict where something is wrong::
+The fixture ``gradir_watch`` watches a training, and fails a test with the verdict on an error::
 
     def test_training(gradir_watch):
         with gradir_watch(model, optimizer):
@@ -87,17 +86,16 @@ class GraphSnapshot:
         ignore: Sequence[str] = (),
         normalize: bool = False,
     ) -> None:
-        """Compare a graph with its file; the test fails with the difference, or where the file cannot be read.
+        """Compare a graph with its file; the test fails with the difference, or if the file cannot be read.
 
-        ``target`` is a `gradir.Graph`, or what `gradir.capture` takes with the other arguments. Of a module that runs
-        on inputs, the graph of the forward is compared too, with a file beside the other; ``forward`` is that of a
-        recorded graph, as in ``check(rec.capture(loss), forward=rec.forward())``. Files are numbered within a
-        test, unless they are given names. ``ignore`` and ``normalize`` are those of `gradir.diff`: a file that differs
-        in nothing that counts is left as it is by an update too.
+        ``target`` is a `gradir.Graph`, or a target of `gradir.capture` with its arguments. The forward graph of a
+        module that runs on inputs is compared too, with a file beside the other one. Pass that of a recorded graph as
+        in ``check(rec.capture(loss), forward=rec.forward())``. Files are numbered within a test, unless you name them.
+        ``ignore`` and ``normalize`` are those of `gradir.diff`: an update leaves a file without other differences.
 
         Raises:
             CaptureError: there is no graph.
-            GradirError: ``ignore`` names what cannot be ignored.
+            GradirError: a field to ignore is unknown.
         """
         __tracebackhide__ = True
         import gradir
@@ -188,7 +186,7 @@ class GraphSnapshot:
 
 
 class GradientFlow:
-    """Where gradient goes in one test."""
+    """Check where gradient flows in a test."""
 
     def __init__(self, folder: Path) -> None:
         """Find the project above ``folder``, whose pyproject.toml allows expected cuts."""
@@ -212,11 +210,11 @@ class GradientFlow:
         allow: Sequence[str] = (),
         values: bool | None = None,
     ) -> Explanation:
-        """Explain a loss; the test fails where a parameter that should learn does not, or where nothing is reached.
+        """Explain a loss; the test fails if a parameter that should learn does not, or if no parameter is reached.
 
-        Without a recording, or of a loss that was made outside it, the graph alone tells which parameters are reached:
-        the test fails on the others, and cannot say why. ``allow`` adds to what pyproject.toml allows; the other
-        arguments are those of ``explain`` of a recorder. The test fails too where there is nothing to explain.
+        If the loss was not recorded, the test fails without reasons on parameters outside the graph. ``allow`` adds to
+        the patterns of pyproject.toml; the other arguments are those of a recorder's ``explain``. The test also fails
+        if there is nothing to explain.
         """
         __tracebackhide__ = True
         from gradir.project import project
@@ -356,7 +354,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _Run:
-    """What happened in a run; with pytest-xdist the main process takes over what its workers came across."""
+    """The state of a run; with pytest-xdist, the main process collects that of its workers."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config

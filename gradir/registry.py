@@ -31,10 +31,10 @@ W = TypeVar("W", bound=Union[Exporter[Any], Renderer[Any]])
 
 
 class Finder(Generic[P]):
-    """Finds the plug-ins of one group by name, and makes each once; called with a name it gives the one of that name.
+    """Find the plug-ins of one group by name, and make each once; call it with a name to get one.
 
-    ``noun`` is what one is called, ``error`` what is raised where one fails, ``members`` what each must have, and
-    ``reserved`` what no option can be called.
+    ``noun`` names the kind of plug-in, ``error`` is raised if one fails, ``members`` are required, and ``reserved`` are
+    forbidden names of options.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Finder(Generic[P]):
 
 
 class Writers(Finder[W]):
-    """Finds what writes text, by a method of this name; ``pictures`` are names that are none of it."""
+    """Find plug-ins that write text by a method of this name; ``pictures`` are names without a plug-in."""
 
     def __init__(
         self, group: str, noun: str, method: str, pictures: Sequence[str], drawn: str, *, reserved: Collection[str]

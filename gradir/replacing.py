@@ -41,12 +41,11 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def replace(target: str, data: bytes) -> None:
-    """Put new content in the place of a regular file, or make one; ``target`` is no symbolic link.
+    """Replace the content of a regular file, or create one; ``target`` is no symbolic link.
 
-    Mode, owner, group and extended attributes of a file that is there are kept. Where that is not allowed, where the
-    file has further names and where it is a mount point, it is written in place, after all of the new content is on the
-    disk beside it: as ``.NAME.gradir-new``, which stays there should that be interrupted. Where the folder takes no
-    further file, the target is left as it is.
+    Mode, owner, group and extended attributes stay. If that is not allowed, or the file has several names or is a mount
+    point, it is written in place, after all new content is on the disk as ``.NAME.gradir-new``, which stays after an
+    interruption. If the folder takes no further file, the target is unchanged.
 
     Raises:
         OSError: the file cannot be written.

@@ -58,7 +58,7 @@ def called(target: Callable[[], T], name: str = "") -> T:
 
 @contextmanager
 def calling_on_import(calls: Mapping[str, Callable[[], None]]) -> Iterator[None]:
-    """Call what belongs to a module as soon as that has been imported inside the context, whoever imports it."""
+    """Call a module's function right after the module is imported inside the context."""
     finder = _Calling(calls)
     sys.meta_path.insert(0, finder)
     try:

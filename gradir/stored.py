@@ -16,7 +16,7 @@ from gradir.ir import Graph
 
 
 class Found(NamedTuple):
-    """What a file holds: its graph or what is wrong with it, neither where there is no file; and how it is encoded."""
+    """The content of a file: its graph, its error, or neither if it is missing; and its encoding."""
 
     name: str
     graph: Graph | None = None
@@ -66,13 +66,13 @@ def read_to_update(path: str | os.PathLike[str]) -> Found:
 
 
 def write(graph: Graph, path: str | os.PathLike[str], stored: Found) -> None:
-    """Write a graph in the place of what was found, in the same encoding and compression as far as they can be told.
+    """Write a graph in place of the content found, in its encoding and compression if known.
 
-    ``path`` is where the file is by now, should its name be relative.
+    ``path`` is the file's present place, if its name is relative.
 
     Raises:
         FileError: the file cannot be written.
-        NewerFormatError: it is of a newer version, of which a part would be lost.
+        NewerFormatError: it has a newer version, of which a part would be lost.
     """
     if stored.graph is not None and stored.graph.read_from:
         raise NewerFormatError(

@@ -19,9 +19,7 @@ def hashed(text: str) -> str:
 
 
 def head(title: str, style: str, *, scripts: str, styles: str = "", images: str = "data:") -> str:
-    """Return a page as far as its body; ``scripts``, ``styles`` and ``images`` are what its policy allows.
-
-    Where ``styles`` is empty, that is the style itself.
+    """Return a page up to its body; its policy allows ``scripts``, ``styles`` (default: this ``style``) and ``images``.
 
     >>> print(head("a < b", "", scripts="'none'").splitlines()[-3])
     <title>a &lt; b</title>

@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def complete(words: Sequence[str]) -> None:
-    """Tell the shell that asks what may come next on a line that has these words so far, and end the process."""
+    """Print the possible next arguments after these words for a shell, and end the process."""
     import argcomplete
 
     parser = _parser(words)

@@ -56,8 +56,8 @@ def load_to_rewrite(path: str, *, lossy: bool) -> Graph:
 
     Raises:
         GradirError: the file cannot be read.
-        FormatError: it holds no graph, or what would be lost.
-        NewerFormatError: it is of a newer version, of which a part would be lost.
+        FormatError: it has no graph, or a part of it would be lost.
+        NewerFormatError: it has a newer version, of which a part would be lost.
     """
     from gradir import api, codecs, files
     from gradir.codecs.codec import check_known

@@ -90,7 +90,7 @@ class Parser(argparse.ArgumentParser):
         self.set_defaults(parser=self)
 
     def take_program_arguments(self) -> None:
-        """Have what stands behind ``--`` be the arguments of the program that the command runs."""
+        """Accept arguments of a program after ``--``."""
         self._takes_arguments = True
         self.set_defaults(program_arguments=())
 

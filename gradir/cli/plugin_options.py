@@ -135,12 +135,10 @@ def _metavar(schema: Mapping[str, Any]) -> str:
 
 
 def chosen_passes(options: argparse.Namespace) -> tuple[Callable[[Graph], Graph] | None, bool]:
-    """Return what runs the passes that the options ask for, and whether these choose what a picture draws.
-
-    The options are known to make sense then. Without any there is nothing to run.
+    """Return a function that runs the chosen passes, if any, and whether they choose what a picture draws.
 
     Raises:
-        PassError: an option has a value that it does not take.
+        PassError: an option does not take its value.
     """
     if not options.parser.is_complete:
         # No option of a pass was given. Imported when there is something to do: a plain export should start fast.

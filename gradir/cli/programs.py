@@ -1,4 +1,4 @@
-"""What the commands that run a program have in common: the options, and capturing what a program argument names."""
+"""Share the options of commands that run a program, and capture it."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ class OwnOutput:
 
 @contextmanager
 def program_output(*, for_good: bool) -> Iterator[OwnOutput]:
-    """Send what is printed inside to standard error, whoever prints it: Python, C or a process of its own.
+    """Send everything printed inside to standard error, also by C code and subprocesses.
 
-    With ``for_good`` it stays so, for what threads and exit handlers of the program print later.
+    ``for_good`` keeps that for threads and exit handlers of the program.
     """
     with redirect_stdout(sys.stderr):
         try:
@@ -148,10 +148,10 @@ def request_of(options: argparse.Namespace, *uses: str) -> CaptureRequest:
 
 
 def captured(options: argparse.Namespace, *uses: str) -> Loaded:
-    """Run what the options name, capture, and verify when asked to; to be called inside `running_program`.
+    """Run and capture a program inside `running_program`, and verify the graph if requested.
 
     Raises:
-        CaptureError: the program cannot be run or has no graph, or the engine disagrees with what was captured.
+        CaptureError: the program cannot be run or has no graph, or the engine disagrees with the capture.
     """
     from gradir import capturing
     from gradir.protocols import StoppedError

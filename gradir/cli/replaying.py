@@ -28,9 +28,9 @@ class Replay(msgspec.Struct, frozen=True):
 
 
 def replayed(script: Script, step: int, folder: str, graph: str = "") -> Replay | None:
-    """Run a script once more, up to that call of backward; nothing where that did not come to it.
+    """Run a script again until its backward number ``step``, without output; return None if it has fewer.
 
-    What it prints is not shown. ``graph`` is a file for the graph of the call.
+    ``graph`` is a file for the graph of that call.
     """
     with tempfile.TemporaryDirectory() as place:
         result = Path(place) / "replay.json"

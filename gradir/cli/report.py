@@ -31,7 +31,7 @@ def add_colour(group: Any) -> None:
 
 
 def wants_colour(options: argparse.Namespace) -> bool:
-    """Return whether a text is to have colours: where asked for, and by itself on a terminal."""
+    """Return whether text is coloured: as chosen, or on a terminal."""
     if options.color != "auto":
         return bool(options.color == "always")
     # https://no-color.org
@@ -63,9 +63,9 @@ def one_line(message: str) -> str:
 
 
 def write_shown(path: str | os.PathLike[str], data: bytes, form: str = "text") -> None:
-    """Write what a command shows where an option says, and no command for the CI whose log standard output may be.
+    """Write a command's output to a file or to standard output, without commands for the log of a CI.
 
-    Only a text for people is guarded, by its ``form`` or suffix: data stays what it is.
+    Only text for people is guarded, by its ``form`` or suffix; data stays unchanged.
 
     Raises:
         FileError: it cannot be written.

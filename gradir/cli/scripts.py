@@ -25,10 +25,10 @@ class Script(NamedTuple):
     is_module: bool
 
     def check(self) -> None:
-        """Refuse what is no script, or where none can run.
+        """Refuse anything but a script that can run.
 
         Raises:
-            SpecError: it names something else, or the working directory was deleted.
+            SpecError: the argument names something else, or the working directory was deleted.
         """
         from gradir.errors import SpecError
         from gradir.files import working_folder
@@ -41,14 +41,14 @@ class Script(NamedTuple):
     def run(
         self, options: argparse.Namespace, is_enough: Callable[[], bool], failed: Callable[[BaseException], bool]
     ) -> object:
-        """Run it; gives its exit status, or what it says as it leaves.
+        """Run the script and return its exit status or message.
 
-        ``is_enough`` tells whether what it was run for has been reached, where nothing that it raises counts, and
-        ``failed`` whether an error that it raises needs no traceback.
+        ``is_enough`` returns true if the run has reached its aim, so that its errors do not count. ``failed`` returns
+        true if an error needs no traceback.
 
         Raises:
             NoScriptError: there is no such script or module.
-            KeyboardInterrupt: somebody interrupts it.
+            KeyboardInterrupt: the user interrupts it.
         """
         from gradir.cli.program_errors import trimmed
         from gradir.script import NoScriptError, run_script
@@ -77,10 +77,10 @@ def add_script(parser: Parser, metavar: str, help: str) -> None:
 
 
 def divided(options: argparse.Namespace, *, is_script: Callable[[str], bool], foreign: Collection[str] = ()) -> Script:
-    """Divide the words behind the first into gradir's options, which are read, and arguments of the script.
+    """Divide the arguments after the first into gradir's options, which are parsed, and the script's.
 
-    Options of gradir at the end of the line are its own, but for the ``foreign`` ones, if nothing stands behind ``--``.
-    Where the first word is no script, all are.
+    Options at the end of the line are gradir's, except ``foreign`` ones, if nothing follows ``--``. Without a script,
+    all are gradir's.
     """
     parser: Parser = options.parser
     if not options.program:

@@ -77,10 +77,10 @@ def own_suffix(name: str, values: Mapping[str, object]) -> str:
 
 
 def check_suffix(output: str, name: str, own: str, *, fenced: bool = False) -> None:
-    """Refuse a name that asks for another format than the one that was chosen, whose own suffix is given.
+    """Refuse a file name of another format than the chosen one.
 
     Raises:
-        ExportError: it does.
+        ExportError: the suffix is that of another format.
     """
     check_no_source(output)
     end = _suffix(output)

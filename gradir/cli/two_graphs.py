@@ -47,7 +47,7 @@ class TwoGraphs(NamedTuple):
         return self.forward is not None and bool(self.forward)
 
     def show(self, options: argparse.Namespace) -> None:
-        """Write what changed where the options say."""
+        """Write the changes where the options say."""
         if options.format in _TOLD:
             write_shown(options.output, self._text(options).encode(), options.format)
             return

@@ -166,7 +166,7 @@ class _Run:
         return int(bool(watch))
 
     def _write(self, watch: Watch, graphs: Mapping[int, str]) -> None:
-        """Write what ``-o`` asks for."""
+        """Write the file of ``-o``."""
         from gradir import files
         from gradir.watches.forms import End, json_line, written
         from gradir.watches.page import page

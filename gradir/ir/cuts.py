@@ -76,8 +76,8 @@ def cut_text(cut: Cut, *, count: bool = False) -> str:
 def stubs(graph: Graph, most: int | None = None) -> list[Stub]:
     """Return the cuts to draw: each place, and the parameters of each kind together.
 
-    Where the forward was not recorded, these are the unreached ones alone. Of more than ``most`` the last says how many
-    are left out. Where the graph is a part of one, those elsewhere are no part of it.
+    Without a recorded forward pass, these are the unreached ones. The last of more than ``most`` says how many are
+    omitted. A part of a graph has only its own cuts.
 
     >>> graph = Graph.of([], cuts=[Cut("unreached", ("w",)), Cut("detach", ("v",), op="detach")])
     >>> [stub.reason for stub in stubs(graph)]

@@ -92,7 +92,7 @@ def have_edges_beside(nodes: Iterable[Node]) -> Iterator[bool]:
 
 
 def references(node: Node) -> list[tuple[Ref | None, ...]]:
-    """Return the sources of a node's edges field by field; optional ones are ``None`` without an edge.
+    """Return the sources of a node's edges by field, with ``None`` for an input slot without one.
 
     >>> references(Node("y", inputs=(None, Ref("x", 0)), base="z"))
     [(None, Ref(id='x', output_nr=0)), (Ref(id='z', output_nr=0),)]
@@ -102,10 +102,9 @@ def references(node: Node) -> list[tuple[Ref | None, ...]]:
 
 
 def rewired(node: Node, moved: Callable[[Ref, str], Ref | None]) -> dict[str, Any]:
-    """Return the fields of a node with its edges moved by ``moved``.
+    """Return the fields of a node with its edges moved.
 
-    ``moved`` takes what an edge comes from and its kind. Where it says ``None``, an input slot is null, and of another
-    kind there is no edge.
+    ``moved`` takes the source and kind of an edge. It returns ``None`` to clear an input slot or remove another edge.
 
     >>> rewired(Node("y", inputs=(None, Ref("x", 0)), base="z"), lambda ref, kind: Ref(f"{kind} {ref.id}", 1))
     {'inputs': (None, Ref(id='data x', output_nr=1)), 'base': 'view z'}

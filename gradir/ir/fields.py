@@ -15,9 +15,8 @@ _NOTHING_SAID: Final = About()
 class Field(NamedTuple):
     """One field of a record.
 
-    ``name`` is that of the attribute, ``key`` the one in files, in the paths of a diff and for ``--ignore``. ``hint``
-    is the type as it is declared, and ``type`` what `msgspec.inspect` makes of it. ``default`` is `msgspec.NODEFAULT`
-    where there is none.
+    ``name`` is the attribute, ``key`` the name in files, diffs and ``--ignore``. ``hint`` is the declared type and
+    ``type`` that of `msgspec.inspect`. ``default`` is `msgspec.NODEFAULT` if there is none.
     """
 
     name: str

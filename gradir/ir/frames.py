@@ -22,9 +22,8 @@ _MAX_DEPTH: Final = 32
 def frames(graph: Graph, accumulators: Collection[str]) -> dict[str, str]:
     """Return the path of each node's frame that is not the first of its module.
 
-    A module that is called again at another place would have a frame around all that lies between. So its nodes that
-    no line joins within it are in frames of their own, where these are no more than it was called. A parameter, and
-    what takes its gradient (``accumulators``), joins nothing and is where it is first used.
+    The frame of a module called at several places would enclose everything between. So its unconnected nodes get
+    frames of their own, at most one for each call. A parameter and its accumulator are in the frame of their first use.
 
     >>> from gradir.ir import Graph, Node, Ref, Scope
     >>> nodes = [Node("x"), Node("a", scope="act", inputs=(Ref("x", 0),)), Node("y", inputs=(Ref("a", 0),))]

@@ -297,7 +297,7 @@ def expect_graphs(*values: object) -> None:
 
 
 def _public() -> Any:
-    """Return the module of public functions; a late import avoids a cycle."""
+    """Return the module of public functions, which the package loads before this one."""
     return sys.modules["gradir.api"]
 
 

@@ -19,8 +19,7 @@ MERGED: Final = "merged"
 class Head(Record, frozen=True, kw_only=True):
     """Fields that a graph and a document share besides nodes and modules.
 
-    A field is declared here and nowhere else. In a file, single values stand before the modules and lists behind them,
-    each in the order of the fields, and only where they are not the default.
+    In a file, single values come before the modules and lists after them, in the order of the fields, without defaults.
     """
 
     cuts: tuple[Cut, ...] = ()

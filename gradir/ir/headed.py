@@ -41,10 +41,10 @@ class Headed(NamedTuple):
         return printable_json(msgspec.json.format(body, indent=2)).encode() + b"\n"
 
     def decode(self, data: bytes, kind: type[T], complete: Callable[[T], T]) -> T:
-        """Return the record in a document, after ``checked`` completes or refuses it.
+        """Return the record in a document, after ``complete`` finishes or refuses it.
 
         Raises:
-            FormatError: it is no such document, broken, or of a version that cannot be read.
+            FormatError: it is another document, broken, or of an unknown version.
         """
         if is_too_deep(data):
             raise FormatError(TOO_DEEP)

@@ -122,7 +122,7 @@ def whole_name(name: str) -> str:
 
 
 def removed(name: str) -> str:
-    """Return a free id for a removed node whose own id another node has now."""
+    """Return the id of a removed node whose own id another node has now."""
     return name + _REMOVED
 
 
@@ -258,7 +258,7 @@ def split_ordinal(node_id: str) -> tuple[str, int]:
 
 
 def without_ordinal(operation: str) -> str:
-    """Return the part of an id after its path, without numbers.
+    """Return an operation without its ordinal.
 
     >>> without_ordinal("addmm:12")
     'addmm'
@@ -276,7 +276,7 @@ def without_indices(name: str) -> str:
 
 
 def without_numbers(name: str) -> str:
-    """Return it with ``*`` for numbers at the end of components too, as in lists kept in attributes.
+    """Return a path, a name or an id with ``*`` for each number that ends a component.
 
     >>> without_numbers("layers_3.attn/addmm:2"), without_numbers("layers.3.fc1")
     ('layers_*.attn/addmm:*', 'layers.*.fc1')

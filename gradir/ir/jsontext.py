@@ -50,9 +50,7 @@ def json_text(value: object) -> str:
 
 
 def further_facts(record: Record) -> Iterator[tuple[str, str]]:
-    """Yield the key and JSON value of each field without its default that `TOLD` does not name.
-
-    With it a writer tells all of a record, also the fields that it has no words for.
+    """Yield the key and JSON value of each field that a writer lacks words for and that has no default value.
 
     >>> list(further_facts(Scope("fc", "Linear", calls=3)))
     [('calls', '3')]

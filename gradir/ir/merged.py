@@ -24,9 +24,9 @@ _NUMBERS: Final = [str, int, int, int]
 class Merged(NamedTuple):
     """Saved slots of one state, with their bytes.
 
-    ``path`` is the module that the nodes were in, ``None`` for that of the node which stands for them. ``unsized`` are
-    the slots of unknown size. What leaves, parameters and buffers own has no ``state``. A storage that counts elsewhere
-    now is taken off here, so a number may be negative.
+    ``path`` is the module of the omitted nodes, or ``None`` for that of the node that represents them. ``unsized`` is
+    the number of slots of unknown size. Storages of leaves, parameters and buffers have no ``state``. A number can be
+    negative, since storages that now count elsewhere are subtracted.
     """
 
     path: str | None
@@ -100,7 +100,7 @@ def merged_ext(entries: Iterable[Merged]) -> dict[str, AttrValue]:
 
 
 def modules_alone(node: Node) -> dict[str, AttrValue]:
-    """``ext`` of a node without what is said of saved slots, but with the modules that it stands for."""
+    """Return ``ext`` of a node without its saved slots, but with the modules that it represents."""
     return _with(node, merged_ext(Merged(each.path, "", 0, 0, 0) for each in merged(node) if each.path))
 
 
@@ -113,8 +113,8 @@ def counted(
 ) -> dict[str, Node]:
     """Mark the nodes ``after`` with the slots of omitted nodes whose bytes count nowhere else.
 
-    ``gone`` has the node ``before`` that stands for each, and ``ids`` new ids. Where the modules of those that are gone
-    stay, ``module_of`` tells that of a node.
+    ``gone`` has the node ``before`` that represents each, and ``ids`` new ids. ``module_of`` returns a node's module if
+    the modules of omitted nodes stay.
     """
     sums: defaultdict[str, _Sums] = defaultdict(_Sums)
     _add_slots(sums, after, {}, -1)

@@ -27,8 +27,7 @@ DEEPEST: Final = 64
 def split_path(path: str) -> tuple[str, str]:
     """Split a path into the path of the parent module and the rest.
 
-    What lies deeper than `DEEPEST` levels is one component there, so that going up from a path takes few steps however
-    many components it has.
+    Components deeper than `DEEPEST` levels form one, so that climbing a path takes few steps.
 
     >>> split_path("layers.3.attn"), split_path("layers"), split_path(".".join("a" * 100))[1].count(".")
     (('layers.3', 'attn'), ('', 'layers'), 36)
@@ -67,8 +66,7 @@ def common_path(paths: Iterable[str]) -> str:
 class Above:
     """Test whether a path is, or lies above, one of some paths.
 
-    Among sorted paths, what lies below a path stands together; all that lie above them would take as much memory as the
-    square of their depth.
+    A set of all paths above them would need memory quadratic in their depth, so it searches the sorted paths.
 
     >>> above = Above(["layers.3.attn"])
     >>> "layers.3" in above, "layers.3.attn" in above, "layers.3.att" in above, "" in above

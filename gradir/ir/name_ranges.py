@@ -54,7 +54,7 @@ def ranges(names: Iterable[str]) -> str:
 
 
 def _product(names: Sequence[str]) -> tuple[list[str], list[str]] | None:
-    """Return the prefix and the last components of names, if all of these combine."""
+    """Return the prefixes and the last components of names, if each prefix has the same ones."""
     ends: dict[str, list[str]] = {}
     for name in names:
         before, dot, last = name.rpartition(".")

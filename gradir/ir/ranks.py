@@ -1,4 +1,4 @@
-"""The records of distributed training: the process of a graph, and the messages between processes."""
+"""The records of training on several processes: which of them a graph is of, and what they send to each other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CPU: Final = "cpu"
 
 
 class Rank(Record, frozen=True):
-    """The process that a graph was captured in, one of several that train together.
+    """The process, one of several that train together, that a graph was captured in: what may differ between them.
 
     ``rank`` is its number among the ``world`` processes, ``device`` the kind of device that it computes on and
     ``backend`` what carries its messages. ``groups`` has the ranks of each process group that it is in and that the

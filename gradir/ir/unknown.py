@@ -45,7 +45,7 @@ def known(read: object, kind: type[T]) -> T:
 
 
 def converted(plain: object, kind: type[T]) -> tuple[T, Exception | None]:
-    """Return the record as plain data, and the error about its unknown parts, if any.
+    """Return the record in plain data, and the error about unknown parts, if any.
 
     Raises:
         ValidationError: it is no such record.

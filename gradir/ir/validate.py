@@ -37,13 +37,12 @@ def check(graph: Graph) -> None:
 
 
 def check_all(graph: Graph) -> None:
-    """Raise for the first field that holds what it must not, or else for the first broken rule.
+    """Raise an error for the first invalid field, or else for the first broken rule.
 
-    A graph that was found good stays good, since nothing in it can be changed, and is not looked at again.
+    A valid graph is not checked again, since it cannot change.
 
     Raises:
-        GraphError: see `check`; a field holds what would not come back from a file as it is; a scope is stored under
-            another path than its own.
+        GraphError: see `check`; a field has a value that a file could not return; a scope's key is not its path.
 
     >>> from gradir.ir.model import TensorMeta
     >>> check_all(Graph.of([Node("x", outputs=(TensorMeta("float32", ("batch", 3)),))]))

@@ -132,7 +132,7 @@ class Blocks:
     def carried(self, run: Sequence[int]) -> dict[int, list[int]] | None:
         """Return the input slots that the previous block feeds, by node place; parallel blocks have none.
 
-        ``None`` where it feeds what is no input slot.
+        Return ``None`` if it feeds an edge without an input slot.
         """
         edges, found = self._columns.edges, dict[int, list[int]]()
         for place, number in enumerate(self.members[run[1]]):

@@ -41,9 +41,8 @@ def contracted(
 ) -> tuple[Graph, Callable[[str], str]]:
     """Return a graph with one node for each of ``places``, and a function from members to their node.
 
-    ``places`` has the module that each node goes into, ``None`` where it stays, and ``calls`` which of its calls it
-    belongs to, where these are to be nodes of their own; then no edge leads from the parameters of a module, which the
-    first of these has, to the others. `gradir.passes.fold` says what is left.
+    ``places`` has the module that each node goes into, or ``None`` to keep the node. With ``calls``, each call of a
+    module is a node. The first has the module's parameters, without edges to the others. See `gradir.passes.fold`.
     """
     contraction = _Contraction(graph, list(graph.nodes.values()), places, calls)
     nodes = _canonical(contraction.nodes())
@@ -133,7 +132,7 @@ class _Contraction:
                 outputs.append(node.outputs[output_nr] if output_nr < len(node.outputs) else TensorMeta())
 
     def _weights(self) -> set[int]:
-        """Yield the parameters of a module, and the nodes that take their gradients."""
+        """Return the parameters and accumulators, which go into their module."""
         owned = set[int]()
         for number, (node, tails) in enumerate(zip(self._nodes, self._sources, strict=True)):
             if node.role == "parameter" or (node.op in self._accumulators and tails and owned.issuperset(tails)):
@@ -268,7 +267,12 @@ def _acyclic_groups(
 
 
 def _levels(predecessors: Sequence[Sequence[int]], keys: Sequence[int], components: Sequence[int]) -> list[int]:
-    """Return each node's level within the strongly connected component of its key; see `fold`."""
+    """Return each node's level within the strongly connected component of its key.
+
+    The level is the largest over predecessors in the component: theirs, plus one if they are in another module. Nodes
+    that depend on nothing outside their module get the level of their first use, or one less for a use elsewhere. An
+    edge within a component never lowers the level, and one between parts of modules raises it, so no cycle is left.
+    """
     levels = [0] * len(keys)
     rests = [False] * len(keys)
     """Whether a node depends on nothing that is outside its module."""

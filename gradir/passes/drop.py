@@ -44,25 +44,23 @@ class DropPass:
 
 
 def drop(graph: Graph, what: Iterable[str]) -> Graph:
-    """Leave out whatever the words in ``what`` name.
+    """Drop the parts of a graph that ``what`` names.
 
     ===================  ==============================================================================
-    word                 what goes
+    word                 dropped
     ===================  ==============================================================================
     a role               the nodes of that role: ``buffer``, ``view_base``, ``output``, ``leaf`` …
     ``accumulate_grad``  the nodes that accumulate a leaf's gradient
-    ``saved``            what nodes say of the tensors they saved, and nodes of the role ``saved``
-    ``views``            the nodes of the role ``view_base``, and the view edges from all others
+    ``saved``            saved tensors of nodes, and nodes of the role ``saved``
+    ``views``            the nodes of the role ``view_base``, and all view edges
     ===================  ==============================================================================
 
-    A node with one input is passed through: its consumers take that input instead, as those of an accumulator take
-    the leaf that the accumulator has for its input. No other node is, so an edge of the result joins two nodes only
-    if an edge or a path of dropped nodes joined them. For what becomes of other inputs see `gradir.passes.without`.
-
-    A graph that has nothing of it is returned as it is.
+    Consumers of a dropped node with one input take that input instead. So an edge of the result joins two nodes only if
+    an edge or a path of dropped nodes joined them. See `gradir.passes.without` for other inputs. A graph with nothing
+    to drop is returned unchanged.
 
     Raises:
-        PassError: a word is neither one of these, nor a role that gradir writes or the graph has.
+        PassError: a word is none of these, nor a role that gradir writes or the graph has.
 
     >>> from gradir.ir import Builder, TensorMeta
     >>> b = Builder()
@@ -124,16 +122,13 @@ class HideShapeOpsPass:
 
 
 def hide_shape_ops(graph: Graph) -> Graph:
-    """Leave out the views, reshapes and transposes that have one input: what they fed takes that input instead.
+    """Drop views, reshapes and transposes with one input; their consumers take that input instead.
 
-    An edge of the result joins two nodes exactly where an edge or a path of hidden nodes did. Shape operations without
-    an input, with several, with several outputs, opaque ones, or one that raised stay. What a node says of itself does
-    not change, so a consumer's own shape shows what the hidden operations made of the tensor. A view whose base is
-    hidden has none, and neither has a saved slot an origin that is hidden: the node before it made a tensor of another
-    shape.
+    An edge of the result joins two nodes exactly if an edge or a path of hidden nodes did. Shape operations stay if
+    they have no or several inputs, have several outputs, are opaque, or raised. A consumer's own shape still shows the
+    effect of hidden operations. A view loses a hidden base, and a saved slot a hidden origin, since shapes differ.
 
-    Which operations these are is said by the vocabulary of the framework, see `gradir.vocabulary`. A graph without them
-    is returned as it is.
+    `gradir.vocabulary` lists the operations of each framework. A graph without them is returned unchanged.
 
     >>> from gradir.ir import Builder, TensorMeta
     >>> b = Builder()

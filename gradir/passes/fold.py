@@ -68,10 +68,10 @@ class FoldModulesPass:
 
 
 def fold_modules(graph: Graph, patterns: Iterable[str]) -> Graph:
-    """Make one node of every module that one of some patterns names, with everything inside it, as `fold` does.
+    """Make one node of every module that a pattern names, with everything inside it, as `fold` does.
 
-    A pattern is the path of a module, or ``class:`` and the name of a class, each a glob as in
-    `gradir.passes.matching`. Of a module within another that is named too, the outer one is the node.
+    A pattern is a module path, or ``class:`` and the name of a class, each a glob as in `gradir.passes.matching`. If a
+    module and one inside it are named, the outer one is the node.
 
     Raises:
         PassError: a pattern names no module; the message names near misses.
@@ -134,36 +134,23 @@ def _module_at(depth: int, containers: Containers, scope: str) -> str | None:
 def fold(graph: Graph, depth: int) -> Graph:
     """Make one node of every module ``depth`` components down, with everything inside it.
 
-    A node whose scope has at least ``depth`` components goes into its ancestor scope of exactly ``depth``; the others
-    stay, and so do outputs and view bases. At depth 0 the root takes all the rest. Where that ancestor was never
-    called and a module in it was, as in a ``ModuleList``, each node goes into the module below it instead, and stays
-    where there is none: nothing flows through a list. There is an edge between two nodes of the result exactly when
-    there was one between their members: one for each tensor that passes.
+    A node goes into its ancestor scope of exactly ``depth`` components. Other nodes stay, and so do outputs and view
+    bases. At depth 0 the root takes all the rest. A container that was never called, such as a ``ModuleList``, is no
+    node: its nodes go into the module below it, or stay if there is none. The result has an edge between two nodes
+    exactly if their members had one: one for each tensor that passes.
 
-    A folded node has the role ``module``, the path as its name, the class as its native name, the module that calls it
-    as its scope, and the attributes ``nodes``, ``parameters`` (elements, where every size is a number) and
-    ``saved_bytes`` (each storage in the module that saved it first, without those that leaves, parameters and buffers
-    own), of all that what is inside stands for. The saved slots inside are counted there and dropped:
-    ``ext["merged"]`` says of which states they were, and of a node that stays what of its slots counts elsewhere, so
-    totals stay what they were. A folded step or layer that stands for several has their number in ``ext["times"]`` and
-    the slots that each takes from the one before in ``ext["carried_inputs"]``. A slot that remains keeps an origin that
-    went inside only if that tensor leaves the module. A view whose base went inside has the module for its base.
-    Folding what is folded adds up.
+    A folded node has the role ``module``, its path as name, its class as native name, and its caller as scope. Its
+    attributes count everything inside: ``nodes``, ``parameters`` (elements, if all sizes are numbers) and
+    ``saved_bytes`` (each storage in the module that saved it first, without those of leaves, parameters and buffers).
+    Saved slots inside are dropped and counted in ``ext["merged"]``, so totals stay the same. A remaining slot keeps its
+    origin only if that tensor leaves the module. A folded step or layer that represents several has their number in
+    ``ext["times"]`` and the slots fed by the previous one in ``ext["carried_inputs"]``. Folding twice adds up.
 
-    Contraction may close cycles. They run within the strongly connected components of the contracted graph, which two
-    searches find (Sharir, Comput. Math. Appl. 7, 1981; here without recursion). Within such a component every
-    node gets a level: the largest, over its predecessors there, of the predecessor's level when both go into the same
-    module and of that level plus one when they do not. What depends on nothing outside its module, such as a parameter,
-    then gets the level of its first use, or one less than that where another module uses it. A module is split by
-    level, and its second and later parts are numbered: ``h.0``, ``h.0#2``. No cycle is left: an edge within the
-    component never lowers the level, and one that joins two parts raises it, since the parts either belong to two
-    modules or differ in level; and an edge between components lies on no cycle. The time is linear in nodes and edges,
-    but for sorting the parts of split modules.
+    If contraction would close a cycle, the module is split in the order of the flow: ``h.0``, ``h.0#2``. A parameter is
+    in the part that uses it first. A later part that uses it counts it in ``shared_parameters``.
 
-    So parameters stand in the part that uses them first, and the parts of a module add up to it. A later part that uses
-    them too has the number of their elements in the attribute ``shared_parameters``.
-
-    The nodes stand in canonical order. A graph in which nothing is that deep is returned as it is.
+    Nodes are in canonical order. A graph without modules that deep is returned unchanged. The time is linear in nodes
+    and edges, apart from sorting the parts of split modules.
 
     Raises:
         PassError: ``depth`` is negative.

@@ -33,12 +33,12 @@ class Readable(NamedTuple):
 def readable(graph: Graph, boxes: int = MOST_BOXES, large: int = LARGE) -> Readable | None:
     """Return the graph if it is within both limits, else one of at most ``boxes`` nodes, or of ``large``.
 
-    Each step is taken only where those before it leave too many: accumulators go, one of equal layers stands for all,
-    so does one of the equal steps of a loop or a chain, and modules are folded, as little as is enough. At last one
-    stands for steps that differ in attributes alone too. ``None`` is for a graph that none of this makes so small.
+    Steps run only while there are too many nodes: drop accumulators, roll up equal layers, then equal steps of loops
+    and chains, fold modules as little as needed, and join steps that differ only in attributes. Return ``None`` if that
+    does not suffice.
 
-    Of more than 40 layers (`gradir.passes.layers`) and operations beside them, one stands for equal ones, but modules
-    are folded only where more than ``large`` are left.
+    If there are more than 40 layers (`gradir.passes.layers`) and further operations, equal ones are joined, but modules
+    are folded only above ``large``.
 
     >>> from gradir.ir import Graph, Node
     >>> layers = Graph.of([Node(f"f:{number}", scope=f"h.{number // 10}") for number in range(1000)])
@@ -59,7 +59,7 @@ def readable(graph: Graph, boxes: int = MOST_BOXES, large: int = LARGE) -> Reada
 
 
 def smallest(graph: Graph) -> Readable:
-    """Return what `readable` makes of a graph; where that is nothing, the smallest graph that any of its steps makes.
+    """Return the result of `readable`, or the smallest graph of its steps if there is none.
 
     >>> from gradir.ir import Graph, Node
     >>> wide = Graph.of([Node(f"x:{number}") for number in range(151)])

@@ -47,27 +47,21 @@ class RollupPass:
 
 
 def rollup(graph: Graph) -> Graph:
-    """Make one of blocks ``layers.0`` to ``layers.11`` that follow each other and are alike.
+    """Show one of the equal blocks ``layers.0`` to ``layers.11`` in a row.
 
-    Blocks are the modules of one parent whose names are consecutive numbers, or end in them behind the same name and
-    an underscore (``h_0``, ``h_1``). They are alike when they have the same
-    nodes, wired the same way: role, operation, attributes, ``ext``, shapes and saved slots agree, names and source
-    lines need not. And they follow each other when every input from outside either is the same for all of them, or
-    comes from the block before, from the same place in each; when there is such an input that comes from the block
-    before; and when nothing but the next block takes anything from a block that is not the last. So a stack whose
-    every layer also feeds something else stays as it is, and so do blocks side by side.
+    Blocks are modules of one parent with consecutive numbers as names or at their end (``h_0``, ``h_1``). They are
+    equal if their nodes agree in wiring, role, operation, attributes, ``ext``, shapes and saved slots; names and source
+    lines may differ. They are in a row if each input from outside is the same for all, or comes from the same place in
+    the previous block (at least one does), and only the last block feeds anything besides the next one.
 
-    The block that stays is the first, under the path ``layers.0-11``, which its nodes' ids and names start with too.
-    What it takes from outside is what the first block took, and what took from the last block takes from it. That
-    each round feeds the next would be a cycle and is no edge: the slots are listed in ``ext["carried_inputs"]`` of
-    the node, and ``ext["times"]`` of every node in it is the number of nodes it stands for. The class of its module is
-    ``Block ×12``, and the counts of its modules are those of all the blocks together. ``ext["merged"]`` of a node has
-    what the others of its place saved, as `gradir.ir.merged` says, and a folded module has the counts of all that it
-    stands for. So all that adds up nodes has the totals of the whole graph, a `fold` of the result too.
+    The first block remains, under the path ``layers.0-11``. It takes the inputs of the first block, and consumers of
+    the last block take from it. ``ext["carried_inputs"]`` of a node lists the slots that the previous round feeds,
+    which would be a cycle as edges. ``ext["times"]`` is the number of nodes that it represents, and ``ext["merged"]``
+    has the saved tensors of the others; see `gradir.ir.merged`. The module's class is ``Block ×12``, and its counts are
+    those of all blocks. So totals are those of the whole graph, also after `fold`.
 
-    Stacks within blocks are rolled up too, inner ones first. The nodes stay in the order they had. A graph without
-    such blocks is returned as it is. The time is linear in nodes and edges for each level of the module tree, of which
-    the first 16 are looked at.
+    Inner stacks are rolled up first. Nodes keep their order, and a graph without such blocks is returned unchanged. The
+    time is linear in nodes and edges for each of the first 16 levels of the module tree.
 
     >>> from gradir.ir import Builder, TensorMeta
     >>> b = Builder()
@@ -94,9 +88,8 @@ def rollup(graph: Graph) -> Graph:
 class Stack(NamedTuple):
     """Blocks in a row or in parallel, with their ids; equal nodes have equal places.
 
-    ``before`` is the path of the first block, ``path`` the one that stands for all of them, as ``layers.0-11``.
-    ``carried`` has the input slots that are fed by the block before, by that place; nothing where they stand side by
-    side.
+    ``before`` is the path of the first block, and ``path`` the one for all of them, such as ``layers.0-11``.
+    ``carried`` has the input slots that the previous block feeds, by place; it is empty for parallel blocks.
     """
 
     before: str
@@ -264,7 +257,7 @@ def _together(one: Scope, other: Scope) -> Scope:
 
 
 def _added_up(modules: Sequence[Node]) -> dict[str, AttrValue]:
-    """Multiply the totals in the attributes of a folded module by the modules that it represents."""
+    """Return the attributes of a folded module that represents several, with their totals added up."""
     return {
         name: bounded(sum(whole_number(node.attrs, name) for node in modules)) if isinstance(value, int) else value
         for name, value in modules[0].attrs.items()

@@ -54,20 +54,18 @@ class OncePass:
 
 
 def once(graph: Graph, *, nearly: bool = False) -> Graph:
-    """Make one of at least three equal steps that follow each other, as `gradir.passes.rollup` does of blocks.
+    """Show one of at least three equal steps in a row, as `gradir.passes.rollup` does for blocks.
 
-    Steps that stand side by side, as the experts of a mixture do, are made one too: those that take from the same nodes
-    and from which the same nodes take.
+    Parallel steps, such as the experts of a mixture, are joined too if they have the same producers and consumers.
 
-    A step is a run of operations in the order of the graph, or in that in which each comes just before what takes from
-    it, so that what a step computes from its own input alone stands beside the rest of the step. The one that stays
-    lies in a module ``×50`` within the module that holds all of the step, whose ``detail`` says whether each feeds the
-    next or they stand side by side.
+    A step is a run of operations in the order of the graph, or in the order in which each comes right before its
+    consumers. The remaining step is in a module ``×50`` inside the step's module, whose ``detail`` says whether the
+    steps are in a row or parallel.
 
-    Steps are alike when their operations, shapes and wiring agree, and their modules but for numbers in the paths; with
-    ``nearly``, attributes may differ, such as where a slice begins. Calls of folded modules are operations too. The
-    modules of the steps stay in the table, and what is gone is counted in ``ext["merged"]``, as `gradir.ir.merged`
-    says. A graph without such steps is returned as it is. The time is linear in nodes and edges.
+    Steps are equal if their operations, shapes and wiring agree, and their modules except for numbers in paths. With
+    ``nearly``, attributes may differ, such as where a slice begins. Calls of folded modules are operations too. Modules
+    of the steps stay in the table, and ``ext["merged"]`` counts omitted nodes; see `gradir.ir.merged`. A graph without
+    such steps is returned unchanged. The time is linear in nodes and edges.
 
     >>> from gradir.ir import Builder, TensorMeta
     >>> b = Builder()
@@ -139,8 +137,8 @@ def equal_steps(
 ) -> tuple[Blocks, list[list[int]]]:
     """Return the repeated steps, and runs of at least three equal ones.
 
-    ``places`` has by node its module without numbers, ``order`` the operations that a step may have, each behind those
-    it takes from, and ``kinds`` has numbers of what each of these has to agree in to be looked at.
+    ``places`` has each node's module without numbers, and ``order`` the operations to search, each after its producers.
+    ``kinds`` has a number for the properties that equal operations share.
     """
     rank = {number: place for place, number in enumerate(order)}
     edges = (

@@ -28,17 +28,16 @@ _NUMBERED: Final = re.compile(r"(.+)_(\d+)", re.DOTALL)
 def in_shared_words(graph: Graph, *, with_modules: bool = True) -> Graph:
     """Return the same computation in the terms of `gradir.vocabulary.shared`.
 
-    Operations are called as all frameworks call them, and what several of them come to is one: what a program writes as
-    a mean, a difference, a square and a root is a ``layer_norm``. Left out are operations that only rearrange elements,
-    casts and copies, what accumulates gradients, what is saved, attributes but for a few, tables of modules and lines
-    of sources. A tensor is as large as it has elements. The shape of a parameter that is multiplied is two sizes, the
-    smaller first. Names have numbers as components of their own (``h_0`` is ``h.0``) and end alike (``kernel`` is
-    ``weight``). ``native`` is what the framework has for the operation.
+    Operations have shared names, and several may become one: a mean, difference, square and root are a ``layer_norm``.
+    Omitted are operations that only rearrange elements, casts and copies, accumulators, saved tensors, most attributes,
+    module tables and source lines. Tensors have sizes in elements. A multiplied parameter has two sizes, the smaller
+    first. Numbers in names are components (``h_0`` is ``h.0``), and names end alike (``kernel`` is ``weight``).
+    ``native`` is the framework's operation.
 
-    An operation is in the module that ran it, as far as that has parameters. Without ``with_modules`` it is in that
-    of a parameter it takes, which can be told of any graph.
+    An operation is in the module that ran it, if that has parameters, or without ``with_modules`` in the module of a
+    parameter that it takes.
 
-    Time and memory are linear in the nodes, and what is not known stays as it is.
+    Time and memory are linear in the nodes, and unknown operations stay unchanged.
 
     >>> from gradir.ir import Builder, Producer
     >>> b = Builder()

@@ -29,10 +29,10 @@ class Slot(NamedTuple):
 
 
 class Term(NamedTuple):
-    """A pattern, or what replaces one.
+    """A pattern, or its replacement.
 
-    ``name`` is the word of a ``word``, the variable of a ``value``, the number of a ``constant`` (nothing for any);
-    ``behind`` says what may stand around it: ``~`` factors, ``%`` masks and what is added, too.
+    ``name`` is the operation of a ``word``, the variable of a ``value``, or the number of a ``constant`` (empty for
+    any). ``behind`` says what may surround it: ``~`` factors, and ``%`` also masks and added values.
     """
 
     kind: Literal["word", "value", "constant"]

@@ -25,8 +25,8 @@ _BY_ELEMENT: Final = frozenset({"add", "neg", "sqrt", "square", "sub"})
 class Word(NamedTuple):
     """A word, its inputs, and the node of the graph that it represents.
 
-    A tensor that nothing computes has no word. ``parts`` are the framework's operations. ``axes`` says which dimensions
-    were added up, ``operands`` the sizes of both operands of a product, and ``constants`` the numbers in empty slots.
+    A tensor without an operation has no word. ``parts`` are the framework's operations, ``axes`` the summed dimensions,
+    ``operands`` the sizes of a product's operands, and ``constants`` the numbers in empty slots.
     """
 
     op: str
@@ -250,8 +250,8 @@ def _sizes(summed: Sequence[int], together: Sequence[int], shape: Shape | None) 
 def parameter_shape(shape: Shape | None, users: Sequence[tuple[Word, int]]) -> Shape | None:
     """Return a parameter's shape without its framework's arrangement: sorted sizes, or its number of elements.
 
-    ``users`` are what takes it, each with the slot. Of what a product takes, dimensions that are summed together are
-    one, as those of several heads are; of what only adds or multiplies it by element, all are.
+    ``users`` are its consumers, each with the slot. Dimensions that a product sums together count as one, such as those
+    of several heads. If the parameter is only added or multiplied by element, all count as one.
 
     >>> parameter_shape((8, 2, 4), ())
     (2, 4, 8)

@@ -24,7 +24,7 @@ def has_one_input(node: Node) -> bool:
 
 
 def with_slots(ext: Mapping[str, AttrValue], key: str, slots: Iterable[int]) -> dict[str, AttrValue]:
-    """Return the entries of input slots besides those listed under a key."""
+    """Add input slots to those listed under a key of ``ext``."""
     known = ext.get(key)
     before = [slot for slot in known if isinstance(slot, int)] if isinstance(known, tuple) else []
     return {**ext, key: tuple(sorted({*before, *slots}))}
@@ -111,7 +111,7 @@ def pointed_out(whole: Graph, part: Graph, named: AbstractSet[str]) -> Graph:
 
 
 def _scopes_of(graph: Graph) -> dict[str, object]:
-    """Return the modules that contain a node, or a module that does."""
+    """Return the modules with nodes inside."""
     holding = Above(node.scope for node in graph.nodes.values())
     return {path: scope for path, scope in graph.scopes.items() if path in holding}
 
