@@ -186,7 +186,8 @@ def _marks(channel: Channel) -> Iterator[tuple[str, Mark]]:
     title = f"{channel.name} ({channel.unit})" if channel.unit else channel.name
     numbers = sorted(_numbers(channel))
     bounds = _bounds(numbers, is_log=channel.scale == "log")
-    labels = [" to ".join(dict.fromkeys(map(number_text, ends))) for ends in _ends(numbers, bounds)]
+    ends = pairwise([*numbers[:1], *bounds, *numbers[-1:]])
+    labels = [" to ".join(dict.fromkeys(map(number_text, pair))) for pair in ends]
     for id_, value in channel.values.items():
         if isinstance(value, str):
             yield id_, Mark(channel.looks.get(value, "quiet"), value, title, value)
@@ -207,10 +208,3 @@ def _bounds(numbers: list[float], *, is_log: bool) -> list[float]:
     # The parts are added up, since a difference may be beyond what a float holds.
     parts = [(low * (1 - part / len(STEPS)) + high * (part / len(STEPS))) for part in range(1, len(STEPS))]
     return [math.exp(part) for part in parts] if is_log else parts
-
-
-def _ends(numbers: list[float], bounds: list[float]) -> Iterator[tuple[float, float]]:
-    """Return the least and the greatest number of each step."""
-    if numbers:
-        ends = [numbers[0], *bounds, numbers[-1]]
-        yield from pairwise(ends)

@@ -1,10 +1,11 @@
-"""Run a script once more, in a process of its own, to explain one of its backwards."""
+"""Run a script again in a subprocess, to explain one of its backward passes."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import tempfile
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ __all__ = ["Replay", "main", "replayed"]
 
 
 class Replay(msgspec.Struct, frozen=True):
-    """What a script did when it ran once more: the loss of the backward, and the causes that explain it."""
+    """The result of running a script again: the loss of the backward, and the causes that explain it."""
 
     loss: float | None = None
     causes: tuple[Cause, ...] = ()
@@ -63,7 +64,7 @@ def main() -> int:
         if graph:
             api.save(call.capture(), graph)
         causes = tuple(cause for cause in found.causes if cause.level == "error")
-        _write(result, Replay(loss if loss is None or _is_finite(loss) else None, causes))
+        _write(result, Replay(loss if loss is not None and isfinite(loss) else None, causes))
         raise SystemExit
 
     request = CaptureRequest(step=int(step), flow=True, sources=True, values=True)
@@ -75,10 +76,6 @@ def main() -> int:
             causes = [cause for each in found if each for cause in each.causes if cause.level == "error"]
             _write(result, Replay(None, tuple(causes)))
     return 0
-
-
-def _is_finite(number: float) -> bool:
-    return number - number == 0
 
 
 def _write(result: str, replay: Replay) -> None:

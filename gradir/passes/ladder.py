@@ -30,15 +30,15 @@ class Readable(NamedTuple):
     note: str = ""
 
 
-def readable(graph: Graph, boxes: int = MOST_BOXES, large: int = LARGE) -> Readable | None:
-    """Return the graph if it is within both limits, else one of at most ``boxes`` nodes, or of ``large``.
+def readable(graph: Graph, boxes: int = MOST_BOXES) -> Readable | None:
+    """Return the graph if it is within both limits, else one of at most ``boxes`` nodes, or of `LARGE`.
 
     Steps run only while there are too many nodes: drop accumulators, roll up equal layers, then equal steps of loops
     and chains, fold modules as little as needed, and join steps that differ only in attributes. Return ``None`` if that
     does not suffice.
 
     If there are more than 40 layers (`gradir.passes.layers`) and further operations, equal ones are joined, but modules
-    are folded only above ``large``.
+    are folded only above `LARGE`.
 
     >>> from gradir.ir import Graph, Node
     >>> layers = Graph.of([Node(f"f:{number}", scope=f"h.{number // 10}") for number in range(1000)])
@@ -46,11 +46,11 @@ def readable(graph: Graph, boxes: int = MOST_BOXES, large: int = LARGE) -> Reada
     >>> len(small.graph.nodes), small.note
     (100, '1,000 nodes as 100 boxes: folded to depth 2')
     """
-    if len(graph.nodes) <= max(boxes, large):
+    if len(graph.nodes) <= max(boxes, LARGE):
         equal = [*_unfolded(graph)] if _has_layers(graph, MOST_LAYERS) else []
         small, done = equal[-1] if equal else (graph, [])
         return Readable(small, f"{_size(graph)} as {len(small.nodes):,} boxes: {', '.join(done)}" if done else "")
-    for most, why in ((boxes, ()), (large, (f"no step makes them {boxes}",))):
+    for most, why in ((boxes, ()), (LARGE, (f"no step makes them {boxes}",))):
         for small, done in _rungs(graph, most):
             if len(small.nodes) <= most:
                 note = f"{_size(graph)} as {len(small.nodes):,} boxes: {', '.join([*done, *why])}"

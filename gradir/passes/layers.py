@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gradir.gcpause import paused_gc
-from gradir.ir import Graph, Node
+from gradir.ir import Graph
 from gradir.ir.frames import frames
 from gradir.ir.marks import WEIGHTS
 from gradir.ir.model import Shape
@@ -65,20 +65,23 @@ def layers(graph: Graph) -> Graph:
     with paused_gc():
         found = _leaves(graph)
         apart = frames(graph, vocabulary_of(graph).accumulators)
-        places = [node.scope if _is_inside(node, found) else None for node in graph.nodes.values()]
+        places = [
+            node.scope if node.scope in found and node.role not in _OUTSIDE else None for node in graph.nodes.values()
+        ]
         if any(place is not None for place in places):
             weights: dict[str, list[tuple[str, Shape | None]]] = {}
             calls = [apart.get(node.id, "") for node in graph.nodes.values()]
             graph, called, before = *contracted(graph, places, calls), graph
             for node, place in zip(before.nodes.values(), places, strict=True):
                 if place is not None:
-                    weights.setdefault(called(node.id), []).extend(_weight(node))
-            boxes = {
-                key: replace(
-                    graph.nodes[key], attrs={**graph.nodes[key].attrs, WEIGHTS: tuple(sorted(these, key=_rank))}
-                )
-                for key, these in weights.items()
-            }
+                    own = weights.setdefault(called(node.id), [])
+                    if node.role == "parameter":
+                        own.append((node.label.removeprefix(f"{node.scope}."), node.shape))
+            boxes = {}
+            for key, these in weights.items():
+                # Matrices come before biases.
+                these.sort(key=lambda weight: -len(weight[1] or ()))
+                boxes[key] = replace(graph.nodes[key], attrs={**graph.nodes[key].attrs, WEIGHTS: tuple(these)})
             graph = replace(graph, nodes={**graph.nodes, **boxes})
         return without(graph, _hidden(graph), has_one_input)
 
@@ -93,20 +96,6 @@ def _leaves(graph: Graph) -> set[str]:
             holding.add(above)
             above = split_path(above)[0]
     return {path for path, scope in graph.scopes.items() if path and scope.class_name and path not in holding}
-
-
-def _is_inside(node: Node, found: set[str]) -> bool:
-    return node.scope in found and node.role not in _OUTSIDE
-
-
-def _weight(node: Node) -> list[tuple[str, Shape | None]]:
-    """Return the name of a parameter in its module, and its shape."""
-    return [(node.label.removeprefix(f"{node.scope}."), node.shape)] if node.role == "parameter" else []
-
-
-def _rank(weight: tuple[str, Shape | None]) -> int:
-    """Return a sort key that puts matrices before biases."""
-    return -len(weight[1] or ())
 
 
 def _hidden(graph: Graph) -> set[str]:

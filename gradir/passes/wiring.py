@@ -78,7 +78,8 @@ def within(graph: Graph, kept: set[str]) -> Graph:
     if not gone:
         return graph
     part = without(graph, gone, lambda _: False)
-    return replace(part, scopes=_scopes_of(part))
+    holding = Above(node.scope for node in part.nodes.values())
+    return replace(part, scopes={path: scope for path, scope in part.scopes.items() if path in holding})
 
 
 def pointed_out(whole: Graph, part: Graph, named: AbstractSet[str]) -> Graph:
@@ -108,12 +109,6 @@ def pointed_out(whole: Graph, part: Graph, named: AbstractSet[str]) -> Graph:
 
     with paused_gc():
         return replace(part, nodes={key: marked(node) for key, node in part.nodes.items()})
-
-
-def _scopes_of(graph: Graph) -> dict[str, object]:
-    """Return the modules with nodes inside."""
-    holding = Above(node.scope for node in graph.nodes.values())
-    return {path: scope for path, scope in graph.scopes.items() if path in holding}
 
 
 class _Removal:
