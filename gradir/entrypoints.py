@@ -20,7 +20,7 @@ _FILE: Final = "entry_points.txt"
 
 
 class EntryPoint(NamedTuple):
-    """A name, and where the object that has it can be imported from, as ``module:attribute``."""
+    """A name, and the object to import as ``module:attribute``."""
 
     name: str
     value: str

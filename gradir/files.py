@@ -24,7 +24,7 @@ _MOST_LINKS: Final = 40
 
 
 class Located(os.PathLike[str]):
-    """Where a file is, should the program change the working directory; errors call it as the user wrote it."""
+    """The absolute place of a file, whose errors show it as the user wrote it."""
 
     def __init__(self, path: str) -> None:
         self.written = path

@@ -256,7 +256,7 @@ def _with_captions(source: str, laid_out: str) -> str:
 
 
 def _limit(process: int, seconds: float) -> None:
-    """Let a program have no more memory and time than it may use, also where nobody waits for it any more."""
+    """Limit the memory and time of a program, even if gradir no longer waits for it."""
     # No other system limits a program that runs.
     if sys.platform == "linux":
         from resource import RLIM_INFINITY, RLIMIT_AS, RLIMIT_CPU, prlimit

@@ -1,4 +1,4 @@
-"""The request of a capture: what to capture, and every option that there is."""
+"""The request of a capture: its target and all options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find what a PROGRAM names: ``path/to/file.py:attr`` or ``package.module:attr``."""
+"""Import the object that a PROGRAM names: ``path/to/file.py:attr`` or ``package.module:attr``."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def calling_on_import(calls: Mapping[str, Callable[[], None]]) -> Iterator[None]
 
 
 class _Calling(MetaPathFinder):
-    """Finds nothing by itself, and lets the loader of what the others find make a call."""
+    """Find no module itself, but let the loaders of other finders make a call."""
 
     def __init__(self, calls: Mapping[str, Callable[[], None]]) -> None:
         self._calls = calls
@@ -130,7 +130,7 @@ def _load_module(name: str) -> ModuleType:
 
 @contextmanager
 def _running(name: str, directory: Path, module: str = "") -> Iterator[None]:
-    """Let what is imported import from a directory; whatever it raises is said of ``name``."""
+    """Let a module import from a directory, and name ``name`` in its errors."""
     entry = str(directory)
     sys.path.insert(0, entry)
     try:

@@ -1,7 +1,6 @@
-"""The file that a graph is compared with: reading it, whatever is in it, and rewriting it.
+"""Read and rewrite the file that a graph is compared with.
 
-``gradir check --update`` and ``pytest --gradir-update`` accept what there is now. A file that nothing can read is no
-reason to refuse, as an update is how one mends it. A file of a newer gradir is: it is somebody else's and not broken.
+An update also replaces a broken file, but not one of a newer gradir, which is not broken.
 """
 
 from __future__ import annotations

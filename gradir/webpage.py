@@ -1,4 +1,4 @@
-"""The head of every HTML page that gradir writes: it opens from disk and asks no host for anything."""
+"""Write the head of gradir's HTML pages, which open from disk without network access."""
 
 from __future__ import annotations
 

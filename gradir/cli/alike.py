@@ -146,7 +146,7 @@ def _by_module(gradients: Mapping[str, Distance]) -> dict[str, Distance]:
 
 
 def _key(distance: Distance) -> tuple[bool, float]:
-    """Return a sort key by size, where values without a size come last."""
+    """Return a sort key by size, where NaN is the largest."""
     return distance.absolute != distance.absolute, distance.absolute
 
 

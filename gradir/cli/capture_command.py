@@ -43,7 +43,7 @@ _MOST: Final = 10_000_000
 
 
 def add_options(parser: Parser) -> None:
-    """Add what the command takes."""
+    """Add the arguments and options."""
     what = "what to capture, e.g. train.py:loss, my_package.train:loss or model.pt2"
     parser.add_argument("spec", metavar="PROGRAM", help=what)
     add_request_options(parser, "capture", "program")

@@ -50,7 +50,7 @@ Exit status: 0 the graphs are equal, or no condition of --fail-on holds, 1 they 
 
 
 def add_options(parser: Parser) -> None:
-    """Add what the command takes."""
+    """Add the arguments and options."""
     add_graph_argument(parser)
     add_verify_option(parser)
     group = parser.group("input")

@@ -28,7 +28,7 @@ _Completer: TypeAlias = Callable[..., Iterable[str]]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the arguments and options."""
     parser.add_argument("shell", metavar="SHELL", choices=_SHELLS, help=", ".join(_SHELLS))
 
 

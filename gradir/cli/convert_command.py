@@ -18,7 +18,7 @@ EXAMPLES = (
 
 
 def add_options(parser: Parser) -> None:
-    """Add what the command takes."""
+    """Add the arguments and options."""
     add_input(parser, "source")
     parser.add_argument("target", metavar="TARGET", help="where to write; '-' is standard output")
     add_encoding_options(parser)

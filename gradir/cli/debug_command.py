@@ -29,7 +29,7 @@ _NAMELESS: Final = "a distribution without a name"
 
 
 def add_options(parser: Parser) -> None:
-    """Add what the command takes."""
+    """Add the arguments and options."""
     parser.group("output").add_argument("--json", action="store_true", help="print it as JSON")
 
 

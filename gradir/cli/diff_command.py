@@ -36,7 +36,7 @@ Exit status: 0 no difference, or no condition of --fail-on holds, 1 a difference
 
 
 def add_options(parser: Parser) -> None:
-    """Add what the command takes."""
+    """Add the arguments and options."""
     parser.usage = "gradir diff [OPTIONS] A B [-- ARGS]"
     parser.add_argument(
         "sides",

@@ -59,7 +59,7 @@ _FOREIGN: Final = ("--frontend", "--graph", "--input", "--seed")
 
 
 def add_options(parser: Parser) -> None:
-    """Add what the command takes."""
+    """Add the arguments and options."""
     add_script(parser, "GRAPH ...", f"{GRAPH_HELP}; or a script such as train.py, and its arguments")
     parser.allow_abbrev = False
     add_request_options(parser, "explain")

@@ -75,7 +75,7 @@ _LANGUAGES: Final = {".mmd": "mermaid", ".txt": "text", ".graphml": "xml", _MARK
 
 
 def add_options(parser: Parser) -> None:
-    """Add what the command takes."""
+    """Add the arguments and options."""
     parser.tell_options(_options_of, "after --to NAME also that exporter's options")
     add_graph_argument(parser)
     output = parser.group("output")

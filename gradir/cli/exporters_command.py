@@ -13,7 +13,7 @@ EXAMPLES = ("gradir exporters", "gradir exporters mermaid")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the arguments and options."""
     parser.add_argument("names", metavar="NAME", nargs="*", help="list these alone")
 
 

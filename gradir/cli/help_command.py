@@ -54,7 +54,7 @@ _ALSO: Final = {"spec": "program"}
 
 
 def add_options(parser: Parser) -> None:
-    """Add what the command takes."""
+    """Add the arguments and options."""
     parser.add_argument("topic", metavar="TOPIC", help=f"a command, or {', '.join(_TOPICS)}", nargs="?")
 
 

@@ -27,7 +27,7 @@ _MOST_OPS: Final = 8
 
 
 def add_options(parser: Parser) -> None:
-    """Add what the command takes."""
+    """Add the arguments and options."""
     add_graph_argument(parser)
     parser.group("output").add_argument("--json", action="store_true", help="print all of it as JSON")
 

@@ -36,7 +36,7 @@ Exit status: 0 merged, 1 a conflict, 2 trouble.
 
 
 def add_options(parser: Parser) -> None:
-    """Add what the command takes."""
+    """Add the arguments and options."""
     parser.add_argument(
         "base", metavar="BASE", help="the .gir file before both edits, '-' (standard input) or REVISION:FILE"
     )

@@ -18,7 +18,7 @@ EXAMPLES = (
 
 
 def add_options(parser: Parser) -> None:
-    """Add what the command takes."""
+    """Add the arguments and options."""
     add_input(parser)
     parser.add_argument("diff", metavar="DIFF", help="what 'gradir diff --format json' wrote")
     parser.group("input").add_argument("-R", "--reverse", action="store_true", help="undo the diff")

@@ -1,4 +1,4 @@
-"""The traceback of what a user's program raised, without gradir's part of it."""
+"""Print tracebacks of a user's program without gradir's frames."""
 
 from __future__ import annotations
 
@@ -90,6 +90,6 @@ def _is_installed(name: str) -> bool:
 
 
 def _print(lines: list[str]) -> None:
-    """Print lines without what acts on a terminal."""
+    """Print lines without control characters."""
     for line in "".join(lines).removesuffix("\n").split("\n"):
         print(one_line(line), file=sys.stderr)

@@ -31,7 +31,7 @@ _BY_SUFFIX: Final = {".html": "html", ".json": "json", ".md": "markdown"}
 
 
 def add_options(parser: Parser) -> None:
-    """Add what the command takes."""
+    """Add the arguments and options."""
     parser.add_argument("files", metavar="FILE", nargs="+", help="the .gir files of the ranks of one run")
     output = parser.group("output")
     parser.group("comparison").add_argument(

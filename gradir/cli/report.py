@@ -1,4 +1,4 @@
-"""What a command says on standard error, and whether somebody looks at its output."""
+"""Write messages on standard error, and a command's output."""
 
 from __future__ import annotations
 

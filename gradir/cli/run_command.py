@@ -48,7 +48,7 @@ Exit status: 0 done, 2 trouble, such as no backward; where the script fails or e
 
 
 def add_options(parser: Parser) -> None:
-    """Add what the command takes."""
+    """Add the arguments and options."""
     parser.usage = "%(prog)s [OPTIONS] SCRIPT [ARGS ...]\n       %(prog)s SCRIPT [ARGS ...] -o FILE [--step N]"
     group = parser.group("input")
     group.add_argument(
@@ -125,10 +125,10 @@ def _divided(options: argparse.Namespace) -> Script:
 
 
 class _Run:
-    """One run of a script, and what became of its capture."""
+    """One run of a script, and its capture."""
 
     def __init__(self, options: argparse.Namespace, script: Script, own: OwnOutput | None = None) -> None:
-        """``own`` is standard output where the file goes there."""
+        """Prepare the capture; ``own`` is standard output if the file is written there."""
         from gradir.files import Located
 
         self._options, self._script, self._own = options, script, own

@@ -1,4 +1,4 @@
-"""What the commands that run a script as it is have in common: its words, and running it."""
+"""Share the arguments of commands that run an unchanged script, and run it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Script(NamedTuple):
 
 
 def add_script(parser: Parser, metavar: str, help: str) -> None:
-    """Add the words that name a script, and all that stand behind it."""
+    """Add the arguments for a script and its own arguments."""
     parser.add_argument("program", metavar=metavar, nargs=argparse.REMAINDER, help=help)
     parser.group("input").add_argument("-m", dest="is_module", action="store_true", help="run a module, as python -m")
     parser.set_defaults(parser=parser)

@@ -30,7 +30,7 @@ _LARGEST_SCRIPT: Final = 1_000_000
 
 
 class Source(NamedTuple):
-    """What one argument names: a program, or a file, which may be that of a revision in git."""
+    """The object that an argument names: a program, a file, or a file of a revision in git."""
 
     word: str
     side: Side | None = None
@@ -267,7 +267,7 @@ def _unreached(loaded: Loaded) -> set[tuple[str, ...]]:
 
 
 def load_two(options: argparse.Namespace, a: Source, b: Source) -> tuple[Loaded, Loaded]:
-    """Load both graphs of a comparison; of two programs the first runs in a process of its own.
+    """Load both graphs of a comparison; the first of two programs runs in a subprocess.
 
     Two programs in one process would share what they import, and an edited model would be compared with itself.
 

@@ -30,7 +30,7 @@ Exit status: 0 done, 1 the program raised and the graph ends there, 2 trouble.
 
 
 def add_options(parser: Parser) -> None:
-    """Add what the command takes."""
+    """Add the arguments and options."""
     add_graph_argument(parser)
     parser.add_later(lambda: _add_declared(parser))
     add_option(parser.group("advanced"), "exporter 'summary'")

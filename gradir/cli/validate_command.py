@@ -23,7 +23,7 @@ topological order between nodes that exist.
 
 
 def add_options(parser: Parser) -> None:
-    """Add what the command takes."""
+    """Add the arguments and options."""
     add_input(parser, "files", nargs="+")
     parser.group("input").add_argument("--strict", action="store_true", help="also require the canonical bytes")
     parser.group("input").add_argument(

@@ -37,7 +37,7 @@ _PAGE: Final = "html"
 
 
 def add_options(parser: Parser) -> None:
-    """Add what the command takes."""
+    """Add the arguments and options."""
     add_graph_argument(parser)
     output = parser.group("output")
     output.add_argument("--to", choices=(_PAGE, *PICTURES), help="page or picture (default: by the suffix of -o)")

@@ -64,7 +64,7 @@ _SUFFIXES: Final = (".html", ".jsonl", ".md")
 
 
 def add_options(parser: Parser) -> None:
-    """Add what the command takes."""
+    """Add the arguments and options."""
     add_script(parser, "SCRIPT ...", "script, folder or archive, and its arguments")
     parser.allow_abbrev = False
     parser.take_program_arguments()

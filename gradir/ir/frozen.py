@@ -12,7 +12,7 @@ V = TypeVar("V")
 class FrozenDict(dict[K, V]):
     """A read-only dict, equal to a plain one and written and shown as one.
 
-    What it holds cannot be changed either, so a copy is the same object. It is made by `frozen`.
+    Its values are immutable too, so a copy is the same object. `frozen` creates it.
     """
 
     __slots__ = ()

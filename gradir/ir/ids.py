@@ -14,11 +14,8 @@ storage                its owner, or ``id.slot``     ``fc.weight``, ``fc/addmm:1
 =====================  ============================  ==================================
 
 An ordinal counts from 1 within its scope and op, in canonical order, so a node added to one module renumbers no other
-module. ``/`` and ``:`` in a user's own names, control characters, spaces and other text that could be misread are
-percent-encoded as
-in RFC 3986, which keeps the kinds apart (``~`` too, so that the suffix ``~2`` of a name met again stays free).
-
-Nothing else makes ids or takes them apart.
+module. ``/``, ``:``, ``~``, spaces and control characters in names are percent-encoded as in RFC 3986. A repeated name
+gets the suffix ``~2``. Only this module creates or parses ids.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ Shape = tuple[Size, ...]
 class Record(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Base of the IR's records: immutable, compared by value, defaults left out of the file.
 
-    What a document has beyond them is not ignored in silence: see `gradir.ir.unknown`.
+    `gradir.ir.unknown` reports unknown keys of a document.
     """
 
 

@@ -182,7 +182,7 @@ class ModuleTree:
     """The modules of a scope table by number, each under the nearest module above it that the table has.
 
     Modules are numbered in the order of the tree: a parent before its children, children in the order of the table.
-    Where that is alphabetical, the entries of a list come by their numbers: ``h_2`` before ``h_10``.
+    Entries of an alphabetical list are sorted by number: ``h_2`` before ``h_10``.
     ``scopes``, ``parents``, ``children``, ``names`` (the path below the parent) and ``levels`` are indexed by number.
 
     >>> tree = ModuleTree([Scope("", "Model"), Scope("layers.0", "Block"), Scope("layers.0.fc", "Linear")])

@@ -27,10 +27,9 @@ class _Shape(NamedTuple):
 def ranges(names: Iterable[str]) -> str:
     """Write a set of dotted names with the shell's alternatives: ``{a,b}``, and ``{0..3}`` for indices.
 
-    Exactly these names result when every brace is expanded. A component that is no plain word is a JSON string, so that
-    braces, commas and blanks in a name are none of the notation. What several components share behind them is written
-    once; equal parts are found bottom-up by their contents, as in the minimization of acyclic automata (Revuz,
-    Minimisation of acyclic deterministic automata in linear time, 1992).
+    Expanding every brace yields exactly these names. A component that is no plain word is a JSON string. A suffix that
+    several components share is written once: equal ones are found bottom-up, as in the minimization of acyclic automata
+    (Revuz, 1992).
 
     >>> ranges(["h.0.attn", "h.1.attn", "h.2.attn", "h.0.mlp.fc", "h.1.mlp.fc", "h.2.mlp.fc"])
     'h.{0..2}.{attn,mlp.fc}'

@@ -25,7 +25,7 @@ _MOST_NAMED: Final = 3
 
 
 class BetweenOptions(Options, frozen=True, kw_only=True):
-    """What the paths join."""
+    """Options of the paths to keep."""
 
     between: Annotated[tuple[Pattern, Pattern], msgspec.Meta(description="only the nodes on paths that join these")]
 
