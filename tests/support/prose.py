@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # The largest figures that pass. Lower one when the prose got better.
 LIMITS = {
     "Markdown": {"words": 74_000, "median": 12, "above 40 words": 6, "What/Where clauses": 11, "forbidden": 8},
-    "docstrings": {"words": 82_500, "median": 15, "above 40 words": 34, "What/Where clauses": 350, "forbidden": 139},
+    "docstrings": {"words": 78_700, "median": 14, "above 40 words": 26, "What/Where clauses": 232, "forbidden": 108},
     "code": {"lines": 66_500, "lines per comment": 68},
 }
 FORBIDDEN = re.compile(
