@@ -341,12 +341,7 @@ def _captured(request: CaptureRequest) -> tuple[str, LiveCapture]:
 
 
 def _prepared(request: CaptureRequest) -> tuple[str, CaptureRequest]:
-    """Return the front-end for a request, and the request as that front-end takes it.
-
-    Raises:
-        CaptureError: it lacks a feature that an option needs.
-        SpecError: the program raises, which gradir runs for a front-end that runs none.
-    """
+    """Return the front-end for a request, and the request as that front-end takes it."""
     name = frontend_of(request)
     _expect_features(name, request)
     found = registry.frontend(name)
@@ -362,11 +357,7 @@ def _prepared(request: CaptureRequest) -> tuple[str, CaptureRequest]:
 
 
 def _expect_features(name: str, request: CaptureRequest) -> None:
-    """Refuse an option whose feature the front-end lacks.
-
-    Raises:
-        CaptureError: there is one.
-    """
+    """Refuse an option whose feature the front-end lacks."""
     for option, feature in _features(request):
         able(name, feature, _spelled(request, option))
 

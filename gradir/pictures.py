@@ -143,11 +143,7 @@ def _script_folders() -> list[str | Path]:
 
 
 def _program_for(picture: str) -> str:
-    """Return the path of the program that draws a format.
-
-    Raises:
-        ExportError: there is none.
-    """
+    """Return the path of the program that draws a format."""
     program = find_program()
     if program is None:
         raise ExportError(
@@ -168,11 +164,7 @@ def _name(program: str) -> str:
 
 
 def _lay_out(program: str, source: str, picture: str, seconds: float, *more: str) -> tuple[bytes, bytes]:
-    """Return what a program drew and what it wrote to standard error; ``more`` are arguments for it.
-
-    Raises:
-        ExportError: it cannot be run, fails, or exceeds its limits.
-    """
+    """Return what a program drew and what it wrote to standard error; ``more`` are arguments for it."""
     # Imported when a picture is drawn: every export needs the names of the formats.
     import subprocess
 

@@ -268,5 +268,5 @@ def parameter_shape(shape: Shape | None, users: Sequence[tuple[Word, int]]) -> S
 
 
 def _place(size: int | str) -> tuple[bool, int, str]:
-    """Numbers in their order, then sizes that are not known."""
+    """Return a sort key with numbers first, then symbolic sizes."""
     return (False, size, "") if isinstance(size, int) else (True, 0, size)
