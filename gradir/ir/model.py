@@ -1,8 +1,7 @@
-"""The records of GIR 1.x: what one node, one tensor, one scope is; those of processes are in `gradir.ir.ranks`.
+"""The records of nodes, tensors and scopes in GIR 1.x; `gradir.ir.ranks` has those of processes.
 
-A field is declared with its record and nowhere else. Its type is what may be saved, its place the order of the keys of
-a file, and a field that holds its default is left out of the file. `About` says what else is to be known of it. All
-that works by fields (the checks, both forms of a file, versions, the diff, the exporters) asks `gradir.ir.fields`.
+A field is declared only with its record: its type, its place among a file's keys, its default (which files omit), and
+the rest in `About`. Checks, file formats, diffs and exporters read the declarations from `gradir.ir.fields`.
 """
 
 from __future__ import annotations
@@ -80,14 +79,13 @@ def bounded(count: int) -> int:
 class About(NamedTuple):
     """Properties of a field besides its name, type and default.
 
-    ``compared`` is what the field is for a comparison: ``structure`` (what the node is and how it is wired), ``type``
-    (dtypes and shapes), ``detail`` (what belongs to an operation, and says nothing where that became another),
-    ``place`` (names and modules, which renames explain) or ``free`` (beside the computation). A diff leaves out what is
-    ``free`` in the head. ``refers`` says that the value is, or begins with, the id of a node, and ``inside`` names the
-    field with the node that the value is a place in. ``since`` is the version of the format that has it first.
+    ``compared`` is its class for comparisons: ``structure`` (kind and wiring of a node), ``type`` (dtypes and shapes),
+    ``detail`` (of one operation), ``place`` (names and modules, which renames explain) or ``free`` (ignored in the
+    head). ``refers`` is set if the value is, or starts with, a node's id. ``inside`` names the field with the node that
+    the value is a place in. ``since`` is the first version of the format with the field.
 
-    ``merged`` is what a merge does with a field of the head. It puts the edits of ``both`` sides together and reports a
-    conflict where they clash, takes ``either`` where they clash, or lets ``neither`` side edit it.
+    ``merged`` is how a merge treats a field of the head: it combines ``both`` sides' edits and reports conflicts, takes
+    ``either``, or lets ``neither`` side edit it.
     """
 
     compared: Literal["structure", "type", "detail", "place", "free"] = "detail"
@@ -200,15 +198,14 @@ class Source(Record, frozen=True, gc=False):
 
 
 class Saved(Record, frozen=True, gc=False):
-    """A tensor that a function keeps for its backward: one saved slot.
+    """A tensor that a function saves for its backward: one saved slot.
 
-    ``bytes`` is the size of the whole storage that the slot keeps alive. Slots with equal ``storage`` keys keep the
-    same storage, so its bytes count once; an empty key means that the storage is the slot's own. A key is the id of
-    the leaf, parameter or buffer that owns the storage, or ``node_id.slot`` of the first slot that saved it.
+    ``bytes`` is the size of the storage. Slots with equal ``storage`` keys share a storage, whose bytes count once. An
+    empty key means a storage of the slot alone. A key is the id of the leaf, parameter or buffer that owns the storage,
+    or ``node_id.slot`` of the first slot that saved it.
 
-    ``state`` is ``held``, ``recomputed`` (a checkpoint makes it anew in the backward), ``freed`` (a backward released
-    it), ``hooked`` (packed by a hook, which capture never runs), ``stale`` (changed in place since) or ``unread`` (the
-    framework does not let it be seen).
+    ``state`` is ``held``, ``recomputed`` (by a checkpoint), ``freed`` (by a backward pass), ``hooked`` (packed by a
+    hook, which capture never runs), ``stale`` (modified in place since) or ``unread`` (the framework hides it).
     """
 
     slot: str
@@ -232,11 +229,11 @@ class Saved(Record, frozen=True, gc=False):
 class Node(Record, frozen=True, gc=False, rename={"inputs": "in", "outputs": "out"}):
     """One vertex of the graph.
 
-    ``inputs`` holds one entry per input slot, ``None`` where no gradient flows; ``outputs`` one per output;
-    ``op`` is the framework-neutral name and ``native`` the framework's own. ``base`` is set on an output that is a
-    view. The first of ``names`` is the one to show. ``kinds`` is for a graph of a forward: of each input slot, whether
-    the operation only reads the value (``data``), lends its memory to an output (``view``) or writes to it
-    (``inplace``); empty where it reads all.
+    ``inputs`` has an entry for each input slot, which is ``None`` without a gradient, and ``outputs`` one for each
+    output. ``op`` is the framework-neutral name and ``native`` the framework's own. ``base`` is set on an output that
+    is a view. The first of ``names`` is the one to show. In a forward graph, ``kinds`` says for each input slot whether
+    the operation reads the value (``data``), returns a view of it (``view``) or writes to it (``inplace``). It is empty
+    if all are read.
 
     >>> node = Node("fc/addmm:1", op="addmm", native="AddmmBackward0", scope="fc")
     >>> node.label, node.role
@@ -298,11 +295,10 @@ class Node(Record, frozen=True, gc=False, rename={"inputs": "in", "outputs": "ou
 class Scope(Record, frozen=True, gc=False, rename={"class_name": "class"}):
     """One module of the module tree.
 
-    ``own``, ``total`` and ``trainable`` count parameter elements: of the module itself, of it and everything below
-    (each tensor once), and those of ``total`` that require grad. ``calls`` is the number of recorded forward calls.
-    ``detail`` is what the module says of itself (``in_features=3, out_features=4``). ``training`` tells whether it was
-    in training mode; ``None`` when unknown. ``rounds`` is how often it runs in a loop, whose body stands in the graph
-    once; 0 of what is in none.
+    ``own``, ``total`` and ``trainable`` count parameter elements: of the module itself, of its whole subtree (each
+    tensor once), and those of the subtree that require grad. ``calls`` is the number of recorded forward calls.
+    ``detail`` is the module's description (``in_features=3, out_features=4``). ``training`` is its mode, ``None`` when
+    unknown. ``rounds`` is the number of iterations of a loop whose body is in the graph once, and 0 outside loops.
     """
 
     path: Annotated[str, About("place")]
@@ -319,19 +315,19 @@ class Scope(Record, frozen=True, gc=False, rename={"class_name": "class"}):
 class Cut(Record, frozen=True, gc=False):
     """A place where gradient does not flow.
 
-    Of any graph, ``kind`` is ``unreached`` (a parameter that requires grad and is not in the graph) or ``hidden`` (the
-    same, but an opaque function in the graph may reach it); ``names`` are the parameter's names, ``scope`` its module.
+    In every graph, ``kind`` is ``unreached`` (a parameter that requires grad is not in the graph) or ``hidden`` (the
+    same, but an opaque function may reach it). ``names`` are the parameter's names and ``scope`` its module.
 
-    Of a forward whose flow was recorded there are also the places where a value that carries a gradient goes on without
-    it: ``kind`` says how (``detach``, ``data``, ``no_grad``, ``inference_mode``, ``nondifferentiable``, ``sample``,
-    ``rebuilt``, ``new_leaf``, ``exit``), ``op`` is the operation, ``names`` are the leaves behind it and ``scope`` is
-    the module that ran it. Of a trace, which knows all operations, each parameter that is not in the graph has a cut
-    that says why: ``unused`` (nothing computed of it comes out), ``integer`` (its dtype has no gradient),
-    ``stop_gradient``, ``nondifferentiable`` (an operation lets none through) or ``custom_rule`` (the gradient that a
-    program wrote itself does not). ``source`` is the line of the user's program and ``via`` the one of the library that
-    it called, if that is another. ``meant`` names a pattern that wants it so. ``at`` is the node whose value is cut and
-    ``into`` the one that takes it, or what is computed of it, without its gradient, as far as the graph has them;
-    ``slot`` is the input slot there, where that is sure.
+    A recorded forward pass adds places where a value that requires grad continues without it. ``kind`` is the reason
+    (``detach``, ``data``, ``no_grad``, ``inference_mode``, ``nondifferentiable``, ``sample``, ``rebuilt``,
+    ``new_leaf``, ``exit``), ``op`` the operation, ``names`` the leaves before it and ``scope`` the module that ran it.
+    In a trace, each parameter outside the graph has a cut with the reason: ``unused`` (no output depends on it),
+    ``integer`` (its dtype has no gradient), ``stop_gradient``, ``nondifferentiable`` (an operation passes none) or
+    ``custom_rule`` (a custom gradient passes none).
+
+    ``source`` is the user's line and ``via`` the line of the library that it called, if different. ``meant`` names the
+    pattern that allows the cut. ``at`` is the node whose value is cut, and ``into`` the node that uses the result, as
+    far as the graph has them. ``slot`` is the input slot of ``into``, if known.
     """
 
     kind: str

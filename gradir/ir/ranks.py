@@ -1,4 +1,4 @@
-"""The records of training on several processes: which of them a graph is of, and what they send to each other."""
+"""The records of distributed training: the process of a graph, and the messages between processes."""
 
 from __future__ import annotations
 
@@ -15,18 +15,16 @@ _CPU: Final = "cpu"
 
 
 class Rank(Record, frozen=True):
-    """The process, one of several that train together, that a graph was captured in: what may differ between them.
+    """The process that a graph was captured in, one of several that train together.
 
-    ``rank`` is its number among the ``world`` processes, ``device`` the kind of device that it computes on and
-    ``backend`` what carries its messages. ``groups`` has the ranks of each process group that it is in and that the
-    graph or its collectives name, by label, in the group's own order; ``coordinates`` says where the process is in the
-    dimensions of the mesh. ``local`` has the shape of its part of each parameter that it holds with others, by name.
-    Of a pipeline, ``stage`` is the number of its first stage, of ``stages`` in all, which run ``microbatches`` a step.
+    ``rank`` is its number among ``world`` processes, ``device`` its kind of device and ``backend`` the communication
+    library. ``groups`` has the ranks of each process group that the graph or its collectives name, by label and in the
+    group's order. ``coordinates`` is its place in the dimensions of the mesh. ``local`` has the shapes of its shards,
+    by parameter. In a pipeline, ``stage`` is its first stage of ``stages``, with ``microbatches`` a step.
 
-    ``wrappers`` has the state of each module that reduces the gradients of those below it, by path: ``no_sync`` (it
-    reduces none in this backward), ``uncalled`` (its forward did not run, and that of a module in it did),
-    ``unfinished`` (it waits for gradients that have not come), ``unused`` (it asks
-    which are to come), ``static`` (it knows that from the first step) and ``hook:NAME`` (the function reduces them).
+    ``wrappers`` has the state of each module that reduces gradients, by path: ``no_sync`` (none in this backward pass),
+    ``uncalled`` (only a submodule ran), ``unfinished`` (gradients are missing), ``unused`` (it searches for unused
+    parameters), ``static`` (it knows them from the first step) and ``hook:NAME`` (a function reduces them).
     """
 
     rank: Count
@@ -51,16 +49,15 @@ class Rank(Record, frozen=True):
 class Collective(Record, frozen=True, gc=False):
     """A message among the processes of a group, as one of them issues it.
 
-    ``phase`` is ``backward`` inside a backward, else ``forward``. ``op`` is the operation, the same whichever way it
-    was called (``all_reduce``, ``all_gather``, ``reduce_scatter``, ``all_to_all``, ``broadcast``, ``send``, ``recv``,
-    ``barrier`` …), ``group`` the label of its process group and ``reduce`` what a reduction does. ``peer`` is the place
-    in the group of the one that it sends to or receives from, or that is the root. ``tensors`` are those that the
-    process gives, or receives into where it gives none. ``splits`` are the sizes that it sends to each process of the
-    group, and those that it receives, where they need not be equal.
+    ``phase`` is ``backward`` inside a backward pass, else ``forward``. ``op`` is the operation (``all_reduce``,
+    ``all_gather``, ``reduce_scatter``, ``all_to_all``, ``broadcast``, ``send``, ``recv``, ``barrier`` …), ``group`` the
+    label of its process group and ``reduce`` the reduction. ``peer`` is the root, sender or receiver, by its place in
+    the group. ``tensors`` are those sent, or those received into if none is sent. ``splits`` are unequal sizes sent to
+    and received from each process.
 
-    ``node`` is the id of the node whose backward issued it, as far as the graph has that; ``scope`` the module that ran
-    and ``source`` the line of the user's program, in a forward. ``operands`` are the ids of the parameters that the
-    tensors are, or of which they have the gradients, and of the nodes that made them, as far as that is known.
+    ``node`` is the id of the node whose backward issued it, if known. In a forward pass, ``scope`` is the module that
+    ran and ``source`` the user's line. ``operands`` are the ids of the parameters or nodes that the tensors, or their
+    gradients, belong to, if known.
     """
 
     phase: str
