@@ -128,7 +128,7 @@ def share_empty_tuples(record: Record) -> None:
 
 
 class NonFinite(Record, frozen=True, gc=False):
-    """A float that JSON has no spelling for.
+    """A float that JSON cannot represent.
 
     >>> NonFinite("-inf")
     NonFinite(float='-inf')
@@ -144,12 +144,12 @@ AttrValue = Union[AttrScalar, tuple[Union[AttrScalar, AttrRow], ...]]
 
 
 class TensorMeta(Record, frozen=True, gc=False):
-    """What is known of a tensor without its values.
+    """The properties of a tensor without its values.
 
-    ``dtype`` and ``shape`` are ``None`` when unknown; ``device`` and ``layout`` are the framework's names for them, and
-    a trace that ran on none has no device (``None``). An operation has no layout: ``"strided"`` holds as far as a
-    tensor at hand shows it. ``placements`` says how a tensor that several processes hold together is spread over each
-    dimension of their mesh (``dp:Shard(0)``, ``tp:Replicate``); its shape is the whole one.
+    ``dtype`` and ``shape`` are ``None`` if unknown. ``device`` and ``layout`` have the framework's names; a trace has
+    no device (``None``), and the layout of an operation is ``"strided"`` unless a tensor shows it. ``placements`` is
+    the distribution over each dimension of a mesh (``dp:Shard(0)``, ``tp:Replicate``) of a tensor whose shape is the
+    whole.
 
     >>> str(TensorMeta("float32", (8, 3)))
     'float32[8, 3]'
@@ -190,7 +190,7 @@ class Ref(Record, frozen=True, gc=False, array_like=True):
 
 
 class Source(Record, frozen=True, gc=False):
-    """Where in the user's program a node was made; ``file`` is relative to the directory of the capture."""
+    """The place in the user's program that made a node; ``file`` is relative to the directory of the capture."""
 
     file: str
     line: Count
@@ -357,9 +357,9 @@ class Cut(Record, frozen=True, gc=False):
 
 
 class Producer(Record, frozen=True):
-    """What made the graph: gradir's version, the framework with its version, and the capture options.
+    """The producer of the graph: versions of gradir and the framework, and capture options.
 
-    Nothing in it may differ between two runs of the same program.
+    All values are the same in every run of a program.
     """
 
     gradir: str = ""
