@@ -52,6 +52,13 @@ def archive_of(text: str | bytes, *, name: str = f"net/{STATED}", **others: byte
     return file.getvalue()
 
 
+def stating(place: int, number: int, text: str) -> bytes:
+    """An archive whose directory states, at a place of its one entry, another number than holds."""
+    data = archive_of(text)
+    at = data.rfind(b"PK\x01\x02") + place
+    return data[:at] + number.to_bytes(2, "little") + data[at + 2 :]
+
+
 def of_json(document: Any) -> gradir.Graph:
     return read(archive_of(json.dumps(document)), "net.pt2")
 
@@ -90,6 +97,13 @@ def test_the_commands_take_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         (archive_of("{}"), "Object missing required field `graph_module`"),
         (archive_of(" " * 3_000_000), "too large to be read"),
         (archive_of("{}")[:-30], "broken archive"),
+        (stating(10, zipfile.ZIP_LZMA, "{}"), "unknown compression method 14"),
+        (stating(22, 999, " " * 3_000_000), "too large to be read"),
+        (
+            archive_of("{}", name="net/models/mod\xe9l.json").replace(b"\xc3\xa9", b"\xff\xfe"),
+            "broken archive: 'utf-8'",
+        ),
+        (archive_of("{}", name="net/\x1b[31m\nmodels/x.json"), "net/\\x1b[31m\\nmodels/x.json: Object missing"),
     ],
 )
 def test_what_cannot_be_read_is_one_line_and_status_2(data, said, tmp_path, monkeypatch, capsys):
@@ -140,6 +154,10 @@ def test_no_file_is_looked_at_because_a_trace_names_it(monkeypatch):
             ),
             "no name of a module or a tensor",
         ),
+        (
+            lambda each: each["graph_module"]["signature"]["input_specs"].__setitem__(-1, {"user_input": {"arg": 5}}),
+            "which nothing before it makes",
+        ),
         (lambda each: each["graph_module"]["graph"]["nodes"][0].update(target=5), "Expected `str`"),
         (lambda each: each["graph_module"]["graph"]["nodes"][0]["inputs"][0].update(arg={}), "one key"),
     ],
@@ -149,6 +167,39 @@ def test_a_program_that_does_not_fit_together_is_refused(change, said):
     change(document)
     with pytest.raises(GradirError, match=said):
         of_json(document)
+
+
+def _with_size(text: str) -> Any:
+    size = {"as_expr": {"expr_str": text}}
+    return lambda module: [each.update(sizes=[size]) for each in module["graph"]["tensor_values"].values()]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _with_size("Symbol()"),
+        _with_size("Symbol({[]: 1})"),
+        _with_size("Mul('\\d', 2)"),
+        lambda module: module["graph"]["nodes"][0]["metadata"].update(nn_module_stack=f"k@{'9' * 5000},a,b"),
+        lambda module: module["graph"]["nodes"][0]["inputs"].append({"name": "p", "arg": {"as_float": 10**400}}),
+        lambda module: module["graph"]["nodes"][0]["inputs"].append({"name": "p", "arg": {"as_tensors": "DEEP"}}),
+        lambda module: module["signature"]["output_specs"].insert(0, {"buffer_mutation": {"buffer_name": [1]}}),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_odd_values_of_a_program_are_left_out_or_text(change):
+    document = json.loads(stated("mlp"))
+    change(document["graph_module"])
+    text = json.dumps(document).replace('"DEEP"', "[" * 700 + "]" * 700)
+    assert len(read(archive_of(text), "net.pt2").nodes) == len(saved("mlp")[1].nodes)
+
+
+def test_an_operation_whose_bodies_return_nothing_takes_its_operands():
+    document = json.loads(stated("cond"))
+    for owner, key in places(document):
+        if key == "as_graph":
+            owner[key]["graph"]["outputs"] = []
+    assert next(node for node in of_json(document).nodes.values() if node.op == "cond").inputs
 
 
 def places(document: Any) -> list[tuple[Any, Any]]:

@@ -23,15 +23,17 @@ from gradir.frontends.export.program import Body, Call, Input, Named, Part, Prog
 from gradir.frontends.export.sizes import size_text
 from gradir.frontends.texts import plain_float, plain_int, plain_text
 from gradir.ir import TensorMeta
-from gradir.ir.excerpt import excerpt
+from gradir.ir.excerpt import excerpt, said
 from gradir.ir.model import MOST
 from gradir.ir.nesting import TOO_DEEP, is_too_deep
+from gradir.ir.text import printable
 
 T = TypeVar("T")
 
 _UNKNOWN: Final = TensorMeta(device=None)
 
 _LARGEST: Final = 2**28
+_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _NEWEST: Final = 8
 _DEEPEST: Final = 64
 _LONGEST: Final = 500
@@ -129,22 +131,22 @@ def program_in(data: bytes) -> Program:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             name = _graph_name(archive)
-            stated = _decoded(archive, name, _Program)
+            stated = _decoded(archive, name, _Program, len(data))
             root = name.rpartition("models/")[0]
             weights: dict[str, _Weight] = {}
             for kind in ("weights", "constants"):
                 config = f"{root}data/{kind}/{name.rpartition('/')[2].removesuffix('.json')}_{kind}_config.json"
                 if config in archive.NameToInfo:
-                    weights |= _decoded(archive, config, _Weights).config
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, RuntimeError) as error:
-        raise FormatError(f"broken archive: {error}") from error
+                    weights |= _decoded(archive, config, _Weights, len(data)).config
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
+        raise FormatError(f"broken archive: {said(error)}") from error
     if stated.schema_version.major > _NEWEST:
         version = stated.schema_version.major
         raise FormatError(f"the program has schema {version}, and this gradir reads up to {_NEWEST}; update gradir")
     try:
         return _Reader(stated, weights).program()
     except msgspec.ValidationError as error:
-        raise FormatError(str(error), place=name) from error
+        raise FormatError(str(error), place=printable(name)) from error
 
 
 def _graph_name(archive: zipfile.ZipFile) -> str:
@@ -164,17 +166,20 @@ def _is_compiled(archive: zipfile.ZipFile) -> bool:
     return any("aotinductor" in name for name in archive.NameToInfo)
 
 
-def _decoded(archive: zipfile.ZipFile, name: str, kind: type[T]) -> T:
-    info = archive.getinfo(name)
-    if info.file_size > min(_LARGEST, room(info.compress_size)):
-        raise FormatError(f"{info.file_size:,} bytes, which is too large to be read", place=name)
+def _decoded(archive: zipfile.ZipFile, name: str, kind: type[T], available: int) -> T:
+    """Decode a file of an archive of so many bytes, which may state other sizes than it has."""
+    info, place = archive.getinfo(name), printable(name)
+    if info.compress_type not in _METHODS:
+        raise FormatError(f"unknown compression method {info.compress_type}; save the program anew", place=place)
+    if info.file_size > min(_LARGEST, room(min(info.compress_size, available))):
+        raise FormatError(f"{info.file_size:,} bytes, which is too large to be read", place=place)
     text = archive.read(info)
     if is_too_deep(text):
-        raise FormatError(TOO_DEEP, place=name)
+        raise FormatError(TOO_DEEP, place=place)
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise FormatError(str(error), place=name) from error
+        raise FormatError(str(error), place=place) from error
 
 
 class _Reader:
@@ -200,7 +205,8 @@ class _Reader:
         for spec, value in zip(signature.output_specs, part.outputs, strict=False):
             kind, held = _one(spec)
             written = held.get("buffer_name") or held.get("parameter_name") or held.get("user_input_name")
-            if kind.endswith("_mutation") and written in places and isinstance(value, Named):
+            is_write = kind.endswith("_mutation") and isinstance(written, str) and isinstance(value, Named)
+            if is_write and written in places:
                 writes.append((places[written], value.name))
             else:
                 outputs.append(value)
@@ -211,8 +217,9 @@ class _Reader:
         inputs, places = {}, {}
         for spec in signature.input_specs:
             kind, held = _one(spec)
-            argument = held.get("arg", {})
-            name = _name(argument.get("as_tensor", argument) if kind == "user_input" else argument)
+            argument = held.get("arg")
+            is_inner = kind == "user_input" and isinstance(argument, dict)
+            name = _name(argument.get("as_tensor", argument) if is_inner else argument)
             known = graph.tensor_values.get(name)
             role = {"parameter": "parameter", "user_input": "input"}.get(kind, "buffer")
             if known is not None:
@@ -283,10 +290,10 @@ def _stack(text: str) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _tensors(value: Any) -> Any:
-    """Names of tensors, in the lists that they are in."""
-    if isinstance(value, list):
-        return [_tensors(each) for each in value]
+def _tensors(value: Any, deep: int = 3) -> Any:
+    """Names of tensors, in the lists that they are in, which torch nests no deeper than two."""
+    if isinstance(value, list) and deep:
+        return tuple([_tensors(each, deep - 1) for each in value])
     if isinstance(value, dict) and "as_tensor" in value:
         value = value["as_tensor"]
     return Named(_name(value)) if isinstance(value, dict) and "name" in value else None
@@ -353,7 +360,7 @@ def _plain(value: Any, *, is_float: bool = False, deep: int = 3) -> Any:
         return tuple([_plain(each, is_float=is_float, deep=deep - 1) for each in value])
     if isinstance(value, (bool, type(None))):
         return value
-    if isinstance(value, int) and not is_float:
+    if isinstance(value, int) and (not is_float or abs(value) > MOST):
         return plain_int(value)
     if isinstance(value, (int, float)):
         return plain_float(float(value))

@@ -62,7 +62,7 @@ class _Frame:
 
 
 class _Running(NamedTuple):
-    """A call whose bodies are being added, the frame that it stands in, and what the bodies have given so far."""
+    """A call, the frame that it stands in, the bodies to be added, last first, and what those added have given."""
 
     frame: _Frame
     call: Call
@@ -102,7 +102,7 @@ class _Assembly:
             call = next(frame.calls, None)
             if call is not None:
                 entries = [each for _, value in call.arguments for each in flat(value)]
-                bodies = [each for each in entries if type(each) is Body]
+                bodies = [each for each in reversed(entries) if type(each) is Body]
                 operands = [each for each in entries if type(each) is not Body]
                 frame = self._next(_Running(frame, call, bodies, operands, [])) if bodies else self._add(frame, call)
             elif frame.caller is None:
@@ -120,7 +120,7 @@ class _Assembly:
                 return self._add(frame, call, running.given)
             frame.values.update(zip(call.makes, running.given, strict=True))
             return frame
-        body, scope = running.bodies.pop(0), self._enter(frame, call.modules)
+        body, scope = running.bodies.pop(), self._enter(frame, call.modules)
         if not is_wrapper:
             scope = plain_text(f"{scope}.{body.name}" if scope else body.name)
             self._kinds.setdefault(scope, call.op)
@@ -152,9 +152,11 @@ class _Assembly:
         before = []
         for name, value in call.arguments:
             named = [*named_in(value)]
-            if given and any(type(each) is Body for each in flat(value)):
-                # What comes behind is taken by the bodies.
-                break
+            if any(type(each) is Body for each in flat(value)):
+                if given:
+                    # What comes behind is taken by the bodies.
+                    break
+                continue
             if named:
                 before += [self._read(frame, each.name) for each in named]
                 kinds += [call.kinds.get(name, "data")] * len(named)

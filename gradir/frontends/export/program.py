@@ -11,6 +11,9 @@ from gradir.ir import Cut, TensorMeta
 _ROOT: Final = re.compile(r"^(?:L\['(?:self|fn|mod)'\]|L__self__|self)\.?")
 _ITEM: Final = re.compile(r"\._modules\['([^']*)'\]|\['([^']*)'\]|\[(\d+)\]")
 
+_LONGEST: Final = 10
+"""More digits number no call of a module."""
+
 
 class Named(NamedTuple):
     """An argument that is a value of the same part."""
@@ -106,4 +109,5 @@ def modules_of(stack: Mapping[str, Any] | None) -> Iterator[Module]:
         name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
         bare = _ITEM.sub(lambda match: "." + next(filter(None, match.groups()), ""), _ROOT.sub("", path))
         call = str(key).partition("@")[2]
-        yield Module(bare.partition("@")[0].strip("."), name, int(call) if call.isdecimal() else 0)
+        is_number = call.isdecimal() and len(call) < _LONGEST
+        yield Module(bare.partition("@")[0].strip("."), name, int(call) if is_number else 0)

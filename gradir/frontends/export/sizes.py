@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import warnings
 from functools import lru_cache
 from typing import Final
 
@@ -25,8 +26,11 @@ def size_text(spelled: str) -> str:
     if len(spelled) > _LONGEST:
         return spelled[:_LONGEST]
     try:
-        return _spell(ast.parse(spelled, mode="eval").body)[0]
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        with warnings.catch_warnings():
+            # Python warns of odd literals.
+            warnings.simplefilter("ignore")
+            return _spell(ast.parse(spelled, mode="eval").body)[0]
+    except (SyntaxError, ValueError, TypeError, IndexError, RecursionError, MemoryError):
         return spelled
 
 
