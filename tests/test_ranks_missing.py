@@ -70,8 +70,25 @@ def test_a_wrapper_that_waits_for_a_gradient_names_parameter_and_line() -> None:
     ((ranks, lines),) = told(everywhere)
     assert (ranks, lines[1]) == ((0, 1), "no loss depends on image")
     assert "MISSING EXCHANGE: ranks 0-1" in str(everywhere)
+    # A module may run without its parameters.
+    partly = graph("a", "text", cuts=("text",))
+    ((_, lines),) = told(of_ranks(*[(partly, waits, [])] * 2))
+    assert lines[1] == "the loss depends on text (train.py:11), and not on these"
     # What asks which gradients are to come waits for none.
     assert told(of_ranks(*[(text, {"": ("unused",)}, [reduced("a", "text")])] * 2)) == []
+
+
+def test_of_many_modules_without_gradient_the_first_are_said() -> None:
+    paths = [f"expert{number}" for number in range(9)]
+    some = graph("a", *paths, cuts=tuple(paths))
+    ((_, lines),) = told(of_ranks(*[(some, {"": ("unfinished",)}, [])] * 2))
+    assert len(lines) == 6
+    assert "expert3.weight and 5 others" in lines[0]
+
+
+def test_ranks_that_wrap_their_own_experts_lack_nothing() -> None:
+    both = reduced("a")
+    assert told(of_ranks(*[(graph("a", path), {"a": (), path: ()}, [both]) for path in ("one", "other")])) == []
 
 
 def test_wrappers_in_another_state_on_some_ranks_are_named_once() -> None:

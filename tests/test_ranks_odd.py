@@ -290,6 +290,16 @@ def test_sums_of_one_line_in_another_order_mix_tensors() -> None:
     )
 
 
+def test_sums_of_several_tensors_name_the_one_that_differs() -> None:
+    found = []
+    for graph in (summed("a", "b", "c"), summed("a", "c", "b")):
+        (first, _), *others = [(each.operands[0], each) for each in graph.collectives]
+        issued = [replace(each, operands=(first, operand)) for operand, each in others]
+        found.append(replace(graph, collectives=tuple(issued)))
+    lines = of_ranks(*found).findings[0].lines
+    assert [line.partition(", ")[2] for line in lines[1:3]] == ["of what b/mm:1 made", "of what c/mm:1 made"]
+
+
 def test_a_sum_that_another_branch_led_to_on_one_rank_is_no_alarm() -> None:
     # Neither tensor is one that both ranks sum, as the loss of a rank that has no image.
     assert "mixed" not in kinds(of_ranks(summed("a", "b"), summed("a", "c")))

@@ -32,7 +32,7 @@ def missing(ranks: Sequence[RankFile]) -> Iterator[Finding]:
     """Find left-out exchanges in the collectives of ranks and the states of their wrappers."""
     graphs = _Graphs(ranks)
     known: set[int] = set()
-    for finding in (*_unfinished(ranks, graphs), *_states(ranks)):
+    for finding in (*_unfinished(ranks, graphs), *_states(ranks, graphs)):
         known.update(finding.ranks)
         yield finding
     # A rank whose reason is known does not reduce what it would have to.
@@ -57,11 +57,14 @@ class _Graphs:
         """All of them."""
         return map(self, self.firsts.values())
 
-    def said_of(self, module: str) -> str:
-        """Whether some rank runs a module, and where."""
+    def said_of(self, module: str, own: Graph) -> str:
+        """Whether some rank runs a module that holds a parameter without gradient in a graph, and where."""
+        place = next(filter(None, (place_in(graph, module) for graph in (own, *self.all))), "")
+        shown = f"{module}{place and f' ({place})'}"
+        if any(_inside(own, module)):
+            return f"the loss depends on {shown}, and not on these"
         runs = any(each for graph in self.all for each in _inside(graph, module))
-        place = next(filter(None, (place_in(graph, module) for graph in self.all)), "")
-        return f"other ranks run {module}{place and f' ({place})'}" if runs else f"no loss depends on {module}"
+        return f"other ranks run {shown}" if runs else f"no loss depends on {module}"
 
 
 def place_in(graph: Graph, path: str) -> str:
@@ -78,28 +81,30 @@ def _inside(graph: Graph, path: str) -> Iterator[Node]:
 
 def _unfinished(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]:
     """The wrappers that wait for gradients that have not come."""
-    waiting: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+    waiting: defaultdict[tuple[str, ...], list[RankFile]] = defaultdict(list)
     for one in ranks:
         paths = [path for path, state in one.rank.wrappers.items() if _UNFINISHED in state]
         if paths:
             cuts = (cut for cut in graphs(one).cuts if cut.names and not cut.is_place)
             names = [cut.names[0] for cut in cuts if any(_is_below(cut.names[0], path) for path in paths)]
-            waiting[tuple(names)].append(one.rank.rank)
-    for key, numbers in waiting.items():
-        names = [*key]
+            waiting[tuple(names)].append(one)
+    for names, members in waiting.items():
         lines = [f"waits for the gradients of {_listed(names)}, and reduces no bucket that lacks one"]
         modules = dict.fromkeys(filter(None, (name.rpartition(".")[0] for name in names)))
-        lines += map(graphs.said_of, modules)
+        lines += [graphs.said_of(module, graphs(members[0])) for module in [*modules][:_MOST]]
         lines.append("the next forward raises that the reduction of this backward has not finished")
-        yield Finding("missing", tuple(numbers), tuple(lines))
+        yield Finding("missing", tuple(one.rank.rank for one in members), tuple(lines))
 
 
 def _is_below(name: str, path: str) -> bool:
     return not path or name.startswith(f"{path}.")
 
 
-def _states(ranks: Sequence[RankFile]) -> Iterator[Finding]:
-    """The wrappers that are in another state on some ranks, or missing there, or that no call went through."""
+def _states(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]:
+    """The wrappers that are in another state on some ranks, or missing there, or that no call went through.
+
+    A rank that has not that module, as each has its own experts, lacks no wrapper.
+    """
     by_stage: defaultdict[int | None, list[RankFile]] = defaultdict(list)
     for one in ranks:
         by_stage[one.rank.stage].append(one)
@@ -109,6 +114,8 @@ def _states(ranks: Sequence[RankFile]) -> Iterator[Finding]:
             by_state: defaultdict[_State, list[int]] = defaultdict(list)
             for one in members:
                 state = one.rank.wrappers.get(path)
+                if state is None and path and path not in graphs(one).scopes:
+                    continue
                 known = None if state is None else tuple(word for word in state if word != _UNFINISHED)
                 by_state[known].append(one.rank.rank)
             if len(by_state) > 1 or any(state and _UNCALLED in state for state in by_state):

@@ -93,11 +93,15 @@ def _differing(some: _Issued, others: _Issued) -> Iterator[tuple[Collective, Col
 
 
 def _parting(issued: Iterable[Collective], sides: Sequence[RankFile], history: History) -> Sequence[str]:
-    """The first nodes, from the tensors of two collectives back, that are not of the same kind."""
+    """The first nodes, from the tensors of two collectives back, that are not of the same kind.
+
+    There are none if one collective only has more tensors than the other.
+    """
     graphs = [*map(graph_in, sides)]
-    tensors = [next(filter(graph.nodes.get, each.operands)) for graph, each in zip(graphs, issued, strict=True)]
     made = [history.of(graph) for graph in graphs]
-    while True:
+    operands = [filter(numbers.__contains__, each.operands) for numbers, each in zip(made, issued, strict=True)]
+    tensors = next(([a, b] for a, b in zip(*operands, strict=False) if made[0][a] != made[1][b]), [])
+    while tensors:
         nodes = [graph.nodes[at] for graph, at in zip(graphs, tensors, strict=True)]
         if _label(nodes[0]) != _label(nodes[1]):
             return tensors
@@ -106,3 +110,4 @@ def _parting(issued: Iterable[Collective], sides: Sequence[RankFile], history: H
         if behind is None or behind[0] not in made[0] or behind[1] not in made[1]:
             return tensors
         tensors = [*behind]
+    return tensors
