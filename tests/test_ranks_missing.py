@@ -66,6 +66,9 @@ def test_a_wrapper_that_waits_for_a_gradient_names_parameter_and_line() -> None:
             ),
         ),
     ]
+    # What such a rank does not reduce is the same again.
+    ((ranks, _),) = told(of_ranks((text, waits, []), (graph("a", "text", "image"), REDUCES, [reduced("a", "image")])))
+    assert ranks == (0,)
     everywhere = of_ranks((text, waits, []), (text, waits, []))
     ((ranks, lines),) = told(everywhere)
     assert (ranks, lines[1]) == ((0, 1), "no loss depends on image")
