@@ -17,6 +17,7 @@ import fx_oracle  # noqa: E402
 from exported_models import MODELS, exported  # noqa: E402
 
 import gradir  # noqa: E402
+from gradir import capturing  # noqa: E402
 from gradir.cli import main  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
 from gradir.ir.validate import check_all  # noqa: E402
@@ -159,6 +160,11 @@ def test_what_an_exported_program_cannot_tell_is_refused_in_one_line():
         gradir.capture(program("mlp"), flow=True)
     with pytest.raises(CaptureError, match="front-end 'export' cannot explain"):
         gradir.explain(program("mlp"))
+
+
+def test_a_frontend_for_a_part_of_another_is_neither_blamed_nor_installed_twice():
+    assert not any("export" in text for text in capturing.unable("watching"))
+    assert capturing.advice(ModuleNotFoundError("no torch", name="torch")) == "; pip install 'gradir[torch]'"
 
 
 def test_a_torch_too_old_says_so(monkeypatch):
