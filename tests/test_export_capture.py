@@ -162,6 +162,23 @@ def test_what_an_exported_program_cannot_tell_is_refused_in_one_line():
         gradir.explain(program("mlp"))
 
 
+class _Indexed(torch.nn.Module):
+    def __init__(self, *index: object) -> None:
+        super().__init__()
+        self.index = index
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[tuple(torch.tensor([2, 0, 1]) if each is Ellipsis else each for each in self.index)] * 2
+
+
+@pytest.mark.parametrize("kind", [torch.export.export, lambda module, _: torch.fx.symbolic_trace(module)])
+def test_the_dimension_that_an_index_takes_is_compared(kind):
+    rows, columns = (kind(_Indexed(*index), (torch.ones(3, 3),)) for index in ((..., slice(None)), (slice(None), ...)))
+    edited = gradir.diff(*map(gradir.capture, (rows, columns)))
+    assert edited
+    assert "computes the same" not in str(edited)
+
+
 def test_a_frontend_for_a_part_of_another_is_neither_blamed_nor_installed_twice():
     assert not any("export" in text for text in capturing.unable("watching"))
     assert capturing.advice(ModuleNotFoundError("no torch", name="torch")) == "; pip install 'gradir[torch]'"

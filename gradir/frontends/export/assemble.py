@@ -160,6 +160,7 @@ class _Assembly:
             if named:
                 before += [self._read(frame, each.name) for each in named]
                 kinds += [call.kinds.get(name, "data")] * len(named)
+                attrs.update(_beside_tensors(plain_text(name), [*flat(value)]))
             else:
                 attrs[plain_text(name)] = value
         inputs = before + inputs + [self._read(frame, each) for each in call.weights]
@@ -286,6 +287,14 @@ class _Assembly:
             )
             for path in met or ("",)
         ]
+
+
+def _beside_tensors(name: str, entries: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the attribute for what is among the tensors of an argument: the places of None, as a forward has them."""
+    if any(each is not None and type(each) is not Named for each in entries):
+        yield name, tuple(["*" if type(each) is Named else each for each in entries])
+    elif None in entries:
+        yield f"none_in_{name}", tuple([at for at, each in enumerate(entries) if each is None])
 
 
 def flat(value: Any) -> Iterator[Any]:
