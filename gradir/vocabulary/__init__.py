@@ -82,7 +82,7 @@ class Vocabulary(NamedTuple):
     """Operations each of whose outputs is a slice of their input."""
 
     meanings: Mapping[str, str] = MappingProxyType({})
-    """What operations come to where graphs are compared by what they compute, see `gradir.diffs.computing.reading`."""
+    """What operations come to where graphs are compared by what they compute, see `gradir.diffs.computing`."""
 
     draws: frozenset[str] = frozenset()
     """Parts of names of operations that draw numbers or write what others of them read: their order counts."""
