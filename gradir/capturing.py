@@ -218,11 +218,10 @@ def able(name: str, feature: str, spelled: str = "") -> Frontend:
 
 
 def unable(feature: str) -> Iterator[str]:
-    """Say which front-ends of loaded frameworks lack a feature that no other of their framework has."""
+    """Yield a sentence for each loaded front-end that lacks a feature."""
     loaded = _loaded()
-    able_ones = {kind.framework for kind in loaded.values() if feature in kind.features}
-    for name, kind in loaded.items():
-        if kind.framework not in able_ones:
+    for name in _general(loaded):
+        if feature not in loaded[name].features:
             yield f"front-end {name!r} cannot {FEATURES[feature]}"
 
 
@@ -324,7 +323,8 @@ def _seeing(feature: str, look: Callable[[Frontend], AbstractContextManager[T]])
 def advice(error: BaseException | None) -> str:
     """Return how to install the framework that an import did not find, for the end of an error."""
     name = error.name if isinstance(error, ModuleNotFoundError) else None
-    return "".join(f"; {kind.install}" for kind in kinds().values() if kind.framework == name)
+    installs = dict.fromkeys(kind.install for kind in kinds().values() if kind.framework == name)
+    return "".join(f"; {install}" for install in installs)
 
 
 def _captured(request: CaptureRequest) -> tuple[str, LiveCapture]:
