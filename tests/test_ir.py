@@ -9,7 +9,7 @@ from samples import chain, everything
 from strategies import graphs
 
 from gradir.errors import GraphError
-from gradir.ir import Builder, Edge, Graph, Node, Ref, Saved, TensorMeta
+from gradir.ir import Builder, Cut, Edge, Graph, Node, Ref, Saved, TensorMeta
 from gradir.ir.ids import IdAllocator, encode_component
 from gradir.ir.order import postorder
 from gradir.ir.totals import totals
@@ -98,6 +98,21 @@ def test_what_no_output_needs_is_left_out() -> None:
     b.function("exp", [x], [meta])
     b.output(x)
     assert list(b.build().nodes) == ["x", "output"]
+
+
+def test_a_parameter_that_no_output_depends_on_is_an_unused_cut() -> None:
+    b, meta = Builder(), TensorMeta("float32", (1,))
+    used, alone, behind = (b.tensor(name, meta, role="parameter", scope="m") for name in ("m.w", "m.v", "m.u"))
+    for name, role in [("leaf", "leaf"), ("state", "buffer"), ("", "parameter"), ("stopped", "parameter")]:
+        b.tensor(name, meta, role=role)
+    b.tensor("m.w", meta, role="parameter")
+    b.function("exp", [behind], [meta])
+    stop = Cut("stop_gradient", ("stopped",), op="detach")
+    b.cut(stop)
+    b.output(b.function("exp", [used], [meta]))
+    assert alone != behind
+    assert list(b.build().cuts) == [stop, *(Cut("unused", (name,), "m", meta) for name in ("m.v", "m.u"))]
+    assert [cut.names for cut in b.build(cuts=[Cut("integer", ("m.v",))]).cuts] == [("stopped",), ("m.v",), ("m.u",)]
 
 
 def test_slots_of_one_storage_get_the_key_of_its_owner_or_of_the_first() -> None:

@@ -18,7 +18,7 @@ class Captured(NamedTuple):
     """A graph, and the UOps of its outputs, parameters and functions."""
 
     graph: Graph
-    roots: Sequence[Any]
+    roots: Iterable[Any]
     parameters: Mapping[Any, str]
     functions: Set[Any]
 
@@ -42,7 +42,7 @@ class TinygradFrontend:
         """Return the graph between the tensors and the parameters."""
         from tinygrad import nn
 
-        outputs, models, left = {}, [request.model], [("", request.target)]
+        outputs, parameters, models, left = {}, {}, [request.model], [("", request.target)]
         for path, part in left:
             if self.claims(part):
                 outputs[path] = part.uop
@@ -53,7 +53,6 @@ class TinygradFrontend:
                 models.append(part)
         named = {name: tensor for model in models for name, tensor in nn.state.get_state_dict(model).items()}
         named.update(request.params or {})
-        parameters: dict[Any, str] = {}
         for name, tensor in named.items():
             if tensor.is_param and tensor.is_floating_point():
                 parameters.setdefault(tensor.uop, name)  # Tied parameters are one UOp.
@@ -93,8 +92,9 @@ def _captured(outputs: Mapping[str, Any], parameters: Mapping[Any, str]) -> Capt
             raise CaptureError(f"output {path!r} has no gradient for any parameter")
         builder.output(values[uop], path)
     scopes = [Scope(path, own=own[path], total=total[path], trainable=total[path]) for path in total]
-    graph = builder.build(scopes=scopes, producer=Producer(__version__, "tinygrad", version("tinygrad")))
-    return Captured(graph, [*outputs.values()], parameters, values.keys() - parameters)
+    producer = Producer(__version__, "tinygrad", version("tinygrad"), {"flow": True})
+    graph = builder.build(scopes=scopes, producer=producer)
+    return Captured(graph, outputs.values(), parameters, values.keys() - parameters)
 
 
 def _flow(order: Sequence[Any], outputs: Iterable[Any], ends: Set[Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, Union
 
 import msgspec
@@ -79,6 +79,8 @@ class Builder:
 
     def tensor(self, name: str, tensor: TensorMeta, *, role: str = "leaf", scope: str = "") -> Value:
         """Add a leaf, parameter or buffer; the name may be empty.
+
+        A named parameter that no output depends on gets a cut ``unused``, unless you add a cut that names it.
 
         Raises:
             GraphError: the name is not valid text, or ``tensor`` is not a `TensorMeta`.
@@ -198,10 +200,19 @@ class Builder:
         own_cuts = (
             replace(cut, at=called(at) or cut.at, into=called(into) or cut.into) for cut, at, into in self._cuts
         )
+        cuts = (*own_cuts, *cuts)
         keys = _StorageKeys()
-        graph = Graph.of((self._finish(index, ids, keys) for index in order), scopes, (*own_cuts, *cuts), producer)
+        nodes = [self._finish(index, ids, keys) for index in order]
+        graph = Graph.of(nodes, scopes, (*cuts, *self._unused(nodes, cuts)), producer)
         check_all(graph)
         return graph
+
+    def _unused(self, nodes: Iterable[Node], cuts: Iterable[Cut]) -> Iterator[Cut]:
+        known = {name for named in (*nodes, *cuts) for name in named.names}
+        for draft in self._drafts:
+            node = draft.node
+            if node.role == "parameter" and node.names and known.isdisjoint(node.names):
+                yield Cut("unused", node.names, node.scope, node.outputs[0])
 
     def _check_value(self, value: object, what: str) -> None:
         if value is None:
