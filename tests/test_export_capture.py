@@ -179,6 +179,21 @@ def test_the_dimension_that_an_index_takes_is_compared(kind):
     assert "computes the same" not in str(edited)
 
 
+class _NamedAsItsInput(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.x = torch.nn.Parameter(torch.ones(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.x
+
+
+def test_an_input_with_the_name_of_a_parameter_is_another_tensor():
+    found = gradir.capture(torch.export.export(_NamedAsItsInput(), (torch.ones(3),)))
+    one, other = found.nodes["mul:1"].inputs
+    assert {found.nodes[ref.id].role for ref in (one, other)} == {"input", "parameter"}
+
+
 def test_a_frontend_for_a_part_of_another_is_neither_blamed_nor_installed_twice():
     assert not any("export" in text for text in capturing.unable("watching"))
     assert capturing.advice(ModuleNotFoundError("no torch", name="torch")) == "; pip install 'gradir[torch]'"

@@ -191,7 +191,7 @@ class _Reader:
             meta = msgspec.json.encode(weight.tensor_meta).decode()
             is_empty = '{"as_int":0}' in meta.partition("strides")[0]
             together[name if is_empty else weight.path_name + meta].append(name)
-        self._tied = {name: tuple(names) for names in together.values() for name in names}
+        self._tied = {name: names for names in map(tuple, together.values()) for name in names}
 
     def program(self) -> Program:
         graph, signature = self._stated.graph_module.graph, self._stated.graph_module.signature

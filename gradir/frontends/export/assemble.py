@@ -76,7 +76,7 @@ class _Assembly:
         self._program, self._traces = program, traces
         self._allocator = IdAllocator()
         self._nodes: list[Node] = []
-        self._tensors: dict[tuple[str, ...] | str, _Value] = {}
+        self._tensors: dict[tuple[bool, str], _Value] = {}
         self._written: dict[int, _Value] = {}
         self._kinds: dict[str, str] = {}
         self._calls: defaultdict[str, set[int]] = defaultdict(set)
@@ -148,7 +148,8 @@ class _Assembly:
         """Add the node of a call, after that of each tensor which is met first, and return the frame."""
         if self._only_counts(frame, call):
             return frame
-        inputs, kinds, attrs = [*given], ["data"] * len(given), {}
+        inputs, kinds = [*given], ["data"] * len(given)
+        attrs: dict[str, Any] = {}
         before = []
         for name, value in call.arguments:
             named = [*named_in(value)]
@@ -234,7 +235,8 @@ class _Assembly:
         return value if written is None or written.made <= value.made else written
 
     def _add_tensor(self, name: str, tensor: Input) -> _Value:
-        key = tensor.names or name
+        # An input may have the name of a parameter.
+        key = (tensor.role == "input", tensor.names[0] if tensor.names else name)
         known = self._tensors.get(key)
         if known is None:
             names = tuple(map(plain_text, tensor.names))
@@ -263,11 +265,11 @@ class _Assembly:
 
     def _scopes(self) -> list[Scope]:
         own, total, trainable = Counter[str](), Counter[str](), Counter[str]()
-        counted: set[tuple[str, ...]] = set()
+        counted: set[str] = set()
         for each in self._program.inputs.values():
-            if each.role != "parameter" or each.names in counted:
+            if each.role != "parameter" or each.names[0] in counted:
                 continue
-            counted.add(each.names)
+            counted.add(each.names[0])
             elements = tensor_elements(each.tensor)
             owners = {name.rpartition(".")[0] for name in each.names}
             own.update(dict.fromkeys(owners, elements))

@@ -59,7 +59,8 @@ def shared_names(target: Any) -> dict[str | None, tuple[str, ...]]:
     kept = {**target.state_dict, **target.constants}
     for name, tensor in kept.items():
         owners[id(tensor)].append(name)
-    return {name: tuple(owners[id(tensor)]) for name, tensor in kept.items()}
+    names = {key: tuple(each) for key, each in owners.items()}
+    return {name: names[id(tensor)] for name, tensor in kept.items()}
 
 
 class _Reader:
