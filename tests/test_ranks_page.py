@@ -175,6 +175,14 @@ def test_the_first_mismatch_is_marked_and_the_mesh_is_a_grid() -> None:
     ]
 
 
+def test_few_ranks_in_a_large_mesh_make_no_large_page() -> None:
+    alike = Graph.of([])
+    places = [Rank(rank, 100, coordinates={"dp": rank, "tp": rank}) for rank in range(100)]
+    html = gradir.ranks(replace(alike, rank=rank) for rank in places).to("html")
+    assert "10,000 places: too many to draw" in html
+    assert '<table class="mesh">' not in html
+
+
 def test_of_many_ranks_and_collectives_those_around_the_mismatch_are_shown() -> None:
     groups = {"world": tuple(range(40))}
     lists = [[reduce(1 + number) for number in range(200)], [reduce(1 + number) for number in range(120)]]

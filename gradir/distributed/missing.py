@@ -85,8 +85,8 @@ def _unfinished(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]
     for one in ranks:
         paths = [path for path, state in one.rank.wrappers.items() if _UNFINISHED in state]
         if paths:
-            names = (cut.names[0] for cut in graphs(one).cuts if cut.names and not cut.is_place)
-            waiting[tuple(name for name in names if any(_is_below(name, path) for path in paths))].append(one)
+            unreached = (cut.names[0] for cut in graphs(one).cuts if cut.names and not cut.is_place)
+            waiting[tuple(name for name in unreached if any(_is_below(name, path) for path in paths))].append(one)
     for names, members in waiting.items():
         lines = [f"waits for the gradients of {_listed(names)}, and reduces no bucket that lacks one"]
         modules = dict.fromkeys(filter(None, (name.rpartition(".")[0] for name in names)))

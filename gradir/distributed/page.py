@@ -148,6 +148,9 @@ def _mesh(places: Mapping[int, Mapping[str, int]], group_of: Mapping[int, int]) 
     for outer, ranks in grids.items():
         caption = ", ".join(f"{name} {number}" for name, number in zip(dimensions, outer, strict=False))
         rows, columns = sorted({at[:-1] for at in ranks}), sorted({at[-1] for at in ranks})
+        if len(rows) * len(columns) > _MOST_PLACES:
+            yield f"<p>{counted(len(rows) * len(columns), 'place')}: too many to draw.</p>"
+            continue
         yield '<div class="table" tabindex="0" role="region" '
         yield f'aria-label="{_text(f"mesh {caption}".strip())}"><table class="mesh">'
         yield f"<caption>{_text(caption)}</caption>" if caption else ""
