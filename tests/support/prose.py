@@ -11,9 +11,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # The largest figures that pass. Lower one when the prose got better.
 LIMITS = {
-    "Markdown": {"words": 74_000, "median": 12, "above 40 words": 6, "What/Where clauses": 11, "forbidden": 8},
-    "docstrings": {"words": 78_700, "median": 14, "above 40 words": 26, "What/Where clauses": 232, "forbidden": 108},
-    "code": {"lines": 66_500, "lines per comment": 68},
+    "Markdown": {"words": 72_000, "median": 12, "above 40 words": 4, "What/Where clauses": 11, "forbidden": 8},
+    "docstrings": {"words": 78_700, "median": 14, "above 40 words": 23, "What/Where clauses": 228, "forbidden": 108},
+    "code": {"lines": 66_200, "lines per comment": 68},
 }
 FORBIDDEN = re.compile(
     r"(?i)\b(told|noted|(is|are|be) had|hand(s|ed)? on|com(es?|ing) to|what stands|stands? behind|(is|are) meant"
