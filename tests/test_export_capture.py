@@ -179,6 +179,24 @@ def test_the_dimension_that_an_index_takes_is_compared(kind):
     assert "computes the same" not in str(edited)
 
 
+class _WrittenOut(torch.nn.Module):
+    def __init__(self, first: float, *, scales_input: bool) -> None:
+        super().__init__()
+        self.first, self.scales_input = first, scales_input
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weight = torch.tensor([[self.first, 2.0], [3.0, 4.0]])
+        return (x * 2.0) @ weight if self.scales_input else (x @ weight) * 2.0
+
+
+def test_programs_with_tensors_written_out_compute_the_same_if_these_are_equal():
+    modules = _WrittenOut(1.0, scales_input=True), _WrittenOut(9.0, scales_input=False)
+    programs = (torch.export.export(module, (torch.ones(3, 2),)).run_decompositions({}) for module in modules)
+    found = gradir.diff(*map(gradir.capture, programs))
+    assert "computes the same" in str(found)
+    assert "if" in str(found).splitlines()[0]
+
+
 class _NamedAsItsInput(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -30,6 +31,9 @@ WRAPPERS: Final = frozenset(
 
 _ROWS: Final = {"scan": 2, "map_impl": 1}
 """Operations that run their body once for each row of the tensors in the argument of this number."""
+
+_LIFTED: Final = re.compile(r"(^|\.)lifted_tensor_\d+$")
+"""What torch calls a tensor that a program wrote out. It has no name, as in a forward: the values may be others."""
 
 
 def graph_of(program: Program, traces: Traces) -> Graph:
@@ -239,10 +243,12 @@ class _Assembly:
         key = (tensor.role == "input", tensor.names[0] if tensor.names else name)
         known = self._tensors.get(key)
         if known is None:
-            names = tuple(map(plain_text, tensor.names))
-            scope = names[0].rpartition(".")[0] if names and tensor.role != "input" else ""
-            node_id = self._allocator.tensor(names[0]) if names else self._allocator.function("", tensor.role)
-            self._nodes.append(Node(node_id, tensor.role, scope=scope, names=names, outputs=(tensor.tensor,)))
+            role, names = tensor.role, tuple(map(plain_text, tensor.names))
+            if role == "buffer" and _LIFTED.search(names[0]):
+                role, names = "input", ()
+            scope = names[0].rpartition(".")[0] if names and role != "input" else ""
+            node_id = self._allocator.tensor(names[0]) if names else self._allocator.function("", role)
+            self._nodes.append(Node(node_id, role, scope=scope, names=names, outputs=(tensor.tensor,)))
             known = self._tensors[key] = _Value(Ref(node_id, 0), tensor.tensor, -1 - len(self._tensors), -1)
             self._storages[known.memory] = node_id
         return known
