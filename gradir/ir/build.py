@@ -208,7 +208,8 @@ class Builder:
         return graph
 
     def _unused(self, nodes: Iterable[Node], cuts: Iterable[Cut]) -> Iterator[Cut]:
-        known = {name for named in (*nodes, *cuts) for name in named.names}
+        known = {name for node in nodes for name in node.names}
+        known.update(name for cut in cuts for name in cut.names)
         for draft in self._drafts:
             node = draft.node
             if node.role == "parameter" and node.names and known.isdisjoint(node.names):
