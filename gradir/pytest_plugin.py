@@ -342,9 +342,11 @@ def gradir_watch() -> Callable[..., contextlib.AbstractContextManager[Watcher]]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option."""
+    """Add the options."""
     group = parser.getgroup("gradir", "graph snapshots")
     group.addoption(_UPDATE, action="store_true", help="write the graph snapshots that are missing, broken or differ")
+    for option in ("frontend", "program", "exporter"):
+        group.addoption(f"--gradir-{option}", metavar="NAME", help=f"the {option} that gradir.testing tests")
 
 
 def pytest_configure(config: pytest.Config) -> None:
