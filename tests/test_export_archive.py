@@ -79,6 +79,7 @@ def test_the_commands_take_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert main(["view", "net.pt2", "-o", "net.html"]) == 0
     assert main(["export", "net.pt2", "--to", "mermaid"]) == 0
     assert main(["summary", "net.pt2"]) == 0
+    assert main(["info", "net.pt2"]) == 0
     assert "layers.0" in capsys.readouterr().out
     Path("other.pt2").write_bytes(saved("tied")[0])
     assert main(["check", "other.pt2", "--against", "net.gir"]) == 1

@@ -44,12 +44,26 @@ def run(options: argparse.Namespace) -> int:
         refuse_program_options(options, source.word)
         data = source.read()
     with files.naming(source.name):
-        found = codecs.survey(data)
+        found = _survey(data, source.name)
     if options.json:
         files.write_bytes("-", _as_json(found))
     else:
         write_shown("-", describe(found).encode())
     return status
+
+
+def _survey(data: bytes, name: str) -> Survey:
+    from gradir import api, codecs
+    from gradir.errors import FormatError
+
+    try:
+        return codecs.survey(data)
+    except FormatError:
+        from gradir.capturing import reader_of
+
+        if not reader_of(name)[0]:
+            raise
+        return codecs.survey(codecs.encode(api.decoded(data, name)))
 
 
 def _as_json(survey: Survey) -> bytes:
