@@ -273,10 +273,15 @@ def framed(page: Opened, graph: Graph, style: str) -> Any:
 
 
 def sight(frame: Any) -> tuple[Any, Any]:
-    """Where the eye is, and what is open."""
-    frame.evaluate(PAINTED)
-    frame.evaluate(PAINTED)
-    return frame.evaluate("window.told.view"), frame.evaluate("window.told.opened")
+    """Where the eye is, and what is open, once both stay as they are."""
+    last, now = None, ()
+    while last != now:
+        last = now
+        # The page follows a new size some frames later, how many says the machine.
+        frame.evaluate(PAINTED)
+        frame.page.wait_for_timeout(100)
+        now = frame.evaluate("window.told.view"), frame.evaluate("window.told.opened")
+    return now
 
 
 @pytest.mark.parametrize("kind", ["layers", "chain", "failed"])

@@ -40,12 +40,13 @@ class Opened:
             page.on(event, listener)
 
     def leave(self) -> None:
-        """Hear no more of the page, which stays until another takes its place."""
+        """Hear no more of the page, and let it show nothing."""
         for event, listener in self._listeners.items():
             self.page.remove_listener(event, listener)
         self.page.mouse.move(0, 0)
         # Pages from the disk share what a reader has set.
         self.page.evaluate("localStorage.clear()")
+        self.page.goto("about:blank")
 
     def ask(self, expression: str, argument: Any = None) -> Any:
         """What ``window.told`` answers: ``ask("boxes")``, ``ask("place(it)", "fc")``."""
@@ -128,6 +129,8 @@ class Browser:
         viewport, scheme = context.pop("viewport", SIZE), context.pop("color_scheme", "light")
         opened = Opened(self._new_page(**context) if context or not self._left else self._left.pop())
         try:
+            # A page of another context may have been shown since.
+            opened.page.bring_to_front()
             opened.page.set_viewport_size(viewport)
             opened.page.emulate_media(media="screen", color_scheme=scheme)
             opened.page.goto(address + link)
