@@ -45,7 +45,7 @@ _MOST_OPERANDS: Final = 2
 
 
 def examined(sources: Iterable[object]) -> Ranks:
-    """What the ranks of a run do alike and where they part, from their files or graphs.
+    """Compare the ranks of a run, from their files or graphs, and find where they differ.
 
     Raises:
         GradirError: they are not the files of ranks of one run.
@@ -133,7 +133,7 @@ def _exchanged(ranks: Sequence[RankFile], *, is_sample: bool) -> tuple[Outcome, 
 
 
 def _mixed(several: Sequence[Mapping[int, Collective]], count: int, made: Mapping[int, str] = NOTHING) -> list[Finding]:
-    """What fits and is not the same, by what it is of; what follows it in the run computes with the wrong tensors."""
+    """Return the finding of collectives that fit but belong to other tensors."""
     if not several:
         return []
     lines = ["the sizes fit, the tensors do not:"]
@@ -248,7 +248,7 @@ def _differences(usual: Graph, other: Graph) -> _Differing:
 
 
 def _framework(graph: Graph) -> str:
-    """What made a graph, with its release."""
+    """Return the framework of a graph and its release."""
     return f"{graph.producer.framework} {graph.producer.framework_version}".strip()
 
 
@@ -275,7 +275,7 @@ def _whole(has: Mapping[str, int], lacks: Mapping[str, int]) -> Iterator[str]:
 
 
 def _first_changes(changes: Sequence[Change], order: Mapping[str, int]) -> Iterator[str]:
-    """What changed, by module."""
+    """Return the first changes by module."""
     by_module: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for change in changes:
         path = change.id if change.subject == "scope" else change.scope

@@ -185,7 +185,7 @@ def _unlinked_stages(order: Sequence[int], files: Mapping[int, RankFile], chosen
 
 
 def _name(one: RankFile, files: Mapping[int, RankFile], order: Iterable[int]) -> str:
-    """What the module of a rank is called: by its stage, if no other has the same."""
+    """Return the name of a rank's module: its stage, if no other rank has the same."""
     stages = [files[rank].rank.stage for rank in order]
     return f"rank{one.rank.rank}" if None in stages or len({*stages}) < len(stages) else f"stage{one.rank.stage}"
 

@@ -117,7 +117,7 @@ def _sizes(issued: Collective) -> str:
 
 
 def _sends_first(ranks: Iterable[RankFile], way: _Way) -> bool:
-    """Whether the sender's first message with the receiver is one that it sends."""
+    """Return whether the sender's first message with the receiver is one that it sends."""
     key, sender, receiver = way
     one = next(one for one in ranks if one.rank.rank == sender)
     first = next(way for way, _ in _messages(one) if way[0] == key and {*way[1:]} == {sender, receiver})
@@ -125,6 +125,6 @@ def _sends_first(ranks: Iterable[RankFile], way: _Way) -> bool:
 
 
 def _differ(ranks: Sequence[RankFile], way: _Way) -> bool:
-    """Whether one of both sends first and the other receives first."""
+    """Return whether one of both sends first and the other receives first."""
     key, sender, receiver = way
     return _sends_first(ranks, way) != _sends_first(ranks, (key, receiver, sender))

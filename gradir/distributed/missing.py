@@ -141,7 +141,7 @@ def _said(state: _State) -> str:
 
 
 def _left_out(some: Iterable[RankFile], ranks: Iterable[RankFile], graphs: _Graphs) -> Iterator[Finding]:
-    """What a rank does not exchange with a group and others of the group do, though it has the module or parameter."""
+    """Yield the exchanges that a rank leaves out, though it has the module, and others of its group make."""
     lists = {id(one.collectives): _by_group(one) for one in ranks}
     in_group: defaultdict[Key, list[RankFile]] = defaultdict(list)
     for one in ranks:

@@ -80,12 +80,12 @@ class Ranks(_Data, frozen=True, dict=True):
         return bool(self.findings)
 
     def __str__(self) -> str:
-        """What ``gradir ranks`` prints, without the last line end."""
+        """Return the text that ``gradir ranks`` prints, without the last line end."""
         return self.to("text").removesuffix("\n")
 
     @property
     def is_sample(self) -> bool:
-        """Whether some ranks have no file.
+        """Return whether some ranks have no file.
 
         >>> Ranks(4, (0, 1), ()).is_sample
         True

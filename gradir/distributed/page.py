@@ -126,7 +126,7 @@ def _section(finding: Finding) -> Iterable[str]:
 
 
 def _letter(number: int) -> str:
-    """What a group of equal graphs is called in the mesh: A to Z, and then by number."""
+    """Return the name of a group of equal graphs in the mesh: A to Z, and then by number."""
     return chr(ord("A") + number) if number < _LETTERS else str(number + 1)
 
 
@@ -199,7 +199,7 @@ def _timeline(picture: Picture) -> Iterator[str]:
 
 
 def _code(op: str) -> str:
-    """What an operation is called in a narrow cell."""
+    """Return a short name of an operation, for a narrow cell."""
     return _CODES.get(op) or op[:_LABEL]
 
 

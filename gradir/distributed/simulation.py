@@ -199,7 +199,7 @@ class _Run:
 
 
 def are_of_other_tensors(issued: Sequence[Collective]) -> bool:
-    """Whether collectives that fit are surely of tensors that do not belong together.
+    """Return whether collectives that fit surely belong to different tensors.
 
     That is where they are of the forward in one rank and of the backward in another, or reduced in other ways, of which
     no backend complains; in the forward, where they are of
@@ -244,7 +244,7 @@ def _is_as(issued: Collective, first: Collective) -> bool:
 
 
 def _shape(issued: Collective) -> Hashable:
-    """What has to be the same in all ranks."""
+    """Return the part that must be the same in all ranks."""
     tensors = tuple([(tensor.dtype, tensor.shape) for tensor in issued.tensors])
     peer = issued.peer if issued.op in ROOTED else None
     return issued.op, tensors if issued.op not in _UNEVEN else None, peer

@@ -27,7 +27,7 @@ _MOST: Final = 8
 
 
 def rendered(ranks: Ranks, form: str) -> str:
-    """What was found, in a form.
+    """Write a comparison of ranks in a format.
 
     Raises:
         ExportError: there is no such form.
@@ -100,7 +100,7 @@ def _group(group: Group) -> str:
 
 
 def title(finding: Finding) -> str:
-    """What was found, and of which ranks."""
+    """Return the title of a finding, with its ranks."""
     return f"{_TITLES[finding.kind]}: {span(finding.ranks)}"
 
 

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # The largest figures that pass. Lower one when the prose got better.
 LIMITS = {
     "Markdown": {"words": 72_000, "median": 12, "above 40 words": 4, "What/Where clauses": 11, "forbidden": 8},
-    "docstrings": {"words": 78_700, "median": 14, "above 40 words": 23, "What/Where clauses": 228, "forbidden": 108},
+    "docstrings": {"words": 78_700, "median": 14, "above 40 words": 23, "What/Where clauses": 213, "forbidden": 108},
     "code": {"lines": 66_200, "lines per comment": 68},
 }
 FORBIDDEN = re.compile(

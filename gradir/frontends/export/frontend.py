@@ -39,7 +39,7 @@ class ExportFrontend:
 
     @classmethod
     def claims(cls, value: object) -> bool:
-        """Whether a value is an exported program or an FX GraphModule."""
+        """Return whether a value is an exported program or an FX GraphModule."""
         kinds = (
             ("torch.export", "ExportedProgram"),
             ("torch.fx", "GraphModule"),

@@ -174,7 +174,7 @@ class _PartReader:
         return Call(op, native, arguments, names, tensors, kinds, stack, trace, is_opaque, weights)
 
     def _operation(self, node: fx.Node) -> tuple[Operation, list[tuple[str, Any]], Module | None]:
-        """What a node runs, its arguments, and the module that it calls, if it calls one."""
+        """Return the operation of a node, its arguments, and the module that it calls, if any."""
         taken = [self._argument(each) for each in node.args]
         by_name = {name: self._argument(each) for name, each in node.kwargs.items()}
         if node.op == "call_module":
@@ -222,7 +222,7 @@ class _PartReader:
 
 
 def _value_of(node: fx.Node) -> Any:
-    """What is known of the value of a node."""
+    """Return the metadata of a node's value."""
     for key in ("val", "example_value", "tensor_meta"):
         if key in node.meta:
             return node.meta[key]
