@@ -74,7 +74,8 @@ def explained(graph: Graph) -> Explanation:
             status = "unreached" if cut.kind == "opaque" else "cut"
             statuses.update((name, status) for name in cut.names if statuses[name] in {"unused", "unreached"})
     examined = Examined(reason="a file has none", advice="explain the program")
-    return Explanation(statuses, united(_causes(statuses, flow), statuses), tied=tied, examined=examined)
+    causes = united(_causes(statuses, flow, graph.producer.framework), statuses)
+    return Explanation(statuses, causes, tied=tied, examined=examined)
 
 
 class Verdict(NamedTuple):
@@ -132,16 +133,16 @@ def _cut_of(graph: Graph, cause: Cause | None) -> Cut | None:
     return next(chain(places, (cut for cut in graph.cuts if not names.isdisjoint(cut.names))), None)
 
 
-def _causes(statuses: dict[str, str], flow: list[Cut]) -> Iterator[Cause]:
+def _causes(statuses: dict[str, str], flow: list[Cut], framework: str) -> Iterator[Cause]:
     # The unused parameters are told together below.
     for cut in (cut for cut in flow if cut.kind != "unused"):
         lost = tuple(name for name in cut.names if statuses[name] == "cut")
         is_lost = bool(lost) and cut.meant not in _OF_TARGETS and cut.kind not in _LOSING_NOTHING
         names = lost if is_lost and cut.meant in LOST else cut.names
         level: Level = "error" if is_lost else "note" if cut.meant == OTHER_MODEL else "info"
-        yield Cause(cut.kind, level, cut.op, names, cut.source, cut.via, pattern=cut.meant)
+        yield Cause(cut.kind, level, cut.op, names, cut.source, cut.via, pattern=cut.meant, framework=framework)
     opaque = {name for cut in flow if cut.kind == "opaque" for name in cut.names}
     for status in ("unused", "unreached"):
         names = tuple(name for name, found in statuses.items() if found == status and name not in opaque)
         if names:
-            yield Cause(status, "info", names=names)
+            yield Cause(status, "info", names=names, framework=framework)

@@ -438,9 +438,21 @@ ADVICE: Final[Mapping[str, Mapping[str, str]]] = {
         "raised": "give {op} a rule with jax.custom_vjp, or stop_gradient what it takes if nothing should learn by it",
         "all_masked": "keep an entry in each row of the mask, or fill with jnp.finfo(x.dtype).min instead of -jnp.inf "
         "and leave such rows out of the loss",
+        "born": "keep what {op} gets inside its range, by jnp.clip or a small number added before it, or compute it in "
+        "a wider dtype",
+        "born exp": "bound what exp gets, as by jnp.minimum(x, 20), or stay with logarithms, as jax.nn.logsumexp does",
+        **dict.fromkeys(("born log", "born log1p"), "keep what {op} gets above 0, as by jnp.maximum(x, 1e-6)"),
+        "nonfinite_input": "look for what is not finite in the data, such as by jnp.isfinite(x).all(), and replace it "
+        "or leave it out",
+        "nondifferentiable": "use something with a derivative instead, such as jax.nn.softmax for an argmax or "
+        "jax.nn.sigmoid for a comparison",
+        **dict.fromkeys(
+            (f"nondifferentiable {op}" for op in ("ceil", "floor", "round", "sign")),
+            "let the gradient pass it by, as in x + jax.lax.stop_gradient(jnp.{op}(x) - x), or use a soft one",
+        ),
     },
 }
-"""What to do in another framework than PyTorch, by its name and the kind, where that has other names."""
+"""What to do in another framework than PyTorch, by its name and the kind, perhaps of an operation, where it differs."""
 
 _UNNAMED: Final = {"raised": "the program", "withheld": "in the graph"}
 """By kind, what a cause without an operation is about."""
@@ -499,7 +511,8 @@ def worded(
     listed = named or listed_names(names, shown)
     if words is None:
         return Words(f"{shown(kind)}: {listed}", "")
-    words = words._replace(advice=ADVICE.get(framework, {}).get(kind, words.advice))
+    differing = ADVICE.get(framework, {})
+    words = words._replace(advice=differing.get(f"{kind} {op}", differing.get(kind, words.advice)))
     fitting = {word: forms[len(names) > 1] for word, forms in _NUMBER.items()}
     operation = shown(SPOKEN.get(op, op)) if op else _UNNAMED.get(kind, "an operation")
     return Words(*(part.format(op=operation, names=listed, **fitting) for part in words))

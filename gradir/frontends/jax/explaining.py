@@ -21,7 +21,7 @@ from gradir.frontends.jax.reading.flatten import Record, Value
 from gradir.frontends.jax.reading.flow import kind_of, sources_of
 from gradir.frontends.jax.reading.jaxprs import is_inexact, type_of
 from gradir.frontends.jax.replay import Replay, Step, origins, passed_by, run_again
-from gradir.frontends.jax.traps import shown_operation, why_nonfinite, why_zero
+from gradir.frontends.jax.traps import Why, shown_operation, why_nonfinite, why_zero
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import below, closed_over, codes_in, reached
 from gradir.lines import line_text
@@ -52,13 +52,14 @@ def explain(trace: Trace, *, values: bool | None = None) -> Explanation:
             statuses.update(dict.fromkeys(names, "unused"))
             # A function that depends on none of its leaves moves nothing.
             level: Level = "error" if len(names) == len(statuses) else "info"
-            causes.append(Cause("unused", level, names=names))
+            causes.append(Cause("unused", level, names=names, framework="jax"))
         else:
-            causes.append(Cause(kind_of(record), "error", plain_text(record.op), names, record.context.source))
+            source = record.context.source
+            causes.append(Cause(kind_of(record), "error", plain_text(record.op), names, source, framework="jax"))
     integers = tuple(value.name for value in trace.integers)
     if integers:
         statuses.update(dict.fromkeys(integers, "frozen"))
-        causes.append(Cause("integer", "info", names=integers))
+        causes.append(Cause("integer", "info", names=integers, framework="jax"))
     norms: dict[str, float | str] = {}
     causes += _of_captures(trace, statuses)
     if values and trace.is_connected and not raises:
@@ -119,21 +120,24 @@ def _changed(trace: Trace, replay: Replay | None, status: Changed, names: Sequen
         for record in found or (None,):
             behind.setdefault(record, []).append(leaf.name)
     numbers = {id(record): number for number, record in enumerate(trace.flat.records)}
+    told: dict[tuple[object, ...], tuple[Why, list[str]]] = {}
     for record in sorted(behind, key=lambda each: numbers.get(id(each), -1)):
-        leaves = tuple(behind[record])
         if replay is None or record is None:
             detail = "" if replay is not None else "in which operation is not known"
-            yield Cause(status, _CHANGED[status], names=leaves, detail=detail, framework="jax")
-            continue
-        op, detail, level = shown_operation(record), "", _CHANGED[status]
-        if record not in steps:
-            kind = "not_chosen"
-        elif status == "zero":
-            kind, level, op = why_zero(steps[record], is_lost=replay.is_lost)
+            yield Cause(status, _CHANGED[status], names=tuple(behind[record]), detail=detail, framework="jax")
+        elif record not in steps:
+            op, source = plain_text(shown_operation(record)), record.context.source
+            yield Cause("not_chosen", _CHANGED[status], op, tuple(behind[record]), source, framework="jax")
         else:
-            kind, detail = why_nonfinite(replay, steps[record])
-        source = record.context.source
-        yield Cause(kind, level, plain_text(op), leaves, source, detail=plain_text(detail), framework="jax")
+            step = steps[record]
+            why = why_zero(step, is_lost=replay.is_lost) if status == "zero" else why_nonfinite(replay, step)
+            key = (why.kind, why.op, why.detail, why.step.record)
+            told.setdefault(key, (why, []))[1].extend(behind[record])
+    for why, leaves in told.values():
+        names, source = tuple(dict.fromkeys(leaves)), why.step.record.context.source
+        yield Cause(
+            why.kind, why.level, plain_text(why.op), names, source, detail=plain_text(why.detail), framework="jax"
+        )
 
 
 def _of_graph(trace: Trace, statuses: Mapping[str, str]) -> OfGraph | None:

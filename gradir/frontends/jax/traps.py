@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -37,38 +37,54 @@ def shown_operation(record: Record) -> str:
     return "where" if record.native == "select_n" else record.op
 
 
-def why_zero(step: Step, *, is_lost: bool) -> tuple[str, Level, str]:
-    """Return the kind, level and operation of a gradient of zero; ``is_lost`` if the loss is no number."""
+class Why(NamedTuple):
+    """The kind and level of a cause, the operation and the step it is about, and what else is known in words."""
+
+    kind: str
+    level: Level
+    op: str
+    step: Step
+    detail: str = ""
+
+
+def why_zero(step: Step, *, is_lost: bool) -> Why:
+    """Return why a gradient is zero; ``is_lost`` if the loss is no number."""
     kind, op = ("lost", "") if is_lost else _kind(step)
-    return kind, _LEVELS.get(kind, "info"), op or shown_operation(step.record)
+    return Why(kind, _LEVELS.get(kind, "info"), op or shown_operation(step.record), step)
 
 
-def why_nonfinite(replay: Replay, step: Step) -> tuple[str, str]:
-    """Return the kind of what makes a gradient infinite or NaN in a step, and what is known of it in words."""
-    maker, given = _maker(step)
+def why_nonfinite(replay: Replay, step: Step) -> Why:
+    """Return why a gradient becomes infinite or NaN in a step: the forward made what it takes so, or its derivative."""
+    maker, given = _first(step, _has_nan) or _first(step, _has_infinity) or (None, None)
     masking = None if maker is None else _mask_of_all(maker)
     if maker is not None and masking is not None:
-        return "all_masked", f"{_place(masking)} leaves nothing in some row for {_place(maker, 'softmax')}"
-    told = [_trap(step)]
+        softmax = maker.record.context.function or "softmax"
+        return Why("all_masked", "error", softmax, maker, f"{_place(masking)} leaves nothing in some row")
     choice = _choice(replay, step)
     if choice is not None:
-        told.append(f"{_place(choice)} takes another value there")
+        told = _told(step, f"{_place(choice)} takes another value there")
+        return Why("where_trap", "error", shown_operation(step.record), step, told)
+    if maker is None or (given is not None and id(given) not in replay.names):
+        return Why("nonfinite", "error", shown_operation(step.record), step, _told(step))
+    if given is not None:
+        told = f"`{replay.names[id(given)]}` holds NaN or infinity itself"
+        return Why("born" if given.is_live else "nonfinite_input", "error", shown_operation(maker.record), maker, told)
+    # NaN that is made of infinity is not to blame, but who made that of numbers.
+    larger, constant = _first(maker, _has_infinity) or (None, None)
+    first = maker if larger is None or constant is not None else larger
+    return Why("nonfinite" if first is step else "born", "error", shown_operation(first.record), first, _told(first))
+
+
+def _told(step: Step, *more: str) -> str:
     function = step.record.context.function
-    if function and function != step.record.op:
-        told.append(f"`{function}` calls it")
-    if step.record.joins is not None:
-        told.append("in which operation of a round is not known, since there are too many")
-    if given is not None and id(given) in replay.names:
-        told.append(f"`{replay.names[id(given)]}` holds NaN or infinity itself")
-    if maker is not None and maker is not step:
-        why = _trap(maker)
-        told.append(f"{_place(maker)} gave NaN or infinity in the forward already{f', as {why}' if why else ''}")
-    return "nonfinite" if choice is None else "where_trap", "; ".join(filter(None, told))
+    called = f"`{function}` calls it" if function and function != step.record.op else ""
+    whole = "in which operation of a round is not known, since there are too many" if step.record.joins else ""
+    return "; ".join(filter(None, (_trap(step), *more, called, whole)))
 
 
-def _place(step: Step, name: str = "") -> str:
+def _place(step: Step) -> str:
     source = step.record.context.source
-    return f"`{name or shown_operation(step.record)}`{f' {place_text(source)}' if source is not None else ''}"
+    return f"`{shown_operation(step.record)}`{f' {place_text(source)}' if source is not None else ''}"
 
 
 # Zeros.
@@ -161,28 +177,29 @@ def _closed(cell: Cell) -> Cell | None:
 # What the forward says of NaN and infinity.
 
 
-def _maker(step: Step) -> tuple[Step | None, Cell | None]:
-    """The step in which what a step takes, or makes, is NaN or infinite for the first time, or what was given so."""
-    for is_bad in (_has_nan, lambda number: bool(nonfinite_in(number).any()) and not _has_nan(number)):
-        found, given, left, seen = None, None, [step], {step.number}
-        while left and len(seen) <= _MOST_MAKERS:
-            current = left.pop()
-            bad = [cell for cell in current.taken if is_bad(cell.number)]
-            if not bad and any(is_bad(cell.number) for cell in current.made):
-                found = current
-            for cell in bad:
-                if cell.maker is None:
-                    given = cell
-                elif cell.maker.number not in seen:
-                    seen.add(cell.maker.number)
-                    left.append(cell.maker)
-        if found is not None or given is not None:
-            return found, given
-    return None, None
+def _first(step: Step, is_bad: Callable[[Any], bool]) -> tuple[Step, Cell | None] | None:
+    """Return the step that made the first bad number a step takes or makes, or took it as it was given, and that."""
+    found, given, left, seen = None, None, [step], {step.number}
+    while left and len(seen) <= _MOST_MAKERS:
+        current = left.pop()
+        bad = [cell for cell in current.taken if is_bad(cell.number)]
+        if not bad and any(is_bad(cell.number) for cell in current.made):
+            found = current
+        for cell in bad:
+            if cell.maker is None:
+                given = current, cell
+            elif cell.maker.number not in seen:
+                seen.add(cell.maker.number)
+                left.append(cell.maker)
+    return given or (None if found is None else (found, None))
 
 
 def _has_nan(number: Any) -> bool:
     return bool((nonfinite_in(number) & np.not_equal(number, number)).any()) if nonfinite_in(number).any() else False
+
+
+def _has_infinity(number: Any) -> bool:
+    return bool(nonfinite_in(number).any()) and not _has_nan(number)
 
 
 def _mask_of_all(step: Step) -> Step | None:
@@ -277,10 +294,7 @@ def _is_blamed(replay: Replay, step: Step, choice: Step, made: Cell, bad: Any) -
 
 def _trap(step: Step) -> str:
     found = _TRAPS.get(step.record.native)
-    words = found(step) if found is not None else ""
-    return words or (
-        "its result is NaN or infinite already" if any(nonfinite_in(cell.number).any() for cell in step.made) else ""
-    )
+    return found(step) if found is not None else ""
 
 
 def _at(number: float, words: str, below: str = "") -> Callable[[Step], str]:
