@@ -11,7 +11,6 @@ and the exit status is 1 where a page is out of date.
 from __future__ import annotations
 
 import sys
-import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -28,15 +27,15 @@ HEAD = """\
 
 The public names of `import gradir`. Names that are neither here nor in the [reference for
 plug-ins](reference-protocols.md) may change with any release. [Commands](reference-commands.md) and [exporters,
-passes and renderers](reference-plugins.md) have their own pages. Files use the same field names, except `in` and
-`out` for `inputs` and `outputs` of a node. `make reference` writes this page.
+passes and renderers](reference-plugins.md) have their own pages. `help(gradir.capture)` adds an example and the reason
+for each error. Files use the same field names, except `in` and `out` for `inputs` and `outputs` of a node.
 """
 
 PROTOCOLS_HEAD = """\
 # Reference for writers of plug-ins
 
 The names for [exporters, renderers, passes and front-ends](plugins.md) beside those of [`import
-gradir`](reference.md), by the module to import them from. `make reference` writes this page.
+gradir`](reference.md), by the module to import them from.
 """
 
 PARTS: Final = {
@@ -129,7 +128,9 @@ def _package() -> Any:
 def _alias(name: str, found: Any) -> Iterator[str]:
     """A name for a type."""
     yield f"### {name}"
-    yield _fenced(f"{name} = {found.value}")
+    # The keys of a table say nothing without the values, which fill a screen.
+    if not str(found.value).startswith("{"):
+        yield _fenced(f"{name} = {found.value}")
     yield from _told(found)
 
 
@@ -226,19 +227,17 @@ def _told(found: Any) -> Iterator[str]:
         elif kind == "parameters":
             yield _listed("Args", section.value, lambda item: f"`{item.name}`")
         elif kind == "raises":
-            yield _listed("Raises", section.value, lambda item: f"`{item.annotation}`")
+            yield f"Raises {', '.join(f'`{item.annotation}`' for item in section.value)}."
         elif kind == "attributes":
             yield _listed("Attributes", section.value, lambda item: f"`{item.name}`")
-        elif kind == "examples":
-            yield from _paragraphs("\n\n".join(text for _, text in section.value))
-        else:
+        elif kind != "examples":
             raise ValueError(f"{found.path}: a section of the kind {kind}")
 
 
 def _paragraphs(text: str) -> Iterator[str]:
     for paragraph in text.split("\n\n"):
-        example = paragraph.lstrip().startswith(">>>")
-        yield _fenced(textwrap.dedent(paragraph).strip(), "pycon") if example else paragraph.replace("``", "`")
+        if not paragraph.lstrip().startswith(">>>"):
+            yield paragraph.replace("``", "`")
 
 
 def _listed(title: str, items: list[Any], name: Callable[[Any], str]) -> str:
@@ -246,8 +245,8 @@ def _listed(title: str, items: list[Any], name: Callable[[Any], str]) -> str:
     return f"{title}:\n\n" + "\n".join(lines)
 
 
-def _fenced(code: str, language: str = "python") -> str:
-    return f"```{language}\n{code}\n```"
+def _fenced(code: str) -> str:
+    return f"```python\n{code}\n```"
 
 
 def main() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import inspect
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from typing import Any, Final
 
 from gradir import entrypoints, registry
 from gradir.cli.main import COMMANDS, command_parser
-from gradir.cli.parser import Parser, filled
+from gradir.cli.parser import Parser
 from gradir.options import Options, option_infos
 from gradir.pictures import PICTURES
 
@@ -20,15 +21,15 @@ __all__ = ["commands_page", "plugins_page"]
 COMMANDS_HEAD: Final = """\
 # Reference of the commands
 
-Every command with its options, as `gradir help COMMAND` prints them. [Using gradir](using.md#on-the-command-line)
-explains the commands and the [exit status](using.md#exit-status). `make reference` writes this page.
+Every command with its options. `gradir help COMMAND` has more examples and the details, and [Using
+gradir](using.md#on-the-command-line) the [exit status](using.md#exit-status).
 """
 
 PLUGINS_HEAD: Final = """\
 # Reference of exporters, passes and renderers
 
 Every plug-in of gradir with its options. `gradir exporters` also lists those of other packages, and
-[plugins.md](plugins.md) explains how to write one. `make reference` writes this page.
+[plugins.md](plugins.md) explains how to write one.
 """
 
 _COMMON: Final = """\
@@ -39,7 +40,14 @@ A PATTERN is a node id or name, a module path, or a glob over these. Passes run 
 | | |
 |---|---|
 """
-_WIDTH: Final = 78
+_TABLE: Final = "| Option | Default | |\n|---|---|---|"
+_SEVERAL: Final = f"""\
+## Options of several plug-ins
+
+An option without values takes `true` or `false`.
+
+{_TABLE}
+"""
 
 _EXPORTERS: Final = """\
 Choose one with `gradir export --to NAME` or `gradir.export(graph, "NAME")`. Pass an option as `-O key=value`, in
@@ -49,7 +57,8 @@ _RENDERERS: Final = """\
 Choose one with `gradir diff --format NAME` or `diff.to("NAME")`.
 """
 _PASSES: Final = """\
-Passes change a graph before an exporter writes it, in this order. [passes.md](passes.md) has an example of each.
+Passes change a graph before an exporter writes it, in this order. Each is an [option of
+commands](reference-commands.md#options-of-several-commands), and [passes.md](passes.md) has an example.
 """
 _FRONTENDS: Final = """\
 gradir chooses one by the captured object, or use `--frontend NAME`.
@@ -71,19 +80,22 @@ def commands_page() -> str:
 
 
 def plugins_page() -> str:
-    """Every exporter, renderer, pass and front-end of gradir's own."""
-    sections = [PLUGINS_HEAD, "## Exporters\n", _EXPORTERS]
-    for name in _own("gradir.exporters"):
-        sections += _plugin(registry.exporter(name), name, f", `{registry.exporter(name).suffix}`")
+    """Every exporter, renderer, pass and front-end of gradir's own, with the options of several once."""
+    exporters = [(name, registry.exporter(name)) for name in _own("gradir.exporters")]
+    renderers = [(name, registry.renderer(name)) for name in _own("gradir.renderers")]
+    rows = Counter(row for _, found in (*exporters, *renderers) for row in _options(found.options))
+    common = {row for row, count in rows.items() if count > 1}
+    sections = [PLUGINS_HEAD, _SEVERAL + "\n".join(sorted(common)), "\n## Exporters\n", _EXPORTERS]
+    for name, found in exporters:
+        sections += _plugin(found, name, common)
     drawn = f"`{'`, `'.join(PICTURES)}` are pictures. They take the options of [dot](#dot), and `pdf` needs Graphviz.\n"
     sections += [drawn, "## Passes\n", _PASSES]
     for name, found in registry.passes().items():
         if name in _own("gradir.passes"):
-            sections += _plugin(found, name, "", spelled=lambda option: f"--{option.replace('_', '-')}")
+            sections += [f"### {name}\n", f"{_first_line(found)}\n"]
     sections += ["## Renderers\n", _RENDERERS]
-    for name in _own("gradir.renderers"):
-        renderer = registry.renderer(name)
-        sections += _plugin(renderer, f"diff-{name}", f", `{renderer.suffix}`", title=f"diff as {name}")
+    for name, found in renderers:
+        sections += _plugin(found, f"diff as {name}", common)
     sections += ["## Front-ends\n", _FRONTENDS, "| Name | Takes |\n|---|---|"]
     sections += [f"| `{name}` | {_cell(registry.frontend.kind(name).takes)} |" for name in _own("gradir.frontends")]
     return "\n".join([*sections, ""])
@@ -94,23 +106,28 @@ def _own(group: str) -> list[str]:
     return sorted(point.name for point in entrypoints.entry_points(group) if point.value.startswith("gradir"))
 
 
-def _plugin(found: Any, name: str, suffix: str, *, title: str = "", spelled: Any = str) -> Iterator[str]:
+def _plugin(found: Any, title: str, common: Set[str]) -> Iterator[str]:
     """A heading, what it makes, and its options."""
-    told = (inspect.getdoc(type(found)) or "").partition("\n")[0]
-    yield f"### {title or name}\n"
-    yield f"{_plain(told)}{suffix and f' Its files end in {suffix[2:]}.'}\n"
-    yield from _options(found.options, spelled)
+    yield f"### {title}\n"
+    yield f"{_first_line(found)} Its files end in `{found.suffix}`.\n"
+    rows = _options(found.options)
+    if own := [row for row in rows if row not in common]:
+        yield "\n".join([_TABLE, *own, ""])
+    if also := [row.split("`")[1] for row in rows if row in common]:
+        yield f"Also [{', '.join(f'`{name}`' for name in also)}](#options-of-several-plug-ins).\n"
 
 
-def _options(kind: type[Options], spelled: Any) -> Iterator[str]:
-    infos = option_infos(kind)
-    if not infos:
-        return
-    yield "| Option | Takes | Default | |\n|---|---|---|---|"
-    for info in infos:
-        default = "required" if info.default is None else f"`{info.default}`" if info.default else "empty"
-        yield f"| `{spelled(info.name)}` | {_taken(info.takes)} | {default} | {_cell(info.help)} |"
-    yield ""
+def _first_line(found: Any) -> str:
+    return _plain((inspect.getdoc(type(found)) or "").partition("\n")[0])
+
+
+def _options(kind: type[Options]) -> list[str]:
+    rows = []
+    for info in option_infos(kind):
+        default = f"`{info.default}`" if info.default else "empty"
+        takes = "" if info.takes == "true|false" else f": {_taken(info.takes)}"
+        rows.append(f"| `{info.name}`{takes} | {default} | {_cell(info.help)} |")
+    return rows
 
 
 def _taken(takes: str) -> str:
@@ -139,8 +156,10 @@ def _command(parser: Parser, common: Set[str]) -> Iterator[str]:
     also = [re.findall("`(-[^` ]+)", row)[-1] for rows in tables.values() for row in rows if row in common]
     if also:
         yield f"Also [{', '.join(f'`{name}`' for name in also)}](#options-of-several-commands).\n"
-    if ending := parser.ending(whole=True):
-        yield _indented(ending)
+    examples = parser.ending(whole=False).partition("\n\n")[0]
+    if examples.startswith("examples:"):
+        lines = examples.partition("\n")[2]
+        yield f"```sh\n{textwrap.dedent(lines)}\n```\n"
 
 
 def _rows(parser: argparse.ArgumentParser, group: argparse._ArgumentGroup) -> list[str]:
@@ -168,11 +187,6 @@ def _words(action: argparse.Action) -> Sequence[str]:
         return (metavar or action.dest).split("|")
     takes = "" if action.nargs == 0 else f" {metavar or action.dest.upper()}"
     return [*action.option_strings[:-1], f"{action.option_strings[-1]}{takes}"]
-
-
-def _indented(text: str) -> str:
-    """A help text as it stands, with lines that a page has room for."""
-    return f"```text\n{filled(text, _WIDTH)}```\n"
 
 
 def _plain(text: str) -> str:
