@@ -126,7 +126,7 @@ site: $(VENV)/.ready-test ## build the documentation with a live page of every e
 goldens: $(VENV)/.ready-test ## write the golden files; review what changed
 	$(BIN)/python -m pytest -n auto tests --update-goldens $(PYTEST_ARGS)
 
-verification: $(VENV)/.ready-test ## rewrite the table of real models in docs/verification.md, and try every operator of torch
+verification: $(VENV)/.ready-test ## rewrite docs/verification-models.txt, and try every operator of torch
 	$(BIN)/python tests/support/real_models.py
 	$(BIN)/python -W ignore tests/support/operators.py
 
@@ -161,7 +161,7 @@ test-jax: $(addprefix jax-suite-,$(JAX)) ## the tests of JAX, without torch: mak
 jax-suite-%:
 	$(MAKE) jax-suite VENV=.venv-jax-$* JAX=$*
 
-verification-jax: ## rewrite the table of JAX models in docs/verification.md
+verification-jax: ## rewrite docs/verification-jax.txt
 	$(MAKE) jax-verification VENV=.venv-jax-$(JAX)
 
 bench-jax: ## measure the capture of JAX beside its own tracing

@@ -81,8 +81,8 @@ def commands_page() -> str:
 
 def plugins_page() -> str:
     """Every exporter, renderer, pass and front-end of gradir's own, with the options of several once."""
-    exporters = [(name, registry.exporter(name)) for name in _own("gradir.exporters")]
-    renderers = [(name, registry.renderer(name)) for name in _own("gradir.renderers")]
+    exporters: list[tuple[str, Any]] = [(name, registry.exporter(name)) for name in _own("gradir.exporters")]
+    renderers: list[tuple[str, Any]] = [(name, registry.renderer(name)) for name in _own("gradir.renderers")]
     rows = Counter(row for _, found in (*exporters, *renderers) for row in _options(found.options))
     common = {row for row, count in rows.items() if count > 1}
     sections = [PLUGINS_HEAD, _SEVERAL + "\n".join(sorted(common)), "\n## Exporters\n", _EXPORTERS]

@@ -1,4 +1,4 @@
-"""The table of JAX models in docs/verification.md, which this file rewrites when it runs as a program."""
+"""The table of JAX models in docs/verification-jax.txt, which this file rewrites when it runs as a program."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ import gradir
 
 __all__ = ["PAGE", "Row", "shown", "table", "update", "versions"]
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "verification.md"
-BEGIN, END = "<!-- the models of JAX -->\n", "<!-- up to here -->\n"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "verification-jax.txt"
 
 
 class Row(NamedTuple):
@@ -81,11 +80,8 @@ def table(rows: list[Row]) -> str:
 
 
 def update(page: Path, rows: list[Row]) -> None:
-    """Put what is true now between the marks of a page."""
-    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, mark, after = rest.partition(END)
-    text = f"{before}{BEGIN}\nWith {versions()}, on a CPU:\n\n{table(rows)}\n\n{mark}{after}"
-    page.write_text(text, encoding="utf-8")
+    """Write the table of now below the versions that it is of."""
+    page.write_text(f"With {versions()}, on a CPU:\n\n{table(rows)}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

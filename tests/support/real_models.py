@@ -1,7 +1,7 @@
 """Models that were not written for gradir: the code of transformers and of torch.nn, tiny, in train mode, seeded.
 
 Nothing is downloaded: each is built from its configuration class with random weights. Run as a program, this file
-rewrites the table of docs/verification.md.
+rewrites docs/verification-models.txt.
 """
 
 from __future__ import annotations
@@ -374,10 +374,9 @@ def row(name: str) -> str:
 
 
 def update(page: Path) -> None:
-    """Put what is true now in place of the end of the page, from the line that names the versions."""
-    text, _, _ = page.read_text(encoding="utf-8").partition("\nWith torch ")
-    page.write_text(f"{text}\nWith {versions()}:\n\n{table()}\n", encoding="utf-8")
+    """Write the table of now below the versions that it is of."""
+    page.write_text(f"With {versions()}:\n\n{table()}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    update(Path(__file__).resolve().parents[2] / "docs" / "verification.md")
+    update(Path(__file__).resolve().parents[2] / "docs" / "verification-models.txt")
