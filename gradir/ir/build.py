@@ -1,4 +1,4 @@
-"""Build a graph by hand: what a front-end for another framework needs, and nothing private."""
+"""Build a graph by hand, as front-ends for other frameworks do."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Builder:
     def tensor(self, name: str, tensor: TensorMeta, *, role: str = "leaf", scope: str = "") -> Value:
         """Add a leaf, parameter or buffer; the name may be empty.
 
-        A named parameter that no output depends on gets a cut ``unused``, unless you add a cut that names it.
+        A named parameter that no output depends on gets a cut ``unused``.
 
         Raises:
             GraphError: the name is not valid text, or ``tensor`` is not a `TensorMeta`.
@@ -109,8 +109,7 @@ class Builder:
         """Add an operation.
 
         ``inputs`` has an entry for each input slot, ``None`` without a gradient. ``saved`` pairs each slot with a
-        value, the number of an output of this operation, or ``None`` if the graph lacks the tensor. A hashable third
-        item stands for the storage: slots with equal ones share it.
+        value, the number of an output of this operation, or ``None``. Slots with an equal third item share a storage.
 
         Raises:
             GraphError: an argument has a wrong type, or a value is of another builder.
@@ -146,9 +145,7 @@ class Builder:
         )
 
     def output(self, value: Value, path: str = "", *, base: Value | None = None) -> None:
-        """Add a captured output; ``path`` is its place among several outputs.
-
-        ``base`` is the value that the output is a view of, output 0 of its node.
+        """Add a captured output; ``path`` is its place among several, and ``base`` the value that it is a view of.
 
         Raises:
             GraphError: a value is not of this builder, ``base`` is another output than 0, or ``path`` is not text.
@@ -270,13 +267,12 @@ class Builder:
 
 
 class _StorageKeys:
-    """Choose the keys of storages that slots share, named after the first slot or owner."""
+    """Choose the keys of storages that slots share."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, str] = {}
 
     def key_of(self, slot: Saved, storage: Hashable, node: str, owner: str) -> str:
-        """Return the key of a slot's storage, which ``owner`` owns or only slots keep."""
         if storage is None:
             return slot.storage
         own = storage_key(node, slot.slot)
@@ -314,7 +310,6 @@ def _attributes(what: str, attributes: Mapping[str, AttrValue] | None) -> Mappin
 
 
 def _tupled(value: Any, deep: int = 3) -> Any:
-    """Return a list as tuples, as reading a file does."""
     if type(value) not in (list, tuple) or not deep:
         return value
     return tuple([_tupled(entry, deep - 1) for entry in value])

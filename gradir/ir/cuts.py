@@ -23,10 +23,7 @@ _LONGEST: Final = 60
 
 
 class Stub(NamedTuple):
-    """A cut to draw: its reason, and the node and slot without gradient, if known.
-
-    ``is_place`` is set where it is a place in a program, and not parameters.
-    """
+    """A cut to draw: its reason, and the node and slot without gradient, if known."""
 
     reason: str
     into: str = ""
@@ -35,7 +32,7 @@ class Stub(NamedTuple):
 
 
 class CutCounts(NamedTuple):
-    """Numbers of places of cuts, of parameters without a gradient, and of parameters that a function hides."""
+    """Numbers of cut places, of parameters without a gradient, and of hidden parameters."""
 
     places: int
     unreached: int
@@ -76,8 +73,7 @@ def cut_text(cut: Cut, *, count: bool = False) -> str:
 def stubs(graph: Graph, most: int | None = None) -> list[Stub]:
     """Return the cuts to draw: each place, and the parameters of each kind together.
 
-    Without a recorded forward pass, these are the unreached ones. The last of more than ``most`` says how many are
-    omitted. A part of a graph has only its own cuts.
+    The last of more than ``most`` says how many are omitted. A part of a graph has only its own cuts.
 
     >>> graph = Graph.of([], cuts=[Cut("unreached", ("w",)), Cut("detach", ("v",), op="detach")])
     >>> [stub.reason for stub in stubs(graph)]
@@ -132,15 +128,10 @@ def lacking_flow(a: Graph, b: Graph) -> Graph | None:
 
 
 def _takes_values(node_id: str, graph: Graph) -> bool:
-    """Return whether a node exists and takes values; a file may name any node."""
     return node_id in graph.nodes and graph.nodes[node_id].role not in BESIDE
 
 
 def _is_in_part(graph: Graph) -> Callable[[Cut], bool]:
-    """Return a test whether a cut is in a part of a graph.
-
-    A graph that is no part of another has all its cuts.
-    """
     nodes = graph.nodes
     if not any(node.ext and (is_focus(node) or any(left_out(node))) for node in nodes.values()):
         return lambda _: True

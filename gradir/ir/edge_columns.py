@@ -73,7 +73,6 @@ class EdgeColumns:
         return found
 
     def _read_others(self, node: Node, inputs: int) -> None:
-        """Add the kinds of a node's edges, and its edges without an input slot."""
         self.kind += [0] * (len(self.source) - inputs - len(self.kind))
         kinds = node.kinds
         self.kind += [self.kinds[kinds[slot] if slot < len(kinds) else DATA] for slot in self.slot[-inputs:] if inputs]

@@ -34,8 +34,7 @@ _made: Final = tuple.__new__
 class Edge(NamedTuple):
     """One edge, from producer to consumer.
 
-    ``kind`` is ``data`` for an input slot unless the node's ``kinds`` say more, and ``view`` from a view base to its
-    view. ``input_nr`` is -1 where there is no input slot.
+    ``kind`` is that of the input slot, or ``view`` from a view base to its view. ``input_nr`` is -1 without a slot.
     """
 
     src: str
@@ -104,7 +103,7 @@ def references(node: Node) -> list[tuple[Ref | None, ...]]:
 def rewired(node: Node, moved: Callable[[Ref, str], Ref | None]) -> dict[str, Any]:
     """Return the fields of a node with its edges moved.
 
-    ``moved`` takes the source and kind of an edge. It returns ``None`` to clear an input slot or remove another edge.
+    ``moved`` returns the new source of an edge, or ``None`` to remove it.
 
     >>> rewired(Node("y", inputs=(None, Ref("x", 0)), base="z"), lambda ref, kind: Ref(f"{kind} {ref.id}", 1))
     {'inputs': (None, Ref(id='data x', output_nr=1)), 'base': 'view z'}

@@ -15,8 +15,7 @@ _NOTHING_SAID: Final = About()
 class Field(NamedTuple):
     """One field of a record.
 
-    ``name`` is the attribute, ``key`` the name in files, diffs and ``--ignore``. ``hint`` is the declared type and
-    ``type`` that of `msgspec.inspect`. ``default`` is `msgspec.NODEFAULT` if there is none.
+    ``name`` is the attribute, ``key`` the name in files and diffs, and ``default`` may be `msgspec.NODEFAULT`.
     """
 
     name: str

@@ -22,8 +22,8 @@ _MAX_DEPTH: Final = 32
 def frames(graph: Graph, accumulators: Collection[str]) -> dict[str, str]:
     """Return the path of each node's frame that is not the first of its module.
 
-    The frame of a module called at several places would enclose everything between. So its unconnected nodes get
-    frames of their own, at most one for each call. A parameter and its accumulator are in the frame of their first use.
+    The frame of a module called at several places would enclose everything between, so unconnected nodes get their
+    own.
 
     >>> from gradir.ir import Graph, Node, Ref, Scope
     >>> nodes = [Node("x"), Node("a", scope="act", inputs=(Ref("x", 0),)), Node("y", inputs=(Ref("a", 0),))]
@@ -62,7 +62,6 @@ class _Parts:
         self._above: dict[str, str] = {}
 
     def add(self, node_id: str, feeding: Iterable[str], shared: set[str]) -> None:
-        """Add a node after those that feed it."""
         self._above[node_id] = node_id
         for source in feeding:
             if source in self._above and (source not in shared or self._above[source] == source):
@@ -70,7 +69,6 @@ class _Parts:
                 self._above[self._top(source)] = self._top(node_id)
 
     def numbered(self) -> dict[str, int]:
-        """Return the number of each node's part."""
         numbers: dict[str, int] = {}
         return {node_id: numbers.setdefault(self._top(node_id), len(numbers)) for node_id in self._above}
 
@@ -82,7 +80,6 @@ class _Parts:
 
 
 def _outward(scope: str) -> Iterator[str]:
-    """Yield the path of a module and those around it, as deep as frames are split."""
     parts = scope.split(".", _MAX_DEPTH)[:_MAX_DEPTH]
     return (".".join(parts[:stop]) for stop in range(1, len(parts) + 1))
 

@@ -12,7 +12,7 @@ V = TypeVar("V")
 class FrozenDict(dict[K, V]):
     """A read-only dict, equal to a plain one and written and shown as one.
 
-    Its values are immutable too, so a copy is the same object. `frozen` creates it.
+    Its values are immutable too, so a copy is the same object.
     """
 
     __slots__ = ()
@@ -38,7 +38,7 @@ NOTHING: Final[FrozenDict[Any, Any]] = FrozenDict()
 
 
 def frozen(mapping: Mapping[K, V]) -> FrozenDict[K, V]:
-    """Return a mapping as a read-only one; other values are returned for the graph's checks to report.
+    """Return a mapping as a read-only one, and any other value unchanged.
 
     >>> frozen({"dim": 1}), frozen({}) is NOTHING
     ({'dim': 1}, True)

@@ -34,10 +34,9 @@ _ACCOUNTS: Final[tuple[Account, ...]] = ("scope", "op", "node")
 class Graph(Head, frozen=True, dict=True, eq=False):
     """An autograd graph as data.
 
-    ``nodes`` maps ids to `Node` in topological order, ``scopes`` maps module paths to `Scope`. Graphs compare by value.
-    ``read_from`` is the newer version of the file that the graph was read from, or empty, and ``unknown`` names unknown
-    keys of the file; `save` would lose them. ``rank`` and ``collectives`` belong to one of several processes, and a
-    diff ignores them.
+    ``nodes`` maps ids to `Node` in topological order, and ``scopes`` module paths to `Scope`. Graphs compare by
+    value. ``read_from`` is the newer version of the graph's file, and ``unknown`` names unknown keys; `save` would
+    lose them. A diff ignores ``rank`` and ``collectives``.
 
     >>> from gradir.ir.model import Ref
     >>> g = Graph.of([Node("x", role="leaf"), Node("exp:1", op="exp", inputs=(Ref("x", 0),))])
@@ -174,10 +173,10 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         return tuple(node for node in self.nodes.values() if node.id in found)
 
     def saved_bytes(self, by: Account = "scope") -> dict[str, int]:
-        """Return the bytes that exist for the backward pass alone, by module path, operation or node id.
+        """Return the bytes that exist for the backward pass alone, by ``scope``, ``op`` or ``node``.
 
-        ``by`` is ``scope``, ``op`` or ``node``. Every storage counts once, for the first node that saved it, and those
-        of leaves, parameters and buffers do not count. A module counts without its submodules.
+        Every storage counts once, for the first node that saved it. Those of leaves, parameters and buffers do not
+        count.
 
         Raises:
             ValueError: ``by`` is something else.
@@ -206,9 +205,7 @@ class Graph(Head, frozen=True, dict=True, eq=False):
     def to_networkx(self) -> nx.MultiDiGraph[str]:
         """Return the graph for networkx: nodes by id, and edges from producer to consumer by input slot.
 
-        Attributes are those of the exporter ``nodelink``. They are plain values, so networkx writes GraphML, GEXF and
-        GML and lays the graph out with Graphviz; lists and records are JSON text. ``str()`` of a node quotes ids with a
-        colon, which pydot would cut.
+        Attributes are plain values, and lists and records JSON text, so networkx can write them.
 
         Raises:
             GradirError: networkx is not installed; ``pip install 'gradir[networkx]'`` does it.
@@ -289,7 +286,7 @@ class _Id(str):
 
 
 def expect_graphs(*values: object) -> None:
-    """Raises TypeError where one of some values is no graph."""
+    """Raise TypeError if a value is no graph."""
     for value in values:
         if not isinstance(value, Graph):
             hint = "; gradir.load reads a file" if isinstance(value, (str, PathLike)) else ""
@@ -297,7 +294,6 @@ def expect_graphs(*values: object) -> None:
 
 
 def _public() -> Any:
-    """Return the module of public functions, which the package loads before this one."""
     return sys.modules["gradir.api"]
 
 

@@ -1,4 +1,4 @@
-"""The head of a graph: its fields besides nodes and modules."""
+"""Fields of a graph besides nodes and modules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MERGED: Final = "merged"
 class Head(Record, frozen=True, kw_only=True):
     """Fields that a graph and a document share besides nodes and modules.
 
-    In a file, single values come before the modules and lists after them, in the order of the fields, without defaults.
+    In a file, single values come before the modules and lists after them.
     """
 
     cuts: tuple[Cut, ...] = ()
@@ -31,8 +31,7 @@ class Head(Record, frozen=True, kw_only=True):
 def renamed_head(head: Head, called: Callable[[str], str], *, keeps_slots: bool = False) -> dict[str, Any]:
     """Return the fields of a head that name nodes, with each node as it is called now.
 
-    ``called`` returns an empty text for a node that is gone. A slot of a node that became another is not known any
-    more, unless the nodes have nothing but other names (``keeps_slots``).
+    ``called`` returns an empty text for a removed node. Slots stay known only with ``keeps_slots``.
 
     >>> head = Head(cuts=(Cut("detach", at="x", into="y", slot=1),))
     >>> [(cut.at, cut.into, cut.slot) for cut in renamed_head(head, {"x": "x", "y": "z"}.__getitem__)["cuts"]]
@@ -59,7 +58,6 @@ def renamed_head(head: Head, called: Callable[[str], str], *, keeps_slots: bool 
 
 @cache
 def _referring(kind: type[Record]) -> tuple[Field, ...]:
-    """Return the fields that name nodes, or contain records that do."""
     return tuple(
         field
         for field in fields_of(kind)

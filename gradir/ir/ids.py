@@ -154,8 +154,6 @@ def output_path(node_id: str) -> str:
 def within(node_id: str, module: str) -> str:
     """Return the id of a node when its whole graph is below a module.
 
-    An operation of no module, an unnamed leaf and an output have no path to put another before.
-
     >>> within("h.0/mm:1", "stage1"), within("w", "stage1"), within("mm:1", "stage1"), within("output", "stage1")
     ('stage1.h.0/mm:1', 'stage1.w', 'stage1/mm:1', 'stage1/output')
     """

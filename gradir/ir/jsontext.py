@@ -34,10 +34,7 @@ _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 
 
 def json_text(value: object) -> str:
-    r"""Return a value on one line.
-
-    Characters that cannot be printed, lone surrogates among them, and ``<`` are escaped, which changes no value: the
-    text can stand within an HTML ``<script>`` as it is.
+    r"""Return a value on one line, safe inside an HTML ``<script>`` and in a terminal.
 
     >>> print(json_text({"a": "</script>\x9b", "b": [None, 1]}))
     {"a":"\u003c/script>\u009b","b":[null,1]}
@@ -86,7 +83,6 @@ def json_lines(records: Iterable[object]) -> Iterator[str]:
 
 
 def _chunks(values: Iterable[object]) -> Iterator[str]:
-    """Yield a few values at a time, one a line; strings in JSON contain no raw newline."""
     iterator = iter(values)
     while chunk := list(islice(iterator, _CHUNK)):
         try:
@@ -97,7 +93,7 @@ def _chunks(values: Iterable[object]) -> Iterator[str]:
 
 
 def printable_json(data: bytes) -> str:
-    r"""JSON with every character escaped that cannot be printed, which changes no value.
+    r"""Escape every unprintable character of JSON, which changes no value.
 
     >>> print(printable_json('{"a":"\x9b\u202e"}'.encode()))
     {"a":"\u009b\u202e"}
@@ -116,7 +112,6 @@ def _safe(data: bytes) -> str:
 
 
 def _spelled(value: Any) -> Any:
-    """Return a value with lone surrogates spelled out. It recurses as deep as one record does."""
     if isinstance(value, str):
         return value if is_unicode(value) else msgspec.Raw(quoted(value).encode())
     if isinstance(value, (list, tuple)):

@@ -206,8 +206,7 @@ def stands_for_several(node: Node) -> bool:
 class ListedChange(NamedTuple):
     """A change to list beside the picture of a diff: its kind, its heading, its text.
 
-    ``nodes`` and ``scopes`` are those of the picture. ``fields`` has each changed field with both values as text,
-    ``slots`` the rewired input slots behind the id of their node, and ``cuts`` those that came or went.
+    ``fields`` has each changed field with both values as text, and ``slots`` the rewired input slots by node.
     """
 
     kind: str
@@ -258,7 +257,7 @@ def _mark(found: object) -> Mark | None:
 
 
 def overlay_verdict(nodes: Iterable[Node]) -> tuple[str, str] | None:
-    """Return the look and the sentence that an overlay has for the whole graph: the first such mark of these nodes.
+    """Return the look and the sentence that an overlay has for the whole graph.
 
     >>> from gradir.ir.model import Node
     >>> overlay_verdict([Node("w"), Node("output", ext={"verdict": ("quiet", "Both parameters get a gradient.")})])
@@ -304,7 +303,7 @@ def left_out(node: Node) -> tuple[int, int]:
 
 
 def together(nodes: Collection[Node]) -> dict[str, AttrValue]:
-    """Return the marks of a node that stands for several: requested or failed, left-out counts, the worst overlay."""
+    """Return the marks of a node that stands for several."""
     nodes = [node for node in nodes if node.ext]
     cuts = [*filter(any, map(left_out, nodes))]
     found: dict[str, AttrValue] = {
@@ -324,7 +323,6 @@ def _sums(pairs: Iterable[tuple[AttrScalar, ...]]) -> tuple[AttrScalar, ...]:
 
 
 def _worst_overlay(nodes: Iterable[Node]) -> dict[str, AttrValue]:
-    """Return the most urgent mark of each channel, or its largest number."""
     chosen: list[Mark] = []
     others: dict[str, list[Mark]] = {}
     for node in nodes:

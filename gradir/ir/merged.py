@@ -1,7 +1,4 @@
-"""Record saved tensors of omitted nodes in a mark of the node that represents them, so that totals stay correct.
-
-The mark of a folded module details its attribute ``saved_bytes``.
-"""
+"""Record saved tensors of omitted nodes in a mark, so that totals stay correct."""
 
 from __future__ import annotations
 
@@ -24,9 +21,8 @@ _NUMBERS: Final = [str, int, int, int]
 class Merged(NamedTuple):
     """Saved slots of one state, with their bytes.
 
-    ``path`` is the module of the omitted nodes, or ``None`` for that of the node that represents them. ``unsized`` is
-    the number of slots of unknown size. Storages of leaves, parameters and buffers have no ``state``. A number can be
-    negative, since storages that now count elsewhere are subtracted.
+    ``path`` is the module of the omitted nodes, or ``None`` for that of the node that represents them. A number can
+    be negative, since storages that now count elsewhere are subtracted.
     """
 
     path: str | None
@@ -56,7 +52,7 @@ def _is_entry(entry: object) -> TypeGuard[tuple[Any, ...]]:
 
 
 def bytes_told(node: Node) -> int:
-    """Return a node's bytes besides its own slots: all of a folded module, else those of omitted nodes.
+    """Return a node's bytes besides its own slots.
 
     >>> from gradir.ir.model import Node
     >>> bytes_told(Node("fc", role="module", attrs={"saved_bytes": 96}))
@@ -82,7 +78,6 @@ class _Sums(dict["tuple[str | None, str]", "list[int]"]):
         self[path, state] = [*numbers] if known is None else [*map(add, known, numbers)]
 
     def ext(self) -> dict[str, AttrValue]:
-        """Return the entry of ``ext``, which keeps empty counts that name a path."""
         left = tuple(
             (path, state, *map(bounded, numbers))
             for (path, state), numbers in self.items()
@@ -113,8 +108,7 @@ def counted(
 ) -> dict[str, Node]:
     """Mark the nodes ``after`` with the slots of omitted nodes whose bytes count nowhere else.
 
-    ``gone`` has the node ``before`` that represents each, and ``ids`` new ids. ``module_of`` returns a node's module if
-    the modules of omitted nodes stay.
+    ``gone`` has the node ``before`` that represents each, and ``ids`` new ids.
     """
     sums: defaultdict[str, _Sums] = defaultdict(_Sums)
     _add_slots(sums, after, {}, -1)
@@ -151,7 +145,6 @@ def _add_slots(
     places: Mapping[str, tuple[str, str | None]],
     sign: int,
 ) -> None:
-    """Add slots, each storage where it was saved first; ``places`` overrides where it counts."""
     kept: SavedBytes[tuple[str, str | None]] = SavedBytes(nodes)
     for node in nodes.values():
         if node.saved:

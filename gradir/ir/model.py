@@ -1,7 +1,7 @@
-"""The records of nodes, tensors and scopes in GIR 1.x; `gradir.ir.ranks` has those of processes.
+"""The records of nodes, tensors and scopes in GIR 1.x.
 
-A field is declared only with its record: its type, its place among a file's keys, its default (which files omit), and
-the rest in `About`. Checks, file formats, diffs and exporters read the declarations from `gradir.ir.fields`.
+A field is declared only with its record: its type, its default, and the rest in `About`. Checks, file formats, diffs
+and exporters read the declarations from `gradir.ir.fields`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ MOST: Final = 2**63 - 1
 def bounded(count: int) -> int:
     """Limit a size, or a sum of sizes, to `MOST`.
 
-    A file may state sizes whose product has thousands of digits, which Python does not print and no float can hold.
+    A file may state sizes whose product Python does not print and no float can hold.
 
     >>> bounded(24), bounded(2**64), bounded(-(2**64))
     (24, 9223372036854775807, -9223372036854775807)
@@ -79,13 +79,11 @@ def bounded(count: int) -> int:
 class About(NamedTuple):
     """Properties of a field besides its name, type and default.
 
-    ``compared`` is its class for comparisons: ``structure`` (kind and wiring of a node), ``type`` (dtypes and shapes),
-    ``detail`` (of one operation), ``place`` (names and modules, which renames explain) or ``free`` (ignored in the
-    head). ``refers`` is set if the value is, or starts with, a node's id. ``inside`` names the field with the node that
-    the value is a place in. ``since`` is the first version of the format with the field.
+    ``compared`` is its class for comparisons: ``structure``, ``type``, ``detail``, ``place`` or ``free``. ``refers``
+    is set if the value is, or starts with, a node's id, and ``inside`` names the field with the node that the value
+    is a place in. ``since`` is the first version of the format with the field.
 
-    ``merged`` is how a merge treats a field of the head: it combines ``both`` sides' edits and reports conflicts, takes
-    ``either``, or lets ``neither`` side edit it.
+    ``merged`` says how a merge treats a field of the head: ``both`` sides' edits, ``either``, or ``neither``.
     """
 
     compared: Literal["structure", "type", "detail", "place", "free"] = "detail"
@@ -146,10 +144,8 @@ AttrValue = Union[AttrScalar, tuple[Union[AttrScalar, AttrRow], ...]]
 class TensorMeta(Record, frozen=True, gc=False):
     """The properties of a tensor without its values.
 
-    ``dtype`` and ``shape`` are ``None`` if unknown. ``device`` and ``layout`` have the framework's names; a trace has
-    no device (``None``), and the layout of an operation is ``"strided"`` unless a tensor shows it. ``placements`` is
-    the distribution over each dimension of a mesh (``dp:Shard(0)``, ``tp:Replicate``) of a tensor whose shape is the
-    whole.
+    ``dtype`` and ``shape`` are ``None`` if unknown, and ``device`` in a trace. ``placements`` is the distribution
+    over each dimension of a mesh (``dp:Shard(0)``); the shape is the global one.
 
     >>> str(TensorMeta("float32", (8, 3)))
     'float32[8, 3]'
@@ -190,7 +186,7 @@ class Ref(Record, frozen=True, gc=False, array_like=True):
 
 
 class Source(Record, frozen=True, gc=False):
-    """The place in the user's program that made a node; ``file`` is relative to the directory of the capture."""
+    """A line of the user's program; ``file`` is relative to the directory of the capture."""
 
     file: str
     line: Count
@@ -200,12 +196,12 @@ class Source(Record, frozen=True, gc=False):
 class Saved(Record, frozen=True, gc=False):
     """A tensor that a function saves for its backward: one saved slot.
 
-    ``bytes`` is the size of the storage. Slots with equal ``storage`` keys share a storage, whose bytes count once. An
-    empty key means a storage of the slot alone. A key is the id of the leaf, parameter or buffer that owns the storage,
-    or ``node_id.slot`` of the first slot that saved it.
+    ``bytes`` is the size of the storage. Slots with equal ``storage`` keys share a storage, whose bytes count once. A
+    key is the id of the leaf, parameter or buffer that owns the storage, or ``node_id.slot`` of the first slot that
+    saved it.
 
     ``state`` is ``held``, ``recomputed`` (by a checkpoint), ``freed`` (by a backward pass), ``hooked`` (packed by a
-    hook, which capture never runs), ``stale`` (modified in place since) or ``unread`` (the framework hides it).
+    hook), ``stale`` (modified in place since) or ``unread`` (the framework hides it).
     """
 
     slot: str
@@ -229,10 +225,9 @@ class Saved(Record, frozen=True, gc=False):
 class Node(Record, frozen=True, gc=False, rename={"inputs": "in", "outputs": "out"}):
     """One vertex of the graph.
 
-    ``inputs`` has an entry for each input slot, which is ``None`` without a gradient, and ``outputs`` one for each
-    output. ``op`` is the framework-neutral name and ``native`` the framework's own. ``base`` is set on an output that
-    is a view. The first of ``names`` is the one to show. In a forward graph, ``kinds`` says for each input slot whether
-    the operation reads the value (``data``), returns a view of it (``view``) or writes to it (``inplace``). It is empty
+    ``inputs`` has an entry for each input slot, ``None`` without a gradient, and ``outputs`` one for each output.
+    ``op`` is the framework-neutral name and ``native`` the framework's own. ``base`` is set on an output that is a
+    view. In a forward graph, ``kinds`` has for each input slot ``data`` (read), ``view`` or ``inplace``; it is empty
     if all are read.
 
     >>> node = Node("fc/addmm:1", op="addmm", native="AddmmBackward0", scope="fc")
@@ -274,7 +269,7 @@ class Node(Record, frozen=True, gc=False, rename={"inputs": "in", "outputs": "ou
 
     @property
     def tensor(self) -> TensorMeta | None:
-        """Return the output to show if there is room for one: the first known one, or ``None``.
+        """Return the first known output, or ``None``.
 
         >>> str(Node("f", outputs=(TensorMeta(), TensorMeta("float32", (3,)))).tensor)
         'float32[3]'
@@ -283,22 +278,22 @@ class Node(Record, frozen=True, gc=False, rename={"inputs": "in", "outputs": "ou
 
     @property
     def dtype(self) -> str | None:
-        """Return the dtype of that output; ``None`` if unknown."""
+        """Return the dtype of `tensor`; ``None`` if unknown."""
         return None if self.tensor is None else self.tensor.dtype
 
     @property
     def shape(self) -> Shape | None:
-        """Return the shape of that output; ``None`` if unknown."""
+        """Return the shape of `tensor`; ``None`` if unknown."""
         return None if self.tensor is None else self.tensor.shape
 
 
 class Scope(Record, frozen=True, gc=False, rename={"class_name": "class"}):
     """One module of the module tree.
 
-    ``own``, ``total`` and ``trainable`` count parameter elements: of the module itself, of its whole subtree (each
-    tensor once), and those of the subtree that require grad. ``calls`` is the number of recorded forward calls.
-    ``detail`` is the module's description (``in_features=3, out_features=4``). ``training`` is its mode, ``None`` when
-    unknown. ``rounds`` is the number of iterations of a loop whose body is in the graph once, and 0 outside loops.
+    ``own``, ``total`` and ``trainable`` count parameter elements: of the module itself, of its subtree, and of those
+    that require grad. ``calls`` counts recorded forward calls. ``detail`` is the module's description
+    (``in_features=3``). ``training`` is its mode, ``None`` if unknown. ``rounds`` counts the iterations of a loop
+    whose body is in the graph once.
     """
 
     path: Annotated[str, About("place")]
@@ -318,16 +313,13 @@ class Cut(Record, frozen=True, gc=False):
     In every graph, ``kind`` is ``unreached`` (a parameter that requires grad is not in the graph) or ``hidden`` (the
     same, but an opaque function may reach it). ``names`` are the parameter's names and ``scope`` its module.
 
-    A recorded forward pass adds places where a value that requires grad continues without it. ``kind`` is the reason
-    (``detach``, ``data``, ``no_grad``, ``inference_mode``, ``nondifferentiable``, ``sample``, ``rebuilt``,
-    ``new_leaf``, ``exit``), ``op`` the operation, ``names`` the leaves before it and ``scope`` the module that ran it.
-    In a trace, each parameter outside the graph has a cut with the reason: ``unused`` (no output depends on it),
-    ``integer`` (its dtype has no gradient), ``stop_gradient``, ``nondifferentiable`` (an operation passes none) or
-    ``custom_rule`` (a custom gradient passes none).
+    A recorded forward pass adds places where a value continues without its gradient. ``kind`` is the reason
+    (``detach``, ``no_grad``, ``nondifferentiable`` …), ``op`` the operation, ``names`` the leaves before it and
+    ``scope`` the module that ran it. In a trace, the ``kind`` of a parameter outside the graph is ``unused``,
+    ``integer``, ``stop_gradient``, ``nondifferentiable`` or ``custom_rule``.
 
-    ``source`` is the user's line and ``via`` the line of the library that it called, if different. ``meant`` names the
-    pattern that allows the cut. ``at`` is the node whose value is cut, and ``into`` the node that uses the result, as
-    far as the graph has them. ``slot`` is the input slot of ``into``, if known.
+    ``source`` is the user's line and ``via`` a library's. ``meant`` names the pattern that allows the cut. ``at`` is
+    the node whose value is cut, ``into`` the node that uses the result, and ``slot`` its input slot, if known.
     """
 
     kind: str
@@ -357,10 +349,7 @@ class Cut(Record, frozen=True, gc=False):
 
 
 class Producer(Record, frozen=True):
-    """The producer of the graph: versions of gradir and the framework, and capture options.
-
-    All values are the same in every run of a program.
-    """
+    """The producer of the graph: versions of gradir and the framework, and capture options."""
 
     gradir: str = ""
     framework: str = ""

@@ -66,8 +66,6 @@ def common_path(paths: Iterable[str]) -> str:
 class Above:
     """Test whether a path is, or lies above, one of some paths.
 
-    A set of all paths above them would need memory quadratic in their depth, so it searches the sorted paths.
-
     >>> above = Above(["layers.3.attn"])
     >>> "layers.3" in above, "layers.3.attn" in above, "layers.3.att" in above, "" in above
     (True, True, False, True)
@@ -88,8 +86,6 @@ class Above:
 
 def without_steps(scopes: Iterable[Scope]) -> tuple[list[Scope], Callable[[str], str]]:
     """Return a program's own modules, and a function that finds the one for a path with steps.
-
-    The steps that `gradir.passes.once` puts into a module ``×50`` of no class stay in the modules that they are of.
 
     >>> modules, path = without_steps([Scope("cell", "LSTMCell"), Scope("cell.×49"), Scope("×3.fc")])
     >>> [scope.path for scope in modules], path("cell.×49.fc"), path("×3")
@@ -181,9 +177,7 @@ def scope_depth(path: str) -> int:
 class ModuleTree:
     """The modules of a scope table by number, each under the nearest module above it that the table has.
 
-    Modules are numbered in the order of the tree: a parent before its children, children in the order of the table.
-    Entries of an alphabetical list are sorted by number: ``h_2`` before ``h_10``.
-    ``scopes``, ``parents``, ``children``, ``names`` (the path below the parent) and ``levels`` are indexed by number.
+    A parent comes before its children. ``scopes``, ``parents``, ``children``, ``names`` and ``levels`` are by number.
 
     >>> tree = ModuleTree([Scope("", "Model"), Scope("layers.0", "Block"), Scope("layers.0.fc", "Linear")])
     >>> tree.names, tree.parents, tree.place("layers.0.fc.hook"), tree.place("layers")
@@ -236,11 +230,7 @@ class ModuleTree:
 
 
 class _Prefixes:
-    """Find the row of a table with the longest path above another path.
-
-    That is mostly the path without its last component. For other paths there is a trie of components: looking every
-    prefix of a path up would cost the square of its length.
-    """
+    """Find the row of a table with the longest path above another path, in linear time."""
 
     def __init__(self, rows: Mapping[str, int]) -> None:
         self._rows = rows
@@ -248,7 +238,6 @@ class _Prefixes:
         self._ends: dict[int, int] = {}
 
     def above(self, path: str) -> int:
-        """Return the row of the nearest path above, or `OUTSIDE`."""
         if not path:
             return OUTSIDE
         row = self._rows.get(path.rpartition(".")[0])
@@ -274,7 +263,6 @@ class _Prefixes:
 
 
 def _sort_entries(rows: list[int], table: Sequence[Scope]) -> None:
-    """Sort the entries of each list by number if they are in the order of their texts."""
     lists: dict[str, list[tuple[int, int, str]]] = {}
     for at, row in enumerate(rows):
         name = split_path(table[row].path)[1]

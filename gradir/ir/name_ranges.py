@@ -27,9 +27,8 @@ class _Shape(NamedTuple):
 def ranges(names: Iterable[str]) -> str:
     """Write a set of dotted names with the shell's alternatives: ``{a,b}``, and ``{0..3}`` for indices.
 
-    Expanding every brace yields exactly these names. A component that is no plain word is a JSON string. A suffix that
-    several components share is written once: equal ones are found bottom-up, as in the minimization of acyclic automata
-    (Revuz, 1992).
+    Expanding every brace yields exactly these names. A component that is no plain word is a JSON string. Equal
+    suffixes are found bottom-up, as in the minimization of acyclic automata (Revuz, 1992).
 
     >>> ranges(["h.0.attn", "h.1.attn", "h.2.attn", "h.0.mlp.fc", "h.1.mlp.fc", "h.2.mlp.fc"])
     'h.{0..2}.{attn,mlp.fc}'
@@ -53,7 +52,6 @@ def ranges(names: Iterable[str]) -> str:
 
 
 def _product(names: Sequence[str]) -> tuple[list[str], list[str]] | None:
-    """Return the prefixes and the last components of names, if each prefix has the same ones."""
     ends: dict[str, list[str]] = {}
     for name in names:
         before, dot, last = name.rpartition(".")
@@ -82,7 +80,6 @@ def _written(names: Iterable[str]) -> str:
 
 
 def _shapes(names: Iterable[str]) -> tuple[list[_Shape], int]:
-    """Return every distinct shape, each after its suffixes, and the number of the whole."""
     children: list[dict[str, int]] = [{}]
     ends: set[int] = set()
     for name in names:
@@ -104,7 +101,6 @@ def _shapes(names: Iterable[str]) -> tuple[list[_Shape], int]:
 
 
 def _following(shape: _Shape, shapes: Sequence[_Shape]) -> list[str | int]:
-    """Return the text after a component; a number refers to another's text."""
     if not shape.branches:
         return []
     further = [".", *_alternatives(shape, shapes)]
@@ -136,7 +132,6 @@ def _is_run(text: str) -> bool:
 
 
 def _listed(components: Iterable[str]) -> Iterator[str]:
-    """Return indices as ranges, then other names, with the entries of each list together."""
     indices: list[int] = []
     others: dict[str, list[int]] = {}
     for component in components:

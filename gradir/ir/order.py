@@ -9,11 +9,9 @@ K = TypeVar("K", bound=Hashable)
 
 
 def postorder(roots: Iterable[K], children: Callable[[K], Sequence[K]]) -> list[K]:
-    """Depth-first post-order from ``roots``, children in the order given, without recursion.
+    """Return nodes in depth-first post-order from ``roots``, children in the order given, without recursion.
 
-    On an acyclic graph every child stands before its parents. ``children`` is called once per node, so the time is
-    linear in nodes and edges. No node is ``None``. Source of the algorithm: the depth-first search of Tarjan, SIAM J.
-    Comput. 1 (1972), with the call stack made explicit.
+    Every child precedes its parents. ``children`` is called once per node, so the time is linear (Tarjan, 1972).
 
     >>> postorder("c", {"a": "", "b": "a", "c": "ba"}.__getitem__)
     ['a', 'b', 'c']

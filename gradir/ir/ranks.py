@@ -17,14 +17,13 @@ _CPU: Final = "cpu"
 class Rank(Record, frozen=True):
     """The process that a graph was captured in, one of several that train together.
 
-    ``rank`` is its number among ``world`` processes, ``device`` its kind of device and ``backend`` the communication
-    library. ``groups`` has the ranks of each process group that the graph or its collectives name, by label and in the
-    group's order. ``coordinates`` is its place in the dimensions of the mesh. ``local`` has the shapes of its shards,
-    by parameter. In a pipeline, ``stage`` is its first stage of ``stages``, with ``microbatches`` a step.
+    ``rank`` is its number among ``world`` processes. ``groups`` has the ranks of each process group by label,
+    ``coordinates`` its place in the mesh, and ``local`` the shapes of its shards by parameter. In a pipeline,
+    ``stage`` is its first stage of ``stages``, with ``microbatches`` a step.
 
-    ``wrappers`` has the state of each module that reduces gradients, by path: ``no_sync`` (none in this backward pass),
-    ``uncalled`` (only a submodule ran), ``unfinished`` (gradients are missing), ``unused`` (it searches for unused
-    parameters), ``static`` (it knows them from the first step) and ``hook:NAME`` (a function reduces them).
+    ``wrappers`` has the state of each module that reduces gradients, by path: ``no_sync``, ``uncalled`` (only a
+    submodule ran), ``unfinished`` (gradients are missing), ``unused`` (it searches for unused parameters), ``static``
+    (a static graph) and ``hook:NAME``.
     """
 
     rank: Count
@@ -49,15 +48,12 @@ class Rank(Record, frozen=True):
 class Collective(Record, frozen=True, gc=False):
     """A message among the processes of a group, as one of them issues it.
 
-    ``phase`` is ``backward`` inside a backward pass, else ``forward``. ``op`` is the operation (``all_reduce``,
-    ``all_gather``, ``reduce_scatter``, ``all_to_all``, ``broadcast``, ``send``, ``recv``, ``barrier`` …), ``group`` the
-    label of its process group and ``reduce`` the reduction. ``peer`` is the root, sender or receiver, by its place in
-    the group. ``tensors`` are those sent, or those received into if none is sent. ``splits`` are unequal sizes sent to
-    and received from each process.
+    ``phase`` is ``forward`` or ``backward``, ``op`` the operation such as ``all_reduce``, ``group`` the label of its
+    process group and ``reduce`` the reduction. ``peer`` is the root, sender or receiver, by its place in the group.
+    ``tensors`` are those sent, or those received into. ``splits`` are unequal sizes sent and received.
 
-    ``node`` is the id of the node whose backward issued it, if known. In a forward pass, ``scope`` is the module that
-    ran and ``source`` the user's line. ``operands`` are the ids of the parameters or nodes that the tensors, or their
-    gradients, belong to, if known.
+    ``node`` is the node whose backward issued it. In a forward pass, ``scope`` is the module and ``source`` the line.
+    ``operands`` are the ids of the parameters or nodes that the tensors belong to, if known.
     """
 
     phase: str

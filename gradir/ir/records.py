@@ -50,12 +50,10 @@ def rule_of(record: type[Record], field: str) -> _Rule:
 
 @cache
 def _fields(record: type[Record]) -> Mapping[str, _Rule]:
-    """Return the rule of each field by name."""
     return {field.name: _rule(field.type) for field in fields_of(record)}
 
 
 def _rule(kind: Any) -> _Rule:
-    """Return the rule for a type of `msgspec.inspect`."""
     return _RULES[type(kind)](kind)
 
 
@@ -83,7 +81,6 @@ def _integer(kind: inspect.IntType) -> _Rule:
 
 
 def _either(rules: Sequence[_Rule]) -> _Rule:
-    """Return a rule that allows the values of several rules."""
     *most, last = sorted((rule.expected for rule in rules), key=lambda words: (words == _NONE, words == "a tuple"))
     return _Rule(
         frozenset().union(*(rule.kinds for rule in rules)),
@@ -143,7 +140,6 @@ def _all_keep(values: Sequence[Any], rule: _Rule) -> bool:
 
 
 def _keep(values: Sequence[Any], kind: type, rule: _Rule) -> bool:
-    """Return whether values of one type are valid under a rule that allows the type."""
     if kind is str:
         texts = set(values)
         return is_unicode("".join(texts)) and (not rule.words or texts <= rule.words)
@@ -192,7 +188,6 @@ def _parts(value: Any, rule: _Rule, place: str) -> Iterator[tuple[Any, _Rule, st
 
 
 def _problem(value: Any, rule: _Rule) -> str:
-    """Return the problem of the value itself, apart from its contents."""
     kind = type(value)
     if kind is float and float in rule.kinds and not math.isfinite(value):
         return f"is the float {value}, which a file cannot hold: write it as NonFinite('{value}')"

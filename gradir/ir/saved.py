@@ -24,7 +24,7 @@ def owner(key: str, nodes: Mapping[str, Node]) -> Node | None:
 
 
 def unknown_slots(nodes: Iterable[Node]) -> int:
-    """Return the saved slots of unknown size, as hooks and a finished backward pass leave them.
+    """Return the saved slots of unknown size.
 
     >>> from gradir.ir.model import Saved
     >>> unknown_slots([Node("mul:1", saved=(Saved("self", bytes=8), Saved("other", state="hooked")))])
@@ -56,10 +56,9 @@ class Storages:
         self._sizes: dict[str, int] = {}
 
     def add(self, node: Node) -> Iterator[tuple[str, int, str]]:
-        """Note a node: the storages that it is the first to keep, each with its bytes and the slot's state.
+        """Add a node: the storages that it is the first to keep, each with its bytes and the slot's state.
 
-        A slot that says more of a storage than those before adds the difference. A slot with a storage of its own that
-        shares its name with another of the node has an empty key.
+        A slot that says more of a storage than those before adds the difference.
         """
         own: set[str] = set()
         for saved in node.saved:
@@ -85,8 +84,7 @@ class Storages:
 class SavedBytes(Generic[K]):
     """The bytes that nodes keep alive, by account and by state of the slot.
 
-    Each storage counts where it was saved first. ``owned`` are the bytes of those that have an `owner`, by account,
-    which count nowhere else.
+    Each storage counts where it was saved first. ``owned`` are the bytes of those that have an `owner`.
 
     >>> from gradir.ir.model import Saved
     >>> a, b = (Node(f"{op}:1", saved=(Saved("self", bytes=8, storage="exp:1.result"),)) for op in ("mul", "sin"))
@@ -103,7 +101,7 @@ class SavedBytes(Generic[K]):
         self._first: dict[str, tuple[K, str]] = {}
 
     def add(self, node: Node, account: K) -> None:
-        """Note the slots of a node."""
+        """Add the slots of a node."""
         for key, size, state in self._storages.add(node):
             if owner(key, self._nodes):
                 self.owned[account] += size

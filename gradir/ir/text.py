@@ -53,7 +53,7 @@ def is_unicode(text: str) -> bool:
 
 
 def ref_text(ref: Ref) -> str:
-    """``id``, or ``id[2]`` for output 2."""
+    """Return ``id``, or ``id[2]`` for output 2."""
     return f"{word(ref.id)}[{ref.output_nr}]" if ref.output_nr else word(ref.id)
 
 

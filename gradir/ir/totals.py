@@ -29,8 +29,7 @@ _COUNTED: Final = OWNERS | {"module"}
 class Totals(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """Counts and sizes of one graph.
 
-    ``parameters`` counts elements; ``saved_bytes`` is the memory that lives for backward alone, in bytes: every
-    storage once, those of leaves, parameters and buffers left out.
+    ``parameters`` counts elements, and ``saved_bytes`` the memory that lives for backward alone.
     """
 
     nodes: int = 0

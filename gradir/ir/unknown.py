@@ -1,7 +1,6 @@
 """Ignore unknown keys of a document, and remember them with its graph.
 
-Records accept only known keys, so gradir's own documents cost nothing extra. Other documents are read with tolerant
-twins of the records.
+Records accept only known keys. Other documents are read with tolerant twins of the records.
 """
 
 from __future__ import annotations
@@ -27,10 +26,7 @@ def tolerant(kind: Any) -> Any:
 
 
 def closed(kind: Any) -> Any:
-    """Return a record type's twin with optional keys and no others; the length of rows is exact.
-
-    msgspec names the place of a row that is too long only where the row is no record.
-    """
+    """Return a record type's twin with optional keys and no others; the length of rows is exact."""
     return _twin(kind, is_tolerant=False)
 
 
@@ -97,6 +93,5 @@ def _twin_record(record: type[msgspec.Struct], arguments: Sequence[Any], *, is_t
 
 
 def _filled(hint: Any, given: Mapping[Any, Any]) -> Any:
-    """Return a type with its variables replaced."""
     parameters = getattr(hint, "__parameters__", ())
     return hint[tuple(given.get(parameter, Any) for parameter in parameters)] if parameters else hint

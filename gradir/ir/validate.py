@@ -39,8 +39,6 @@ def check(graph: Graph) -> None:
 def check_all(graph: Graph) -> None:
     """Raise an error for the first invalid field, or else for the first broken rule.
 
-    A valid graph is not checked again, since it cannot change.
-
     Raises:
         GraphError: see `check`; a field has a value that a file could not return; a scope's key is not its path.
 
@@ -54,7 +52,7 @@ def check_all(graph: Graph) -> None:
 
 
 def vouch(graph: Graph) -> None:
-    """Remember that `check_all` passes. The graph's value, text and files, and copies of it, know nothing of it."""
+    """Remember that `check_all` passes; a valid graph cannot change."""
     graph.__dict__[_VOUCHED] = True
 
 
@@ -89,7 +87,6 @@ def _refuse_first(records: Sequence[object], kind: type) -> None:
 
 
 def _refuse_field(graph: Graph, field: Field) -> None:
-    """Raise an error for a field of the head."""
     held, rule = getattr(graph, field.name), rule_of(Head, field.name)
     named = {f"the {field.key}": held}
     if is_list(field):
@@ -108,7 +105,7 @@ def _named(record: object, kind: type, number: int) -> str:
 
 
 def by_id(nodes: Sequence[Node]) -> dict[str, Node] | None:
-    """Return nodes by their ids; ``None`` if they break a rule, found out in half the time that naming it takes.
+    """Return nodes by their ids; ``None`` if they break a rule.
 
     >>> list(by_id([Node("x")])), by_id([Node("x"), Node("x")])
     (['x'], None)

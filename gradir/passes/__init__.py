@@ -1,4 +1,4 @@
-"""Passes turn a graph into a graph, so that every exporter can use them."""
+"""Passes: functions from a graph to a graph, for every exporter."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Find equal blocks of nodes in a row: the layers of a stack, the steps of a loop.
 
-`gradir.passes.rollup.rollup` defines equality. Nodes and blocks are numbers, so that a page with columns of numbers
-finds the same blocks.
+`gradir.passes.rollup.rollup` defines equality.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _MARKS: Final = frozenset({OVERLAY, OVERLAYS, VERDICT, FOCUS, LEFT_OUT, MERGED})
 class NodeColumns(NamedTuple):
     """Nodes as columns of numbers: their kinds without their places, and their edges.
 
-    ``origins`` has by node which saved slots keep the output of a node: the slot, that node and the output.
+    ``origins`` has by node the saved slots that keep the output of another node.
     """
 
     kinds: Sequence[int]
@@ -38,7 +37,7 @@ class NodeColumns(NamedTuple):
 
 
 def node_columns(graph: Graph, *, nearly: bool = False) -> NodeColumns:
-    """Number the nodes of a graph; those ``nearly`` alike may differ in attributes, such as where a slice begins."""
+    """Number the nodes of a graph; with ``nearly``, equal nodes may differ in attributes."""
     nodes = [*graph.nodes.values()]
     edges, kinds = EdgeColumns(nodes), Table[tuple[object, ...]]()
     return NodeColumns(
@@ -87,7 +86,7 @@ class _Shape(NamedTuple):
 class Blocks:
     """Blocks of nodes, some of which follow others.
 
-    ``members`` has the nodes of each in an order that depends on their edges alone, so equal ones are at one place.
+    ``members`` has the nodes of each in an order that depends on their edges alone.
     """
 
     def __init__(
@@ -113,10 +112,7 @@ class Blocks:
         self._shapes = {one: self._shape(one) for one in self.members}
 
     def runs(self) -> list[list[int]]:
-        """Return the longest runs of at least two equal blocks.
-
-        Blocks beside each other that take from the same nodes, and from which the same nodes take, are a run too.
-        """
+        """Return the longest runs of at least two equal blocks, in a row or in parallel."""
         runs, pattern = list[list[int]](), _Pattern()
         for last, block in self._after.items():
             found = self._pattern(last, block)
@@ -142,7 +138,6 @@ class Blocks:
         return None if any(min(slots) < 0 for slots in found.values()) else found
 
     def _outside_takers(self) -> dict[int, Counter[tuple[int, ...]]]:
-        """Return the consumers of each block besides the next one."""
         found: dict[int, Counter[tuple[int, ...]]] = {}
         for edge in self._leaving:
             maker = self._block[edge[0]]
@@ -151,7 +146,6 @@ class Blocks:
         return found
 
     def _feed_the_same(self, last: int, block: int) -> bool:
-        """Return whether the same nodes consume both blocks alike."""
         one, other = (
             {(self._rank[source], *how): times for (source, *how), times in self._takers.get(each, Counter()).items()}
             for each in (last, block)
@@ -159,7 +153,6 @@ class Blocks:
         return one == other
 
     def _comes_late(self, first: int, last: int) -> bool:
-        """Return whether consumers of the last block come after the nodes of the first."""
         used = self._used_at
         return all(
             used.get(there, len(self._block)) > here
@@ -168,14 +161,12 @@ class Blocks:
 
     @cached_property
     def _used_at(self) -> dict[int, int]:
-        """Return by node its first consumer outside its block."""
         found: dict[int, int] = {}
         for source, target, *_ in self._leaving:
             found.setdefault(source, target)
         return found
 
     def _pattern(self, last: int, block: int) -> _Pattern | None:
-        """Return how a block takes from the previous one, or None if they differ."""
         before, shape = self._shapes[last], self._shapes[block]
         if before.form != shape.form:
             return None
@@ -231,6 +222,5 @@ def _in_order(members: Sequence[int], edges: EdgeColumns, orders: Memo[_Inside, 
 
 
 def _in_flow(inside: _Inside) -> list[int]:
-    """Sort the nodes of a block independently of their consumers outside."""
     used = {*chain.from_iterable(inside)}
     return postorder([place for place in range(len(inside)) if place not in used], inside.__getitem__)

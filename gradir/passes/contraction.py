@@ -1,7 +1,6 @@
 """Contract sets of nodes, such as those of a module, to one node each.
 
-A contraction can close a cycle if flow leaves a module and returns, as in an unrolled recurrent network. Such a set
-becomes several nodes, in the order of the flow.
+A set that flow leaves and enters again, as in an unrolled recurrent network, becomes several nodes.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def contracted(
     """Return a graph with one node for each of ``places``, and a function from members to their node.
 
     ``places`` has the module that each node goes into, or ``None`` to keep the node. With ``calls``, each call of a
-    module is a node. The first has the module's parameters, without edges to the others. See `gradir.passes.fold`.
+    module is a node.
     """
     contraction = _Contraction(graph, list(graph.nodes.values()), places, calls)
     nodes = _canonical(contraction.nodes())
@@ -88,7 +87,6 @@ class _Contraction:
         self._number_outputs()
 
     def nodes(self) -> Iterator[Node]:
-        """Yield the nodes of the result, by first member."""
         for group, members in enumerate(self._groups):
             path = self._places[members[0]]
             if path is None:
@@ -97,11 +95,9 @@ class _Contraction:
                 yield self._module(group, path)
 
     def called(self, node_id: str) -> str:
-        """Return the node of the result for a member, or an empty text."""
         return self._names[self._group_of[self._number[node_id]]][0] if node_id in self._number else ""
 
     def _named(self, parts: Sequence[int]) -> list[tuple[str, str]]:
-        """Return the id and name of each group."""
         taken = {node.id for node, place in zip(self._nodes, self._places, strict=True) if place is None}
         names: list[tuple[str, str]] = []
         for members, part in zip(self._groups, parts, strict=True):
@@ -114,7 +110,6 @@ class _Contraction:
         return names
 
     def _number_outputs(self) -> None:
-        """Number the tensors that leave the module of their node as outputs."""
         leaving: dict[int, set[int]] = {}
         places, group_of = self._places, self._group_of
         for number, (node, tails) in enumerate(zip(self._nodes, self._sources, strict=True)):
@@ -132,7 +127,6 @@ class _Contraction:
                 outputs.append(node.outputs[output_nr] if output_nr < len(node.outputs) else TensorMeta())
 
     def _weights(self) -> set[int]:
-        """Return the parameters and accumulators, which go into their module."""
         owned = set[int]()
         for number, (node, tails) in enumerate(zip(self._nodes, self._sources, strict=True)):
             if node.role == "parameter" or (node.op in self._accumulators and tails and owned.issuperset(tails)):
@@ -140,18 +134,15 @@ class _Contraction:
         return owned
 
     def _is_own(self, source: int, number: int) -> bool:
-        """Return whether a node takes a parameter of its own module, from another part of it."""
         return source in self._owned and self._places[source] == self._places[number]
 
     def _moved(self, ref: Ref) -> Ref:
-        """Return a reference in the result for one from another group."""
         source = self._number[ref.id]
         if self._places[source] is None:
             return ref
         return Ref(self._names[self._group_of[source]][0], self._slots[source, ref.output_nr])
 
     def _at(self, ref: Ref) -> Ref:
-        """Return the source of an edge that has no input slot and adds no output."""
         return Ref(self._names[self._group_of[self._number[ref.id]]][0], 0)
 
     def _kept(self, node: Node) -> Node:
@@ -197,7 +188,6 @@ class _Contraction:
     def _rounds(
         self, path: str, members: Sequence[Node], edges: Sequence[Edge], inputs: Sequence[Ref]
     ) -> dict[str, AttrValue]:
-        """Return the number of modules that one represents, and its slots fed by the previous round."""
         number = rounds_of(path)
         if number < 2 or any(times(node) % number for node in members):
             return {}
@@ -210,7 +200,6 @@ class _Contraction:
         return {TIMES: number, **({CARRIED: carried} if carried else {})}
 
     def _parameters(self, refs: Sequence[Ref], path: str) -> Iterator[Node]:
-        """Return the parameters among references that belong to another part of a module, each once."""
         numbers = dict.fromkeys(self._number[ref.id] for ref in refs)
         here = [number for number in numbers if self._places[number] == path]
         leaves = [
@@ -222,7 +211,6 @@ class _Contraction:
         yield from (self._nodes[number] for number in dict.fromkeys([*here, *leaves]))
 
     def _around(self, path: str) -> str:
-        """Return the module that calls one, skipping lists."""
         above = path.rpartition(".")[0]
         while above in self._containers:
             above = above.rpartition(".")[0]
@@ -233,13 +221,11 @@ class _Contraction:
 
 
 def _with_bytes(node: Node) -> Node:
-    """Add the saved bytes in the marks of a module's nodes."""
     size = whole_number(node.attrs, "saved_bytes") + bytes_gone(node)
     return replace(node, attrs={**node.attrs, "saved_bytes": bounded(size)})
 
 
 def _marked(members: Sequence[Node]) -> dict[str, AttrValue]:
-    """Return the common mark of a module's nodes, or that it changed."""
     found = set(map(status, members))
     if not any(found):
         return together(members)
@@ -249,7 +235,6 @@ def _marked(members: Sequence[Node]) -> dict[str, AttrValue]:
 def _acyclic_groups(
     predecessors: Sequence[Sequence[int]], keys: Sequence[int], places: Sequence[str | None]
 ) -> tuple[list[list[int]], list[int]]:
-    """Divide places into groups whose contraction has no cycle; return the groups and their part numbers."""
     contracted: list[list[int]] = [[] for _ in range(max(keys) + 1)]
     for key, known in zip(keys, predecessors, strict=True):
         contracted[key] += map(keys.__getitem__, known)
@@ -320,7 +305,6 @@ def _components(adjacency: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _canonical(nodes: Iterator[Node]) -> list[Node]:
-    """Sort nodes in canonical order; those that no output depends on come last."""
     by_id = {node.id: node for node in nodes}
 
     def dependencies(key: str) -> list[str]:
@@ -338,6 +322,5 @@ def _canonical(nodes: Iterator[Node]) -> list[Node]:
 
 
 def _nodes_in(node: Node) -> int:
-    """Return the number of nodes that one represents, such as a folded module."""
     number = node.attrs.get("nodes") if node.role == "module" else None
     return number if isinstance(number, int) else times(node)

@@ -46,18 +46,9 @@ class DropPass:
 def drop(graph: Graph, what: Iterable[str]) -> Graph:
     """Drop the parts of a graph that ``what`` names.
 
-    ===================  ==============================================================================
-    word                 dropped
-    ===================  ==============================================================================
-    a role               the nodes of that role: ``buffer``, ``view_base``, ``output``, ``leaf`` …
-    ``accumulate_grad``  the nodes that accumulate a leaf's gradient
-    ``saved``            saved tensors of nodes, and nodes of the role ``saved``
-    ``views``            the nodes of the role ``view_base``, and all view edges
-    ===================  ==============================================================================
-
-    Consumers of a dropped node with one input take that input instead. So an edge of the result joins two nodes only if
-    an edge or a path of dropped nodes joined them. See `gradir.passes.without` for other inputs. A graph with nothing
-    to drop is returned unchanged.
+    A word is a role, ``accumulate_grad``, ``saved`` (saved tensors of nodes) or ``views`` (view bases and view
+    edges). Consumers of a dropped node with one input take that input instead. See `gradir.passes.without` for other
+    inputs.
 
     Raises:
         PassError: a word is none of these, nor a role that gradir writes or the graph has.
@@ -99,7 +90,6 @@ def _without_field(graph: Graph, field: str, empty: object) -> Graph:
 
 
 def _without_marks(graph: Graph) -> Graph:
-    """Remove marks of saved tensors from a graph."""
     found = {key: replace(node, ext=modules_alone(node)) for key, node in graph.nodes.items() if MERGED in node.ext}
     return replace(graph, nodes={**graph.nodes, **found}) if found else graph
 
@@ -124,11 +114,8 @@ class HideShapeOpsPass:
 def hide_shape_ops(graph: Graph) -> Graph:
     """Drop views, reshapes and transposes with one input; their consumers take that input instead.
 
-    An edge of the result joins two nodes exactly if an edge or a path of hidden nodes did. Shape operations stay if
-    they have no or several inputs, have several outputs, are opaque, or raised. A consumer's own shape still shows the
-    effect of hidden operations. A view loses a hidden base, and a saved slot a hidden origin, since shapes differ.
-
-    `gradir.vocabulary` lists the operations of each framework. A graph without them is returned unchanged.
+    Shape operations stay if they have several outputs, are opaque, or raised. A view loses a hidden base, and a saved
+    slot a hidden origin. `gradir.vocabulary` lists the operations of each framework.
 
     >>> from gradir.ir import Builder, TensorMeta
     >>> b = Builder()

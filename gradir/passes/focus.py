@@ -62,8 +62,7 @@ class FocusPass:
 def focus(graph: Graph, pattern: str, hops: int | None = 1) -> Graph:
     """Keep the nodes that match a pattern and those at most ``hops`` edges away.
 
-    With ``hops=0`` only the matching nodes stay, with ``None`` everything connected. See `gradir.passes.matching` for
-    patterns and `gradir.passes.within` for inputs. ``ext["focus"]`` marks the matching nodes, and ``ext["left_out"]``
+    With ``hops=None`` everything connected stays. ``ext["focus"]`` marks the matching nodes, and ``ext["left_out"]``
     counts removed producers and consumers.
 
     Raises:
@@ -96,7 +95,7 @@ def around(graph: Graph, ids: Iterable[str], hops: int | None = 1) -> Graph:
 
 
 def near(graph: Graph, ids: Iterable[str], hops: int | None = 1, barred: Collection[str] = ()) -> set[str]:
-    """These ids and those of the nodes at most ``hops`` edges away, but for what is ``barred`` and beyond that."""
+    """Return these ids and those at most ``hops`` edges away, except ``barred`` ones and all beyond them."""
     found = set(ids)
     neighbours = _neighbours(graph)
     frontier, left = set(found), hops
@@ -108,9 +107,7 @@ def near(graph: Graph, ids: Iterable[str], hops: int | None = 1, barred: Collect
 
 
 def between(graph: Graph, one: str, other: str) -> Graph:
-    """Keep the nodes on paths between two patterns, in either direction.
-
-    A path follows edges from producer to consumer. Its ends stay, with the marks of `focus`.
+    """Keep the nodes on paths between two patterns, in either direction, with the marks of `focus`.
 
     Raises:
         PassError: a pattern matches no node, or no path joins them.

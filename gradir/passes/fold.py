@@ -1,8 +1,4 @@
-"""Fold modules into single nodes; see `gradir.passes.contraction`.
-
-Contracting every module to one node can close a cycle: flow leaves a module, passes through something else and comes
-back, as in an unrolled recurrent network. Such a module becomes several nodes, in the order of the flow.
-"""
+"""Fold modules into single nodes; see `gradir.passes.contraction`."""
 
 from __future__ import annotations
 
@@ -70,8 +66,7 @@ class FoldModulesPass:
 def fold_modules(graph: Graph, patterns: Iterable[str]) -> Graph:
     """Make one node of every module that a pattern names, with everything inside it, as `fold` does.
 
-    A pattern is a module path, or ``class:`` and the name of a class, each a glob as in `gradir.passes.matching`. If a
-    module and one inside it are named, the outer one is the node.
+    A pattern is a module path, or ``class:`` and the name of a class, each a glob. Outer modules win.
 
     Raises:
         PassError: a pattern names no module; the message names near misses.
@@ -122,7 +117,6 @@ def _destinations(module: Callable[[str], str | None]) -> Callable[[Node], str |
 
 
 def _module_at(depth: int, containers: Containers, scope: str) -> str | None:
-    """Return the first ``depth`` or more components of a path, up to one that is no container, or ``None``."""
     parts = scope.split(".") if scope else []
     for stop in range(depth, len(parts) + 1):
         path = ".".join(parts[:stop])
@@ -134,23 +128,15 @@ def _module_at(depth: int, containers: Containers, scope: str) -> str | None:
 def fold(graph: Graph, depth: int) -> Graph:
     """Make one node of every module ``depth`` components down, with everything inside it.
 
-    A node goes into its ancestor scope of exactly ``depth`` components. Other nodes stay, and so do outputs and view
-    bases. At depth 0 the root takes all the rest. A container that was never called, such as a ``ModuleList``, is no
-    node: its nodes go into the module below it, or stay if there is none. The result has an edge between two nodes
-    exactly if their members had one: one for each tensor that passes.
+    Outputs and view bases stay, and at depth 0 the root takes all the rest. A container that was never called, such
+    as a ``ModuleList``, is no node. The result has an edge between two nodes exactly if their members had one.
 
     A folded node has the role ``module``, its path as name, its class as native name, and its caller as scope. Its
-    attributes count everything inside: ``nodes``, ``parameters`` (elements, if all sizes are numbers) and
-    ``saved_bytes`` (each storage in the module that saved it first, without those of leaves, parameters and buffers).
-    Saved slots inside are dropped and counted in ``ext["merged"]``, so totals stay the same. A remaining slot keeps its
-    origin only if that tensor leaves the module. A folded step or layer that represents several has their number in
-    ``ext["times"]`` and the slots fed by the previous one in ``ext["carried_inputs"]``. Folding twice adds up.
+    attributes count everything inside: ``nodes``, ``parameters`` and ``saved_bytes``. Saved slots inside are counted
+    in ``ext["merged"]``, so totals stay the same.
 
-    If contraction would close a cycle, the module is split in the order of the flow: ``h.0``, ``h.0#2``. A parameter is
-    in the part that uses it first. A later part that uses it counts it in ``shared_parameters``.
-
-    Nodes are in canonical order. A graph without modules that deep is returned unchanged. The time is linear in nodes
-    and edges, apart from sorting the parts of split modules.
+    If contraction would close a cycle, the module is split in the order of the flow: ``h.0``, ``h.0#2``. A later part
+    that uses a parameter counts it in ``shared_parameters``. The time is linear.
 
     Raises:
         PassError: ``depth`` is negative.
@@ -170,7 +156,6 @@ def fold(graph: Graph, depth: int) -> Graph:
 
 
 def _folded(graph: Graph, module: Callable[[str], str | None]) -> Graph:
-    """Return the graph with one node for each module that ``module`` returns for a scope."""
     scopes = [scope for scope in graph.scopes.values() if module(scope.path) in {None, scope.path}]
     with paused_gc():
         places = [*map(_destinations(module), graph.nodes.values())]

@@ -33,12 +33,8 @@ class Readable(NamedTuple):
 def readable(graph: Graph, boxes: int = MOST_BOXES) -> Readable | None:
     """Return the graph if it is within both limits, else one of at most ``boxes`` nodes, or of `LARGE`.
 
-    Steps run only while there are too many nodes: drop accumulators, roll up equal layers, then equal steps of loops
-    and chains, fold modules as little as needed, and join steps that differ only in attributes. Return ``None`` if that
-    does not suffice.
-
-    If there are more than 40 layers (`gradir.passes.layers`) and further operations, equal ones are joined, but modules
-    are folded only above `LARGE`.
+    Steps run only while there are too many nodes: drop accumulators, roll up equal layers, then equal steps, fold
+    modules, and join steps that differ only in attributes. Return ``None`` if that does not suffice.
 
     >>> from gradir.ir import Graph, Node
     >>> layers = Graph.of([Node(f"f:{number}", scope=f"h.{number // 10}") for number in range(1000)])
@@ -86,7 +82,6 @@ def _has_layers(graph: Graph, more_than: int) -> bool:
 
 
 def _unfolded(graph: Graph) -> Iterator[tuple[Graph, list[str]]]:
-    """Yield the graph after each further pass that does not fold, with the passes so far."""
     done: list[str] = []
     for words, smaller in _STEPS.items():
         before, graph = graph, smaller(graph)
@@ -96,7 +91,6 @@ def _unfolded(graph: Graph) -> Iterator[tuple[Graph, list[str]]]:
 
 
 def _rungs(graph: Graph, most: int) -> Iterator[tuple[Graph, list[str]]]:
-    """Yield the graph after each further pass, with the passes so far."""
     done: list[str] = []
     for smaller, done in _unfolded(graph):
         graph = smaller
@@ -124,7 +118,6 @@ _STEPS: Final[Mapping[str, Callable[[Graph], Graph]]] = {
 
 
 def _depths(graph: Graph, most: int) -> Iterator[int]:
-    """Yield the depths that may give few enough boxes, deep ones first."""
     deepest = min(max(scope_depth(node.scope) for node in graph.nodes.values()), _DEEPEST)
     for depth in range(deepest, -1, -1):
         module = destinations(graph, depth)

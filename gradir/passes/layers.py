@@ -41,16 +41,11 @@ class LayersPass:
 
 
 def layers(graph: Graph) -> Graph:
-    """Make one node of each layer, and leave out what accumulates gradients or only rearranges elements.
+    """Make one node of each layer, and leave out accumulators and operations that only rearrange elements.
 
     A layer is a module below the model that has no module in it, such as a ``Linear``. Its node is one of
-    `gradir.passes.fold`, with the names and shapes of its parameters in the attribute ``weights``. A layer that is
-    called at several places is one node for each call, of which the first has the parameters and no edge says that the
-    others use them. The operations
-    of other modules stay, but for accumulators and shape operations with one input, which hand it to their consumers.
-    One that a cut begins or ends at stays, and so does one that raised.
-
-    A graph without any of these is returned as it is.
+    `gradir.passes.fold`, with the names and shapes of its parameters in the attribute ``weights``. Each call of a
+    layer is a node, of which the first has the parameters. Operations at a cut stay.
 
     >>> from gradir.ir import Builder, Scope, TensorMeta
     >>> b = Builder()
@@ -87,7 +82,6 @@ def layers(graph: Graph) -> Graph:
 
 
 def _leaves(graph: Graph) -> set[str]:
-    """Return the modules without submodules, except the model itself and equal steps."""
     holding = {""}
     for path in {*graph.scopes, *(node.scope for node in graph.nodes.values())}:
         above = split_path(path)[0]

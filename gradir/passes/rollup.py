@@ -1,4 +1,4 @@
-"""Show a stack of equal layers once: one block represents those that `gradir.passes.blocks` finds."""
+"""Show a stack of equal layers once."""
 
 from __future__ import annotations
 
@@ -49,19 +49,13 @@ class RollupPass:
 def rollup(graph: Graph) -> Graph:
     """Show one of the equal blocks ``layers.0`` to ``layers.11`` in a row.
 
-    Blocks are modules of one parent with consecutive numbers as names or at their end (``h_0``, ``h_1``). They are
-    equal if their nodes agree in wiring, role, operation, attributes, ``ext``, shapes and saved slots; names and source
-    lines may differ. They are in a row if each input from outside is the same for all, or comes from the same place in
-    the previous block (at least one does), and only the last block feeds anything besides the next one.
+    Blocks are modules of one parent with consecutive numbers in their names. They are equal if their nodes agree in
+    wiring, role, operation, attributes, ``ext``, shapes and saved slots. Each block feeds only the next.
 
-    The first block remains, under the path ``layers.0-11``. It takes the inputs of the first block, and consumers of
-    the last block take from it. ``ext["carried_inputs"]`` of a node lists the slots that the previous round feeds,
-    which would be a cycle as edges. ``ext["times"]`` is the number of nodes that it represents, and ``ext["merged"]``
-    has the saved tensors of the others; see `gradir.ir.merged`. The module's class is ``Block ×12``, and its counts are
-    those of all blocks. So totals are those of the whole graph, also after `fold`.
-
-    Inner stacks are rolled up first. Nodes keep their order, and a graph without such blocks is returned unchanged. The
-    time is linear in nodes and edges for each of the first 16 levels of the module tree.
+    The first block remains, under the path ``layers.0-11``, with the class ``Block ×12``. ``ext["carried_inputs"]``
+    of a node lists the slots that the previous round feeds, which would be a cycle as edges. ``ext["times"]`` is the
+    number of nodes that it represents, and ``ext["merged"]`` has the saved tensors of the others. So totals are those
+    of the whole graph. The time is linear in nodes and edges for each of the first 16 levels of the module tree.
 
     >>> from gradir.ir import Builder, TensorMeta
     >>> b = Builder()
@@ -88,8 +82,7 @@ def rollup(graph: Graph) -> Graph:
 class Stack(NamedTuple):
     """Blocks in a row or in parallel, with their ids; equal nodes have equal places.
 
-    ``before`` is the path of the first block, and ``path`` the one for all of them, such as ``layers.0-11``.
-    ``carried`` has the input slots that the previous block feeds, by place; it is empty for parallel blocks.
+    ``carried`` has the input slots that the previous block feeds, by place.
     """
 
     before: str
@@ -99,10 +92,7 @@ class Stack(NamedTuple):
 
 
 class Layers(NamedTuple):
-    """Entries of lists by module number: which one follows another, pair by pair along each list.
-
-    ``of`` has by module the entry that it is in, and ``below`` its path there.
-    """
+    """Entries of lists by module number: which one follows another, pair by pair along each list."""
 
     after: dict[int, int]
     of: list[int]
@@ -132,7 +122,6 @@ def layers(tree: ModuleTree, level: int) -> Layers | None:
 
 
 def _stacks(graph: Graph, tree: ModuleTree, level: int) -> tuple[list[Stack], dict[str, str]]:
-    """Return the stacks of at least two layers on a level of the tree, and the new places of their modules."""
     known, found, paths = layers(tree, level), list[Stack](), dict[str, str]()
     if known is None:
         return found, paths
@@ -156,8 +145,7 @@ def _stacks(graph: Graph, tree: ModuleTree, level: int) -> tuple[list[Stack], di
 class Rolled:
     """Roll up stacks of a graph.
 
-    ``paths`` has the new path of each module that is in a stack, and ``module_of`` the module of a node, where modules
-    of gone nodes stay.
+    ``paths`` has the new path of each module that is in a stack.
     """
 
     def __init__(
@@ -191,7 +179,6 @@ class Rolled:
         return self._ids.get(node_id, "" if node_id in self._gone else node_id)
 
     def _new_ids(self) -> dict[str, str]:
-        """Return the new ids of the nodes in first blocks, by the ids in the first and last blocks."""
         taken = self._graph.nodes.keys() - self._gone - self._shown.keys()
         ids: dict[str, str] = {}
         for stack in self._found:
@@ -212,7 +199,6 @@ class Rolled:
         return self._standing(moved, *self._shown[node.id]) if node.id in self._shown else moved
 
     def _standing(self, node: Node, stack: Stack, place: int) -> Node:
-        """Return a node of a first block that represents all at its place."""
         old, new = stack.before, stack.path
         alike = [self._graph.nodes[block[place]] for block in stack.blocks]
         return replace(
@@ -257,7 +243,6 @@ def _together(one: Scope, other: Scope) -> Scope:
 
 
 def _added_up(modules: Sequence[Node]) -> dict[str, AttrValue]:
-    """Return the attributes of a folded module that represents several, with their totals added up."""
     return {
         name: bounded(sum(whole_number(node.attrs, name) for node in modules)) if isinstance(value, int) else value
         for name, value in modules[0].attrs.items()
@@ -265,7 +250,6 @@ def _added_up(modules: Sequence[Node]) -> dict[str, AttrValue]:
 
 
 def _with_rounds(node: Node, count: int, carried: Sequence[int]) -> dict[str, AttrValue]:
-    """Return ``ext`` of a node that represents ``count`` nodes."""
     ext = {**node.ext, TIMES: bounded(count)}
     found = with_slots(ext, CARRIED, carried)
     return found if found[CARRIED] else ext

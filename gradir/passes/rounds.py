@@ -54,18 +54,12 @@ class OncePass:
 
 
 def once(graph: Graph, *, nearly: bool = False) -> Graph:
-    """Show one of at least three equal steps in a row, as `gradir.passes.rollup` does for blocks.
+    """Show one of at least three equal steps in a row or in parallel, as `gradir.passes.rollup` does for blocks.
 
-    Parallel steps, such as the experts of a mixture, are joined too if they have the same producers and consumers.
-
-    A step is a run of operations in the order of the graph, or in the order in which each comes right before its
-    consumers. The remaining step is in a module ``×50`` inside the step's module, whose ``detail`` says whether the
-    steps are in a row or parallel.
-
-    Steps are equal if their operations, shapes and wiring agree, and their modules except for numbers in paths. With
-    ``nearly``, attributes may differ, such as where a slice begins. Calls of folded modules are operations too. Modules
-    of the steps stay in the table, and ``ext["merged"]`` counts omitted nodes; see `gradir.ir.merged`. A graph without
-    such steps is returned unchanged. The time is linear in nodes and edges.
+    A step is a run of operations. The remaining step is in a module ``×50`` inside the step's module, whose
+    ``detail`` says whether the steps are in a row or parallel. Steps are equal if their operations, shapes and wiring
+    agree, and their modules except for numbers in paths. With ``nearly``, attributes may differ. ``ext["merged"]``
+    counts omitted nodes. The time is linear.
 
     >>> from gradir.ir import Builder, TensorMeta
     >>> b = Builder()
@@ -92,7 +86,6 @@ def once(graph: Graph, *, nearly: bool = False) -> Graph:
 
 
 def _as_late_as_possible(order: Sequence[int], edges: EdgeColumns) -> list[int]:
-    """Sort operations topologically, those with the longest path to the end first."""
     until: dict[int, int] = {}
     for number in reversed(order):
         length = until.setdefault(number, 0) + 1
@@ -137,8 +130,8 @@ def equal_steps(
 ) -> tuple[Blocks, list[list[int]]]:
     """Return the repeated steps, and runs of at least three equal ones.
 
-    ``places`` has each node's module without numbers, and ``order`` the operations to search, each after its producers.
-    ``kinds`` has a number for the properties that equal operations share.
+    ``places`` has each node's module without numbers, ``order`` the operations to search, and ``kinds`` a number for
+    the properties that equal operations share.
     """
     rank = {number: place for place, number in enumerate(order)}
     edges = (
@@ -159,7 +152,6 @@ def equal_steps(
 
 
 def _add_what_feeds_one(step_of: list[int], edges: EdgeColumns, roles: Sequence[str]) -> None:
-    """Put each parameter and its accumulator into the step that alone uses it."""
     takers: dict[int, int] = {}
     for number in range(len(step_of) - 1, -1, -1):
         sources = edges.sources(number)
@@ -182,7 +174,7 @@ class Repeat(NamedTuple):
 def repeats(kinds: Sequence[int], edges: Iterable[tuple[int, int]]) -> list[Repeat]:
     """Return repeated operations without overlap, those that save most first.
 
-    ``kinds`` are numbers of the operations in their order, ``edges`` pairs of places there.
+    ``kinds`` are numbers of the operations in order, and ``edges`` pairs of places there.
     """
     votes: Counter[int] = Counter()
     last: dict[int, int] = {}
@@ -208,7 +200,6 @@ def repeats(kinds: Sequence[int], edges: Iterable[tuple[int, int]]) -> list[Repe
 
 
 def _runs(kinds: Sequence[int], period: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges in which each operation equals the one a period before, including the first period."""
     start = 0
     for place in range(period, len(kinds) + 1):
         if place == len(kinds) or kinds[place] != kinds[place - period]:
@@ -218,13 +209,11 @@ def _runs(kinds: Sequence[int], period: int) -> Iterator[tuple[int, int]]:
 
 
 def _placed(start: int, stop: int, period: int, crossing: Sequence[int]) -> Repeat:
-    """Move a repeat so that its next step takes from fewest nodes."""
     shift = min(range(period), key=lambda shift: (crossing[start + shift + period], shift))
     return Repeat(start + shift, period, (stop - start - shift) // period)
 
 
 def _crossing(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:
-    """Return by place the number of earlier nodes with consumers from there on."""
     changes = [0] * (count + 1)
     last = dict(edges)
     for source, place in last.items():
@@ -251,7 +240,6 @@ def _rolled(graph: Graph, found: Sequence[Stack]) -> Graph:
 
 
 def _moved(path: str, stack: Stack) -> str:
-    """Return the path of a module within the one that represents the steps."""
     if stack.before:
         return renamed(path, stack.before, stack.path)
     return f"{stack.path}.{path}" if path else stack.path

@@ -28,16 +28,10 @@ _NUMBERED: Final = re.compile(r"(.+)_(\d+)", re.DOTALL)
 def in_shared_words(graph: Graph, *, with_modules: bool = True) -> Graph:
     """Return the same computation in the terms of `gradir.vocabulary.shared`.
 
-    Operations have shared names, and several may become one: a mean, difference, square and root are a ``layer_norm``.
-    Omitted are operations that only rearrange elements, casts and copies, accumulators, saved tensors, most attributes,
-    module tables and source lines. Tensors have sizes in elements. A multiplied parameter has two sizes, the smaller
-    first. Numbers in names are components (``h_0`` is ``h.0``), and names end alike (``kernel`` is ``weight``).
-    ``native`` is the framework's operation.
-
-    An operation is in the module that ran it, if that has parameters, or without ``with_modules`` in the module of a
-    parameter that it takes.
-
-    Time and memory are linear in the nodes, and unknown operations stay unchanged.
+    Several operations may become one, such as a ``layer_norm``. Omitted are operations that only rearrange elements,
+    casts, copies, accumulators, saved tensors, most attributes and source lines. Tensors have sizes in elements.
+    Names are those that frameworks share (``h_0`` is ``h.0``, ``kernel`` is ``weight``). An operation is in the
+    module that ran it, or without ``with_modules`` in that of a parameter that it takes.
 
     >>> from gradir.ir import Builder, Producer
     >>> b = Builder()
@@ -188,7 +182,6 @@ class _Telling:
         return next((self._scope(each) for each in taken if not each.op), "")
 
     def graph(self) -> Graph:
-        """Return the graph of the terms that an output depends on."""
         words = self._translation.words
         users: defaultdict[int, list[tuple[Word, int]]] = defaultdict(list)
         for taker in self._order:
@@ -237,7 +230,6 @@ class _Telling:
         )
 
     def _cuts(self) -> Iterable[Cut]:
-        """Return the parameters without a gradient, with one reason for all frameworks."""
         seen: set[str] = set()
         for cut in self._graph.cuts:
             name = shared_name(cut.names[0]) if cut.names else ""
@@ -249,7 +241,6 @@ class _Telling:
 
 
 def _tensor_names(graph: Graph) -> dict[str, str]:
-    """Return shared names of tensors by id; those with equal ones keep their own."""
     tensors = [node for node in graph.nodes.values() if not node.op and node.role != "output" and node.names]
     names = {node.id: shared_name(node.names[0]) for node in tensors}
     counts = Counter(names.values())

@@ -31,8 +31,8 @@ class Slot(NamedTuple):
 class Term(NamedTuple):
     """A pattern, or its replacement.
 
-    ``name`` is the operation of a ``word``, the variable of a ``value``, or the number of a ``constant`` (empty for
-    any). ``behind`` says what may surround it: ``~`` factors, and ``%`` also masks and added values.
+    ``name`` is the operation of a ``word``, the variable of a ``value``, or the number of a ``constant``. ``behind``
+    says what may surround it: ``~`` factors, and ``%`` also masks and added values.
     """
 
     kind: Literal["word", "value", "constant"]
@@ -107,8 +107,6 @@ def condition_of(key: str) -> tuple[str, Mapping[str, str]]:
 
 
 class _Reader:
-    """Takes tokens from the left."""
-
     def __init__(self, tokens: list[str]) -> None:
         self._tokens = tokens[::-1]
 
@@ -117,13 +115,11 @@ class _Reader:
         return self._tokens[-1] if self._tokens else ""
 
     def take(self) -> str:
-        """Consume the next token."""
         if not self._tokens:
             raise ValueError("a term ends too early")
         return self._tokens.pop()
 
     def term(self, depth: int) -> Term:
-        """Parse the term at the current token."""
         if not depth:
             raise ValueError("a term is nested too deep")
         first = self.take()
@@ -188,7 +184,6 @@ class Matcher:
 
     @staticmethod
     def _nothing(term: Term, constant: float | None, found: Found) -> Iterator[Found]:
-        """Yield matches of an empty slot, which may have a constant."""
         if term.is_optional:
             yield _with(found, term.name, None)
         elif term.kind == "constant" or (_is_number(term) and constant == float(term.name)):
@@ -203,7 +198,6 @@ class Matcher:
             yield found
 
     def _behind(self, term: Term, at: Slot, found: Found) -> Iterator[Found]:
-        """Yield matches of a value, or of the value behind its factors, innermost first."""
         inner = term._replace(behind="")
         for place, through in reversed([*self._made_of(at, masks=term.behind == "%")]):
             yield from self._matches(inner, place, None, found._replace(words=(*found.words, *through)))
@@ -226,7 +220,6 @@ class Matcher:
             yield from partial
 
     def _made_of(self, at: Slot, *, masks: bool) -> Iterator[tuple[Slot, tuple[int, ...]]]:
-        """Return a value and those behind its factors (and masks), each with the words between."""
         through: tuple[int, ...] = ()
         yield at, through
         around = _FACTORS | _MASKS if masks else _FACTORS

@@ -25,8 +25,8 @@ _BY_ELEMENT: Final = frozenset({"add", "neg", "sqrt", "square", "sub"})
 class Word(NamedTuple):
     """A word, its inputs, and the node of the graph that it represents.
 
-    A tensor without an operation has no word. ``parts`` are the framework's operations, ``axes`` the summed dimensions,
-    ``operands`` the sizes of a product's operands, and ``constants`` the numbers in empty slots.
+    ``parts`` are the framework's operations, ``axes`` the summed dimensions, ``operands`` the sizes of a product's
+    operands, and ``constants`` the numbers in empty slots.
     """
 
     op: str
@@ -132,7 +132,6 @@ class Translation:
         return not condition or condition in {self.words[each].axes for each in found.words}
 
     def _is_mean(self, here: Slot, found: Found) -> bool:
-        """Return whether a sum is scaled by the number of its summed elements."""
         (sum_,) = (slot.word for name, slot in found.values.items() if name == "s" and slot is not None)
         source = found.values["x"]
         constant = next((each for each in self.words[here.word].constants if each is not None), None)
@@ -146,7 +145,6 @@ class Translation:
         return abs(constant - wanted) <= 1e-6 * wanted
 
     def _made(self, term: Term, found: Found, word: Word) -> Slot:
-        """Create a term in place of a word; only the outermost has its tensors."""
         made = self._term(term, found, word, word.outputs)
         if made is None:  # a term that is a value which is not there
             return self._add(word)
@@ -199,14 +197,13 @@ def _axes(node: Node, nodes: Mapping[str, Node]) -> str:
 
 
 def _text(value: AttrValue) -> str:
-    """Return a value as conditions write it, with whole numbers without a point."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return value.float if isinstance(value, NonFinite) else str(value)
 
 
 def _elements(shape: Shape | None) -> int | None:
-    """Return the number of elements, or ``None`` if a size is unknown.
+    """Return the number of elements, or ``None`` if unknown.
 
     >>> _elements((2, 3)), _elements(("batch", 3)), _elements(None)
     (6, None, None)
@@ -224,8 +221,6 @@ def count_of(shape: Shape | None) -> Shape | None:
 
 def _operand_sizes(value: AttrValue, shapes: Sequence[Shape | None]) -> tuple[tuple[int, ...] | None, ...]:
     """Return the summed, shared and other size of both operands of a product.
-
-    ``value`` is ``((summed of each), (together of each))``, as lists of dimensions.
 
     >>> _operand_sizes((((2,), (0,)), ((), ())), [(5, 7, 8), (8, 2, 4)])
     ((8, 1, 35), (8, 1, 8))
@@ -248,10 +243,9 @@ def _sizes(summed: Sequence[int], together: Sequence[int], shape: Shape | None) 
 
 
 def parameter_shape(shape: Shape | None, users: Sequence[tuple[Word, int]]) -> Shape | None:
-    """Return a parameter's shape without its framework's arrangement: sorted sizes, or its number of elements.
+    """Return a parameter's shape without its framework's arrangement.
 
-    ``users`` are its consumers, each with the slot. Dimensions that a product sums together count as one, such as those
-    of several heads. If the parameter is only added or multiplied by element, all count as one.
+    ``users`` are its consumers, each with the slot. Dimensions that a product sums together count as one.
 
     >>> parameter_shape((8, 2, 4), ())
     (2, 4, 8)
@@ -268,5 +262,4 @@ def parameter_shape(shape: Shape | None, users: Sequence[tuple[Word, int]]) -> S
 
 
 def _place(size: int | str) -> tuple[bool, int, str]:
-    """Return a sort key with numbers first, then symbolic sizes."""
     return (False, size, "") if isinstance(size, int) else (True, 0, size)

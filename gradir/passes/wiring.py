@@ -36,9 +36,7 @@ def without(graph: Graph, gone: Collection[str], joins: Callable[[Node], bool]) 
     If ``joins`` says so, consumers of a removed node with one input take that input instead. Otherwise the slot is
     null, and ``ext["elided_inputs"]`` lists it. So an edge joins two nodes only if a path of removed nodes did.
 
-    Views lose a removed base, saved slots a removed origin, and slots of a removed leaf, parameter or buffer their
-    ``bytes``. Cuts stay, without removed nodes. The last node gets the verdict of an overlay if its nodes are gone. If
-    nothing is removed, the graph itself is returned. Time is linear.
+    Views lose a removed base, saved slots a removed origin, and slots of a removed owner their ``bytes``.
     """
     if not gone:
         return graph
@@ -65,7 +63,7 @@ def without(graph: Graph, gone: Collection[str], joins: Callable[[Node], bool]) 
 def within(graph: Graph, kept: set[str]) -> Graph:
     """Return these nodes with the buffers that they saved, their edges and their modules.
 
-    Nodes keep their order. A slot whose source is left out is null, and ``ext["elided_inputs"]`` lists it. Cuts stay.
+    A slot whose source is left out is null, and ``ext["elided_inputs"]`` lists it. Cuts stay.
     """
     buffers = {
         name
@@ -85,8 +83,7 @@ def within(graph: Graph, kept: set[str]) -> Graph:
 def pointed_out(whole: Graph, part: Graph, named: AbstractSet[str]) -> Graph:
     """Return a part of a graph with marks for pictures.
 
-    ``ext["focus"]`` marks the ``named`` nodes. ``ext["left_out"]`` counts the removed producers and consumers of a
-    node. If nothing is left out, there are no marks.
+    ``ext["focus"]`` marks the ``named`` nodes, and ``ext["left_out"]`` counts the removed neighbors of a node.
     """
     if part is whole:
         return part
@@ -120,12 +117,10 @@ class _Removal:
         self._instead: dict[str, Ref | None] = {}
 
     def join(self, node: Node) -> None:
-        """Let the only input of a node that is gone take its place."""
         (source,) = node.inputs
         self._instead[node.id] = None if source is None else self._moved(source)
 
     def mended(self, node: Node) -> Node:
-        """Return a kept node with its references moved."""
         if not self._is_touched(node):
             return node
         fields = rewired(node, self._source)
