@@ -1,1 +1,1 @@
-"""gradir's own exporters: one module per format, each independent of the others."""
+"""gradir's own exporters: one module per format."""

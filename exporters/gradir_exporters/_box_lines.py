@@ -1,4 +1,4 @@
-"""Boxes beside the nodes: long text in lines of a fixed width, rows of boxes, and how many nodes are left out."""
+"""Break long text into lines, and place rows of boxes beside the nodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ENDS: Final = ("before", "behind")
 
 
 def box_lines(text: str) -> list[str]:
-    """The lines of a text: words that fit into a line stay whole, longer ones are parted behind a dot and the like.
+    """Return the lines of a text; long words break behind a dot and the like.
 
     >>> box_lines("no_grad (linear) at net.py:41: encoder.layers.0.attention.weight and 2 more")
     ['no_grad (linear) at net.py:41:', 'encoder.layers.0.attention.weight', 'and 2 more']
@@ -38,7 +38,7 @@ def box_lines(text: str) -> list[str]:
 
 
 def rows_below(above: Sequence[str], boxes: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The lines that put boxes in rows below one box, or below nothing: each from a box to the one below it.
+    """Return the lines that put boxes in rows below one box, or below nothing.
 
     >>> list(rows_below(["output"], ["a", "b", "c", "d"]))
     [('output', 'a'), ('output', 'b'), ('output', 'c'), ('a', 'd')]
@@ -67,7 +67,7 @@ def _parts(word: str) -> Iterator[str]:
 
 
 def boxes_left_out(key: str, counts: tuple[int, int]) -> Iterator[tuple[str, str]]:
-    """The boxes beside the one of a key, each with its text, given how many nodes are left out before and behind that.
+    """Return the boxes that say how many nodes are left out before and behind one.
 
     >>> [*boxes_left_out("n3", (0, 1200))]
     [('n3behind', '… 1,200 more')]
@@ -78,7 +78,7 @@ def boxes_left_out(key: str, counts: tuple[int, int]) -> Iterator[tuple[str, str
 
 
 def lines_left_out(key: str, counts: tuple[int, int]) -> Iterator[tuple[str, str]]:
-    """The lines between that box and those beside it, as the keys of their ends.
+    """Return the lines between that box and those beside it, as the keys of their ends.
 
     >>> [*lines_left_out("n3", (2, 1))]
     [('n3before', 'n3'), ('n3', 'n3behind')]

@@ -1,4 +1,4 @@
-"""What the boxes and frames of a graph say, the same in every picture; each format escapes it in its own way."""
+"""Text of the boxes and frames of a graph, which each format escapes in its own way."""
 
 from __future__ import annotations
 
@@ -96,15 +96,12 @@ _LONGEST_FILE: Final = 60
 
 
 class Words:
-    """The lines of the boxes of one picture. A graph has many nodes and few distinct tensors, each written once."""
+    """The lines of the boxes of one picture; each distinct tensor is written once."""
 
     def __init__(
         self, graph: Graph, *, shapes: bool = True, native: bool = False, inline: Mapping[str, str] = NOTHING
     ) -> None:
-        """``shapes`` shows the dtype and shape of what a box gives, ``native`` the framework's names of operations.
-
-        ``inline`` has the last lines of boxes, by the ids of their nodes.
-        """
+        """Take the options ``shapes`` and ``native``; ``inline`` has the last lines of boxes by node id."""
         self._inline = inline
         self._scopes = graph.scopes
         self._loops = any(scope.rounds for scope in graph.scopes.values())
@@ -122,10 +119,7 @@ class Words:
         self._accumulators: Collection[str] = vocabulary_of(graph).accumulators
 
     def lines(self, node: Node) -> list[str]:
-        """What stands in the box of a node.
-
-        It begins with the node's name, if any; a folded module is called as its frame would be.
-        """
+        """Return the lines in the box of a node."""
         name = node.names[0] if node.names else ""
         if node.role != "module":
             below = self.below(node)
@@ -140,17 +134,14 @@ class Words:
         return [title, *self._given(node), *held, *failure_lines(node)]
 
     def on_line(self, node: Node, output_nr: int) -> str:
-        """The shape of an output of a node, with the dtype where most others have another."""
+        """Return the shape of an output, with the dtype if most others have another."""
         if output_nr >= len(node.outputs):
             return ""
         tensor = node.outputs[output_nr]
         return str(tensor) if tensor.dtype != self._usual else str(TensorMeta("", tensor.shape))
 
     def below(self, node: Node) -> list[str]:
-        """What stands below the name of a node: the operation and what it gives.
-
-        A function says which of its input slots are empty, and both operations where it is another than before.
-        """
+        """Return the lines below the name of a node: the operation and its result."""
         operation = (node.native or node.op) if self._native else (node.op or node.native)
         if None in node.inputs:
             operation += _slots_text(node)
@@ -165,10 +156,9 @@ class Words:
         return lines + failure_lines(node) if node.ext else lines
 
     def notes(self, nodes: Collection[Node], *, framed: bool, marked: bool, joined: bool) -> Iterator[str]:
-        """What a legend explains of these nodes beside looks: empty slots, and numbers of what is drawn once.
+        """Return the notes of a legend: empty slots, and numbers of nodes that are drawn once.
 
-        ``framed`` says whether frames are drawn, ``marked`` whether a diff is, and ``joined`` whether one line stands
-        for several.
+        ``framed`` is set if frames are drawn, ``marked`` if a diff is, and ``joined`` if one line stands for several.
         """
         if any(None in node.inputs and _slots_text(node) for node in nodes):
             yield "None: an input that nothing flows through"
@@ -181,12 +171,11 @@ class Words:
             yield "×N at a line: N tensors"
 
     def saved(self, slot: str, tensor: TensorMeta, state: str) -> list[str]:
-        """The name of a saved slot, its state where that is not the usual one, and the tensor."""
+        """Return the name of a saved slot, its state if unusual, and the tensor."""
         name = slot if state == "held" else f"{slot} ({state})"
         return [name, self._tensors[tensor]] if self._shapes else [name]
 
     def _given(self, node: Node) -> list[str]:
-        """The dtype and shape of what is used of what a node gives, and how many such tensors there are beside."""
         tensors = node.outputs
         if len(tensors) > 1:
             used = self._used.get(node.id, ())
@@ -198,7 +187,7 @@ class Words:
 
 
 def failure_lines(node: Node) -> list[str]:
-    r"""The first line of the error that a node raised, with a sign, then where that was; nothing for most nodes.
+    r"""Return the first line of the error that a node raised, then the line of the program.
 
     >>> from gradir.ir.model import Node, Source
     >>> failure_lines(Node("mm", ext={"failed": "ValueError: no\nat all"}, source=Source("net.py", 9)))
@@ -214,17 +203,17 @@ def failure_lines(node: Node) -> list[str]:
 
 
 def border(node: Node, is_marked: bool) -> str:
-    """What follows the role of a box that has a border of its own; ``is_marked`` is set where a diff is drawn."""
+    """Return what follows the role of a box with its own border; ``is_marked`` is set if a diff is drawn."""
     return FAILED if failure(node) else FOCUSED if is_focus(node) and not is_marked else ""
 
 
 def cut_looks(stubs: Iterable[Stub]) -> set[str]:
-    """What a legend is to explain of the boxes of cuts."""
+    """Return the looks of cuts that a legend explains."""
     return {CUT if stub.is_place else UNREACHED for stub in stubs}
 
 
 class Legend(NamedTuple):
-    """What the looks of a picture mean, each with its words: those of boxes by role, and those of lines by kind."""
+    """The meaning of the looks of a picture: those of boxes by role, and those of lines by kind."""
 
     title: str
     boxes: Mapping[str, str]
@@ -239,9 +228,9 @@ def legend(
     looks: Mapping[str, str],
     notes: Sequence[str] = (),
 ) -> Legend:
-    """The legend of what is in a picture; where all lines are data, they need no words.
+    """Return the legend of a picture.
 
-    ``looks`` has the words of an overlay's looks, and ``notes`` say what else is to be explained.
+    ``looks`` has the text of an overlay's looks, and ``notes`` further lines.
 
     >>> legend("", {"leaf", "token"}, {"data"}, {})
     Legend(title='legend', boxes={'leaf': 'leaf', 'other': 'token'}, lines={}, notes=())
@@ -256,7 +245,7 @@ def legend(
 
 
 def module_name(name: str, class_name: str) -> str:
-    """A module by its name and, when known, its class.
+    """Return the name of a module and, if known, its class.
 
     >>> module_name("fc", "Linear"), module_name("fc", "")
     ('fc (Linear)', 'fc')
@@ -265,7 +254,7 @@ def module_name(name: str, class_name: str) -> str:
 
 
 def frame_name(name: str, scope: Scope | None) -> str:
-    """The frame of a module: what stands for equal steps has no class, and says whether each feeds the next.
+    """Return the name of a module's frame; a frame of equal steps says whether each feeds the next.
 
     >>> from gradir.ir import Scope
     >>> frame_name("×49", Scope("cell.×49", detail="each feeds the next")), frame_name("fc", Scope("fc", "Linear", "3"))
@@ -279,20 +268,19 @@ def frame_name(name: str, scope: Scope | None) -> str:
 
 
 def keeps_frame(scope: Scope | None) -> bool:
-    """Whether a frame says what none inside does: how equal steps follow each other, or how often a loop runs."""
+    """Return whether only this frame says how equal steps follow each other, or how often a loop runs."""
     return stands_for_steps(scope) or (scope is not None and scope.rounds > 0)
 
 
 def stands_for_steps(scope: Scope | None) -> TypeGuard[Scope]:
-    """Whether a module is none of the model, but says of equal steps how they follow each other."""
+    """Return whether a module is a frame of equal steps."""
     return scope is not None and scope.detail != "" and not scope.class_name
 
 
 def inlined(graph: Graph) -> tuple[Graph, dict[str, str]]:
-    """The graph without the parameters that one function alone takes, and the words of those that each function takes.
+    """Return the graph without parameters that one function takes, and their text by function.
 
-    What takes the gradient of such a parameter goes with it. One that something is said of, as by a diff or an overlay,
-    stays.
+    A parameter with a mark of a diff or an overlay stays.
 
     >>> from gradir.ir import Builder, TensorMeta
     >>> b = Builder()
@@ -329,9 +317,7 @@ def inlined(graph: Graph) -> tuple[Graph, dict[str, str]]:
 
 
 def _slots_text(node: Node) -> str:
-    """The input slots of a function, as far as no gradient flows through some; of many slots only how many these are.
-
-    A slot that a pass left out is not empty, and one that a comparison adds for what was there before is none.
+    """Return the input slots of a function if some have no gradient; of many slots only their number.
 
     >>> from gradir.ir import Node, Ref
     >>> _slots_text(Node("f", inputs=(Ref("x", 0), None))), _slots_text(Node("f", inputs=(None,) * 9))
@@ -349,7 +335,7 @@ def _slots_text(node: Node) -> str:
 
 
 def weight_texts(node: Node, *, shapes: bool = True) -> list[str]:
-    """The names of the parameters of a layer, and their shapes; of many the others are counted.
+    """Return the names and shapes of a layer's parameters, and the number of omitted ones.
 
     >>> weight_texts(Node("fc", role="module", attrs={"weights": (("weight", (2, 3)), ("bias", None), "?")}))
     ['weight [2, 3]', 'bias [?]']
@@ -362,7 +348,6 @@ def weight_texts(node: Node, *, shapes: bool = True) -> list[str]:
 
 
 def _pairs(texts: Sequence[str]) -> Iterator[str]:
-    """Two texts a line."""
     return (" · ".join(texts[at : at + 2]) for at in range(0, len(texts), 2))
 
 
@@ -372,7 +357,6 @@ def _shape_text(shape: AttrValue) -> str:
 
 
 def _module_counts(node: Node) -> Iterator[str]:
-    """The nodes, parameters and saved bytes that a folded module stands for, those that there are."""
     for name, noun in (("nodes", "node"), ("parameters", "parameter")):
         if count := whole_number(node.attrs, name):
             yield counted(count, noun)
@@ -383,7 +367,6 @@ def _module_counts(node: Node) -> Iterator[str]:
 
 
 def _used_outputs(graph: Graph) -> dict[str, set[int]]:
-    """By node with several outputs the numbers of those that another node takes."""
     used: dict[str, set[int]] = {node.id: set() for node in graph.nodes.values() if len(node.outputs) > 1}
     if used:
         for node in graph.nodes.values():

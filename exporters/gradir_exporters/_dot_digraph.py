@@ -48,7 +48,7 @@ class Digraph(graphviz.Digraph):  # type: ignore[misc]  # graphviz has no types
 
 @contextmanager
 def _chosen_program() -> Iterator[None]:
-    """Let the graphviz package run the chosen program, unless it would run that one anyway."""
+    """Let the graphviz package run the chosen program."""
     # Writing DOT starts faster without it.
     import shutil
 

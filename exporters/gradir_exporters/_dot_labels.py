@@ -1,7 +1,4 @@
-"""The text inside the boxes of the ``dot`` exporter, and the one place where text is escaped for DOT.
-
-What the functions here return stands between the quotes of a DOT string and shows on one line.
-"""
+"""Text in the boxes of ``dot``, and the one place that escapes text for DOT."""
 
 from __future__ import annotations
 
@@ -32,10 +29,9 @@ _MAX_ROWS: Final = 100
 
 
 class Labels:
-    """The labels of the boxes of one picture. A graph has many nodes and few distinct words and tables.
+    """The labels of the boxes of one picture; each distinct one is written once.
 
-    ``attr_chars`` is the width of attribute values; ``None`` leaves attributes out. ``saved`` has the labels of saved
-    slots by `shown_of_saved`.
+    ``attr_chars`` is the width of attribute values; ``None`` leaves attributes out.
     """
 
     def __init__(self, words: Words, attr_chars: int | None) -> None:
@@ -46,7 +42,7 @@ class Labels:
         self.saved = Memo(self._saved_label)
 
     def node(self, node: Node) -> str:
-        """The words of a node, and its table."""
+        """Return the text of a node, and its table."""
         outputs = node.outputs
         if node.ext or node.opaque or len(outputs) != 1 or node.role == "module":
             label = _joined(self._words.lines(node))
@@ -81,7 +77,7 @@ class Labels:
 
 
 class Tooltips:
-    """The tooltips of boxes; ``node`` gives that of an id. Ids are mostly plain, which is found out of all at once."""
+    """The tooltips of boxes by node id."""
 
     def __init__(self, ids: Collection[str]) -> None:
         self._plain = max(map(len, ids), default=0) <= _MAX_LINE_CHARS and _is_plain("".join(ids))
@@ -89,7 +85,7 @@ class Tooltips:
         self._starts: dict[str, str] = {}
 
     def saved(self, slot: str, node_id: str) -> str:
-        """The tooltip of a saved slot."""
+        """Return the tooltip of a saved slot."""
         start = self._starts.get(slot)
         if start is None:
             text = f"{slot} saved by "
@@ -104,15 +100,12 @@ def _joined(lines: Iterable[str]) -> str:
 
 
 def scope_caption(part: str, scope: Scope | None) -> str:
-    """The line of a module's frame: the last part of its path, and what is known of it."""
+    """Return the caption of a module's frame: the last part of its path, and its class."""
     return shown(frame_name(part, scope))
 
 
 def table(node: Node, max_chars: int) -> Iterator[str]:
-    """A rule and one row for each attribute and saved slot, all of one width, so that centred rows line up.
-
-    The rule is at least as wide as the node's title; a value is cut to ``max_chars``.
-    """
+    """Return a rule and one row for each attribute and saved slot, all of one width, so that centred rows line up."""
     cells = [(key, _value(value)) for key, value in node.attrs.items()]
     cells.extend((slot, "[saved tensor]") for slot in map(_row_of_saved, node.saved) if slot not in node.attrs)
     if not cells:
@@ -132,7 +125,7 @@ def table(node: Node, max_chars: int) -> Iterator[str]:
 
 
 def tooltip(text: str) -> str:
-    r"""Any text as a tooltip, with backslashes percent-encoded, as gradir's own ids have them.
+    r"""Return text as a tooltip, with backslashes percent-encoded as in ids.
 
     dot 2.43 unescapes the tooltip of a frame once and that of a box twice, and then takes ``\N`` for the box's name.
     """
@@ -149,16 +142,14 @@ def _value(value: AttrValue) -> str:
 
 
 def shown(text: str) -> str:
-    """Any text as it is to be read, cut where it is too long for a line."""
+    """Return text as the reader sees it, shortened if it is too long for a line."""
     if len(text) <= _MAX_LINE_CHARS and _is_plain(text):
         return text
     return _escape(_cut(printable(text), _MAX_LINE_CHARS))
 
 
 def cell(text: str, look: str = "", colour: str = "") -> str:
-    r"""Any text as it is to be read in a cell of a table; ``look`` has the attributes of the cell.
-
-    ``colour`` is that of the text.
+    r"""Return text in a cell of a table; ``look`` has the attributes of the cell, and ``colour`` that of the text.
 
     >>> print(cell("a<b>\\N"))
     <td>a&lt;b&gt;\N</td>
@@ -168,7 +159,6 @@ def cell(text: str, look: str = "", colour: str = "") -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether a text that is not too long is shown as it is."""
     return text.isprintable() and "\\" not in text and '"' not in text and "&" not in text
 
 
@@ -177,9 +167,4 @@ def _cut(text: str, length: int) -> str:
 
 
 def _escape(text: str) -> str:
-    r"""Printable text as the inside of a quoted DOT string that shows it as it is.
-
-    >>> print(_escape('<b> & "q" \\N'))
-    <b> &amp; \"q\" \\N
-    """
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;")

@@ -1,7 +1,4 @@
-"""How many ranks the lines of the ``dot`` exporter span where module frames would collide if all spanned one.
-
-Nodes are known by their number here, in the order of the graph: looking ids up takes most of the time otherwise.
-"""
+"""Choose how many ranks lines of ``dot`` span, so that frames of modules do not collide."""
 
 from __future__ import annotations
 
@@ -20,11 +17,10 @@ _FED: Final = -1
 
 
 def entry_lengths(nodes: Sequence[Node], tails: Sequence[Sequence[int]]) -> Lengths:
-    """How long to draw the edges that first enter a module where it has parameters of its own.
+    """Return the lengths of the edges that first enter a module with its own parameters.
 
-    ``tails`` has the nodes that each node has edges from. dot frames modules side by side as soon as they share a
-    rank, and they do when the parameters of one rise above the end of the module before it. A longer edge at the entry
-    keeps them below, so that modules stand in a column.
+    dot frames modules side by side as soon as they share a rank. A longer edge at the entry keeps the parameters
+    below the module before, so that modules stand in a column.
     """
     scopes = [node.scope for node in nodes]
     rises = _rises(scopes, tails)
@@ -41,10 +37,7 @@ def entry_lengths(nodes: Sequence[Node], tails: Sequence[Sequence[int]]) -> Leng
 
 
 def past_saved(lengths: Lengths, nodes: Sequence[Node], tails: Sequence[Sequence[int]]) -> Lengths:
-    """The same with the edges that leave a module one rank longer, past the tensors that its nodes save.
-
-    These hang a rank below what saved them.
-    """
+    """Return the lengths with one more rank for edges that leave a module past its saved tensors."""
     scopes = [node.scope if node.saved else "" for node in nodes]
     longer = dict(lengths)
     for head, node in enumerate(nodes):
@@ -58,7 +51,6 @@ def past_saved(lengths: Lengths, nodes: Sequence[Node], tails: Sequence[Sequence
 
 
 def _rises(scopes: Sequence[str], tails: Sequence[Sequence[int]]) -> dict[int, int]:
-    """By node that is fed from outside its module: how many ranks above it what only the module itself feeds begins."""
     rises = _own_depths(scopes, tails)
     for head in reversed(rises):
         rise = rises[head] - 1
@@ -70,7 +62,6 @@ def _rises(scopes: Sequence[str], tails: Sequence[Sequence[int]]) -> dict[int, i
 
 
 def _own_depths(scopes: Sequence[str], tails: Sequence[Sequence[int]]) -> dict[int, int]:
-    """By node that is fed from outside its module: the ranks of the module's own nodes above it."""
     own = [_FED] * len(scopes)  # of a node that only its module feeds: its distance from the top
     fed: dict[int, int] = {}
     for head, scope in enumerate(scopes):

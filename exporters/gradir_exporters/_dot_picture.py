@@ -1,7 +1,6 @@
-"""What the ``dot`` exporter draws, as data: boxes in nested groups, and lines between them.
+"""The picture of ``dot`` as data: boxes in nested groups, and lines between them.
 
-Boxes are named by position (``n0``, ``n1``, and ``n5s0`` for the first saved slot of ``n5``), so the same graph gives
-the same picture everywhere.
+Boxes are named by position (``n0``, and ``n5s0`` for a saved slot of ``n5``), so equal graphs give equal pictures.
 """
 
 from __future__ import annotations
@@ -90,10 +89,7 @@ kind is ``data``, ``removed`` (data that no longer flows), `MANY`, ``view``, ``i
 
 
 class Group:
-    """One module, or what is outside all of them for the root; ``label`` and ``tooltip`` are escaped.
-
-    ``members`` has the numbers of the nodes directly in it.
-    """
+    """One module, or the outside of all; ``label`` and ``tooltip`` are escaped."""
 
     __slots__ = ("children", "key", "label", "members", "tooltip")
 
@@ -105,7 +101,7 @@ class Group:
         self.children: dict[str, Group] = {}
 
     def walk(self) -> Iterator[tuple[int, Group]]:
-        """Every group from here inward with its depth, outer ones first."""
+        """Yield every group from here inward with its depth."""
         stack = [(0, self)]
         while stack:
             level, group = stack.pop()
@@ -114,13 +110,10 @@ class Group:
 
 
 class Picture:
-    """A graph as boxes in nested groups and lines. Boxes and lines are made while they are read.
-
-    Nodes are known by their number, in the order of the graph: looking ids up would take longer than all the rest.
-    """
+    """A graph as boxes in nested groups and lines, which are made while they are read."""
 
     def __init__(self, graph: Graph, options: DotOptions) -> None:
-        """Look at a graph.
+        """Read a graph.
 
         Raises:
             ExportError: an edge comes from a node that the graph does not have.
@@ -165,11 +158,11 @@ class Picture:
 
     @property
     def count(self) -> int:
-        """How many nodes there are to draw."""
+        """Return the number of nodes to draw."""
         return len(self._nodes)
 
     def boxes(self, group: Group) -> Iterator[Box]:
-        """The boxes directly in a group."""
+        """Yield the boxes directly in a group."""
         nodes, keys, labels, tooltips = self._nodes, self._keys, self._labels, self._tooltips
         label_of, tooltip_of = labels.node, tooltips.node
         marked, slots, overlay = self._marked, self._options.show_saved, self._overlay
@@ -192,7 +185,6 @@ class Picture:
                 yield f"cut{number}", CUT, text, tooltip(stub.reason)
 
     def _look(self, node: Node, label: str) -> tuple[str, str]:
-        """What stands for the role, and the label with what marks say."""
         role = node.role
         if self._marked:
             mark, count = status(node), times(node)
@@ -205,7 +197,7 @@ class Picture:
         return role + border(node, self._marked), label
 
     def lines(self) -> Iterator[Line]:
-        """Every line, those of the graph's edges first."""
+        """Yield every line, those of the graph's edges first."""
         # A picture of a diff shows a part in any case.
         marked = () if self._marked else zip(self._keys, self._nodes, strict=True)
         beside = (ends for key, node in marked if node.ext for ends in lines_left_out(key, left_out(node)))
@@ -214,7 +206,6 @@ class Picture:
         return chain(self._edge_lines(), saved, self._cut_lines(), more)
 
     def _cut_lines(self) -> Iterator[Line]:
-        """From each cut to where it enters again; those of which that is not known stand below the last output."""
         if not self._stubs:
             return
         keys = {node.id: key for key, node in zip(self._keys, self._nodes, strict=True)}
@@ -256,7 +247,6 @@ class Picture:
                     yield keys[tail], key, "data", by_tail.get(tail, 1) if by_tail else 1, "", near
 
     def _roles(self) -> set[str]:
-        """The roles of the boxes that are drawn."""
         members = chain.from_iterable(group.members for _, group in self.root.walk())
         nodes = [self._nodes[member] for member in members]
         if self._marked:
@@ -276,7 +266,6 @@ class Picture:
         return past_saved(lengths, self._nodes, self._tails) if self._options.show_saved else lengths
 
     def _kinds(self, head: int) -> Iterator[str]:
-        """The kind of each edge into a node."""
         edges, nodes, names = self._edges, self._nodes, self._kind_names
         for edge in range(edges.first[head], edges.first[head + 1]):
             marked = self._marked and edges.slot[edge] >= 0
@@ -284,7 +273,6 @@ class Picture:
             yield "removed" if gone else names[edges.kind[edge]]
 
     def _idle_buffers(self) -> frozenset[int]:
-        """The buffers and inputs that no edge touches: all they do is tell what a saved tensor is."""
         alone = {
             number for number, node in enumerate(self._nodes) if node.role in BESIDE_ROLES and not self._tails[number]
         }
@@ -303,17 +291,13 @@ class Picture:
 
 
 def _nearness(ends: tuple[str, str, bool]) -> int:
-    """How near to each other boxes of two modules are drawn; the last says whether the line is one of many."""
     one, other, is_of_many = ends
     shared = {one, split_path(one)[0]} & {other, split_path(other)[0]}
     return NEAR if shared - {""} else OF_MANY if is_of_many else FAR
 
 
 class _Groups(dict[str, Group]):
-    """Nested groups by the dotted paths of frames, each made when first asked for.
-
-    Below the deepest nesting drawn, the rest of a path is one part.
-    """
+    """Nested groups by the dotted paths of frames, each made when first asked for."""
 
     def __init__(self, scopes: Mapping[str, Scope]) -> None:
         super().__init__({"": Group()})

@@ -1,4 +1,4 @@
-"""What the formats that list nodes and edges in JSON share: a graph's own facts, and a node as one flat record."""
+"""Write a node as one flat JSON record, for the formats that list nodes and edges."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ALWAYS: Final = 5
 
 
 def graph_facts(graph: Graph) -> Iterator[str]:
-    """The members of a JSON object that say what is of no node, in pieces to be joined."""
+    """Return the members of a JSON object about the whole graph."""
     yield f'"producer":{json_text(graph.producer)},\n"scopes":['
     yield from json_lines(graph.scopes.values())
     yield '],\n"cuts":['
@@ -29,10 +29,9 @@ def graph_facts(graph: Graph) -> Iterator[str]:
 
 @cache
 def flat_node(attrs: bool, saved: bool, *derived: str, **renamed: str) -> Callable[..., msgspec.Struct]:
-    """Makes what is written of a node: all that it says, with a label, and a number of slots in place of its inputs.
+    """Return a function that writes a node, with a label, and a number of slots in place of its inputs.
 
-    What is made takes the node and, to be written behind its scope, a parent. ``derived`` are properties of a node that
-    stand behind the slots, ``renamed`` has other names of fields.
+    It takes the node and a parent. ``derived`` are further properties, and ``renamed`` has other names of fields.
     """
     left_out = {name for name, wanted in (("attrs", attrs), ("saved", saved)) if not wanted}
     fields = [field for field in fields_of(Node) if field.name not in left_out]

@@ -67,10 +67,9 @@ _LINKS = {
 
 
 class AutogradChart(FlowChart):  # type: ignore[misc]  # mermaid-py has no types
-    """A flowchart with a source text of its own.
+    """A flowchart with its own source text.
 
-    The base class escapes nothing, and loses the styles of nodes inside subgraphs. Layout is pinned to the one that
-    GitHub has, since Mermaid 12 chooses another where it can.
+    The base class escapes nothing, and loses the styles of nodes inside subgraphs. The layout is that of GitHub.
     """
 
     def __init__(self, picture: Picture, direction: str, notes: Sequence[str] = (), caption: str = "") -> None:
@@ -109,7 +108,6 @@ class AutogradChart(FlowChart):  # type: ignore[misc]  # mermaid-py has no types
 
 
 def _drawn(items: Sequence[Box | Group], by_key: dict[str, Node], frames: list[str]) -> Iterator[str]:
-    """The lines of boxes and groups; ``by_key`` gets the boxes, ``frames`` the keys of the groups."""
     stack = [iter(items)]
     while stack:
         indent = "  " * (len(stack) - 1)

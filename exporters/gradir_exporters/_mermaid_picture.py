@@ -1,4 +1,4 @@
-"""What the ``mermaid`` exporter draws, as data: boxes in nested groups, and arrows between them."""
+"""The picture of ``mermaid`` as data: boxes in nested groups, and arrows between them."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class MermaidOptions(Options, frozen=True, kw_only=True):
 
 
 class Box(NamedTuple):
-    """One node to draw; ``text`` is as the reader shall see it, ``border`` `FAILED` or `FOCUSED` for one of its own."""
+    """One node to draw, with its text before escaping."""
 
     key: str
     role: str
@@ -113,10 +113,9 @@ class Box(NamedTuple):
 
 
 class Arrow(NamedTuple):
-    """One line to draw between the boxes of two keys.
+    """One arrow between two boxes.
 
-    ``kind`` is data, removed, view, inplace, saved, buffer, `CUT`, `MORE` or `BESIDE`, ``times`` how many edges one
-    arrow is, and ``tensor`` what passes, where arrows say it.
+    ``times`` is the number of edges that it stands for, and ``tensor`` what passes, if arrows say it.
     """
 
     tail: str
@@ -127,10 +126,7 @@ class Arrow(NamedTuple):
 
 
 class Group:
-    """The boxes of one module, and the modules inside it, in the order of the flow.
-
-    ``part`` is its path below the module around it, ``key`` and ``text`` come when the tree is closed.
-    """
+    """The boxes of one module, and the modules inside it, in the order of the flow."""
 
     __slots__ = ("children", "items", "key", "part", "path", "text")
 
@@ -141,10 +137,7 @@ class Group:
         self.children: dict[str, Group] = {}
 
     def close(self, key: str, scopes: Mapping[str, Scope]) -> None:
-        """Take a name, and in the place of a module that is all there is inside, what is inside that.
-
-        What stands for equal steps keeps its frame, which says how they follow each other.
-        """
+        """Name the group, and replace it by its only module. A frame of equal steps stays."""
         while (
             len(self.items) == 1
             and isinstance(inner := self.items[0], Group)
@@ -156,10 +149,9 @@ class Group:
 
 
 class Picture:
-    """A graph as boxes and arrows; the boxes, with their text, are made only when asked for.
+    """A graph as boxes and arrows, which are made while they are read.
 
-    A gradient accumulator and its tensor are one box unless both are asked for. Buffers are drawn where something
-    leads to them. Boxes are named by position, so the same graph gives the same picture everywhere.
+    A gradient accumulator and its tensor are one box unless both are asked for.
     """
 
     def __init__(self, graph: Graph, options: MermaidOptions) -> None:
@@ -194,19 +186,19 @@ class Picture:
 
     @property
     def boxes(self) -> int:
-        """How many nodes are drawn."""
+        """Return the number of drawn nodes."""
         return len(self._nodes)
 
     @property
     def title(self) -> str:
-        """What the picture shows, in plain words; it names the model's class where that is a plain word too."""
+        """Return the title in plain words."""
         name = self._graph.scopes[""].class_name if "" in self._graph.scopes else ""
         graph = "Forward graph" if self._graph.producer.options.get("graph") == "forward" else "Autograd graph"
         return f"{graph} of {name}" if name.isidentifier() and name.isascii() else graph
 
     @property
     def description(self) -> str:
-        """How many boxes there are of each kind, and how many arrows, in plain words."""
+        """Return the number of boxes of each kind, and of arrows."""
         roles = Counter(node.role if node.role in _NOUNS else "" for node in self._nodes)
         places = sum(stub.is_place for stub in self._stubs)
         roles.update(cut=places, unreached=len(self._stubs) - places)
@@ -216,7 +208,7 @@ class Picture:
         return f"{', '.join([*counts, counted(seen, 'arrow', 'arrows')])}"
 
     def items(self) -> list[Box | Group]:
-        """The boxes and groups outside all modules, with everything inside them."""
+        """Return the boxes and groups outside all modules."""
         tree, apart = _Tree(self._graph.scopes), frames(self._graph, vocabulary_of(self._graph).accumulators)
         for node in self._nodes:
             tree.open(apart.get(node.id, node.scope)).extend(self._boxes(node))
@@ -228,7 +220,6 @@ class Picture:
         return tree.closed()
 
     def _legend_group(self) -> Group | None:
-        """The frame of the legend, where there is to be one."""
         title, looks = overlay_legend(self._overlay.values())
         if not looks and not self._options.legend:
             return None
@@ -254,7 +245,6 @@ class Picture:
         return group
 
     def _arrows_to_legend(self, entries: int) -> Iterator[Arrow]:
-        """From the lowest box to the first row of the legend, and from each row to the next."""
         ranks = dict.fromkeys(self._keys.values(), 0)
         for arrow in self.arrows:
             if arrow.head in ranks:
@@ -266,14 +256,12 @@ class Picture:
             yield Arrow(above[number - first], f"l{number}", BESIDE)
 
     def _role(self, node: Node) -> str:
-        """The role that a node is drawn in."""
         if self._marked:
             return status(node) or CONTEXT
         found = self._overlay.get(node.id)
         return found.look if found is not None else NO_VALUE if self._overlay else node.role
 
     def _drawn(self, id_: str) -> str:
-        """The node drawn in the place of a node."""
         return self._tensors.get(id_, id_)
 
     def _arrows(self) -> Iterator[Arrow]:
@@ -297,7 +285,6 @@ class Picture:
         yield from self._cut_arrows()
 
     def _cut_arrows(self) -> Iterator[Arrow]:
-        """From each cut to where it enters again; those of which that is not known stand below the last output."""
         keys, elsewhere = self._keys, []
         for number, stub in enumerate(self._stubs):
             if stub.into and self._drawn(stub.into) in keys:
@@ -324,7 +311,6 @@ class Picture:
 
 
 def _accumulated(graph: Graph) -> dict[str, str]:
-    """By gradient accumulator the tensor whose gradient it takes."""
     tensors: dict[str, str] = {}
     accumulators = vocabulary_of(graph).accumulators
     for node in graph.nodes.values():
@@ -352,7 +338,6 @@ class _Tree:
         self._opened = {"": self._root}
 
     def open(self, scope: str) -> list[Box | Group]:
-        """Where the boxes of a module go."""
         if scope not in self._opened:
             module = self._root
             for part in scope.split(".", _MAX_NESTING - 1):
@@ -365,7 +350,6 @@ class _Tree:
         return self._opened[scope].items
 
     def closed(self) -> list[Box | Group]:
-        """Everything inside the root. A module that holds nothing but another one shares its frame."""
         waiting, number = self._root.items[::-1], 0
         while waiting:
             item = waiting.pop()

@@ -1,4 +1,4 @@
-"""Text inside a Mermaid picture."""
+"""Escape text for a Mermaid picture."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _SYNTAX = re.compile(
 
 
 def escaped(text: str) -> str:
-    r"""A label as it stands between the quotes of a Mermaid node or subgraph; `shown` is what the reader then sees.
+    r"""Return a label between the quotes of a Mermaid node or subgraph.
 
-    Characters that Mermaid, its Markdown or HTML may read as syntax become ``#NN;``. A line break stays as it is: where
-    a label has a ``<br/>``, Mermaid up to 11.12 undoes every ``#NN;`` before it reads Markdown, and later ones some.
+    Characters that Mermaid, its Markdown or HTML may read as syntax become ``#NN;``. A line break stays: where a
+    label has a ``<br/>``, Mermaid up to 11.12 undoes every ``#NN;`` before it reads Markdown.
 
     >>> print(escaped("h.0.attn <x>"))
     h.0.attn #60;x#62;
@@ -43,7 +43,7 @@ def escaped(text: str) -> str:
 
 
 def joined(lines: Iterable[str]) -> str:
-    r"""Lines as one text, where only those are lines: a break within one is spelled out.
+    r"""Join lines; a line break inside one is spelled out.
 
     >>> joined(["a\nb", "float32[3]"])
     'a\\nb\nfloat32[3]'
@@ -52,7 +52,7 @@ def joined(lines: Iterable[str]) -> str:
 
 
 def shown(text: str) -> str:
-    r"""The text to read: what cannot be seen is spelled out, long text is cut, and nothing at all says so.
+    r"""Return the text to read, shortened, with unprintable characters spelled out.
 
     >>> print(shown("a\x1b\u202e"), shown(" "), shown(""))
     a\x1b\u202e ␣ (empty)

@@ -1,4 +1,4 @@
-"""How what an overlay says of nodes looks in every picture and text: its colours, its words and their legend."""
+"""Colours, text and legend of overlays in every picture."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SIGNS: Final = {"alarm": "x ", "caution": "! "}
 
 
 def overlay_text(mark: Mark) -> str:
-    """The words of a mark, with a sign where it is an alarm, so that no colour is needed to see it.
+    """Return the text of a mark; an alarm has a sign, so that it needs no colour.
 
     >>> overlay_text(Mark("alarm", "zero", "gradient", "zero"))
     'x zero'
@@ -45,7 +45,7 @@ def overlay_text(mark: Mark) -> str:
 
 
 def overlay_legend(marks: Iterable[Mark]) -> tuple[str, dict[str, str]]:
-    """What the marks of a picture say, and the words of each look, in order; nothing where there are no marks."""
+    """Return the title of an overlay's legend, and the text of each look in order."""
     title, labels = "", dict[str, dict[str, None]]()
     for mark in marks:
         title = mark.title

@@ -1,4 +1,4 @@
-"""The colours of static pictures, as in the page: one fill for each role under dark text, one under light text."""
+"""The colours of static pictures, as in the page."""
 
 from __future__ import annotations
 

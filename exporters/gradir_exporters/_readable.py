@@ -1,4 +1,4 @@
-"""What a static picture draws by default: a graph that is small enough to read, and a caption that says so."""
+"""Choose the graph that a static picture draws by default."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def drawn_by_default(graph: Graph, caption: str) -> tuple[Graph, str]:
-    """Return the graph to draw and its caption; a graph that somebody has folded already is drawn as it is.
+    """Return the graph to draw and its caption; a folded graph is drawn as it is.
 
     Warns:
         GradirWarning: the graph is drawn smaller than it is.
@@ -31,5 +31,5 @@ def drawn_by_default(graph: Graph, caption: str) -> tuple[Graph, str]:
 
 
 def is_folded(graph: Graph) -> bool:
-    """Whether a module with modules in it is one node already."""
+    """Return whether a module with submodules is one node already."""
     return any(node.role == "module" and not is_layer(node) for node in graph.nodes.values())

@@ -1,4 +1,4 @@
-"""The layer table as data: what each module keeps, and what leaves it, the shapes of its outputs."""
+"""The layer table as data: parameters, saved bytes and output shapes of each module."""
 
 from __future__ import annotations
 
@@ -47,8 +47,7 @@ _PLACED_APART: Final = frozenset({"output", "module"})
 class Layer(msgspec.Struct, frozen=True, gc=False, rename={"class_name": "class"}):
     """One module.
 
-    What is called ``own`` is of the module itself, the rest of the modules below it too. ``trainable`` counts among
-    ``parameters``, and ``unsized`` the saved slots of unknown size.
+    Fields named ``own`` leave out the modules below. ``unsized`` counts saved slots of unknown size.
     """
 
     path: str
@@ -65,7 +64,7 @@ class Layer(msgspec.Struct, frozen=True, gc=False, rename={"class_name": "class"
 
 
 class CostedLayer(Layer, frozen=True, gc=False):
-    """A module with what its operations cost: FLOPs of the forward, and milliseconds where these were measured."""
+    """A module with the cost of its operations: FLOPs, and milliseconds if measured."""
 
     own_flops: int = 0
     flops: int = 0
@@ -75,12 +74,10 @@ class CostedLayer(Layer, frozen=True, gc=False):
 
 
 class Totals(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """The whole graph: ``saved_bytes`` is the sum over all modules, ``outside_bytes`` and ``folded_bytes`` included.
+    """The whole graph: ``saved_bytes`` includes ``outside_bytes`` and ``folded_bytes``.
 
-    ``outside_bytes`` were saved by operations of no module, ``folded_bytes`` by folded modules; ``owned_bytes`` are
-    parameters, buffers and leaves that slots keep, and no part of ``saved_bytes``. ``cuts`` says how many of each kind
-    there are, where the forward was noted. ``raised`` is the operation that ended it, with the error and its line.
-    ``nodes_with_equal_ones`` counts each node as often as it stands for one, where that is known and not ``nodes``.
+    ``owned_bytes`` are parameters, buffers and leaves that slots keep. ``cuts`` counts each kind in a recorded
+    forward. ``raised`` is the operation that ended it.
     """
 
     parameters: int
@@ -100,7 +97,7 @@ class Totals(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Row(NamedTuple):
-    """A module as a row: its name below the module above it, and how far down that is."""
+    """A module as a row: its name below the module above it, and its depth."""
 
     name: str
     level: int
@@ -108,10 +105,7 @@ class Row(NamedTuple):
 
 
 def layers(graph: Graph, depth: int | None) -> tuple[list[Row], Totals]:
-    """The modules of at most ``depth`` path components, in the order of the scope table, each before those below it.
-
-    With them comes what stands under the table.
-    """
+    """Return the modules of at most ``depth`` path components, and the totals."""
     modules, path_of = without_steps(graph.scopes.values())
     tree = ModuleTree(modules)
 
@@ -152,7 +146,6 @@ def layers(graph: Graph, depth: int | None) -> tuple[list[Row], Totals]:
 def _costs(
     graph: Graph, tree: ModuleTree, places: Mapping[str, int], place_of: Callable[[str], int]
 ) -> list[tuple[int, int, float, float, float]]:
-    """By module number the last fields of a `CostedLayer`; nothing of a graph that does not say what it costs."""
     if not says_costs(graph):
         return []
     own: defaultdict[int, int] = defaultdict(int)
@@ -174,12 +167,11 @@ def _costs(
 
 
 def says_costs(graph: Graph) -> bool:
-    """Whether the graph was captured with what its operations cost."""
+    """Return whether the graph has the cost of its operations."""
     return FLOPS in graph.producer.options
 
 
 def _flops_apart(graph: Graph) -> Iterator[tuple[str, int]]:
-    """The FLOPs of operations without a node, by module; a file may hold anything there."""
     found = graph.producer.options[FLOPS]
     for pair in found if isinstance(found, tuple) else ():
         if isinstance(pair, tuple) and [*map(type, pair)] == [str, int]:
@@ -229,7 +221,6 @@ def _total_costs(graph: Graph) -> tuple[int, float, float]:
 
 
 def _with_equal_ones(graph: Graph) -> int:
-    """The nodes, each as often as it stands for one; 0 where that is once, or a folded module does not tell it."""
     nodes = graph.nodes.values()
     count = sum(map(times, nodes))
     return 0 if count == len(nodes) or any(node.role == "module" for node in nodes) else bounded(count)
@@ -238,19 +229,11 @@ def _with_equal_ones(graph: Graph) -> int:
 def _output_shapes(
     graph: Graph, tree: ModuleTree, places: Mapping[str, int], place_of: Callable[[str], int]
 ) -> list[tuple[Shape | None, ...] | None]:
-    """By module number the distinct shapes of what leaves a module, in the order it is taken; ``None`` if unknown.
+    """Return by module the distinct shapes of the tensors that leave it; ``None`` if unknown.
 
-    A tensor leaves a module when an operation of the module, or of one below it, made it, and a node that is in
-    neither takes it as an input, or it was captured. What goes from one call of a module into another stays inside.
-
-    A tensor made of parameters alone by operations that save nothing, such as a transposed weight, is a weight made
-    ready and no output. The shapes are unknown where nothing leaves (the module adds no operation, as dropout does
-    in evaluation; gradient needs none of its operations; its result is not used), for a module that was never called
-    and has none in it that was, for one from which something leaves that a folded node made, for one that more than 16
-    shapes leave, and for the whole model where the captured tensor may have been made by its caller, since the graph
-    does not say so of nodes: the operations of both have the empty path as their scope. A shape of more than 64 sizes
-    is unknown itself. From a module whose nodes are gone leaves what leaves that of the equal ones which stand for
-    them.
+    A tensor leaves a module if a node outside takes it, or if it was captured. A tensor made of parameters alone,
+    such as a transposed weight, is no output. Shapes are unknown if nothing leaves, the module was never called, a
+    folded node made the tensor, more than 16 shapes leave, or the captured tensor may be the caller's.
     """
     alike: defaultdict[int, dict[int, None]] = defaultdict(dict)
     for node in graph.nodes.values():
@@ -280,7 +263,6 @@ def _output_shapes(
 
 
 def _is_prepared(node: Node, nodes: Mapping[str, Node], prepared: set[str]) -> bool:
-    """Whether a node makes something of parameters alone and saves nothing."""
     if node.role != "function" or node.saved or not node.inputs:
         return False
     return all(ref is not None and (ref.id in prepared or _is_parameter(ref.id, nodes)) for ref in node.inputs)
@@ -292,10 +274,9 @@ def _is_parameter(node_id: str, nodes: Mapping[str, Node]) -> bool:
 
 
 class _Leaving:
-    """Collects what leaves each module."""
+    """Collects the tensors that leave each module."""
 
     def __init__(self, tree: ModuleTree, *, is_told: bool) -> None:
-        """``is_told`` says whether what the model's caller made is known."""
         self._tree = tree
         self._is_told = is_told
         self._shapes: list[dict[Shape | None, None]] = [{} for _ in tree.scopes]
@@ -309,7 +290,7 @@ class _Leaving:
     def note(
         self, maker: int, taker: int, shape: Shape | None, *, is_folded: bool, stands_for: tuple[int, ...] = ()
     ) -> None:
-        """Note that a tensor goes from one module into another, and as far out of those that the first stands for."""
+        """Add a tensor that goes from one module into another."""
         key = (maker, taker, shape, is_folded, bool(stands_for))
         if key in self._seen:
             return
@@ -320,7 +301,6 @@ class _Leaving:
                 self._note(module, shape, is_unknown=is_folded)
 
     def _leaves(self, maker: int, taker: int, shape: Shape | None, *, is_folded: bool) -> int:
-        """How many modules a tensor leaves on its way, the innermost first."""
         left = 0
         tree, around = self._tree, taker
         below = OUTSIDE
@@ -341,16 +321,16 @@ class _Leaving:
         self._unknown[module] |= is_unknown
 
     def shapes(self) -> list[tuple[Shape | None, ...] | None]:
-        """What left each module."""
+        """Return the shapes that left each module."""
         return [
             None if unknown or not shapes or len(shapes) > _MOST_SHAPES else tuple(shapes)
             for shapes, unknown in zip(self._shapes, self._unknown, strict=True)
         ]
 
     def _may_be_the_callers(self, below: int) -> bool:
-        """Whether what leaves the whole model through this module below it may not have been made by the model.
+        """Return whether the model's caller may have made a tensor.
 
-        A module that the model's caller ran beside it, such as a criterion, has its class for its path.
+        A module that the caller ran beside the model, such as a criterion, has its class for its path.
         """
         if below == OUTSIDE:
             return True
@@ -359,13 +339,12 @@ class _Leaving:
 
 
 def _raised(graph: Graph) -> str:
-    """The operation that raised, with the error and the line; nothing of most graphs."""
     failed = next(filter(failure, graph.nodes.values()), None)
     return "" if failed is None else f"{failed.id} {' at '.join(failure_lines(failed))}"
 
 
 class State(msgspec.Struct, gc=False):
-    """The saved slots of one state; ``unsized`` are those of unknown size, which freed and hooked ones mostly are."""
+    """The saved slots of one state; ``unsized`` are those of unknown size."""
 
     slots: int = 0
     unsized: int = 0
@@ -373,16 +352,13 @@ class State(msgspec.Struct, gc=False):
 
 
 class Savings:
-    """What the operations of each module keep, those of the modules below it left out.
+    """The saved bytes of the operations of each module, without the modules below it.
 
-    ``bytes`` and ``unsized`` (slots of unknown size) are by module number, with `OUTSIDE` for what runs in none;
-    ``states`` are by state, ``held`` ``freed`` and ``hooked`` first; ``owned`` is the size of the parameters, buffers
-    and leaves that slots keep, whose storages live anyway and count nowhere else; ``folded`` is what folded modules
-    say of themselves. Of what stands for several nodes, those that are gone count too.
+    ``owned`` is the size of the parameters, buffers and leaves that slots keep, which count nowhere else.
     """
 
     def __init__(self, graph: Graph, places: Mapping[str, int], place_of: Callable[[str], int]) -> None:
-        """``places`` has the module of each node by id, and ``place_of`` tells that of a path."""
+        """Take the module of each node by id, and ``place_of``, which returns that of a path."""
         self.unsized: defaultdict[int, int] = defaultdict(int)
         self.bytes: defaultdict[int, int] = defaultdict(int)
         self.folded = 0
@@ -424,10 +400,7 @@ class Savings:
 
 
 def places_of(graph: Graph, tree: ModuleTree, place_of: Callable[[str], int]) -> dict[str, int]:
-    """The module that each node belongs to; a folded module belongs to itself, an output to none.
-
-    ``place_of`` tells the module of a path.
-    """
+    """Return the module of each node; a folded module belongs to itself, an output to none."""
     return {
         node.id: place_of(node.scope)
         if node.role not in _PLACED_APART and not (node.ext and node.ext.get(_SCOPE) == _CALLER)

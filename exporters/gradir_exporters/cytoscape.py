@@ -1,8 +1,6 @@
-"""Cytoscape.js elements JSON: what ``cytoscape({...JSON.parse(text), style, layout})`` takes.
+"""Cytoscape.js elements JSON, for ``cytoscape({...JSON.parse(text), style, layout})``.
 
-Modules are compound nodes, which enclose the nodes of their scope. A node keeps the graph's id; the id of a module or
-an edge has a space in it, which no id made by gradir has. Roles and kinds of edges are classes, for selectors such as
-``node.parameter`` and ``edge.view``; everything else stands in ``data``.
+Modules are compound nodes. Their ids and those of edges have a space, which no id of gradir has.
 """
 
 from __future__ import annotations
@@ -57,7 +55,7 @@ class CytoscapeExporter:
     options: ClassVar[type[Options]] = CytoscapeOptions
 
     def export(self, graph: Graph, options: CytoscapeOptions) -> str:
-        """One JSON object, with one element a line."""
+        """Return one JSON object, with one element a line."""
         return "".join(_pieces(graph, options))
 
 
@@ -86,7 +84,7 @@ class _Element(msgspec.Struct, gc=False):
 
 
 class _Scopes(dict[str, str]):
-    """The id of each scope's compound node, by path, and those nodes, each after the one that encloses it."""
+    """The compound node of each scope."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -137,7 +135,6 @@ def _edges(graph: Graph) -> Iterator[_Element]:
 
 
 def _unlike(graph: Graph, kind: str, name: str) -> str:
-    """An id that no node has."""
     while f"{kind} {name}" in graph.nodes:
         kind += "*"
     return f"{kind} {name}"

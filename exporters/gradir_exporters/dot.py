@@ -99,10 +99,9 @@ _BORDERS: Final[Mapping[str, Mapping[str, str]]] = {"parameter": {"penwidth": "1
 
 
 class _Theme(NamedTuple):
-    """The look of a picture; ``fills`` are those of boxes by role, ``unknown`` that of any other role.
+    """The look of a picture; ``fills`` are those of boxes by role, and ``tints`` those of frames by odd and even level.
 
-    ``tints`` are those of frames, one for those at odd levels and one for those between, so that any frame stands out
-    from the one around it. All text has a contrast of 4.5 and more.
+    All text has a contrast of 4.5 and more.
     """
 
     graph: Mapping[str, str]
@@ -115,7 +114,6 @@ class _Theme(NamedTuple):
     cut: str
 
     def frame(self, level: int) -> dict[str, str]:
-        """The look of the frames that lie in ``level - 1`` others."""
         return {**_CLUSTER_LOOK, "fillcolor": self.tints[level % 2], **self.cluster}
 
 
@@ -142,7 +140,6 @@ _LIGHT, _DARK = ({role: fills[dark] for role, fills in PALETTE.items()} for dark
 
 
 def _quiet(dark: int, page: str, tints: tuple[str, str], caption: str, cut: str) -> _Theme:
-    """Return gradir's own look, on a light page or on a dark one."""
     text, line, fills = TEXT[dark], LINE[dark], (_LIGHT, _DARK)[dark]
     return _Theme(
         {**_SANS, "fontcolor": text, **({"bgcolor": page} if dark else {})},
@@ -204,7 +201,7 @@ class DotExporter:
     options: ClassVar[type[Options]] = DotOptions
 
     def export(self, graph: Graph, options: DotOptions) -> str:
-        """The DOT source of a digraph.
+        """Return the DOT source of a digraph.
 
         Raises:
             ExportError: an edge comes from a node that the graph does not have.
@@ -214,16 +211,12 @@ class DotExporter:
 
     @staticmethod
     def digraph(graph: Graph, options: DotOptions) -> graphviz.Digraph:
-        """The picture as an object of the graphviz package."""
+        """Return the picture as an object of the graphviz package."""
         return _digraph(graph, options)
 
 
 def to_graphviz(graph: Graph, **options: Any) -> graphviz.Digraph:
-    """Return the picture as a `graphviz.Digraph`, which a notebook shows and whose ``render`` writes a file.
-
-    It draws with ``dot``, or with ``graphviz-pure`` where there is no ``dot``.
-
-    ``options`` are those of `DotOptions`.
+    """Return the picture as a `graphviz.Digraph`; ``options`` are those of `DotOptions`.
 
     Raises:
         ExportError: an unknown option, a value that an option does not take, or a graph that cannot be drawn.
@@ -232,10 +225,7 @@ def to_graphviz(graph: Graph, **options: Any) -> graphviz.Digraph:
 
 
 def to_pydot(graph: Graph, **options: Any) -> pydot.Dot:
-    """The picture as a `pydot.Dot`, to go on editing with pydot.
-
-    ``options`` are those of `DotOptions`. The object is built, not parsed from the exported text: parsing takes pydot
-    some 4 ms a node.
+    """Return the picture as a `pydot.Dot`, for further edits; ``options`` are those of `DotOptions`.
 
     Raises:
         ExportError: an unknown option, a value that an option does not take, or a graph that cannot be drawn.
@@ -303,18 +293,15 @@ def _graph_look(picture: Picture, options: DotOptions, theme: _Theme) -> dict[st
 
 
 def _boxes_look(options: DotOptions, theme: _Theme) -> Mapping[str, str]:
-    """The look of all boxes; the rows of a table line up in a monospaced font alone."""
     return {**theme.node, **_MONOSPACED} if options.show_attrs else theme.node
 
 
 def _picture(graph: Graph, options: DotOptions) -> tuple[Picture, str]:
-    """What is drawn: every node, or what is readable of a large graph, and the caption."""
     graph, caption = (graph, options.caption) if options.all else drawn_by_default(graph, options.caption)
     return Picture(graph, options), caption
 
 
 def _label(picture: Picture, caption: str, theme: _Theme) -> str:
-    """What stands below the picture: the caption, and the legend as a table, which the layout cannot stretch."""
     if picture.legend is None:
         return f'"{shown(caption)}"' if caption else ""
     title, boxes, lines, notes = picture.legend
@@ -338,7 +325,6 @@ def _label(picture: Picture, caption: str, theme: _Theme) -> str:
 
 
 def _box_statements(picture: Picture, theme: _Theme) -> Iterator[str]:
-    """The statements of each group, those of its boxes in one piece."""
     looks: Memo[str, str] = Memo(lambda role: _attributes(_box_look(role, theme)))
     frames = [_attributes(theme.frame(level)) for level in (0, 1)]
     depth = 0
@@ -404,7 +390,6 @@ def _attributes(look: Mapping[str, Any]) -> str:
 
 
 def _written(look: Mapping[str, str]) -> dict[str, Any]:
-    """A look as pydot takes it, which leaves values as they are."""
     return {name: f'"{value}"' if value.startswith("#") else value for name, value in look.items()}
 
 

@@ -1,8 +1,7 @@
 """GraphML: the XML that networkx, igraph, Gephi and yEd read.
 
-GraphML has texts, numbers and booleans, so what is a list or a record in the graph is a text of JSON here. XML cannot
-hold most control characters and lone surrogates: a plain text has them spelled as in Python source, a JSON text escapes
-them and loses nothing. All else that cannot be printed is a reference, which XML reads as the character.
+Lists and records are JSON text. XML cannot hold most control characters and lone surrogates: plain text has them
+spelled as in Python source, and JSON escapes them.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from gradir.protocols import Options
 
 @cache
 def _keys() -> Mapping[str, Mapping[str, str]]:
-    """What may stand in a graph, a node and an edge, with its type. Only what is not empty does."""
     words = dict.fromkeys(("gir_id", "label", "role", "op", "native", "scope", "names"), "string")
     tensors = {"slots": "int", **dict.fromkeys(("dtype", "shape", "outputs"), "string")}
     details = {**dict.fromkeys(("attrs", "saved", "base"), "string"), "opaque": "boolean", "source": "string"}
@@ -46,7 +44,7 @@ _UNHOLDABLE: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\
 
 
 class GraphmlOptions(Options, frozen=True, kw_only=True):
-    """What the ids of the XML are, and what is written of each node."""
+    """The ids of the XML, and the details of each node."""
 
     ids: Annotated[
         Literal["names", "numbers"],
@@ -78,7 +76,7 @@ class GraphmlExporter:
     options: ClassVar[type[Options]] = GraphmlOptions
 
     def export(self, graph: Graph, options: GraphmlOptions) -> str:
-        """A GraphML document with one directed graph, one node or edge a line."""
+        """Return a GraphML document with one directed graph, one node or edge a line."""
         return "\n".join(_lines(graph, options))
 
 
@@ -100,7 +98,6 @@ def _lines(graph: Graph, options: GraphmlOptions) -> Iterator[str]:
 
 
 def _ids(graph: Graph, options: GraphmlOptions) -> dict[str, str]:
-    """The id in the XML of each node."""
     if options.ids == "numbers":
         return {id_: f"n{number}" for number, id_ in enumerate(graph.nodes)}
     return {id_: _escaped(id_).replace('"', "&quot;") for id_ in graph.nodes}
@@ -133,7 +130,6 @@ class _Details:
         self._exts = _jsons(node.ext for node in nodes if node.ext)
 
     def next_of(self, node: Node) -> str:
-        """The elements of the next node."""
         data = _data("names", next(self._names)) if node.names else ""
         if node.attrs and self._options.attrs:
             data += _data("attrs", next(self._attrs))
@@ -180,7 +176,6 @@ def _json(value: object) -> str:
 
 
 def _in_xml(text: str) -> str:
-    """JSON in which no character is markup."""
     return escape(text, quote=False)
 
 
@@ -189,7 +184,6 @@ def _jsons(values: Iterable[object]) -> Iterator[str]:
 
 
 def _escaped(text: str) -> str:
-    """Text as XML; what could act on a terminal, or turn what is around it, is a reference."""
     marked = escape(text, quote=False)
     if marked.isprintable():
         return marked

@@ -1,7 +1,6 @@
-"""One HTML page that draws the graph and answers what is asked of it. It opens from disk and asks no host for anything.
+"""One HTML page that draws the graph, opens from disk and asks no host for anything.
 
-The script and the style are built from viewer/ and lie in the folder ``_page``. The graph is in the page as two blocks
-of JSON, compressed and in base64, so that no text of a graph can become markup or script.
+The graph is two blocks of compressed JSON in base64, so that no text of a graph can become markup or script.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ _FRAME: Final = """\
 
 
 class HtmlOptions(Options, frozen=True, kw_only=True):
-    """What the page is called."""
+    """The names of the page."""
 
     title: Annotated[str, msgspec.Meta(description="the title of the page (default: the model and the file)")] = ""
     file: Annotated[str, msgspec.Meta(description="what the file or program of the graph is called")] = ""
@@ -75,7 +74,7 @@ class HtmlExporter:
     shows_channels: ClassVar[bool] = True
 
     def export(self, graph: Graph, options: HtmlOptions) -> str:
-        """The page.
+        """Return the page.
 
         Raises:
             ExportError: an edge comes from a node that the graph does not have.
@@ -90,7 +89,7 @@ class HtmlExporter:
         had: Mapping[str, tuple[int, int]],
         sides: Sequence[tuple[str, Graph]] = (),
     ) -> str:
-        """The page of a diff: a graph whose nodes are marked, with a list of the changes beside it.
+        """Return the page of a diff: a graph with marked nodes, and a list of the changes.
 
         Raises:
             ExportError: an edge comes from a node that the graph does not have.
@@ -105,7 +104,7 @@ class HtmlExporter:
         return _page(title, contents, first, second)
 
     def export_report(self, title: str, style: str, body: str, graphs: Sequence[tuple[str, Graph]]) -> str:
-        """A page of a report, whose markup is given, with graphs below it that a reader opens.
+        """Return the page of a report with escaped markup and graphs below it.
 
         Raises:
             ExportError: an edge comes from a node that the graph does not have.
@@ -128,7 +127,6 @@ class HtmlExporter:
 
 
 def _title(graph: Graph, file: str, sides: Sequence[tuple[str, Graph]]) -> str:
-    """The class of the model and the file that it is from, or both files of a diff."""
     graphs = [side for _, side in sides] or [graph]
     classes = dict.fromkeys(filter(None, (each.scopes[""].class_name for each in graphs if "" in each.scopes)))
     said = [" \u2192 ".join(names) for names in (classes, [name for name, _ in sides] or filter(None, [file]))]
@@ -136,7 +134,6 @@ def _title(graph: Graph, file: str, sides: Sequence[tuple[str, Graph]]) -> str:
 
 
 def _squeezed(block: object) -> str:
-    """JSON, compressed to the same bytes on every system, in base64."""
     return _packed(json_text(block))
 
 

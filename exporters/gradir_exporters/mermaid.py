@@ -1,10 +1,7 @@
-"""The ``mermaid`` exporter: a flowchart that GitHub, GitLab, notebooks and documentation tools draw as they stand.
+"""The ``mermaid`` exporter: a flowchart that GitHub, GitLab, notebooks and documentation tools draw.
 
-Mermaid refuses a flowchart of more than 500 arrows or 50,000 characters. The exporter folds a picture that would be
-larger by module, to the greatest depth at which it fits.
-
-Gradient accumulators are not drawn unless asked for: there is one for every leaf and parameter, and it tells nothing
-that these do not.
+Mermaid refuses a flowchart of more than 500 arrows or 50,000 characters. A larger picture is folded by module, to the
+greatest depth at which it fits.
 """
 
 from __future__ import annotations
@@ -57,7 +54,7 @@ class MermaidExporter:
     options: ClassVar[type[Options]] = MermaidOptions
 
     def export(self, graph: Graph, options: MermaidOptions) -> str:
-        """The source of one flowchart.
+        """Return the source of one flowchart.
 
         Warns:
             GradirWarning: it is folded more than was asked for, to fit.
@@ -80,14 +77,13 @@ class MermaidExporter:
 
 
 class _Chart(NamedTuple):
-    """What Mermaid draws; ``note`` tells of a folding that nobody asked for."""
+    """A flowchart; ``note`` reports a folding that nobody asked for."""
 
     source: str
     note: str
 
 
 def _fitting(graph: Graph, options: MermaidOptions, caption: str) -> Iterator[_Chart]:
-    """The charts that Mermaid draws, each made when it is asked for, ever coarser."""
     for depth in _depths(graph, may_fold=not options.all):
         picture = _picture(graph, depth, options)
         if len(picture.arrows) > _MAX_ARROWS:
@@ -99,7 +95,6 @@ def _fitting(graph: Graph, options: MermaidOptions, caption: str) -> Iterator[_C
 
 
 def _depths(graph: Graph, *, may_fold: bool) -> Iterator[int | None]:
-    """The depths to try: none, which folds nothing, then ever coarser ones."""
     yield None
     if may_fold and _has_modules(graph):
         deepest = max((scope_depth(node.scope) for node in graph.nodes.values()), default=0)
@@ -107,7 +102,6 @@ def _depths(graph: Graph, *, may_fold: bool) -> Iterator[int | None]:
 
 
 def _has_modules(graph: Graph) -> bool:
-    """Whether there is anything to fold: at depth 1 all that is left of modules are folded ones, which lie in none."""
     return bool(graph.scopes) or any(node.scope or node.role == "module" for node in graph.nodes.values())
 
 
@@ -125,10 +119,9 @@ def _source(picture: Picture, direction: str, notes: Sequence[str], caption: str
 
 
 def _silence_import() -> None:
-    """Have mermaid-py imported without a word: where IPython is missing it prints so, amid what is exported.
+    """Import mermaid-py without its message about a missing IPython, which would be part of an export.
 
-    The module that would print is put in its place beforehand, and runs, as it is but with a ``print`` of its own, once
-    its package takes a name from it. Standard output belongs to all threads and is left alone.
+    The module that prints is put in its place beforehand, with its own ``print``.
     """
     from importlib.machinery import PathFinder
     from importlib.util import find_spec, module_from_spec
@@ -159,7 +152,6 @@ def _silence_import() -> None:
 
 
 def _characters(source: str) -> int:
-    """The length as JavaScript counts it."""
     return len(source.encode("utf-16-le")) // 2
 
 

@@ -1,8 +1,7 @@
-"""The graph JSON of Google's Model Explorer, with its nested layers made of scopes.
+"""The graph JSON of Google's Model Explorer, with scopes as nested layers.
 
-The viewer splits a namespace at ``/`` and drops what stands before a ``;``, so the parts of a scope are percent-encoded
-where they hold such text. All attributes are texts and each key occurs once, hence the words before the keys. The view
-base of an output is an edge into its input ``view``.
+The viewer splits a namespace at ``/`` and drops text before a ``;``, so parts of a scope are percent-encoded. All
+attributes are texts, and each key occurs once.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _UNKNOWN: Final = TensorMeta()
 
 
 class ModelExplorerOptions(Options, frozen=True, kw_only=True):
-    """How the graph and its nodes are called, and what is written of each node."""
+    """The names of the graph and its nodes, and the details of each node."""
 
     title: Annotated[str, msgspec.Meta(description="the name of the graph in the viewer", min_length=1)] = "gradir"
     label: Annotated[
@@ -59,7 +58,7 @@ class ModelExplorerExporter:
     options: ClassVar[type[Options]] = ModelExplorerOptions
 
     def export(self, graph: Graph, options: ModelExplorerOptions) -> str:
-        """A graph collection that holds one graph, with one node a line."""
+        """Return a graph collection with one graph, one node a line."""
         return "".join(_pieces(graph, options))
 
 
@@ -131,7 +130,6 @@ def _label(node: Node, choice: str, labels: Memo[str, str]) -> str:
 
 
 def _wiring(node: Node, nodes: Mapping[str, Node]) -> tuple[list[_Edge], tuple[TensorMeta | None, ...]]:
-    """The edges into a node, and the tensor of each input slot, ``None`` where no gradient flows."""
     edges: list[_Edge] = []
     tensors: list[TensorMeta | None] = []
     for slot, ref in enumerate(node.inputs):
@@ -162,7 +160,6 @@ def _shown(label: str) -> str:
 def _metadata(
     facts: Mapping[TensorMeta | None, tuple[_KeyValue, ...]], tensors: tuple[TensorMeta | None, ...]
 ) -> tuple[_Metadata, ...]:
-    """What is said of the tensors that a node takes or makes; of an undefined one, that there is none."""
     return tuple(_Metadata(str(number), facts[tensor]) for number, tensor in enumerate(tensors))
 
 
@@ -198,7 +195,7 @@ class _Facts:
         self._states: Memo[str, str] = Memo(lambda state: f", {word(state)}")
 
     def add(self, node: Node, facts: list[_KeyValue]) -> None:
-        """Append the attributes of a node; those of one key stand once."""
+        """Append the attributes of a node."""
         if node.names:
             facts += [_KeyValue(f"name {nr}" if nr else "name", name) for nr, name in enumerate(node.names)]
         if node.attrs and self._options.attrs:
@@ -233,7 +230,6 @@ def _source_text(source: Source) -> str:
 
 
 def _of_a_place(cut: Cut) -> str:
-    """What a cut has that is no parameter without gradient."""
     sources = [(key, source) for key, source in (("at", cut.source), ("via", cut.via)) if source is not None]
     texts = [f" op {word(cut.op)}"] if cut.op else []
     texts += [f" {key} {_source_text(source)}" for key, source in sources]

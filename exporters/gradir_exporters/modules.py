@@ -1,9 +1,7 @@
 """The modules as ``print(model)`` shows them, from the scope table alone.
 
-What the table does not hold cannot be shown: a module registered twice stands at its first place only, a child that is
-``None`` not at all, an ``extra_repr`` of several lines is on one line and a very long one is cut short, and a class
-that prints itself in a way of its own is printed as any other. A detail that would read as modules is in quotes. What
-ran outside the captured model stands beside its children.
+A module registered twice is at its first place only, a child that is ``None`` is missing, and an ``extra_repr`` of
+several lines is on one line.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ class ModulesExporter:
     shows_nodes: ClassVar[bool] = False
 
     def export(self, graph: Graph, options: NoOptions) -> str:  # noqa: ARG002 (there are none)
-        """The text of every topmost module; one that is not the whole model has its path before it."""
+        """Return the text of every topmost module."""
         lines = [*_lines(ModuleTree(without_steps(graph.scopes.values())[0]))]
         cuts = counts_text(graph)
         return "".join(f"{line}\n" for line in [*lines, *([f"cuts: {cuts}"] if cuts else [])]) or _NOTHING
@@ -79,7 +77,6 @@ def _lines(tree: ModuleTree) -> Iterator[str]:
 
 
 def _kinds(tree: ModuleTree) -> list[int]:
-    """A number for each module, the same for those that are printed alike."""
     numbers: dict[tuple[object, ...], int] = {}
     kinds = [0] * len(tree.scopes)
     for place in reversed(range(len(tree.scopes))):
@@ -90,7 +87,6 @@ def _kinds(tree: ModuleTree) -> list[int]:
 
 
 def _labelled(tree: ModuleTree, place: int, kinds: list[int]) -> Iterator[tuple[str, int]]:
-    """The children to print, each with what stands before it."""
     children = tree.children[place]
     if tree.scopes[place].class_name != _MERGES_EQUALS:
         yield from ((_label(tree.names[child]), child) for child in children)
@@ -109,7 +105,6 @@ def _labelled(tree: ModuleTree, place: int, kinds: list[int]) -> Iterator[tuple[
 
 
 def _continues(tree: ModuleTree, before: int, child: int, kinds: list[int]) -> bool:
-    """Whether a child is as the one before it and has the next number."""
     found = numbered(tree.names[before])
     return kinds[before] == kinds[child] and found is not None and tree.names[child] == f"{found[0]}{found[1] + 1}"
 

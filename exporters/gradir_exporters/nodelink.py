@@ -1,7 +1,6 @@
-"""Node-link JSON: the form that networkx reads, and d3 and many others with it.
+"""Node-link JSON for networkx and d3.
 
-``networkx.node_link_graph(json.loads(text), edges="edges")`` makes a ``MultiDiGraph`` of it. Its nodes are the graph's
-ids; an edge's key is its input slot, which tells parallel edges apart.
+``networkx.node_link_graph(json.loads(text), edges="edges")`` returns a ``MultiDiGraph``; an edge's key is its slot.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from gradir_exporters._flat_json import flat_node, graph_facts
 
 
 class NodelinkOptions(Options, frozen=True, kw_only=True):
-    """What is written of each node, and how the list of edges is called."""
+    """The details of each node, and the key of the edges."""
 
     edges: Annotated[
         Literal["edges", "links"], msgspec.Meta(description="the key of the edges; d3 and older readers want links")
@@ -51,7 +50,7 @@ class NodelinkExporter:
     options: ClassVar[type[Options]] = NodelinkOptions
 
     def export(self, graph: Graph, options: NodelinkOptions) -> str:
-        """One JSON object, with one node or edge a line."""
+        """Return one JSON object, with one node or edge a line."""
         return "".join(_pieces(graph, options))
 
 

@@ -1,8 +1,6 @@
-"""Plain text made for reviews and for ``git diff``: a block per node, one fact a line.
+"""Plain text for reviews and ``git diff``: a block per node, one fact a line.
 
-The grammar is in docs/plain.ebnf. Everything a graph says is in the text, its producer excepted, so that two texts are
-equal exactly when the graphs are, whatever release or framework version made them. In brief there is a line per node
-instead, with what a reader looks for first: a change of a node is two lines of a diff.
+docs/plain.ebnf has the grammar. Two texts are equal exactly when the graphs are, apart from the producer.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ _INDENT: Final = "    "
 
 
 class PlainOptions(Options, frozen=True, kw_only=True):
-    """How much is told."""
+    """The length of the text."""
 
     brief: Annotated[bool, Meta(description="a line for each node, with what is looked for first")] = False
 
@@ -57,7 +55,7 @@ class PlainExporter:
     options: ClassVar[type[Options]] = PlainOptions
 
     def export(self, graph: Graph, options: PlainOptions) -> str:
-        """The graph as plain text, by the grammar of docs/plain.ebnf."""
+        """Return the graph as plain text, by the grammar of docs/plain.ebnf."""
         if options.brief:
             return "".join(f"{line}\n" for line in _brief_lines(graph))
         lines = [_HEAD]
@@ -74,7 +72,6 @@ class PlainExporter:
 
 
 def _brief_lines(graph: Graph) -> Iterator[str]:
-    """A line for each record, of which nothing only follows from another line, or from lines of the program."""
     yield f"{_HEAD} in brief"
     for scope in graph.scopes.values():
         head, *facts = _scope_lines(replace(scope, calls=0, total=0, trainable=0))

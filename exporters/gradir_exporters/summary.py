@@ -1,4 +1,4 @@
-"""The layer table: what each module is, gives, holds and keeps for backward."""
+"""The layer table."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ _FORMULA: Final = ("=", "+", "-", "@")
 
 
 class SummaryOptions(Options, frozen=True, kw_only=True):
-    """How the table is written and how deep it goes."""
+    """The style and depth of the table."""
 
     style: Annotated[
         Literal["table", "markdown", "csv", "json"], msgspec.Meta(description="how the table is written")
@@ -121,11 +121,11 @@ class SummaryExporter:
 
     @staticmethod
     def suffix_for(options: SummaryOptions) -> str:
-        """The file suffix of a style."""
+        """Return the file suffix of a style."""
         return _SUFFIXES[options.style]
 
     def export(self, graph: Graph, options: SummaryOptions) -> str:
-        """The table in the style asked for.
+        """Return the table in a style.
 
         Raises:
             ExportError: it is to be sorted by costs, and the graph has none.
@@ -149,12 +149,9 @@ class SummaryExporter:
 
 
 def _as_table(rows: Sequence[Row], totals: Totals, width: int | None, sort: str | None) -> str:
-    """A table for a terminal. Its width depends on what it holds alone, and no column takes more than 60 places.
+    """Return a table for a terminal; no column takes more than 60 places.
 
-    Columns are left out where it would be wider than ``width``, and the lines below the table are broken at words.
-
-    The widths are rich's, which knows how many places a character takes. Its own table lays out each cell with styles
-    and word wrap, and takes more than ten times as long as the rest of the exporter.
+    The widths are rich's. Its own table takes more than ten times as long as the rest of the exporter.
     """
     lines: list[str] = []
     if rows:
@@ -178,14 +175,12 @@ def _as_table(rows: Sequence[Row], totals: Totals, width: int | None, sort: str 
 
 
 def _broken(line: str, width: int) -> list[str]:
-    """A line in parts of at most so many places, as far as its words fit."""
     from textwrap import wrap
 
     return wrap(line, width, subsequent_indent=_INDENT, break_long_words=False, break_on_hyphens=False)
 
 
 def _narrow(columns: dict[str, list[str]], width: int, short: list[str], sort: str | None) -> None:
-    """Leave out columns until the table is narrow enough, and cut those that stay where that is not."""
     for head in _LEFT_OUT_SORTED if sort else _LEFT_OUT:
         if head == sort:
             continue
@@ -201,7 +196,6 @@ def _narrow(columns: dict[str, list[str]], width: int, short: list[str], sort: s
 
 
 def _cut(columns: dict[str, list[str]], head: str, width: int) -> None:
-    """Make a column narrower by what the table is too wide."""
     column, excess = columns[head], _excess(columns, width)
     if excess > 0:
         places = max(_NARROWEST[head], _width(column[0]) - excess)
@@ -209,12 +203,10 @@ def _cut(columns: dict[str, list[str]], head: str, width: int) -> None:
 
 
 def _excess(columns: dict[str, list[str]], width: int) -> int:
-    """By how many places a table is too wide."""
     return sum(_width(column[0]) + len(_GAP) for column in columns.values()) - len(_GAP) - width
 
 
 def _width(text: str) -> int:
-    """The places that printable text takes in a terminal."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -223,7 +215,6 @@ def _width(text: str) -> int:
 
 
 def _fitted(column: Sequence[str], is_text: bool, widest: int = _WIDEST) -> list[str]:
-    """The cells of a column, all of one width; what is too long ends in an ellipsis."""
     if all(map(str.isascii, column)) and (width := max(map(len, column))) <= widest:
         return [cell.ljust(width) for cell in column] if is_text else [cell.rjust(width) for cell in column]
     width = min(widest, max(map(_width, column)))
@@ -240,10 +231,7 @@ def _fitted_cell(text: str, width: int, is_text: bool) -> str:
 
 
 def _as_markdown(rows: Sequence[Row], totals: Totals) -> str:
-    """A table of GitHub-flavoured Markdown with whole paths, and the totals as a list.
-
-    Every text of the graph is a code span, in which nothing is a link or mentions anybody.
-    """
+    """Return a Markdown table with whole paths, and the totals as a list; every name is a code span."""
     lines = []
     if rows:
         heads = _heads(totals)
@@ -257,10 +245,9 @@ def _as_markdown(rows: Sequence[Row], totals: Totals) -> str:
 
 
 def _as_csv(rows: Sequence[Row], _: Totals) -> str:
-    """Comma-separated values: one line a module, with a head and without the totals.
+    """Return comma-separated values: one line a module, without the totals.
 
-    What cannot be printed is spelled as in Python source, so that a module takes one line whatever its name is. A name
-    that a spreadsheet would take for a formula has an apostrophe before it.
+    A name that a spreadsheet would take for a formula has an apostrophe before it.
     """
     import csv
     import io
@@ -282,13 +269,11 @@ def _no_formula(text: str) -> str:
 
 
 def _as_json(rows: Sequence[Row], totals: Totals) -> str:
-    """JSON: ``layers``, one a line, and ``totals``."""
     lines = "".join(json_lines(row.layer for row in rows))
     return f'{{"layers":[{lines}],\n"totals":{json_text(totals)}}}\n'
 
 
 def _cells(layer: Layer, totals: Totals, shown: Shown = printable) -> tuple[str, ...]:
-    """All cells but the first."""
     shapes = layer.output_shapes
     return (
         shown(layer.class_name),
@@ -304,7 +289,6 @@ def _cells(layer: Layer, totals: Totals, shown: Shown = printable) -> tuple[str,
 
 
 def _heads(totals: Totals) -> tuple[str, ...]:
-    """The heads of the columns, those of costs where the graph has them."""
     return _HEADS + _COST_HEADS[: 3 if _is_timed(totals) else 1 if totals.flops else 0]
 
 

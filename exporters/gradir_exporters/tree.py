@@ -1,12 +1,7 @@
-"""The graph as an indented tree, from each output down through its inputs, or from each leaf down to what uses it.
+"""The graph as an indented tree, from each output down through its inputs, or from each leaf down to its consumers.
 
-It is what a recursive print of ``next_functions`` shows, but each node is expanded once: met again, it is a reference.
-Below ``max_depth`` levels a subtree moves to a section of its own at the left margin, so that the text grows with the
-graph and not with its depth.
-
-An id that lies near the one it stands under is written from there, as Python writes imports: ``./mm:1`` is ``mm:1`` of
-the same module, ``.act/tanh:1`` lies in its child ``act``, and each further dot goes up by one part of the path. What
-points to another line has its whole id.
+Each node is expanded once. Below ``max_depth`` levels a subtree moves to its own section. An id is relative to the
+one above it, as in Python's imports: ``./mm:1`` is ``mm:1`` of the same module.
 """
 
 from __future__ import annotations
@@ -40,7 +35,7 @@ _NOTHING: Final = "(nothing to show)\n"
 
 
 class TreeOptions(Options, frozen=True, kw_only=True):
-    """What the tree shows and how it is drawn."""
+    """The content and characters of the tree."""
 
     style: Annotated[
         Literal["unicode", "ascii", "rounded", "bold"], msgspec.Meta(description="characters of the branches")
@@ -74,7 +69,7 @@ class TreeExporter:
     options: ClassVar[type[Options]] = TreeOptions
 
     def export(self, graph: Graph, options: TreeOptions) -> str:
-        """The tree of each output; what no output reaches, buffers excepted, follows with its own roots."""
+        """Return the tree of each output, then the nodes that no output reaches."""
         return "".join(_Drawing(graph, options).text()) or _NOTHING
 
 
@@ -94,7 +89,7 @@ _BRANCHES: Final = {
 
 
 class _Line(NamedTuple):
-    """One line still to draw, under ``above``; ``id`` is ``None`` for a slot that no gradient flows through."""
+    """One line still to draw, under ``above``; ``id`` is ``None`` for a slot without a gradient."""
 
     prefix: str
     branch: str
@@ -121,7 +116,7 @@ class _Drawing:
         self._children = _once(graph, children, is_downwards=options.start == "outputs")
 
     def text(self) -> Iterator[str]:
-        """Every section."""
+        """Return every section."""
         for root in self._roots():
             yield self._section(root, self._label(root, 0))
             while self._waiting:
@@ -156,7 +151,6 @@ class _Drawing:
         return "\n".join(done)
 
     def _lines_under(self, node: Node, prefix: str, depth: int) -> list[_Line]:
-        """The lines of a node's inputs, the first one last: they are popped from a stack."""
         children = self._children(node)
         if not children:
             return []
@@ -165,7 +159,6 @@ class _Drawing:
         return lines
 
     def _draw(self, line: _Line) -> tuple[str, Node | None]:
-        """The text of a line, and its node when the node's inputs are to be drawn under it."""
         if line.id is None:
             return line.relation or _NULL, None
         if line.id in self._seen:
@@ -206,7 +199,6 @@ class _Drawing:
         return " ".join(parts)
 
     def _names(self, node: Node) -> Iterator[str]:
-        """The parameters of a layer, and what else a node is called."""
         if is_layer(node) and (weights := weight_texts(node, shapes=self._options.shapes)):
             yield f"({printable(', '.join(weights))})"
         if node.names and node.names != (node.id,):
@@ -218,10 +210,6 @@ _Child: TypeAlias = "tuple[str | None, int, str]"
 
 
 def _inputs(reasons: Mapping[tuple[str, int], str], node: Node) -> list[_Child]:
-    """Per input slot what is behind it, then what other kinds of edges come from, such as the base of a view.
-
-    ``reasons`` says by id and slot why no gradient flows there, as far as that is known.
-    """
     gone = marked_slots(node, ELIDED)
     found: list[_Child] = [
         (None, 0, _ELSEWHERE if slot in gone else "") if ref is None else (ref.id, ref.output_nr, "")
@@ -242,7 +230,6 @@ def _inputs(reasons: Mapping[tuple[str, int], str], node: Node) -> list[_Child]:
 def _once(
     graph: Graph, children: Callable[[Node], list[_Child]], *, is_downwards: bool
 ) -> Callable[[Node], list[_Child]]:
-    """The children, what one of equal steps side by side makes once: each of them gives it, and all are that one."""
     nodes = graph.nodes
     several = {node.id: step_around(module_of(node)) for node in nodes.values() if times(node) > 1}
     chained = {several[key][0] for key in several if CARRIED in nodes[key].ext}
@@ -281,7 +268,6 @@ _OF_A_USER: Final = {"view": "base of ", "inplace": "written by "}
 
 
 def _users(graph: Graph) -> Callable[[Node], list[_Child]]:
-    """What uses each node, in order."""
     users: dict[str, list[_Child]] = {}
     for edge in graph.edges:
         relation = f"[{edge.output_nr}] " if edge.output_nr else ""
@@ -303,5 +289,4 @@ def _output_name(node_id: str, output_nr: int = 0, above: str = "") -> str:
 
 
 def _word(text: str) -> str:
-    """A word that cannot be taken for a null slot."""
     return quoted(text) if text == _NULL else word(text)

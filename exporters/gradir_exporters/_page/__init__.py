@@ -1,1 +1,1 @@
-"""What the exporter ``html`` writes into a page: its data, and the script and the style that viewer/ builds."""
+"""The data of the page that the exporter ``html`` writes."""

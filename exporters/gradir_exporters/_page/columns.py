@@ -1,7 +1,6 @@
-"""The first block of a page: the graph in columns, which are numbers by node, scope and edge.
+"""The first block of a page: the graph in columns of numbers by node, scope and edge.
 
-viewer/src/data/read.ts reads it. What many nodes have in common stands once in a table, and the columns have places in
-it. What follows from other columns is not told: most ids are made of a module, an operation and a number.
+viewer/src/data/read.ts reads it. Tables hold values that nodes share, and columns have places in them.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _NAMED, _ACCUMULATOR = 0, -1
 
 
 class Columns:
-    """A graph as a page has it: ``block()`` is the first block, ``facts.block()`` the second, ``edges`` how many."""
+    """A graph as columns: ``block()`` is the first block, ``facts.block()`` the second."""
 
     def __init__(
         self,
@@ -59,7 +58,7 @@ class Columns:
         had: Mapping[str, tuple[int, int]] | None = None,
         sides: Sequence[tuple[str, Graph]] = (),
     ) -> None:
-        """Look at a graph, and at what `gradir.protocols.ListsChanges` gives with that of a diff.
+        """Read a graph, and the arguments of `gradir.protocols.ListsChanges`.
 
         Raises:
             ExportError: an edge comes from a node that the graph does not have.
@@ -128,7 +127,6 @@ class Columns:
         }
 
     def _verdict(self) -> dict[str, Any]:
-        """The look and the sentence, and what is selected by a click on it."""
         found = verdict(self._graph)
         if found is None:
             return {}
@@ -140,16 +138,15 @@ class Columns:
         return {"verdict": [found.look, printable(found.sentence), *at]}
 
     def _shown(self, outputs: tuple[TensorMeta, ...]) -> tuple[int, int]:
-        """The texts of the dtype and the shape of what is shown of some outputs."""
         tensor = first_known(outputs)
         if tensor is None:
             return 0, 0
         return self._texts[tensor.dtype or ""], self._texts[shape_text(tensor)]
 
     def _ids(self) -> list[int]:
-        """How each id is made: above 0 its ordinal, 0 where it is the name, -1 that of an accumulator of its input.
+        """Return how to make each id: above 0 its ordinal, 0 the name, -1 the accumulator of its input.
 
-        What is made in no such way is a text, and -2 less its place says which.
+        Below that, -2 less its place in a table of texts.
         """
         nodes, texts, edges = self._nodes, self._texts, self._edges
         ordinals = Memo(_ordinal)
@@ -168,10 +165,6 @@ class Columns:
         return found
 
     def _names(self) -> list[int]:
-        """The text of each name, below 0 where the path of the module and a dot stand before it.
-
-        What has neither a name nor an operation, nor a role that the page knows, is called by its role.
-        """
         texts = self._texts
         found: list[int] = []
         for node in self._nodes:
@@ -197,7 +190,6 @@ class Columns:
         ]
 
     def _saved(self) -> list[int]:
-        """The bytes of the storages that each node is the first to keep."""
         kept: SavedBytes[int] = SavedBytes(self._graph.nodes)
         for number, node in enumerate(self._nodes):
             if node.saved:
@@ -219,7 +211,6 @@ class Columns:
         *,
         has_attrs: bool = True,
     ) -> list[int]:
-        """Numbers of what nodes have to agree in to be alike."""
         facts, first, numbers = self.facts, self._edges.first, Table[tuple[object, ...]]()
         opaque = [node.opaque for node in self._nodes]
         into: Iterable[object] = repeat(())
@@ -230,7 +221,6 @@ class Columns:
         return [numbers[kind] for kind in columns]
 
     def _before(self) -> dict[str, Any]:
-        """What the modules had in the first graph of a diff."""
         if not self._had:
             return {}
         parameters, saved = zip(*(self._had.get(scope.path, (0, 0)) for scope in self._tree.scopes), strict=True)
@@ -260,7 +250,6 @@ class Columns:
 
 
 def _figures(graphs: Sequence[Graph]) -> list[tuple[str | int, ...]]:
-    """What there is, and how much of it in each graph, as ``gradir info`` and ``gradir capture`` say it."""
     found, cuts = [*map(totals, graphs)], [*map(cut_counts, graphs)]
     rows = {
         "nodes": [each.nodes for each in found],
@@ -276,13 +265,12 @@ def _figures(graphs: Sequence[Graph]) -> list[tuple[str | int, ...]]:
 
 
 def _ordinal(text: str) -> int:
-    """The ordinal that a text is, 0 where it is none."""
     head, ordinal = split_ordinal(f":{text}")
     return ordinal if head == ":" else 0
 
 
 def with_those_below(tree: ModuleTree, own: Sequence[int]) -> list[int]:
-    """What each module has by itself and all below it have, together."""
+    """Return the sum of each module and all below it."""
     sums = [*own]
     for place in range(len(sums) - 1, 0, -1):
         sums[tree.parents[place]] += sums[place]

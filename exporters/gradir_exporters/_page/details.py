@@ -1,7 +1,4 @@
-"""The second block of a page: all that nodes say of themselves, read when somebody asks for it.
-
-viewer/src/data/details.ts reads it.
-"""
+"""The second block of a page: the details of nodes, read on demand by viewer/src/data/details.ts."""
 
 from __future__ import annotations
 
@@ -34,10 +31,7 @@ _slots_of: Final = attrgetter("slot", "dtype", "shape", "bytes", "state")
 
 
 class Facts:
-    """What nodes say of themselves, as places in tables by node.
-
-    ``outputs`` are places in ``output_lists``, the others are of no use outside but for telling nodes apart.
-    """
+    """The details of nodes, as places in tables by node."""
 
     def __init__(self, nodes: Sequence[Node], numbers: Mapping[str, int]) -> None:
         self._nodes, self._numbers = nodes, numbers
@@ -52,7 +46,7 @@ class Facts:
         self.saved = self._saved_places()
 
     def block(self) -> dict[str, Any]:
-        """The members of the block."""
+        """Return the members of the block."""
         places: Table[Source | None] = Table([None])
         source = [places[node.source] for node in self._nodes]
         # The first name is a column of the first block.
@@ -79,7 +73,6 @@ class Facts:
         }
 
     def _attribute_places(self) -> list[int]:
-        """The attributes of nodes; ``ext`` and fields that have no words of their own are told behind them."""
         others = other_fields(Node, TOLD[Node])
         rest = attrgetter(*(field.name for field in others)) if others else None
         usual = tuple(field.default for field in others)
@@ -165,12 +158,12 @@ def _tensor(tensor: TensorMeta) -> str:
 
 
 def shape_text(tensor: TensorMeta | None) -> str:
-    """``[4, 8]``, empty where it is unknown."""
+    """Return ``[4, 8]``, or an empty text if unknown."""
     return "" if tensor is None or tensor.shape is None else f"[{', '.join(map(size_text, tensor.shape))}]"
 
 
 def source_text(source: Source | None) -> str:
-    """A line of a program, with its function where that is known; nothing of none."""
+    """Return a line of the program with its function, or an empty text."""
     if source is None:
         return ""
     function = f" in {source.function}" if source.function else ""

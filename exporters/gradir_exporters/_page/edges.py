@@ -20,10 +20,9 @@ SAME, ADDED, REMOVED = range(3)
 
 
 def edge_block(edges: EdgeColumns, statuses: Sequence[int]) -> dict[str, Any]:
-    """The columns of the edges.
+    """Return the columns of the edges.
 
-    A source is told by how many nodes before its consumer it stands, a slot by how much it is above the number of edges
-    that the node has before it.
+    A source is the number of nodes between it and its consumer, a slot the excess over the edges before it.
     """
     first = edges.first
     ahead = [
@@ -42,7 +41,7 @@ def edge_block(edges: EdgeColumns, statuses: Sequence[int]) -> dict[str, Any]:
 
 
 def edge_statuses(edges: EdgeColumns, nodes: Sequence[Node], new: Collection[tuple[str, int]]) -> Sequence[int]:
-    """What became of each edge. ``new`` are the slots, by node id, that a node takes from since it changed."""
+    """Return the status of each edge; ``new`` are the rewired slots by node id."""
     found = [status(node) for node in nodes]
     if not any(found):
         return [SAME] * len(edges.source)

@@ -1,4 +1,4 @@
-"""Modules that have no node in the graph, but parameters that get no gradient: the page draws them all the same."""
+"""Find modules without a node in the graph whose parameters get no gradient."""
 
 from __future__ import annotations
 
@@ -21,10 +21,7 @@ _HIDDEN: Final = "hidden"
 
 
 def lost_modules(graph: Graph, tree: ModuleTree, scopes: Sequence[int], numbers: Mapping[str, int]) -> dict[str, Any]:
-    """Return the places of these modules, and by cut the module whose value it keeps from a node.
-
-    A node takes the value of the last of those modules that lie in the same outermost one.
-    """
+    """Return the places of these modules, and by cut the module whose value it keeps from a node."""
     used = {0, *_with_outer(tree, scopes, set())}
     holders: dict[str, int] = {}
     for cut in graph.cuts:
@@ -42,7 +39,6 @@ def lost_modules(graph: Graph, tree: ModuleTree, scopes: Sequence[int], numbers:
 
 
 def _with_outer(tree: ModuleTree, places: Iterable[int], known: set[int]) -> set[int]:
-    """Return these modules and all around them, without those that are known."""
     found: set[int] = set()
     for inner in places:
         place = inner
@@ -53,7 +49,6 @@ def _with_outer(tree: ModuleTree, places: Iterable[int], known: set[int]) -> set
 
 
 def _drawn(tree: ModuleTree, found: set[int]) -> dict[int, int]:
-    """Return by drawn module the outermost one around it; what lies in one that is left out goes with it."""
     beside = Counter(tree.parents[place] for place in found)
     tops: dict[int, int] = {}
     # Modules stand after those that hold them.

@@ -1,4 +1,4 @@
-"""What is marked in a page: cuts, what an overlay says, what became of nodes from one graph to another."""
+"""Marks in a page: cuts, overlays and the changes of a diff."""
 
 from __future__ import annotations
 
@@ -31,10 +31,7 @@ _NOWHERE: Final = -1
 def cut_records(
     graph: Graph, numbers: Mapping[str, int], place: Callable[[str], int], changes: Sequence[ListedChange]
 ) -> list[dict[str, Any]]:
-    """The cuts, those of ``changes`` that went behind them, each with what happened and what to do.
-
-    What a parameter lacks is told of the place that cuts it.
-    """
+    """Return the cuts, then the removed ones of ``changes``, each with its text and advice."""
     added, removed = (
         [cut for change in changes if change.kind == kind for cut in change.cuts] for kind in ("added", "removed")
     )
@@ -80,7 +77,7 @@ def _record(
 
 
 def channels(nodes: Sequence[Node], texts: Table[str]) -> list[dict[str, Any]]:
-    """What each channel of an overlay says of nodes, the chosen one first; nothing where there is none."""
+    """Return the channels of an overlay, the chosen one first."""
     marked = [(number, node) for number, node in enumerate(nodes) if node.ext]
     chosen = next((mark.title for _, node in marked if (mark := overlay_mark(node))), None)
     found: dict[str, dict[int, Mark]] = {} if chosen is None else {chosen: {}}
@@ -108,9 +105,9 @@ def _channel(title: str, marks: Mapping[int, Mark], count: int, texts: Table[str
 def node_statuses(
     nodes: Sequence[Node], numbers: Mapping[str, int], changes: Sequence[ListedChange], tree: ModuleTree
 ) -> list[int]:
-    """What became of each node, as a place in `STATUSES`: what its mark says, and that it was renamed or moved.
+    """Return the status of each node, as a place in `STATUSES`.
 
-    A node whose module was, or one around that, went with it unless its own mark says more.
+    A node goes with its module unless its own mark says more.
     """
     found = [STATUSES.index(mark) if (mark := status(node)) else 0 for node in nodes]
     elsewhere = [change for change in changes if change.kind in _ELSEWHERE]
@@ -129,7 +126,7 @@ def node_statuses(
 def change_records(
     changes: Sequence[ListedChange], numbers: Mapping[str, int], place: Callable[[str], int]
 ) -> list[dict[str, Any]]:
-    """The list of the changes."""
+    """Return the list of the changes."""
     return [
         {
             "kind": change.kind,

@@ -1,4 +1,4 @@
-"""Which modules are alike and follow each other, and which steps of a loop or a chain, as the passes find them."""
+"""Find equal modules and equal steps for a page, as the passes do."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ __all__ = ["EqualSteps", "StepModule", "equal_layers"]
 
 
 class StepModule(NamedTuple):
-    """What is drawn around a step, or around what of a module lies in one.
+    """The frame around a step, or around the part of a module in one.
 
-    ``parent`` counts the modules of the tree and, after them, these. ``of`` is the module of the tree that it is a part
-    of, or that holds all of the step. A step has a name and stands for ``times``.
+    ``of`` is the module of the tree that it is a part of, or that holds all of the step.
     """
 
     parent: int
@@ -33,10 +32,7 @@ class StepModule(NamedTuple):
 
 
 class EqualSteps:
-    """By node the one that stands for it, and where it is drawn then; ``modules`` are drawn around steps.
-
-    The places are numbers of modules of the tree and, after those, of ``modules``.
-    """
+    """The node that stands for each node, and its frame; ``modules`` are the frames of steps."""
 
     def __init__(
         self,
@@ -48,11 +44,7 @@ class EqualSteps:
         *,
         how: str = "",
     ) -> None:
-        """Look for steps among the nodes that stand for themselves in ``layers``.
-
-        ``scopes`` has the modules of the nodes, ``roles`` is as `equal_steps` takes it, and ``how`` says behind the
-        number of a step how equal they are.
-        """
+        """Look for steps among the nodes that represent themselves in ``layers``."""
         self._tree, self._scopes, self._how = tree, scopes, how
         self.homes, self.modules = [*scopes], list[StepModule]()
         columns = columns._replace(edges=columns.edges.standing(layers))
@@ -72,7 +64,6 @@ class EqualSteps:
         self.nodes = [stands[number] for number in layers]
 
     def _put_around(self, first: Sequence[int], last: Sequence[int], times: int) -> None:
-        """Draw around the first of equal steps a frame of its own, within the module that holds all of them."""
         tree, scopes, modules, count = self._tree, self._scopes, self.modules, len(self._tree.scopes)
         before = _common(tree, {scopes[number] for number in (*first, *last)})
         taken = {tree.names[child] for child in tree.children[before]}
@@ -97,7 +88,6 @@ class EqualSteps:
 
 
 def _common(tree: ModuleTree, scopes: set[int]) -> int:
-    """The innermost module that holds all of these."""
     while len(scopes) > 1:
         deepest = max(tree.levels[scope] for scope in scopes)
         scopes = {tree.parents[scope] if tree.levels[scope] == deepest else scope for scope in scopes}
@@ -105,7 +95,7 @@ def _common(tree: ModuleTree, scopes: set[int]) -> int:
 
 
 def equal_layers(tree: ModuleTree, scopes: Sequence[int], columns: NodeColumns) -> tuple[list[int], list[int]]:
-    """By module and by node the one of the first layer that stands for it, or itself."""
+    """Return by module and by node the one of the first layer that stands for it, or itself."""
     first, nodes = [*range(len(tree.scopes))], [*range(len(scopes))]
     for level in range(1, min(max(tree.levels), DEEPEST_LAYERS) + 1):
         known = layers(tree, level)
@@ -124,7 +114,6 @@ def equal_layers(tree: ModuleTree, scopes: Sequence[int], columns: NodeColumns) 
 
 
 def _all_modules(tree: ModuleTree, first: Sequence[int]) -> list[int]:
-    """The same for the modules within layers, of which only what stands for the layers is known."""
     within = {(parent, name): place for place, (parent, name) in enumerate(zip(tree.parents, tree.names, strict=True))}
     found: list[int] = []
     for place, (parent, name) in enumerate(zip(tree.parents, tree.names, strict=True)):

@@ -1,4 +1,4 @@
-"""Columns of numbers, which the blocks of a page are made of."""
+"""Write columns of numbers for the blocks of a page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["column", "steps"]
 
 
 def column(numbers: Sequence[int]) -> Any:
-    """What a column is in a block: of numbers that are all the same, that number alone.
+    """Return a column as the block has it: equal numbers are one number.
 
     >>> column([3, 3, 3]), column([1, 2]), column([])
     (3, [1, 2], 0)
@@ -23,7 +23,7 @@ def column(numbers: Sequence[int]) -> Any:
 
 
 def steps(numbers: Sequence[int]) -> list[int]:
-    """The first number, and of each further one how much it is more than the one before it.
+    """Return the first number, then the differences.
 
     >>> steps([5, 5, 7])
     [5, 0, 2]
