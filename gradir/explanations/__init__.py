@@ -1,1 +1,1 @@
-"""Why a gradient does not arrive, as data and as text."""
+"""Explain why a gradient does not arrive, as data and as text."""

@@ -1,6 +1,6 @@
-"""An explanation as text for a terminal, as Markdown, and as JSON.
+"""Write an explanation as text for a terminal, as Markdown, and as JSON.
 
-The JSON is what schemas/gir-explanation-1.0.schema.json describes.
+schemas/gir-explanation-1.0.schema.json describes the JSON.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MARGIN: Final = len(" |     ")
 
 
 class Palette(NamedTuple):
-    """What to write before the signs of each kind; ``reset`` follows. Colour is never the only sign."""
+    """The escape sequences before the signs of each kind. Colour is never the only sign."""
 
     error: str = ""
     quiet: str = ""
@@ -47,7 +47,7 @@ ANSI: Final = Palette("\x1b[1;31m", "\x1b[1;34m", "\x1b[0m")
 
 
 class ToldCause(Record, frozen=True, omit_defaults=False):
-    """A cause with its sentences: ``text`` says what happened, ``advice`` what to do."""
+    """A cause with its sentences: ``text`` says what happened, and ``advice`` what to do."""
 
     kind: str
     level: Level
@@ -61,10 +61,7 @@ class ToldCause(Record, frozen=True, omit_defaults=False):
 
 
 class Told(ToldCause, frozen=True, omit_defaults=False):
-    """A cause of an explanation.
-
-    ``pattern`` is what it belongs to, such as ``straight-through``, and empty where none was recognised.
-    """
+    """A cause of an explanation; ``pattern`` is a recognized pattern, such as ``straight-through``, or empty."""
 
     pattern: str = ""
 
@@ -75,12 +72,10 @@ def fields_of(cause: Cause) -> dict[str, Any]:
 
 
 class Document(Record, frozen=True, omit_defaults=False):
-    """Which parameters get a gradient, and why the others get none.
+    """The parameters that get a gradient, and the reasons why others get none.
 
-    ``verdict`` is the answer in one line, ``statuses`` has a word for every parameter and tensor by name, ``level`` is
-    the highest level of a cause, ``terms`` are the summands of the loss, ``gradients`` has by name the norm of the
-    gradient, or ``none``, ``zero`` or ``nonfinite``, as far as values were ``examined``, and ``allowed`` is what was
-    said to be meant, and where.
+    ``verdict`` is the answer in one line, ``statuses`` has a word for every parameter and tensor, and ``level`` is
+    the highest level of a cause. ``gradients`` has norms, or ``none``, ``zero`` or ``nonfinite``.
     """
 
     format: Literal["gir-explanation"]
@@ -96,10 +91,7 @@ class Document(Record, frozen=True, omit_defaults=False):
 
 
 class Layout(NamedTuple):
-    """How a text is laid out: with ``all`` notes are written out, and lines are wrapped to ``width`` columns.
-
-    ``norms`` adds the norm of the gradient of each module.
-    """
+    """The layout of a text: ``all`` prints notes, ``width`` wraps lines, and ``norms`` adds those of modules."""
 
     all: bool = False
     width: int | None = None
@@ -108,7 +100,7 @@ class Layout(NamedTuple):
 
 
 def text(explanation: Explanation, layout: Layout = Layout()) -> str:  # noqa: B008
-    """Return the verdict, then each cause with its line and what to do, the gravest first."""
+    """Return the verdict, then each cause with its line and advice, the gravest first."""
     lines = wrapped(explanation.verdict, layout)
     causes, others = _gravest(explanation, layout)
     for cause in causes:
@@ -128,7 +120,6 @@ def text(explanation: Explanation, layout: Layout = Layout()) -> str:  # noqa: B
 
 
 def _norms(explanation: Explanation) -> Iterator[str]:
-    """Return the norm of the gradient of each module, in the order of the modules."""
     squares: dict[str, float | str] = {}
     for name, gradient in explanation.gradients.items():
         path = name.rpartition(".")[0]
@@ -147,9 +138,9 @@ def _norms(explanation: Explanation) -> Iterator[str]:
 
 
 def cause_lines(cause: Cause, layout: Layout, *, named: str = "", before: str = "", after: str = "") -> Iterator[str]:
-    """Return the lines of one cause, laid out as a compiler does, with words ``before`` its sentence or ``after`` it.
+    """Return the lines of one cause, with words ``before`` its sentence or ``after`` it.
 
-    ``named`` stands for its names where a phrase is known.
+    ``named`` is a phrase for its names.
     """
     palette = layout.palette
     colour = palette.error if cause.level == "error" else palette.quiet
@@ -168,7 +159,6 @@ def cause_lines(cause: Cause, layout: Layout, *, named: str = "", before: str = 
 
 
 def _excerpt(line: int, excerpt: Excerpt | None, colour: str, layout: Layout) -> Iterator[str]:
-    """Return a line of the program with carets below the operation."""
     # A tab takes one column, as the carets below it do.
     text = "" if excerpt is None else excerpt.text.replace("\t", " ")
     if excerpt is None or not text.isprintable():
@@ -189,7 +179,7 @@ def _excerpt(line: int, excerpt: Excerpt | None, colour: str, layout: Layout) ->
 
 
 def wrapped(line: str, layout: Layout, further: str = "    ") -> list[str]:
-    """Return a line in pieces as wide as the layout has them, all but the first behind ``further``."""
+    """Return a line in pieces of the layout's width, all but the first behind ``further``."""
     if layout.width is None or len(line) <= layout.width:
         return [line]
     width = max(layout.width, _LEAST_LINE)
@@ -212,7 +202,6 @@ def _term(explanation: Explanation, term: Term, shown: Callable[[str], str] = pr
 def _gravest(
     explanation: Explanation, layout: Layout, shown: Callable[[str], str] = printable
 ) -> tuple[Sequence[Cause], list[str]]:
-    """Return the causes to write out, the gravest first, and lines that count the others."""
     levels = [level for level in _LEVELS if layout.all or level != "note"]
     # A level of a later version is no note.
     causes = sorted(
@@ -232,7 +221,6 @@ def _gravest(
 
 
 def _allowed(explanation: Explanation, shown: Callable[[str], str]) -> Iterator[str]:
-    """Each pattern, where it is written, and what came of it; one that allows nothing may be misspelt."""
     for allowed in explanation.allowed[:_MOST_ALLOWED]:
         where = f" ({shown(allowed.where)})" if allowed.where else ""
         nothing = "nothing, as no cause is of this kind or of such names alone"
@@ -282,7 +270,7 @@ def cause_item(cause: Cause, *, named: str = "", before: str = "", after: str = 
 
 
 def json(explanation: Explanation, _: Layout = Layout()) -> str:  # noqa: B008
-    """Return all of it, with the sentences of each cause.
+    """Return the explanation as JSON, with the sentences of each cause.
 
     Raises:
         ExportError: a name holds what JSON cannot spell.
@@ -314,7 +302,7 @@ def written(
     color: bool = False,
     norms: bool = False,
 ) -> str:
-    """Return an explanation in the form of that name; ``norms`` is for the text.
+    """Return an explanation in a format; ``norms`` is for the text.
 
     Raises:
         ExportError: there is no such form, or it cannot hold the explanation.
@@ -325,10 +313,8 @@ def written(
 
 
 def _given(kind: type[Record], source: object) -> dict[str, Any]:
-    """The fields of a record that something else has."""
     return {name: getattr(source, name) for name in kind.__struct_fields__ if hasattr(source, name)}
 
 
 def _columns_of(char: str) -> int:
-    """Return how many columns of a terminal a character takes."""
     return 2 if unicodedata.east_asian_width(char) in "WF" else int(not unicodedata.combining(char))

@@ -1,4 +1,4 @@
-"""An explanation is data: what each parameter gets, why some get nothing, and what to do."""
+"""An explanation as data."""
 
 from __future__ import annotations
 
@@ -81,9 +81,8 @@ class Cause(Record, frozen=True):
 
     ``level`` is ``error`` if a parameter does not learn, ``info`` if the cut may be intended, and ``note`` otherwise.
     ``op`` is the operation, ``names`` the parameters and tensors, ``source`` the line of the program and ``via`` that
-    of a library. ``detail`` has further facts, such as the framework's message, and ``excerpt`` the text of the line.
-    ``pattern`` is a word of `gradir.vocabulary.patterns.PATTERNS`, such as ``straight-through``. ``framework`` chooses
-    the functions that the advice names.
+    of a library. ``detail`` has further facts, and ``excerpt`` the text of the line. ``pattern`` is a word of
+    `gradir.vocabulary.patterns.PATTERNS`.
 
     >>> Cause("detach", "error", "detach", ("fc.weight",)).text
     'detach() cuts fc.weight'
@@ -102,13 +101,13 @@ class Cause(Record, frozen=True):
 
     @property
     def text(self) -> str:
-        """What happened, in one sentence."""
+        """Return a sentence that says what happened."""
         text = self.words().text
         return f"{text}: {printable(self.detail)}" if self.detail else text
 
     @property
     def advice(self) -> str:
-        """The advice in one sentence, or an empty text."""
+        """Return the advice in one sentence, or an empty text."""
         return self.words().advice
 
     def words(self, *shown: Callable[[str], str], named: str = "") -> Words:
@@ -154,8 +153,7 @@ class Examined(Record, frozen=True, omit_defaults=False):
     """How far an explanation examined the values of gradients.
 
     ``values`` is ``backward`` (a backward pass ran), ``grad`` (`.grad` was read) or ``none``. ``reason`` says why no
-    backward pass ran, and ``advice`` how to get one. ``overwritten`` is false if hidden writes to saved tensors could
-    not be looked for.
+    backward pass ran, and ``advice`` how to get one.
     """
 
     values: Literal["backward", "grad", "none"] = "none"
@@ -175,10 +173,9 @@ class Allowed(Record, frozen=True, omit_defaults=False):
 class Explanation(Record, frozen=True, dict=True):
     """The parameters that get a gradient, and the reasons why others get none.
 
-    ``statuses`` has a word of `STATUSES` for every name, ``tied`` the names of one tensor, and ``allowed`` the patterns
-    of expected cuts. ``gradients`` has the norms, or ``none``, ``zero`` or ``nonfinite``. ``of_graph`` locates all this
-    in the graph, and ``examined`` says how far values were checked. It is true if `level` is not ``none``. Printing it
-    gives the text of ``gradir explain``.
+    ``statuses`` has a word of `STATUSES` for every name, ``tied`` the names of one tensor, and ``allowed`` the
+    patterns of expected cuts. ``gradients`` has the norms, or ``none``, ``zero`` or ``nonfinite``. It is true if
+    `level` is not ``none``. Printing it gives the text of ``gradir explain``.
 
     >>> found = Explanation({"fc.weight": "cut"}, (Cause("detach", "error", "detach", ("fc.weight",)),))
     >>> found.status("fc.weight"), found.level, bool(found)
@@ -196,7 +193,7 @@ class Explanation(Record, frozen=True, dict=True):
 
     @property
     def verdict(self) -> str:
-        """The answer in one line: how many parameters get a gradient, and the gravest cause.
+        """Return the answer in one line: how many parameters get a gradient, and the gravest cause.
 
         >>> cut = Cause("detach", "error", "detach", ("g.w", "g.b"), Source("gan.py", 5, "step"))
         >>> values = Examined("backward")
@@ -226,7 +223,7 @@ class Explanation(Record, frozen=True, dict=True):
 
     @property
     def level(self) -> Level:
-        """The highest level of a cause."""
+        """Return the highest level of a cause."""
         levels = {cause.level for cause in self.causes}
         return "error" if "error" in levels else "info" if "info" in levels else "none"
 
@@ -282,8 +279,7 @@ class Explanation(Record, frozen=True, dict=True):
     def overlay(self, graph: Graph | None = None) -> Overlay:
         """Return the overlay for a graph: the verdict, the status of each parameter, and known gradients.
 
-        Without a graph it is for the explained one, with the gradient at each operation. In other graphs, such as the
-        forward graph, only parameters have values.
+        Without a graph it is for the explained one. In other graphs only parameters have values.
 
         Raises:
             GraphError: the graph has no parameter of the explanation, or there is no graph.
@@ -343,7 +339,7 @@ class Explanation(Record, frozen=True, dict=True):
         return text
 
     def __str__(self) -> str:
-        """What ``gradir explain`` prints, without the last line end."""
+        """Return the output of ``gradir explain``, without the last line end."""
         return self.to("text").removesuffix("\n")
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:  # noqa: ARG002
@@ -351,7 +347,6 @@ class Explanation(Record, frozen=True, dict=True):
 
 
 def _matching(pattern: str) -> Callable[[str], bool]:
-    """What tells whether a text is as a pattern says; names have brackets, so ``*`` alone is special."""
     first, *parts = pattern.split("*")
     if not parts:
         return pattern.__eq__

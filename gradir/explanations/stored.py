@@ -1,4 +1,4 @@
-"""An explanation of what a graph tells by itself: from its cuts, without the program and its framework."""
+"""Explain a stored graph from its cuts alone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _MOST_TIED: Final = 64
 
 
 def explained(graph: Graph) -> Explanation:
-    """Which parameters of a graph get a gradient, and at which of its cuts the others lose it.
+    """Return which parameters of a graph get a gradient, and at which of its cuts the others lose it.
 
     Raises:
         GraphError: it is the graph of a forward, which does not say where gradient flows.
@@ -87,9 +87,9 @@ class Verdict(NamedTuple):
 
 
 def verdict(graph: Graph) -> Verdict | None:
-    """The first sentence of `explained`, or the one that an overlay left; nothing of a part of a graph.
+    """Return the first sentence of `explained`, or the one of an overlay; a part of a graph has none.
 
-    A forward says where it ended if it raised, and nothing otherwise.
+    A forward graph has one only if it raised.
 
     >>> from gradir.ir import Node
     >>> verdict(Graph.of([Node("w", role="parameter", names=("w",)), Node("b", role="parameter", names=("b",))]))
@@ -114,7 +114,7 @@ def verdict(graph: Graph) -> Verdict | None:
 
 
 def with_verdict(graph: Graph) -> Graph:
-    """The graph with its sentence on its outputs, where a pass that makes a part of it leaves the sentence."""
+    """Return the graph with its sentence on its outputs."""
     found = None if overlay_verdict(graph.nodes.values()) else verdict(graph)
     nodes = graph.outputs or [*graph.nodes.values()][-1:]
     if found is None:
@@ -124,7 +124,6 @@ def with_verdict(graph: Graph) -> Graph:
 
 
 def _cut_of(graph: Graph, cause: Cause | None) -> Cut | None:
-    """The place of a cause, or the first of its parameters where it has none."""
     if cause is None:
         return None
     about = (cause.kind, cause.op, cause.source, cause.pattern)

@@ -1,4 +1,4 @@
-"""Causes that a reader takes for one, as one: those of a line, and those of a block without gradients."""
+"""Join causes of one line, and causes of one block without gradients."""
 
 from __future__ import annotations
 
@@ -33,9 +33,8 @@ class _Named(NamedTuple):
 def united(causes: Iterable[Cause], statuses: Mapping[str, str]) -> tuple[Cause, ...]:
     """Return the causes with those of one line as one, and those of one block without gradients.
 
-    Causes of one line differ in their names, and in the place at the end of their details; one that a block makes, in
-    the operation as well. A block is what follows each other in one function, or of one
-    module. The names that are reached another way come last, since few are shown.
+    Causes of one line differ in names and in the place at the end of their details. Causes of a block, which follow
+    each other in one function or module, differ in the operation too. Names with another gradient come last.
 
     >>> from gradir.ir import Source
     >>> one, two = (Cause("detach", "error", "detach", (name,), Source("net.py", 7)) for name in "ab")
@@ -85,7 +84,6 @@ def _with_names(cause: Cause, names: Collection[str], statuses: Mapping[str, str
 
 
 def _with_places(each: _Named) -> Cause:
-    """Return a cause whose detail ends in all places at which it is so."""
     if len(each.places) < 2:
         return each.cause
     before = each.cause.detail.rpartition(_AT)[0]
@@ -97,7 +95,6 @@ def _listed(places: Sequence[str]) -> str:
 
 
 def _belongs(each: _Named, before: _Named) -> bool:
-    """Return whether a cause is in the same block as the one before it."""
     one, other = before.cause, each.cause
     if one.kind not in _OF_BLOCKS or one.source is None or other.source is None:
         return False

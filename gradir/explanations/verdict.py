@@ -1,4 +1,4 @@
-"""The answer of an explanation in one sentence, the same in every form."""
+"""Write the verdict of an explanation, the same in every format."""
 
 from __future__ import annotations
 
@@ -38,16 +38,13 @@ Shown = Callable[[str], str]
 
 
 def verdict_of(explanation: Explanation, shown: Shown = printable_short) -> str:
-    """Return the sentence, and a second one where values were not examined; see `Explanation.verdict`.
-
-    ``shown`` writes a name or a place as the format needs it.
-    """
+    """Return the verdict, and a second sentence if values were not examined."""
     about = [f"{_reason(explanation, each, shown)}." for each in explanation.causes if each.kind == _OTHER_SUBJECT]
     return " ".join([sentence_of(explanation, shown), *about, *_unexamined(explanation)])
 
 
 def sentence_of(explanation: Explanation, shown: Shown = printable_short) -> str:
-    """Return the first sentence of the verdict, which a picture or a page of the graph shows."""
+    """Return the first sentence of the verdict, for pictures and pages."""
     errors = [cause for cause in explanation.causes if cause.level == "error"]
     # Names of one tensor count once.
     others = {name for group in explanation.tied for name in group[1:]}
@@ -69,16 +66,13 @@ def gravest(explanation: Explanation) -> Cause | None:
 
 
 def subject(explanation: Explanation, names: Sequence[str], shown: Shown = printable_short) -> str:
-    """Return names in one phrase: ``all of encoder`` where they are all parameters below a module."""
+    """Return names in one phrase: ``all of encoder`` for all parameters below a module."""
     whole = _module_of(names, explanation.statuses)
     return f"all of {shown(whole)}" if whole else listed_names(explanation.joined(names), shown)
 
 
 def place_text(source: Source) -> str:
-    """Return a line of the program as text: ``net.py:7 in Net.forward``, or ``cell 3, line 2`` in a notebook.
-
-    A line of no function has its place alone.
-    """
+    """Return a line of the program as text: ``net.py:7 in Net.forward``, or ``cell 3, line 2`` in a notebook."""
     file = printable(source.file)
     where = f"{file}, line {source.line}" if file.startswith("cell ") else f"{file}:{source.line}"
     return f"{where} in {printable(source.function)}" if source.function not in {"", "<module>"} else where
@@ -105,7 +99,6 @@ def _harm(explanation: Explanation, statuses: Counter[str], shown: Shown) -> str
 
 
 def _lacking(explanation: Explanation, cause: Cause, but: str = "") -> list[str]:
-    """Return the names of a cause that get no proper gradient; those of the status ``but`` do not count."""
     return [name for name in cause.names if explanation.statuses.get(name, "reached") not in {*_GOOD, but}]
 
 
@@ -128,7 +121,6 @@ def _state(explanation: Explanation, statuses: Counter[str], shown: Shown) -> st
 
 
 def _excuse(explanation: Explanation, shown: Shown) -> str:
-    """Return why most of those that get no gradient do not, where that is no error."""
     if any(allowed.causes for allowed in explanation.allowed):
         return ", which is allowed"
     cause = gravest(explanation)
@@ -141,7 +133,6 @@ def _excuse(explanation: Explanation, shown: Shown) -> str:
 def _share(
     explanation: Explanation, statuses: Counter[str], alike: Iterable[str], verbs: tuple[str, str], shown: Shown
 ) -> str:
-    """Return how many of all parameters are in some statuses, as the beginning of a sentence."""
     (one, many), total = verbs, statuses.total()
     count = sum(statuses[status] for status in alike)
     if total == 1:
@@ -163,7 +154,6 @@ def _reason(explanation: Explanation, cause: Cause, shown: Shown) -> str:
 
 
 def _module_of(names: Sequence[str], statuses: Mapping[str, str]) -> str:
-    """Return the module of which these names are all parameters, if it is one of several."""
     if len(names) == 1 or len(names) == len(statuses):
         return ""
     paths = (name.split(".")[:-1] for name in names)

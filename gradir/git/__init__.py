@@ -1,8 +1,7 @@
-"""gradir in git: files of any revision, and the drivers that make git show and merge graphs.
+"""Read files of any git revision, and install drivers with which git shows and merges graphs.
 
-`repository` runs git, `sides` says what the words of a comparison name. `driver` installs and removes the drivers, with
-`attributes` for the attributes file, `configuration` for git's own with the record of what there was before, and
-`textconv` for the commands that git runs, by the script ``gradir.sh``.
+`repository` runs git, `sides` reads the arguments of a comparison, `driver` installs the drivers, `configuration`
+edits git's files, and `textconv` has the script ``gradir.sh`` that git runs.
 """
 
 from __future__ import annotations

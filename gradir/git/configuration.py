@@ -1,7 +1,6 @@
-"""The files that git keeps its settings and attributes in, and the parts of them that are gradir's own.
+"""Edit git's configuration and attributes files, and record what an installation added.
 
-They also have a record of what an installation made that was not there before: without it nobody could tell an empty
-file of the user from one that is only left over.
+Without the record nobody could tell an empty file of the user from a leftover one.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _END: Final = "# gradir: end"
 
 
 def config_path(where: Where) -> Path:
-    """The file that ``git config --local`` or ``--global`` would write, whether it is there or not.
+    """Return the file that ``git config --local`` or ``--global`` would write.
 
     Raises:
         GitError: git is missing, or this is no repository (`NoRepositoryError`).
@@ -54,15 +53,15 @@ def config_path(where: Where) -> Path:
 
 
 def config_home() -> Path:
-    """The folder of git's files that are not in the home itself."""
+    """Return the folder of git's files outside the home directory itself."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()) / "git"
 
 
 def without_sections(data: bytes, *, unended: bool) -> bytes:
-    r"""A configuration without gradir's sections, where they stand as they were written; otherwise as it is.
+    r"""Return a configuration without gradir's sections, if they are unchanged.
 
-    git can unset them too, but leaves the name of a section below a comment and takes an empty one of the user.
-    ``unended`` says that the file did not end in a newline when git appended to it.
+    git can unset them too, but leaves the name of a section below a comment. ``unended`` says that the file did not
+    end in a newline before.
 
     >>> ours = b'[diff "gradir"]\n\ttextconv = x\n[difftool "gradir"]\n\tcmd = y\n'
     >>> without_sections(b"# mine\n" + ours, unended=True)
@@ -78,19 +77,19 @@ def without_sections(data: bytes, *, unended: bool) -> bytes:
 
 
 class Record(NamedTuple):
-    """The files and folders that were made, and whether the configuration did not end in a newline."""
+    """The created files and folders, and whether the configuration did not end in a newline."""
 
     made: tuple[Path, ...] = ()
     unended: bool = False
 
 
 def missing(path: Path) -> tuple[Path, ...]:
-    """A path and the folders above it, innermost first, as far as they are not there."""
+    """Return a path and the folders above it that do not exist, innermost first."""
     return tuple(place for place in (path, *path.parents) if not place.exists())
 
 
 def recorded(where: Where) -> Record:
-    """What was recorded; nothing where nothing is installed.
+    """Return the record of the installation.
 
     Raises:
         GitError: git is missing, or this is no repository (`NoRepositoryError`).
@@ -102,7 +101,7 @@ def recorded(where: Where) -> Record:
 
 
 def note(where: Where, record: Record) -> None:
-    """Add to what was recorded.
+    """Add to the record.
 
     Raises:
         GitError: git cannot write it.
@@ -119,7 +118,7 @@ def note(where: Where, record: Record) -> None:
 
 
 def tidy(record: Record) -> None:
-    """Remove what was made, as far as it holds nothing now."""
+    """Remove created files and folders that are empty now."""
     for path in record.made:
         # What else happened to it since is the user's business.
         with contextlib.suppress(OSError):
@@ -131,7 +130,7 @@ def tidy(record: Record) -> None:
 
 
 def with_block(text: str, lines: list[str]) -> str:
-    r"""The text with exactly one block of these lines, at its end.
+    r"""Return the text with exactly one block of these lines, at its end.
 
     >>> with_block("*.png binary\n", ["*.gir diff=gradir"])
     '*.png binary\n# gradir: begin\n*.gir diff=gradir\n# gradir: end\n'
@@ -144,7 +143,7 @@ def with_block(text: str, lines: list[str]) -> str:
 
 
 def without_block(text: str) -> str:
-    r"""The text as it was before `with_block`.
+    r"""Return the text as it was before `with_block`.
 
     Raises:
         GradirError: one of the two marks is missing.
@@ -171,5 +170,5 @@ def without_block(text: str) -> str:
 
 
 def has_block(text: str) -> bool:
-    """Whether the text holds a block."""
+    """Return whether the text has a block."""
     return any(line.strip() in _BEGINS for line in text.splitlines())

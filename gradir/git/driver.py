@@ -1,10 +1,7 @@
-"""Installs the drivers with which ``git diff`` shows graphs as text and ``git merge`` merges them, and removes them.
+"""Install and remove the drivers with which ``git diff`` shows graphs as text and ``git merge`` merges them.
 
-A *textconv* driver is used: git asks it for the text of each side and compares the texts itself. A driver that fails or
-is missing would end ``git diff``; this one falls back to the file itself, so that nothing breaks when gradir is gone
-(`textconv`). git caches the texts by the command that made them, and the command names the form of the text,
-so that a new form makes git ask again. A merge driver that fails or is missing is a conflict, in which the file stays
-as ours and git has all three.
+A failing *textconv* driver would end ``git diff``, so this one falls back to the file itself. git caches the texts by
+the command, which names the form of the text. A failing merge driver is a conflict, in which the file stays as ours.
 """
 
 from __future__ import annotations
@@ -31,9 +28,9 @@ _COMMON: Final = "$(git rev-parse --git-common-dir)"
 
 
 class Status(NamedTuple):
-    """What is installed in one place: the command of the driver, where the attributes are, and whether they are set.
+    """The installation in one place: the command of the driver, and the attributes.
 
-    ``current`` says whether the commands, and the script that they run, are those that this gradir would install.
+    ``current`` says whether this gradir would install the same commands.
     """
 
     where: Where
@@ -44,12 +41,12 @@ class Status(NamedTuple):
 
     @property
     def installed(self) -> bool:
-        """Whether both halves are there."""
+        """Return whether both halves are there."""
         return bool(self.command) and self.has_attributes
 
 
 def install(where: Where) -> Status:
-    """Set the driver and the attributes; whatever of them was there is replaced.
+    """Set the driver and the attributes, and replace older ones.
 
     Raises:
         GitError: git is missing, or this is no repository (`NoRepositoryError`).
@@ -72,7 +69,7 @@ def install(where: Where) -> Status:
 
 
 def uninstall(where: Where) -> None:
-    """Remove what `install` made, and nothing else; without it nothing happens.
+    """Remove what `install` added, and nothing else.
 
     Raises:
         GitError: git is missing, or this is no repository (`NoRepositoryError`).
@@ -92,7 +89,7 @@ def uninstall(where: Where) -> None:
 
 
 def status(where: Where) -> Status:
-    """What is installed.
+    """Return the state of the installation.
 
     Raises:
         GitError: git is missing, or this is no repository (`NoRepositoryError`).
@@ -139,19 +136,16 @@ def _is_unended(config: Path) -> bool:
 
 
 def _settings(where: Where) -> dict[str, str]:
-    """The settings in the order in which they are set, those of a section together."""
     script = f"{_COMMON}/{_SCRIPT}" if where == "local" else str(_script(where))
     found = textconv.commands(f'"{script}"' if where == "local" else shlex.quote(script))
     return {_COMMAND: found.pop(_COMMAND), "diff.gradir.cachetextconv": "true", **found}
 
 
 def _script(where: Where) -> Path:
-    """Beside the settings of the repository, where all worktrees find it and move with it, or the user's."""
     return (config_path(where).parent if where == "local" else config_home()) / _SCRIPT
 
 
 def _attributes_paths(where: Where) -> tuple[Path, ...]:
-    """The attributes file, and behind it another that it may have been when gradir was installed."""
     if where == "local":
         return (git_path("info/attributes"),)
     usual = config_home() / "attributes"

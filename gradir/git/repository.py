@@ -1,4 +1,4 @@
-"""Runs git, and reads files of any revision."""
+"""Run git, and read files of any revision."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class NoRepositoryError(GitError):
 
 
 def output(arguments: Sequence[str]) -> bytes:
-    """What git prints on standard output.
+    """Return git's standard output.
 
     Raises:
         GitError: git is not installed or failed; the message is what it said.
@@ -38,7 +38,7 @@ def output(arguments: Sequence[str]) -> bytes:
 
 
 def git_path(name: str) -> Path:
-    """Where the repository has a file of git's own, such as ``config``; the same for all its worktrees.
+    """Return the path of git's own file, such as ``config``; the same for all worktrees.
 
     Raises:
         NoRepositoryError: this is no repository.
@@ -55,14 +55,14 @@ def git_path(name: str) -> Path:
 
 
 def has_git() -> bool:
-    """Whether git is installed."""
+    """Return whether git is installed."""
     import shutil
 
     return shutil.which("git") is not None
 
 
 def answer(arguments: Sequence[str]) -> bytes | None:
-    """What git prints where it exits with status 0.
+    """Return git's output if it exits with status 0.
 
     Raises:
         GitError: git is not installed.
@@ -72,7 +72,7 @@ def answer(arguments: Sequence[str]) -> bytes | None:
 
 
 def succeeds(arguments: Sequence[str]) -> bool:
-    """Whether git exits with status 0.
+    """Return whether git exits with status 0.
 
     Raises:
         GitError: git is not installed.
@@ -81,12 +81,12 @@ def succeeds(arguments: Sequence[str]) -> bool:
 
 
 def is_revision(name: str) -> bool:
-    """Whether git knows a commit of this name here."""
+    """Return whether git knows a commit of this name here."""
     return succeeds(["rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"])
 
 
 def read_blob(revision: str, path: str) -> bytes:
-    """The content of a file in a revision or, for ``:0`` to ``:3``, a stage of the index, as git would check it out.
+    """Return a file of a revision or, for ``:0`` to ``:3``, of a stage of the index, as git would check it out.
 
     A path that starts with ``./`` is relative to the working directory, any other to the root of the repository.
 
@@ -106,9 +106,9 @@ def read_blob(revision: str, path: str) -> bytes:
 
 
 def renamed(path: str, revision: str, other: str) -> str:
-    """What a file of another revision is called in this one, as far as git can tell; empty where it cannot.
+    """Return the name of another revision's file in this one, or an empty text.
 
-    ``other`` may be the index or, empty, the working tree. The result is relative to the root of the repository.
+    ``other`` may be the index or, empty, the working tree.
     """
     if path.startswith("./"):
         path = posixpath.normpath(os.fsdecode(output(["rev-parse", "--show-prefix"]).strip(b"\n")) + path)
@@ -121,7 +121,6 @@ def renamed(path: str, revision: str, other: str) -> str:
 
 
 def _submodule(revision: str, path: str) -> str:
-    """The submodule that a path leads into, empty where there is none."""
     names = path.split("/")
     above = ["/".join(names[:count]) for count in range(1, len(names))]
     question = ["ls-tree", "-z", *([] if path.startswith("./") else ["--full-tree"]), revision, "--", *above]

@@ -1,4 +1,4 @@
-"""What the two sides of a comparison name: files, or files of a revision or of the index."""
+"""Find the two files of a comparison, in the working directory, a revision or the index."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ _IN_INDEX: Final = re.compile(r"(?::(?P<stage>[0-3]))?:(?P<path>[^/].*)", re.DOT
 
 
 class Side(NamedTuple):
-    """One file to compare: its path, and the revision it is taken from, empty for the working directory.
+    """One file to compare: its path, and its revision, which is empty for the working directory.
 
-    The revision ``:0`` is the index, ``:1`` to ``:3`` are the base, our and their side of a conflict in it. In a
-    revision a path that starts with ``./`` is relative to the working directory, as git has it.
+    The revision ``:0`` is the index, and ``:1`` to ``:3`` are the base, our and their side of a conflict.
     """
 
     path: str
@@ -26,11 +25,11 @@ class Side(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What to call it."""
+        """Return the name for messages."""
         return f"{self.revision}:{self.path.removeprefix('./')}" if self.revision else self.path
 
     def blob(self, other: Side | None = None) -> bytes:
-        """The file's content in its revision.
+        """Return the file's content in its revision.
 
         Raises:
             GitError: there is no such revision, or no such file in it; where git knows what the file is called there,
@@ -55,14 +54,11 @@ class Side(NamedTuple):
 
 
 def sides(words: Sequence[str], paths: int = 0) -> tuple[Side, Side]:
-    """The two sides that the words of a command line name.
+    """Return the two sides that the arguments of a command line name.
 
     ``A B`` are two files; each may be ``REVISION:PATH``, ``:PATH`` or ``:STAGE:PATH``. ``REVISION PATH`` is the file
-    then and now. ``REVISION REVISION PATH`` is the file in both. Where a word names a file and a revision, it is the
-    file, with a `GradirWarning` that says so.
-
-    ``paths`` is how many of the words stand after ``--``: in ``REVISION -- PATH`` a file of the revision's name does
-    not matter, and in ``-- A B`` both are files as they are spelled.
+    then and now, and ``REVISION REVISION PATH`` the file in both. A word that names a file and a revision is the
+    file, with a `GradirWarning`. ``paths`` is the number of words after ``--``.
 
     Raises:
         GradirError: the words name no two sides.
@@ -98,12 +94,11 @@ def sides(words: Sequence[str], paths: int = 0) -> tuple[Side, Side]:
 
 
 def _may_be_revision(file: str) -> bool:
-    """Whether the word for a file is a revision too. Names of graphs are not asked about, which would start git."""
     return ":" not in file and file != "-" and ".gir" not in file and has_git() and is_revision(file)
 
 
 def side(word: str) -> Side:
-    """What one word names: a file, a file of a revision (``HEAD:model.gir``), or one of the index (``:model.gir``)."""
+    """Return the side that one word names, such as ``HEAD:model.gir`` or ``:model.gir``."""
     if (found := _IN_INDEX.fullmatch(word)) and not _is_file(word):
         return Side(found["path"], f":{found['stage'] or 0}")
     revision, colon, path = word.partition(":")
@@ -114,7 +109,6 @@ def side(word: str) -> Side:
 
 
 def _here(path: str) -> str:
-    """A path as git takes it: relative to the working directory, or to the root where there is no working tree."""
     inside = answer(["rev-parse", "--is-inside-work-tree"]) == b"true\n"
     return f"./{os.path.relpath(path)}" if inside else path
 

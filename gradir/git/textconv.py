@@ -1,13 +1,9 @@
-r"""The script that git runs gradir by, and git's cache of the texts that it shows.
+r"""The script with which git runs gradir, and git's cache of the texts.
 
-git caches whatever the command prints, also what it prints where gradir is missing, and would show that for ever. It
-cannot be told not to, but its write to the cache fails, silently, while there is a ref below the one of the cache: no
-ref can be a folder too. So where gradir gives no text the script drops the cache and puts such a ref there, the *stop*,
-and takes it away once gradir gives one. That must not be in the same run of git, which still holds the other text in
-memory and would write both: the stop is a tree with one entry, the process id of that run.
-
-The script lies beside git's settings, where it stays when gradir goes. A setting is what a reader expects, such as
-``gradir merge``, behind the path of the script.
+git caches whatever the command prints, also if gradir is missing, and would show that for ever. Its write to the
+cache fails silently while there is a ref below the cache's ref. So if gradir gives no text, the script drops the
+cache and creates such a ref, the *stop*, and removes it once gradir gives one. That must be another run of git, since
+the old one still has the other text in memory. So the stop is a tree with the process id of its run.
 """
 
 from __future__ import annotations
@@ -29,17 +25,17 @@ _NAME: Final = f"gradir {__version__}: graph texts, plain 1 in brief"
 
 
 def script() -> bytes:
-    """What the script holds."""
+    """Return the script's text."""
     return Path(__file__).with_name("gradir.sh").read_bytes()
 
 
 def is_script(text: bytes) -> bool:
-    """Whether this is a script that some gradir wrote."""
+    """Return whether some gradir wrote this script."""
     return text.splitlines()[:2] == script().splitlines()[:2]
 
 
 def commands(path: str) -> dict[str, str]:
-    """The settings of git that hold a command, given a shell word for the path of the script."""
+    """Return the settings of git that hold a command, given the quoted path of the script."""
     run = f"sh {path} {_program()}"
     return {
         # With exec, so that the script sees which run of git asks.
@@ -50,10 +46,9 @@ def commands(path: str) -> dict[str, str]:
 
 
 def _program() -> str:
-    """How a shell runs gradir, without importing from the folder it is in, as ``python -m gradir`` does.
+    """Return how a shell runs gradir without importing from the working directory.
 
-    A path to the program keeps what is installed for one user or through ``PYTHONPATH``, which the option -I does not,
-    and Python 3.10 has no -P.
+    A path to the program keeps ``PYTHONPATH``, which the option -I does not, and Python 3.10 has no -P.
     """
     found = shutil.which("gradir")
     if found and Path(found).is_absolute():
@@ -62,7 +57,7 @@ def _program() -> str:
 
 
 def is_stopped() -> bool:
-    """Whether git was run where gradir was missing, and caches nothing since.
+    """Return whether git ran without gradir and caches nothing since.
 
     Raises:
         GitError: git is missing.
@@ -71,7 +66,7 @@ def is_stopped() -> bool:
 
 
 def forget() -> None:
-    """Drop the texts that git keeps, and let it keep new ones.
+    """Drop git's cached texts, and let it cache new ones.
 
     Raises:
         GitError: git is missing, or cannot.

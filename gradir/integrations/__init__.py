@@ -1,1 +1,1 @@
-"""gradir inside the training loops of other libraries; each module needs its library."""
+"""Callbacks for the training loops of other libraries."""

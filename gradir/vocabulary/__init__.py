@@ -1,11 +1,9 @@
-"""What there is to know of the operations of a framework, as data that a graph's producer leads to.
+"""Data on the operations of each framework.
 
-Each framework has one module of plain names, found by the entry point that is called as the framework is in a file::
+Each framework has one module of plain names, found by an entry point of its name in a file::
 
     [project.entry-points."gradir.vocabularies"]
     torch = "gradir.vocabulary.pytorch:VOCABULARY"
-
-`gradir.vocabulary.shared` has the words that all of them are translated to, to compare graphs of two frameworks.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ _GROUP: Final = "gradir.vocabularies"
 
 
 class Vocabulary(NamedTuple):
-    """Names of operations and attributes that mean something beyond themselves.
+    """Names of operations and attributes with a meaning to passes and diffs.
 
     >>> both = Vocabulary(frozenset({"view"})) | Vocabulary(frozenset({"expand_dims"}), synonyms={"copy": "copy_p"})
     >>> sorted(both.shape_operations), both.are_same("copy", "copy_p"), both.are_same("copy", "view")
@@ -101,11 +99,11 @@ class Vocabulary(NamedTuple):
         return Vocabulary(*map(_joined, self, other))
 
     def are_same(self, one: str, other: str) -> bool:
-        """Whether two operations do the same, so that their attributes and saved tensors can be compared."""
+        """Return whether two operations do the same, so that their attributes can be compared."""
         return self.synonyms.get(one, one) == self.synonyms.get(other, other)
 
     def value_name(self, operation: str, attribute: str, value: object) -> str:
-        """What the value of an attribute of an operation means; nothing where that is not known.
+        """Return the meaning of an attribute's value, or an empty text.
 
         >>> Vocabulary(values={"reduction": ("none", "mean")}).value_name("nll_loss", "reduction", 1)
         'mean'
@@ -114,7 +112,7 @@ class Vocabulary(NamedTuple):
         return names[value] if type(value) is int and 0 <= value < len(names) else ""
 
     def describe_the_same(self, one: str, other: str) -> bool:
-        """Whether two descriptions of a module say the same, each as some release writes it.
+        """Return whether two descriptions of a module say the same in different releases.
 
         >>> Vocabulary(descriptions={"affine=True, bias=True": "affine=True"}).describe_the_same(
         ...     "8, eps=1e-05, affine=True", "8, eps=1e-05, affine=True, bias=True"
@@ -138,9 +136,9 @@ def _joined(one: Any, other: Any) -> Any:
 
 
 def vocabulary_of(*graphs: Graph) -> Vocabulary:
-    """What is known of the operations of some graphs: nothing where they come from a framework that nothing knows.
+    """Return the vocabulary of some graphs, which is empty for an unknown framework.
 
-    A graph that names no framework, as one that was made by hand, may have the words of any.
+    A graph that names no framework may have the words of any.
 
     >>> from gradir.ir import Graph, Producer
     >>> by_hand, unknown = Graph.of([]), Graph.of([], producer=Producer(framework="unheard"))

@@ -1,4 +1,4 @@
-"""What is said of a cause, and what to do about it: one sentence each, by the kind of the cause."""
+"""The sentence and the advice of each kind of cause."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _PLAIN: Final = re.compile(r"\w+(\.\w+)+")
 class Words(NamedTuple):
     """The sentence of a kind and its advice.
 
-    ``{op}`` stands for the operation, ``{names}`` for what is concerned, and ``{is}``, ``{has}``, ``{gets}``
-    and ``{it}`` for what fits one name or several.
+    ``{op}`` is the operation, ``{names}`` the parameters, and ``{is}``, ``{has}``, ``{gets}`` and ``{it}`` agree with
+    their number.
     """
 
     text: str
@@ -468,7 +468,7 @@ _NUMBER: Final = {
 
 
 def printable_short(text: str) -> str:
-    """Return a name on one line, without its middle where it is long."""
+    """Return a name on one line, without its middle if it is long."""
     return printable(shortened(text, _LONGEST_NAME))
 
 
@@ -484,13 +484,10 @@ def worded(
     detail: str = "",
     framework: str = "",
 ) -> Words:
-    """Return the sentence of a cause and its advice; ``shown`` writes a name as the format needs it.
+    """Return the sentence of a cause and its advice; ``shown`` formats a name.
 
-    ``named`` stands for the names where a shorter phrase is known, ``pattern`` is what the cause belongs to,
-    ``is_lost`` whether it leaves a parameter without a gradient all the same, and ``detail`` the error, of a cause that
-    is one.
-
-    The advice is that of a ``framework``, if it has its own.
+    ``named`` is a phrase for the names, ``pattern`` the cause's pattern, ``is_lost`` whether it leaves a parameter
+    without a gradient all the same, and ``detail`` the error of a cause that is one.
 
     >>> worded("exit", "item", ["a", "b", "c", "d", "e", "f"]).text
     'item turns a tensor into plain numbers, which cuts a, b, c, d and 2 more'
@@ -519,7 +516,7 @@ def worded(
 
 
 def listed_names(names: Sequence[str], shown: Callable[[str], str] = printable_short) -> str:
-    """Return names in one phrase: folded where that is shorter, and the first few of many that cannot be folded.
+    """Return names in one phrase: folded if that is shorter, or the first few.
 
     >>> listed_names(["g.0.weight", "g.0.bias", "g.2.weight", "g.2.bias"]), listed_names(["weight", "bias"])
     ('g.{0,2}.{weight,bias}', 'weight, bias')
@@ -535,7 +532,6 @@ def listed_names(names: Sequence[str], shown: Callable[[str], str] = printable_s
 
 @lru_cache(maxsize=64)
 def _folded(names: tuple[str, ...]) -> str:
-    """Return names as a shell would spell them together; nothing where that is longer, or of what is no plain name."""
     if len(names) == 1 or not all(map(_PLAIN.fullmatch, names)):
         return ""
     folded = ranges(names)

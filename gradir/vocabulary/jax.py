@@ -1,4 +1,4 @@
-"""What there is to know of JAX's operations, which are its primitives and the custom rules of its library."""
+"""Data on JAX's operations: its primitives and the custom rules of its library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of single operations, of custom Functions and of errors, where the words of a kind are too general."""
+"""Sentences for single operations, custom Functions and errors, if those of the kind are too general."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ _ERRORS: Final = (
 
 
 def words_of_operation(kind: str, op: str) -> tuple[str, str]:
-    """The sentence and the advice for an operation, each empty where those of the kind are right.
+    """Return the sentence and the advice for an operation, each empty if those of the kind are right.
 
     >>> words_of_operation("nondifferentiable", "topk")[1][:34]
     'use the values that {op} returns, '
@@ -219,7 +219,7 @@ def words_of_operation(kind: str, op: str) -> tuple[str, str]:
 
 
 def advice_on_error(error: str) -> str:
-    """What to do about an error that a framework raised; empty where nothing is known.
+    """Return the advice on a framework's error, or an empty text.
 
     >>> advice_on_error("RuntimeError: mat1 and mat2 must have the same dtype, but got Long and Float")[:40]
     'convert one of the two with .to(other.dt'

@@ -1,4 +1,4 @@
-"""Patterns that cut a gradient on purpose: what is said of each, and which excuse a parameter without one."""
+"""Patterns that cut a gradient on purpose: their sentences, and which excuse a parameter without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What there is to know of PyTorch's operations."""
+"""Data on PyTorch's operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The words that the vocabularies of all frameworks are translated to, and which of them come to the same.
+"""Terms that all frameworks share, and rules that rewrite others to them.
 
 A word is called as ONNX and StableHLO call it where these have one, in the spelling of array libraries: ``matmul``,
 ``gather``, ``layer_norm``. A rule reads ``pattern -> replacement``, both terms of words:

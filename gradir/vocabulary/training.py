@@ -1,4 +1,4 @@
-"""What goes wrong from step to step of a training: the sentence of each kind, and what to do about it."""
+"""The sentence and the advice for each kind of problem over the steps of a training."""
 
 from __future__ import annotations
 

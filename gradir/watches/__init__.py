@@ -1,1 +1,1 @@
-"""A watch is data: the steps of a training, and what was found in them."""
+"""Watched trainings as data: their steps and findings."""

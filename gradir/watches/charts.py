@@ -1,6 +1,6 @@
-"""Lines over the steps of a watch, as SVG that is as wide as its window.
+"""Draw lines over the steps of a watch, as SVG that is as wide as its window.
 
-Places are in percent, so text and marks keep their size; only the line itself is stretched.
+Places are in percent, so text and marks keep their size.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Mark(NamedTuple):
 
 
 class Series(NamedTuple):
-    """A number of each step; ``scale`` is ``log``, ``linear``, or ``zero`` for a linear one that begins there."""
+    """A number for each step; ``scale`` is ``log``, ``linear``, or ``zero`` for a linear one that begins there."""
 
     key: str
     title: str
@@ -72,7 +72,7 @@ class _Scale(NamedTuple):
 
 
 def count_words(value: Number | None) -> str:
-    """Return a number of things as a reader wants it.
+    """Return a number of things as text.
 
     >>> count_words(52380), count_words(None)
     ('52,380', 'no value')
@@ -81,7 +81,7 @@ def count_words(value: Number | None) -> str:
 
 
 def memory_words(value: Number | None) -> str:
-    """Return a number of bytes as a reader wants it.
+    """Return a number of bytes as text.
 
     >>> memory_words(3 * 2**30), memory_words(1000)
     ('3 GiB', '1000 B')
@@ -114,7 +114,7 @@ def _scale(series: Series) -> _Scale | None:
 
 
 class Figure(NamedTuple):
-    """A chart with its title, its sentence, and all that charts have in common."""
+    """A chart with its title and its sentence."""
 
     key: str
     title: str
@@ -123,14 +123,14 @@ class Figure(NamedTuple):
     marks: Sequence[Mark]
 
     def head(self, sentence: str) -> str:
-        """Return the beginning, which `frame` follows."""
+        """Return the beginning of the markup."""
         return (
             f'<figure class="{self.kind}" aria-labelledby="{self.key}-title"><figcaption>'
             f'<h2 id="{self.key}-title">{self.title}</h2><p>{sentence}</p></figcaption>'
         )
 
     def frame(self, labels: str, *, under: str = "", drawing: str = "", over: str = "") -> Iterator[str]:
-        """Return the drawing between its labels and the numbers of steps, and the end; ``under`` is no SVG."""
+        """Return the drawing with its labels and the numbers of steps; ``under`` is no SVG."""
         yield f'<div class="frame"><svg class="labels" aria-hidden="true">{labels}</svg>'
         label = f"{self.title}: arrow keys read it"
         yield f'<div class="plot" role="group" tabindex="0" data-key="{self.key}" aria-label="{label}">{under}'
@@ -144,7 +144,7 @@ class Figure(NamedTuple):
 
 
 def line_chart(series: Series, columns: Columns, steps: Sequence[Step], marks: Sequence[Mark]) -> Iterator[str]:
-    """Return the figure of a series: its title, what it shows in a sentence, and the drawing."""
+    """Return the figure of a series: its title, a sentence, and the drawing."""
     scale = _scale(series)
     how = ", on a logarithmic scale" if scale is not None and scale.is_log else ""
     ticks = [] if scale is None else [(scale.place(each), series.words(each)) for each in scale.ticks()]
@@ -158,7 +158,6 @@ def line_chart(series: Series, columns: Columns, steps: Sequence[Step], marks: S
 
 
 def _line(series: Series, columns: Columns, scale: _Scale | None) -> str:
-    """Return the line through the numbers: of a column with several, through the lowest and the highest."""
     if scale is None:
         return ""
     parts, path, dots = list[str](), list[str](), list[str]()
@@ -178,7 +177,6 @@ def _line(series: Series, columns: Columns, scale: _Scale | None) -> str:
 
 
 def _edges(series: Series, columns: Columns, scale: _Scale | None) -> Iterator[str]:
-    """Return a band for each run of columns whose number no scale has: NaN and infinity above, what is low below."""
     is_log = scale.is_log if scale else series.scale == "log"
 
     def edge(group: Sequence[Number | None]) -> str:
@@ -217,7 +215,6 @@ def _marks(columns: Columns, marks: Iterable[Mark]) -> Iterator[str]:
 
 
 def _summary(series: Series, steps: Sequence[Step]) -> str:
-    """Return what a series shows, in sentences."""
     known = [(value, step.number) for value, step in zip(series.values, steps, strict=True) if value is not None]
     numbers = [(value, number) for value, number in known if isinstance(value, (int, float))]
     if not known:

@@ -11,7 +11,7 @@ _MOST: Final = 2_000
 
 
 class Collected:
-    """Collects records: of many steps those at equal distances, and the last."""
+    """Collects records; of many steps it keeps those at equal distances, and the last."""
 
     def __init__(self) -> None:
         self.ended = ""
@@ -22,7 +22,7 @@ class Collected:
         self._every, self._count = 1, 0
 
     def add(self, record: Modules | Step | Finding) -> None:
-        """Take the next record."""
+        """Add a record."""
         if isinstance(record, Modules):
             self._modules = record.paths
         elif isinstance(record, Finding):
@@ -40,7 +40,7 @@ class Collected:
             self._every *= 2
 
     def watch(self) -> Watch:
-        """The watch of what has come so far."""
+        """Return the watch of the records so far."""
         steps = [*self._steps]
         if self._last is not None and steps[-1] is not self._last:
             steps.append(self._last)

@@ -1,4 +1,4 @@
-"""The steps of a watch as the columns that all its charts share, and how their numbers are written."""
+"""Arrange the steps of a watch in columns that all its charts share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ALARMS: Final = ("nan", "inf", "-inf")
 
 
 def markup(text: str) -> str:
-    r"""Return a text of the user as the page has it, with nothing in it that a browser could act on.
+    r"""Return text of the user as inert markup.
 
     >>> print(markup("</script>\u202e\n"))
     &lt;/script&gt;\u202e\n
@@ -31,7 +31,7 @@ def markup(text: str) -> str:
 
 
 def number_words(value: Number | None) -> str:
-    """Return a number as a reader wants it.
+    """Return a number as text.
 
     >>> number_words(0.123456789), number_words("nan"), number_words(None)
     ('0.1235', 'NaN', 'no value')
@@ -40,7 +40,7 @@ def number_words(value: Number | None) -> str:
 
 
 def worst(values: Iterable[Number | None]) -> Number | None:
-    """Return what stands for several numbers: NaN or infinity, else the highest.
+    """Return the number that stands for several: NaN or infinity, else the highest.
 
     >>> worst([1.0, None, 3.0]), worst([1.0, "inf", "nan"]), worst([])
     (3.0, 'nan', None)
@@ -53,7 +53,7 @@ def worst(values: Iterable[Number | None]) -> Number | None:
 
 
 def round_step(span: float, most: int) -> float:
-    """Return a round distance at which at most so many, and one, fit into a span.
+    """Return a round distance of which at most so many fit into a span.
 
     >>> round_step(499, 8), round_step(0.7, 4), round_step(0, 4)
     (100.0, 0.2, 0.0)
@@ -65,7 +65,7 @@ def round_step(span: float, most: int) -> float:
 
 
 class Columns:
-    """Steps in columns of equally many: one each, or more where a chart has no room for so many columns.
+    """Steps in columns of equally many: one each, or more if there are too many.
 
     >>> columns = Columns([Step(number) for number in range(1, 1201)], rows=1)
     >>> len(columns), columns.name(0), columns.place(1200)
@@ -84,11 +84,11 @@ class Columns:
         return len(self._first)
 
     def groups(self, values: Sequence[Number | None]) -> list[Sequence[Number | None]]:
-        """Return the values of each column, of one value for each step."""
+        """Return the values of each column."""
         return [values[start:end] for start, end in pairwise(self._ends)]
 
     def name(self, column: int) -> str:
-        """Return what the column is called."""
+        """Return the name of a column."""
         first, last = self._first[column], self._last[column]
         return f"step {first:,}" if first == last else f"steps {first:,}-{last:,}"
 
@@ -97,11 +97,11 @@ class Columns:
         return max(0, bisect_right(self._first, step) - 1)
 
     def middle(self, column: int) -> float:
-        """Return where a column is, in percent of the width."""
+        """Return the position of a column, in percent of the width."""
         return round(100 * (column + 0.5) / len(self), 3)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Return where a step is named below a chart, and its number: the first, and round ones."""
+        """Return the position and number of some steps: the first, and round ones."""
         if not self._first:
             return []
         first, last = self._first[0], self._first[-1]

@@ -1,6 +1,6 @@
-"""A watch as text for a terminal, as Markdown, as lines of JSON, and as a page.
+"""Write a watch as text for a terminal, as Markdown, as lines of JSON, and as a page.
 
-A line of JSON is what schemas/gir-watch-1.0.schema.json describes.
+schemas/gir-watch-1.0.schema.json describes the lines of JSON.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST: Final = 30
 
 
 class Head(Record, frozen=True, tag="head", omit_defaults=False):
-    """The first line: what the file is."""
+    """The first line of the file."""
 
     format: Literal["gir-watch"] = "gir-watch"
     version: Annotated[str, msgspec.Meta(pattern=r"^1\.(0|[1-9][0-9]*)$")] = "1.0"
@@ -38,7 +38,7 @@ class Told(ToldCause, frozen=True, tag="finding", omit_defaults=False, kw_only=T
 
 
 class End(Record, frozen=True, tag="end", omit_defaults=False):
-    """The last line: the answer in one sentence, and the number of steps."""
+    """The last line: the verdict, and the number of steps."""
 
     verdict: str
     level: Level
@@ -50,12 +50,12 @@ Line = Head | Modules | Step | Told | End
 
 
 def told(finding: Finding) -> Told:
-    """A finding as a line of JSON has it."""
+    """Return a finding as a line of JSON has it."""
     return Told(**fields_of(finding.cause), step=finding.step, how=finding.how, loops=finding.loops)
 
 
 def json_line(record: Line | Finding) -> str:
-    r"""One record as a line of JSON, with its end.
+    r"""Return one record as a line of JSON, with its end.
 
     Raises:
         ExportError: a name holds what JSON cannot spell.
@@ -71,12 +71,12 @@ def json_line(record: Line | Finding) -> str:
 
 
 def end_of(watch: Watch) -> End:
-    """The last line of a watch."""
+    """Return the last line of a watch."""
     return End(watch.verdict, watch.level, watch.count, watch.ended)
 
 
 def jsonl(watch: Watch, _: Layout = Layout()) -> str:  # noqa: B008
-    """Return the head, then the modules and the steps that are kept, the findings behind theirs, and the verdict."""
+    """Return the head, the modules, the steps with their findings, and the verdict."""
     return "".join(map(json_line, [Head(), Modules(watch.modules), *_in_order(watch), end_of(watch)]))
 
 
@@ -87,7 +87,7 @@ def _in_order(watch: Watch) -> Iterable[Step | Finding]:
 
 
 def text(watch: Watch, layout: Layout = Layout()) -> str:  # noqa: B008
-    """Return the verdict, then each finding with its line and what to do, the gravest first."""
+    """Return the verdict, then each finding with its line and advice, the gravest first."""
     lines = wrapped(watch.verdict, layout)
     findings = _gravest(watch, layout)
     for finding in findings[:_MOST]:
@@ -124,7 +124,6 @@ _ROWS: Final = 8
 
 
 def _some(steps: tuple[Step, ...]) -> list[Step]:
-    """The first and the last, and some between them."""
     if len(steps) <= _ROWS:
         return [*steps]
     return [steps[place * (len(steps) - 1) // (_ROWS - 1)] for place in range(_ROWS)]
@@ -137,7 +136,7 @@ def _gravest(watch: Watch, layout: Layout) -> list[Finding]:
 
 
 def shown_number(value: Number | None) -> str:
-    """A number as a reader wants it.
+    """Return a number as text.
 
     >>> shown_number(0.123456789), shown_number("nan"), shown_number(None)
     ('0.1235', 'nan', '')
@@ -164,7 +163,7 @@ FORMS: Final[Mapping[str, Callable[[Watch, Layout], str]]] = {
 
 
 def written(watch: Watch, form: str, *, all: bool = False, width: int | None = None, color: bool = False) -> str:
-    """Return a watch in the form of that name.
+    """Return a watch in a format.
 
     Raises:
         ExportError: there is no such form, or it cannot hold the watch.

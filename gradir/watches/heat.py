@@ -1,7 +1,4 @@
-"""A number of each module and step as colours: a small picture with one pixel a cell, which the page stretches.
-
-A picture is drawn without a script and on paper, and a cell of it takes less than a byte.
-"""
+"""Draw a number for each module and step as a small picture with one pixel a cell, which the page stretches."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ _TALL: Final = 640
 
 
 class Heat(NamedTuple):
-    """A number of each module, in rows, for each column of steps."""
+    """A number for each module, in rows, and each column of steps."""
 
     key: str
     title: str
@@ -42,7 +39,7 @@ class Heat(NamedTuple):
 
 
 def row_height(count: int) -> float:
-    """Return how high a row is, so that all of them are seen at once.
+    """Return the height of a row, so that all rows fit.
 
     >>> row_height(1), row_height(20), row_height(200)
     (28, 16, 3.2)
@@ -53,7 +50,7 @@ def row_height(count: int) -> float:
 def heat_map(
     heat: Heat, columns: Columns, modules: Sequence[str], marks: Sequence[Mark], links: Mapping[int, str]
 ) -> Iterator[str]:
-    """Return the figure of a number of each module and step; ``links`` are the files of graphs by column."""
+    """Return the figure of a number for each module and step; ``links`` are the files of graphs by column."""
     low, high = _range(heat.rows)
     figure = Figure(heat.key, heat.title, "heat", columns, marks)
     yield figure.head(f"{heat.about} {_summary(heat, columns, modules)}")
@@ -80,7 +77,6 @@ def _label(row: int, path: str, count: int, every: int) -> str:
 
 
 def _range(rows: Iterable[Iterable[Number | None]]) -> tuple[float, float]:
-    """Return the logarithms between which colours are told apart."""
     positive = [value for row in rows for value in row if isinstance(value, (int, float)) and value > 0]
     if not positive:
         return 0.0, 0.0
@@ -105,7 +101,6 @@ def _pixels(rows: Sequence[Sequence[Number | None]], low: float, high: float) ->
 
 
 def _png(rows: Sequence[bytes]) -> bytes:
-    """Return a picture of numbers of colours, in which that of no value is clear."""
     parts = (
         (b"IHDR", struct.pack(">IIBBBBB", len(rows[0]), len(rows), 8, 3, 0, 0, 0)),
         (b"PLTE", bytes.fromhex("".join(_COLOURS)) + b"".join(map(_colour, range(_LEVELS)))),
@@ -145,7 +140,6 @@ def _legend(key: str, low: float, high: float) -> str:
 
 
 def _summary(heat: Heat, columns: Columns, modules: Sequence[str]) -> str:
-    """Return the highest number of the lowest and of the highest module, and where NaN or infinity was first."""
     finite = [[value for value in row if isinstance(value, (int, float))] for row in heat.rows]
     highest = [(max(numbers), at) for at, numbers in enumerate(finite) if numbers]
     broken = [

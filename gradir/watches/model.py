@@ -1,4 +1,4 @@
-"""What a training did from step to step, and what was found."""
+"""A watched training as data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LEVELS: Final = ("error", "info", "note")
 
 
 def number(value: float) -> Number:
-    """A number as it is kept, with a word for what JSON has no number for.
+    """Return a number for a record, with a word for NaN and infinity.
 
     >>> number(1.5), number(float("nan"))
     (1.5, 'nan')
@@ -33,7 +33,7 @@ def number(value: float) -> Number:
 
 
 class Modules(Record, frozen=True, tag="modules"):
-    """The modules whose gradients the steps that follow have, each in its place, by path."""
+    """The paths of the modules, in the order of the norms of the following steps."""
 
     paths: tuple[str, ...] = ()
 
@@ -41,10 +41,10 @@ class Modules(Record, frozen=True, tag="modules"):
 class Step(Record, frozen=True, tag="step"):
     """A step of an optimizer.
 
-    ``number`` counts the steps of all optimizers from 1, and ``backward`` the calls of backward before it. ``loss`` is
-    that of the last call, ``norm`` the norm of all gradients, and ``memory`` the bytes of the process or device after
-    the step. ``kept`` counts functions of earlier graphs that are alive. ``norms`` has the gradient norm of each of the
-    `Modules`, and ``ratios`` the estimated size of its update beside its parameters, ``None`` if it did not move.
+    ``number`` counts the steps of all optimizers from 1, and ``backward`` the calls of backward before it. ``loss``
+    is that of the last call, ``norm`` the norm of all gradients, and ``memory`` the bytes of the process or device.
+    ``kept`` counts functions of earlier graphs that are alive. ``norms`` has the gradient norm of each of the
+    `Modules`, and ``ratios`` the size of its update beside its parameters, ``None`` if it did not move.
     """
 
     number: int
@@ -60,8 +60,7 @@ class Step(Record, frozen=True, tag="step"):
 class Finding(Record, frozen=True, tag="finding"):
     """A problem at a step.
 
-    ``how`` says how it was found, if not by looking alone. ``loops`` are the loop variables of the program with their
-    values, outer ones first.
+    ``how`` says how it was found, and ``loops`` has the loop variables of the program, outer ones first.
 
     >>> print(Finding(3, Cause("lr_zero", "error", names=("net.weight",)), loops={"i": 2}).text)
     step 3 (i = 2): the learning rate of net.weight is 0, so no step moves it
@@ -74,25 +73,25 @@ class Finding(Record, frozen=True, tag="finding"):
 
     @property
     def place(self) -> str:
-        """The step, and where the program is in its loops."""
+        """Return the step and the loop variables."""
         return self.place_as(printable)
 
     def place_as(self, shown: Callable[[str], str]) -> str:
-        """Return the place, with its variables written by ``shown`` as a format needs it."""
+        """Return the place, with variables formatted by ``shown``."""
         loops = ", ".join(f"{name} = {value}" for name, value in self.loops.items())
         return f"step {self.step}{f' ({shown(loops)})' if loops else ''}"
 
     @property
     def text(self) -> str:
-        """The step and what happened, in one sentence."""
+        """Return the step and the problem in one sentence."""
         return f"{self.place}: {self.cause.text}"
 
 
 class Watch(Record, frozen=True):
-    """A watched training.
+    """A watched training, which is true if something is wrong.
 
-    ``steps`` has the last step and others at equal distances, ``count`` is their full number, and ``ended`` the reason
-    why watching ended early, if it did.
+    ``steps`` has the last step and others at equal distances, ``count`` is their full number, and ``ended`` the
+    reason why watching ended early.
 
     >>> Watch(count=2).verdict
     'Nothing wrong was found in 2 steps.'
@@ -106,17 +105,17 @@ class Watch(Record, frozen=True):
 
     @property
     def level(self) -> Level:
-        """The highest level of a finding."""
+        """Return the highest level of a finding."""
         levels = {finding.cause.level for finding in self.findings}
         return next((level for level in _LEVELS if level in levels), "none")
 
     @property
     def verdict(self) -> str:
-        """The findings in one sentence, the gravest first."""
+        """Return the findings in one sentence, the gravest first."""
         return self.verdict_as(printable_short)
 
     def verdict_as(self, shown: Callable[[str], str]) -> str:
-        """Return the verdict, with each name and place written by ``shown`` as a format needs it."""
+        """Return the verdict, with names and places formatted by ``shown``."""
         errors = [finding for finding in self.findings if finding.cause.level == "error"]
         if not self.count and not errors:
             return f"No step of an optimizer was seen{f': {shown(self.ended)}' if self.ended else ''}."
@@ -131,7 +130,7 @@ class Watch(Record, frozen=True):
         return f"S{first.place_as(shown)[1:]}: {cause.words(shown).text}{detail}{where}{more}."
 
     def __bool__(self) -> bool:
-        """Whether something is wrong."""
+        """Return whether something is wrong."""
         return self.level == "error"
 
     def to(self, format: str) -> str:
@@ -145,9 +144,9 @@ class Watch(Record, frozen=True):
         return text
 
     def __str__(self) -> str:
-        """What ``gradir watch`` prints at its end, without the last line end."""
+        """Return the output of ``gradir watch``, without the last line end."""
         return self.to("text").removesuffix("\n")
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:  # noqa: ARG002
-        """What a notebook shows."""
+        """Return the page for a notebook."""
         return {"text/plain": str(self), "text/markdown": self.to("markdown")}

@@ -1,7 +1,7 @@
-"""A watch as one HTML page with charts of its steps. It opens from disk and asks no host for anything.
+"""Write a watch as one HTML page with charts, which opens from disk and asks no host for anything.
 
-The page can be read without its script, which answers what is under the pointer. The numbers for that are in the page
-as JSON, compressed and in base64, so that no text of a watch can become markup or script.
+Its script only shows values under the pointer. The numbers are compressed JSON in base64, so that no text of a watch
+can become markup or script.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HELP: Final = "  help: "
 
 
 def page(watch: Watch, graphs: Mapping[int, str] = NOTHING) -> str:
-    """Return the page; ``graphs`` has by step the relative path of a page with the graph that was captured there.
+    """Return the page; ``graphs`` has by step the relative path of a page with its graph.
 
     >>> from gradir.watches.model import Step
     >>> "Nothing wrong was found in 2 steps." in page(Watch(steps=(Step(1, 1, 0.5), Step(2, 2, 0.4)), count=2))
@@ -65,8 +65,6 @@ def _asset(name: str) -> str:
 
 
 class _Drawn:
-    """What the page draws of a watch."""
-
     def __init__(self, watch: Watch, graphs: Mapping[int, str]) -> None:
         self.watch = watch
         self.modules = [path or "(model)" for path in watch.modules[:_MOST_MODULES]]
@@ -106,7 +104,6 @@ class _Drawn:
         ]
 
     def data(self) -> object:
-        """Return what the script reads: the texts of each column, and the numbers of the cells."""
         columns = self.columns
         said: dict[int, list[str]] = {}
         for finding in self.findings[:_MOST_FINDINGS]:
@@ -212,7 +209,6 @@ def _level(finding: Finding) -> Level:
 
 
 def _short(value: Number | None) -> Number | None:
-    """Return a number with as many digits as the page shows; the largest of all would round to infinity."""
     if value is None or isinstance(value, str):
         return value
     short = float(f"{value:.4g}")
