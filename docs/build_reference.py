@@ -55,13 +55,13 @@ PARTS: Final = {
 
 FOR_PLUG_INS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "protocols": ("Methods of plug-ins, and the objects that gradir passes to them.", ()),
-    "request": ("The options of a capture, and the features of front-ends.", ()),
+    "request": ("The features of front-ends.", ("FEATURES",)),
     "ir": ("Types of fields, and of what `Builder` takes and returns.", ()),
     "explanations.model": ("Types of fields of an explanation.", ("Allowed", "Level", "OfGraph")),
     "passes": ("Helpers for passes.", ("matching", "within", "without")),
     "review.united": ("Both graphs of a diff in one, for a renderer that draws.", ("DrawnUnion", "United")),
     "ir.marks": (
-        "Marks on the nodes of graphs such as `Comparison.union`.",
+        "Marks on the nodes of graphs such as `United.graph`.",
         (
             "ListedChange",
             "Mark",
@@ -80,14 +80,6 @@ FOR_PLUG_INS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     ),
 }
 """By module what it is to plug-ins, and which names are for them; all that it exports where none are named."""
-
-MEMBERS: Final = {
-    "Comparison": (
-        *("before", "after", "has_graphs", "in_shared_words", "graphs", "diff", "changes", "notes", "union"),
-        *("node_in_union", "path_in_union", "changed_part"),
-    )
-}
-"""By class which of its members are for plug-ins, where not all are."""
 
 
 def page() -> str:
@@ -114,9 +106,8 @@ def protocols_page() -> str:
         entries = []
         for name in chosen or [name for name in _names(module) if name not in known]:
             found = module[name].final_target if module[name].is_alias else module[name]
-            entries.append(
-                "\n\n".join(_alias(name, found) if found.is_attribute else _entry(name, found, f"gradir.{home}"))
-            )
+            make = _item if found.is_function else _alias if found.is_attribute else _entry
+            entries.append("\n\n".join(make(name, found)))
         sections.append(f"## gradir.{home}\n\n{what}\n\n" + "\n\n".join(entries))
     return PROTOCOLS_HEAD + "\n" + "\n\n".join(sections) + "\n"
 
@@ -134,19 +125,23 @@ def _alias(name: str, found: Any) -> Iterator[str]:
     yield from _told(found)
 
 
+def _item(name: str, found: Any) -> Iterator[str]:
+    """A function in a list."""
+    yield f"- `{_signature(found, name)}`: {' '.join(_told(found))}"
+
+
 def _names(package: Any) -> list[str]:
     return [str(name).strip("'\"") for name in package.exports]
 
 
-def _entry(name: str, found: Any, home: str = "gradir") -> Iterator[str]:
-    """A function of the module ``home``, or a class with its fields and methods."""
+def _entry(name: str, found: Any) -> Iterator[str]:
+    """A function of ``import gradir``, or a class with its fields and methods."""
     yield f"### {name}"
     if found.is_function:
-        yield from _function(found, f"{home}.{name}")
+        yield from _function(found, f"gradir.{name}")
         return
     bases = [str(base) for base in found.bases]
     members = [member for key, member in found.members.items() if not key.startswith("_") and not member.is_alias]
-    members = [member for member in members if member.name in MEMBERS.get(name, (member.name,))]
     inherited = [member for base in found.mro() for key, member in base.members.items() if not key.startswith("_")]
     fields = [member for member in (*members, *inherited) if member.is_attribute and "property" not in member.labels]
     typed = [field for field in fields if field.annotation is not None and not str(field.annotation).startswith("_")]

@@ -6,8 +6,8 @@ import argparse
 import inspect
 import re
 import textwrap
-from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, Final
 
 from gradir import entrypoints, registry
@@ -36,10 +36,8 @@ _COMMON: Final = """\
 ## Options of several commands
 
 A PATTERN is a node id or name, a module path, or a glob over these. Passes run in the order of [passes.md](passes.md).
-
-| | |
-|---|---|
 """
+_EMPTY: Final = "| | |\n|---|---|"
 _TABLE: Final = "| Option | Default | |\n|---|---|---|"
 _SEVERAL: Final = f"""\
 ## Options of several plug-ins
@@ -58,7 +56,7 @@ Choose one with `gradir diff --format NAME` or `diff.to("NAME")`.
 """
 _PASSES: Final = """\
 Passes change a graph before an exporter writes it, in this order. Each is an [option of
-commands](reference-commands.md#options-of-several-commands), and [passes.md](passes.md) has an example.
+commands](reference-commands.md#what-to-show), and [passes.md](passes.md) has an example.
 """
 _FRONTENDS: Final = """\
 gradir chooses one by the captured object, or use `--frontend NAME`.
@@ -74,9 +72,19 @@ def commands_page() -> str:
         parsers[-1].format_help()
     every = [parser for one in parsers for parser in (one, *_below(one))]
     rows = Counter(row for parser in every for group in parser.ordered_groups() for row in set(_rows(parser, group)))
-    common = {row for row, count in rows.items() if count > 1 and row.startswith("| `-")}
-    sections = [COMMANDS_HEAD, _COMMON + "\n".join(sorted(common)) + "\n"]
-    return "\n".join([*sections, *(line for parser in every for line in _command(parser, common))])
+    common: dict[str, set[str]] = defaultdict(set)
+    for parser in every:
+        for group in parser.ordered_groups():
+            of_several = {
+                row for row in _rows(parser, group) if rows[row] > 1 and row.startswith(("| `--", "| `-o", "| `-O"))
+            }
+            common[f"{group.title}"] |= of_several - set().union(*common.values())
+    tables = [
+        f"### {title}\n\n{_EMPTY}\n" + "\n".join(sorted(found)) + "\n" for title, found in common.items() if found
+    ]
+    return "\n".join(
+        [COMMANDS_HEAD, _COMMON, *tables, *(line for parser in every for line in _command(parser, common))]
+    )
 
 
 def plugins_page() -> str:
@@ -142,7 +150,7 @@ def _below(parser: Parser) -> Iterator[Parser]:
                 yield from (choice for choice in each.choices.values() if "git calls this" not in choice.description)
 
 
-def _command(parser: Parser, common: Set[str]) -> Iterator[str]:
+def _command(parser: Parser, common: Mapping[str, Set[str]]) -> Iterator[str]:
     """A command: what it does, its arguments and options, its examples and what else there is to say."""
     yield f"{'#' * len(parser.prog.split())} {parser.prog}\n"
     if parser.description:
@@ -151,11 +159,15 @@ def _command(parser: Parser, common: Set[str]) -> Iterator[str]:
     for group in parser.ordered_groups():
         tables.setdefault(_plain(group.description or ""), []).extend(_rows(parser, group))
     for told, rows in tables.items():
-        if own := [row for row in rows if row not in common]:
-            yield (f"{told[0].upper()}{told[1:]}:\n\n" if told else "") + "| | |\n|---|---|\n" + "\n".join(own) + "\n"
-    also = [re.findall("`(-[^` ]+)", row)[-1] for rows in tables.values() for row in rows if row in common]
+        if own := [row for row in rows if not any(row in found for found in common.values())]:
+            yield (f"{told[0].upper()}{told[1:]}:\n\n" if told else "") + f"{_EMPTY}\n" + "\n".join(own) + "\n"
+    given = {row for rows in tables.values() for row in rows}
+    also = []
+    for title, found in common.items():
+        names = [f"`{re.findall('`(-[^` ]+)', row)[-1]}`" for row in sorted(found & given)]
+        also += [f"[{title}](#{title.replace(' ', '-')})"] if names and found <= given and len(names) > 1 else names
     if also:
-        yield f"Also [{', '.join(f'`{name}`' for name in also)}](#options-of-several-commands).\n"
+        yield f"Also {', '.join(also)}.\n"
     examples = parser.ending(whole=False).partition("\n\n")[0]
     if examples.startswith("examples:"):
         lines = examples.partition("\n")[2]
