@@ -54,7 +54,10 @@ PARTS: Final = {
 """Where a name has its home, by the start of its path, and the part of the page that it stands in."""
 
 FOR_PLUG_INS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
-    "protocols": ("Methods of plug-ins, and the objects that gradir passes to them.", ()),
+    "protocols": (
+        "Methods of plug-ins. `help(gradir.protocols)` has those of `running`, `watching` and `run_alike` too.",
+        ("ListsChanges", "LiveCapture", "MadeOtherError", "Names", "NoOptions", "Pass", "Reports", "StoppedError"),
+    ),
     "request": ("The features of front-ends.", ("FEATURES",)),
     "ir": ("Types of fields, and of what `Builder` takes and returns.", ()),
     "explanations.model": ("Types of fields of an explanation.", ("Allowed", "Level", "OfGraph")),
@@ -80,6 +83,14 @@ FOR_PLUG_INS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     ),
 }
 """By module what it is to plug-ins, and which names are for them; all that it exports where none are named."""
+
+
+FOR_GRADIR: Final = {
+    *("Cause.words", "Diff.between", "Explanation.joined", "Explanation.located_in", "FormatError.moved"),
+    *("Frontend.run_alike", "Frontend.running", "Frontend.watching", "Ranks.picture", "Ranks.with_files"),
+    "Watch.verdict_as",
+}
+"""Members that only gradir itself calls."""
 
 
 def page() -> str:
@@ -141,7 +152,11 @@ def _entry(name: str, found: Any) -> Iterator[str]:
         yield from _function(found, f"gradir.{name}")
         return
     bases = [str(base) for base in found.bases]
-    members = [member for key, member in found.members.items() if not key.startswith("_") and not member.is_alias]
+    members = [
+        member
+        for key, member in found.members.items()
+        if not key.startswith("_") and not member.is_alias and f"{name}.{key}" not in FOR_GRADIR
+    ]
     inherited = [member for base in found.mro() for key, member in base.members.items() if not key.startswith("_")]
     fields = [member for member in (*members, *inherited) if member.is_attribute and "property" not in member.labels]
     typed = [field for field in fields if field.annotation is not None and not str(field.annotation).startswith("_")]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import inspect
 import re
-import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, Final
@@ -168,10 +167,9 @@ def _command(parser: Parser, common: Mapping[str, Set[str]]) -> Iterator[str]:
         also += [f"[{title}](#{title.replace(' ', '-')})"] if names and found <= given and len(names) > 1 else names
     if also:
         yield f"Also {', '.join(also)}.\n"
-    examples = parser.ending(whole=False).partition("\n\n")[0]
-    if examples.startswith("examples:"):
-        lines = examples.partition("\n")[2]
-        yield f"```sh\n{textwrap.dedent(lines)}\n```\n"
+    examples = parser.ending(whole=False).partition("\n\n")[0].split("\n")
+    if examples[0] == "examples:":
+        yield f"    {examples[1].strip()}\n"
 
 
 def _rows(parser: argparse.ArgumentParser, group: argparse._ArgumentGroup) -> list[str]:

@@ -107,14 +107,11 @@ def verify(
 ) -> Verification:
     """Capture a graph and compare it with the autograd engine in a real backward pass.
 
-    The arguments are those of `capture`. The result is true if graph and engine agree: the engine runs every captured
-    function and no other, gradients have the recorded dtypes and shapes, every leaf is reached, and no ``unreached``
-    parameter gets a gradient. ``.grad`` stays as it was, and hooks run. If the graph communicates, all ranks must
-    verify.
+    The arguments are those of `capture`. The result is true if the engine runs every captured function and no other,
+    gradients have the recorded dtypes and shapes, and exactly the leaves of the graph get one. ``.grad`` stays as it
+    was. If the graph communicates, all ranks must verify.
 
-    With ``keep_graph`` you can still run your own backward pass: gradir restores attributes that a custom Function
-    deletes, issues a `GradirWarning` if one changed its tensors, and refuses functions that run only once. Without
-    ``keep_graph`` the graph is used up.
+    With ``keep_graph`` you can still run your own backward pass, and functions that run only once are an error.
 
     Raises:
         CaptureError: there is no graph, its backward cannot run, or runs only once, or the front-end cannot verify.
@@ -166,9 +163,8 @@ def explain(
 def watch(model: object = None, optimizer: object = None, *, frontend: str | None = None) -> Watcher:
     """Watch the training that runs inside the context, and leave it as it is.
 
-    ``model`` names the parameters, and ``optimizer`` is an existing optimizer or several. gradir checks at each step
-    whether loss, gradients and parameters are finite, which parameters move, and how memory grows. It warns of each
-    error at once, and ``report()`` returns all findings.
+    ``model`` names the parameters, and ``optimizer`` is an existing optimizer or several. gradir warns of each error
+    at once, and ``report()`` returns all findings.
 
     Raises:
         CaptureError: no front-end can watch such a model.
@@ -193,8 +189,8 @@ def watch(model: object = None, optimizer: object = None, *, frontend: str | Non
 def release() -> int:
     """Free the deep graphs that the program has dropped, and return the number of their functions.
 
-    PyTorch overflows the stack when it frees a graph with a path of more than 1,000 functions. So gradir keeps captured
-    ones, with their saved tensors, until the garbage collector runs. Call this earlier if memory is short.
+    PyTorch overflows the stack when it frees a path of more than 1,000 functions. So gradir keeps captured ones until
+    the garbage collector runs.
 
     >>> import gradir
     >>> gradir.release()
@@ -385,9 +381,8 @@ def dumps(graph: Graph, *, format: str = "json", compress: str | None = None, lo
 def export(graph: Graph, exporter: str, **options: object) -> str:
     """Export a graph to text with the named exporter and its options, after the requested passes.
 
-    ``drop``, ``hide_shape_ops``, ``ancestors``, ``descendants``, ``between``, ``focus`` with ``hops``, ``rollup``,
-    ``once`` and ``depth`` choose passes, which run in this order. ``overlay`` is an `Overlay` of this graph to show,
-    and ``channel`` one of its channels. Options of the exporter take precedence.
+    The keywords of passes are those of ``gradir export``, such as ``drop``, ``focus``, ``rollup`` and ``depth``.
+    ``overlay`` is an `Overlay` of this graph to show, and ``channel`` one of its channels.
 
     Raises:
         ExportError: the exporter, option or channel is unknown, or the format cannot represent the graph or overlay.
@@ -409,9 +404,8 @@ def export(graph: Graph, exporter: str, **options: object) -> str:
 def render(graph: Graph, picture: str = "svg", *, seconds: float = 60.0, **options: object) -> bytes:
     """Draw a graph and return the bytes of an ``svg``, ``png`` or ``pdf``.
 
-    Graphviz's ``dot`` draws it, or ``graphviz-pure``, which draws no ``pdf``. The environment variable ``GRADIR_DOT``
-    chooses another program. ``options`` are those of `export` with ``dot``. By default the picture shows layers;
-    ``all=True`` draws every node.
+    Graphviz's ``dot`` draws it, or ``graphviz-pure``, which draws no ``pdf``. ``options`` are those of `export` with
+    ``dot``; ``all=True`` draws every node.
 
     Raises:
         ExportError: the format or option is unknown, the graph has too many boxes, no program draws the format, or the

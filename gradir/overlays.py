@@ -41,8 +41,8 @@ Look: TypeAlias = Literal["alarm", "caution", "good", "quiet"]
 class Channel(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A value for each node: by id a number, or a word such as ``nonfinite``.
 
-    ``unit`` names the numbers, and ``scale`` compares them by differences or, if all are above zero, by magnitude.
-    ``looks`` has the look of words.
+    ``unit`` names the numbers, ``scale`` compares them by differences or by magnitude, and ``looks`` has the look of
+    words.
     """
 
     name: _Name

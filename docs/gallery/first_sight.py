@@ -80,7 +80,7 @@ def row(name: str) -> str:
     """Return the row of the table for a page."""
     title, command = PAGES[name]
     shown = " | ".join(
-        f'<a href="first-sight/{name}{suffix}.png"><img src="first-sight/{name}{suffix}.png" alt="{title}" '
+        f'<a href="first-sight/{name}{suffix}.png"><img src="first-sight/{name}{suffix}.png" alt="{name}" '
         f'width="{width}"></a>'
         for suffix, width in (("", 480), ("-phone", 146))
     )

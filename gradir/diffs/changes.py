@@ -51,10 +51,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 class FieldChange(Record, frozen=True, gc=False):
     """A field that differs: its path and both values.
 
-    The path begins with the key of the field, followed by places in lists and keys: ``["out", 0, "shape"]``,
-    ``["attrs", "dim"]``, ``["saved", "mat1", "bytes"]``. A number after a slot's name counts slots of one name, from
-    the second on. A missing value means that the field is absent; null is a value, such as an input slot without a
-    gradient.
+    The path begins with the key of the field, followed by places in lists and keys: ``["out", 0, "shape"]``. A
+    missing value means that the field is absent.
     """
 
     path: Annotated[tuple[str | int, ...], msgspec.Meta(min_length=1)]
@@ -81,16 +79,13 @@ class FieldChange(Record, frozen=True, gc=False):
 class Change(Record, frozen=True, gc=False):
     """A node, scope or cut that was added, removed, changed, renamed or moved to another module.
 
-    ``id`` is a node's id, a scope's path, or the first name of a cut's parameter; for a place in a program it is the
-    kind, and ``cut`` the cut. ``what`` is the operation or role, the class or the kind, and ``tensor`` the first output
-    or the parameter. ``was`` is the name in the first graph, if different. Escape all texts where you show them.
+    ``id`` is a node's id, a scope's path, or the first name or the kind of a cut. ``what`` is the operation or role,
+    the class or the kind, and ``tensor`` the first output or the parameter. ``was`` is the name in the first graph,
+    if different. Escape all texts where you show them.
 
-    The subject ``module`` is a prefix of names that changed from ``was`` to ``id`` for all nodes below it; ``*`` stands
-    for any index, and ``nodes`` counts them.
-
-    The subject ``graph`` belongs to no record. Its fields are ``nodes``, ``scopes`` or ``cuts`` with the first values
-    that differ. ``order`` means another order, ``indices`` shifted indices in names, ``sequence`` list entries that
-    changed places, and ``flow`` that one graph alone records where gradients end. Another id is a key of the head.
+    The subject ``module`` is a prefix of names that changed from ``was`` to ``id`` for all ``nodes`` below it. The
+    subject ``graph`` belongs to no record: its ids are ``order``, ``indices``, ``sequence``, ``flow`` or a key of the
+    head.
     """
 
     kind: Kind
@@ -131,8 +126,7 @@ class Finding(Record, frozen=True):
 
     ``level`` is ``error`` if something lost its gradient or would not be trained, and ``note`` if the computation is
     the same. ``subjects`` are module paths, node ids or parameter names. ``changes`` are the indices of the
-    `Diff.changes` that it explains; each change belongs to exactly one finding. ``before``, ``after``, ``count`` and
-    ``details`` depend on ``kind``, and ``text`` says all of it.
+    `Diff.changes` that it explains. ``text`` says all of it.
     """
 
     kind: str
@@ -161,9 +155,8 @@ class Sides(NamedTuple):
 class Diff(Record, frozen=True, dict=True):
     """The changes from one graph to another, which are false if there are none.
 
-    ``changes`` are for reading: renamed modules, scopes, cuts and nodes, in the order of the second graph. They leave
-    out totals that only add up other changes, and sizes and defaults of nodes that came or went. ``findings`` summarize
-    them. ``modules`` are those whose own size changed. ``script`` is exact, and `gradir.patch` applies it.
+    ``changes`` are for reading, in the order of the second graph, and ``findings`` summarize them. ``modules`` are
+    those whose own size changed. ``script`` is exact, and `gradir.patch` applies it.
     """
 
     before: Totals

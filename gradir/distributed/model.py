@@ -31,10 +31,8 @@ class _Data(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
 class Finding(_Data, frozen=True):
     """A difference between ranks.
 
-    ``kind`` is ``hang`` (ranks wait for ever, or their collectives do not match), ``may hang`` (they wait in a circle
-    across groups), ``mixed`` (collectives match but are of other modules, parameters or lines), ``missing`` (an
-    exchange is left out, so gradients are not reduced), ``graphs`` (a graph differs from that of most ranks) or
-    ``cuts`` (parameters lack a gradient on some ranks). ``lines`` describe it.
+    ``kind`` is ``hang``, ``may hang``, ``mixed``, ``missing``, ``graphs`` or ``cuts``, as ``gradir ranks --fail-on``
+    has them.
     """
 
     kind: Kind
@@ -62,10 +60,9 @@ class Group(_Data, frozen=True):
 class Ranks(_Data, frozen=True, dict=True):
     """The report on the ranks of a distributed run, which is true if something was found.
 
-    ``ranks`` are those with files, of the ``world``; if some are missing, no hang is claimed. The first of ``groups``
-    is the largest. ``proved`` counts the collectives that all of their group enter in the same order, and ``unreached``
-    has the parameters without a gradient on any rank. ``recorded`` is unset if no file says what its rank exchanges, so
-    that only graphs and parameters were compared.
+    ``ranks`` are those with files, of the ``world``. The first of ``groups`` is the largest. ``proved`` counts the
+    collectives that all of their group enter in the same order, and ``unreached`` has the parameters without a
+    gradient on any rank. ``recorded`` is unset if no file has collectives.
     """
 
     world: int
@@ -94,7 +91,7 @@ class Ranks(_Data, frozen=True, dict=True):
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
-        """The graph of the first rank of each group, read on demand; none for a report that was read back.
+        """Return the graph of the first rank of each group, read on demand.
 
         Raises:
             FileError: a file no longer exists.
@@ -103,7 +100,7 @@ class Ranks(_Data, frozen=True, dict=True):
         return () if load is None else load()
 
     def to(self, form: str) -> str:
-        """The same as ``text``, ``markdown``, ``json``, or ``html``, a page to open in a browser.
+        """Return the report as ``text``, ``markdown``, ``json``, or ``html``, a page to open in a browser.
 
         Raises:
             ExportError: there is no such form.

@@ -29,7 +29,7 @@ class WatchCallback(Callback):
         self._watcher = gradir.watch(pl_module, trainer.optimizers).__enter__()
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-        """End the training if something was found and that is asked for."""
+        """End the training if something was found and ``stop`` is set."""
         if self._stop and self._watcher is not None and self._watcher.report():
             trainer.should_stop = True
 

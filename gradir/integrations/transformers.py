@@ -34,7 +34,7 @@ class WatchCallback(TrainerCallback):
         self._watcher = gradir.watch(kwargs.get("model"), optimizer).__enter__()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:  # noqa: ARG002
-        """End the training if something was found and that is asked for."""
+        """End the training if something was found and ``stop`` is set."""
         if self._stop and self._watcher is not None and self._watcher.report():
             control.should_training_stop = True
         return control
