@@ -85,6 +85,9 @@ FOR_PLUG_INS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 """By module what it is to plug-ins, and which names are for them; all that it exports where none are named."""
 
 
+REPORTS: Final = ("gradir.diffs", "gradir.explanations", "gradir.distributed", "gradir.watches")
+"""The homes of records that only gradir makes."""
+
 FOR_GRADIR: Final = {
     *("Cause.words", "Diff.between", "Explanation.joined", "Explanation.located_in", "FormatError.moved"),
     *("Frontend.run_alike", "Frontend.running", "Frontend.watching", "Ranks.picture", "Ranks.with_files"),
@@ -215,7 +218,9 @@ def _field(field: Any) -> str:
     # What a field is for a comparison says nothing to who reads it.
     if annotation.startswith("Annotated["):
         annotation = str(field.annotation.slice.elements[0])
-    # What __init__ assigns is no default.
+    # Nobody makes the records of a report by hand, and __init__ assigns no defaults.
+    if any(field.path.startswith(f"{home}.") for home in REPORTS):
+        return f"{field.name}: {annotation}"
     has_default = field.value is not None and "class-attribute" in field.labels
     value = str(field.value) if has_default else ""
     known = field.module.members.get(value)

@@ -24,7 +24,7 @@ EXAMPLES = re.findall(r"^```python\n([^`]*?)^```\n\n```text\n(.*?)^```$", PAGE, 
 
 
 def test_there_are_as_many_examples_as_the_page_has() -> None:
-    assert len(EXAMPLES) == 4
+    assert len(EXAMPLES) == 3
 
 
 def test_the_tables_have_each_pattern_and_each_kind_once() -> None:

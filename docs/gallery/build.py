@@ -25,15 +25,13 @@ MERMAID = ROOT / "tests" / "node" / "node_modules" / "mermaid" / "dist" / "merma
 
 THEMES: Final = ("light", "dark")
 
-LONGEST: Final = 50
-"""Lines of the longest Mermaid block that is shown as text too."""
 
 HEAD = """\
 # Gallery
 
 The commands above each example make what is below them. A page is one file that opens from the disk: save it and open
 it in a browser. Double-click a module to open it, and press `?` for the keys. [First sight](first-sight.md) shows how
-sixteen pages open on a desktop and on a phone. `make gallery` makes everything again.
+sixteen pages open on a desktop and on a phone. `--to mermaid --fence` prints the block of a Mermaid picture.
 """
 
 
@@ -91,7 +89,7 @@ def draw(exhibit: Exhibit, browser: Browser, folder: Path) -> str:
     page = FOLDER / "pages" / f"{exhibit.name}.html"
     gradir("export", str(graph), "--to", "html", "-O", f"title={exhibit.title}", "-o", str(page))
     photograph_page(page, browser)
-    return section(exhibit, source)
+    return section(exhibit)
 
 
 def draw_lost(browser: Browser) -> str:
@@ -129,31 +127,22 @@ def draw_review(browser: Browser, folder: Path) -> str:
 """
 
 
-def section(exhibit: Exhibit, source: str) -> str:
+def section(exhibit: Exhibit) -> str:
     """What is shown of one example."""
     options = f" {exhibit.options}" if exhibit.options else ""
-    text = f"""
-<details><summary>The Mermaid block</summary>
-
-```mermaid
-{source}```
-
-</details>
-"""
     return f"""
 ## {exhibit.title}
 
     gradir capture examples/{exhibit.spec} -o {exhibit.name}.gir
     gradir export {exhibit.name}.gir --to html -O title={shlex.quote(exhibit.title)} -o {exhibit.name}.html
     gradir export {exhibit.name}.gir --to svg{options} -O legend=true -o {exhibit.name}.svg
-    gradir export {exhibit.name}.gir --to mermaid{options} --fence
 
 {linked(exhibit.name)}
 
 | DOT | Mermaid |
 |---|---|
 | {picture(exhibit.name, "svg")} | {picture(f"{exhibit.name}-mermaid", "png")} |
-{text if len(source.splitlines()) <= LONGEST else ""}"""
+"""
 
 
 def linked(name: str) -> str:
