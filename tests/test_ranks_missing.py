@@ -138,6 +138,26 @@ def test_a_module_that_exchanges_on_other_ranks_only_is_named_with_its_class() -
     assert told(of_ranks((synced, {}, [norm]), (graph("a"), {}, []))) == []
 
 
+def test_parameters_whose_gradients_no_rank_exchanges_are_named_where_several_ranks_have_them() -> None:
+    def found(*names: tuple[str, ...]) -> gradir.Ranks:
+        one = graph("a", "head")
+        world = tuple(range(len(names)))
+        records = [Rank(rank, len(names), groups={"world": world}, unreduced=names[rank]) for rank in world]
+        return gradir.ranks(replace(one, rank=record, collectives=(reduced("a"),)) for record in records)
+
+    assert told(found(("head.weight",), (), ("head.weight",))) == [
+        (
+            (0, 2),
+            (
+                "no wrapper holds head.weight, and nothing exchanges the gradients before the optimizer's step",
+                "used in head (train.py:11)",
+                "these copies part: wrap the module that holds them, or reduce their gradients",
+            ),
+        )
+    ]
+    assert told(found(("own.0.weight",), ("own.1.weight",))) == []
+
+
 def test_a_parameter_that_others_reduce_is_named_with_the_reason() -> None:
     every = graph("a", "b", "c")
     frozen, unused = graph("a", "b"), graph("a", "b", cuts=("c",))

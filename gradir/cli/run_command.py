@@ -198,7 +198,7 @@ class _Run:
             if self._own is not None:
                 self._own.write(api.dumps(graph, format=options.format, compress=options.compress))
             else:
-                api.save(graph, self._path, format=options.format, compress=options.compress)
+                self._save(graph)
         except Exception as error:  # noqa: BLE001 (it is not the script's, and is raised again when that has ended)
             self._error = error
             if options.go_on:
@@ -208,6 +208,18 @@ class _Run:
             if self._own is None:
                 rest = "" if options.go_on else f"; {self._script.name} ends here (--go-on lets it run on)"
                 print(one_line(f"wrote {options.output}: {summary(graph)}{rest}"), file=sys.stderr)
-        if not options.go_on:
+        is_alone = self._own is not None or self._error is not None or graph.rank is None
+        if not options.go_on and (is_alone or not call.go_on(self._stepped)):
             # As if the script left by itself, which is quiet in a thread too.
             raise SystemExit
+
+    def _stepped(self, graph: Graph | None) -> None:
+        """Write the file again with what was exchanged up to the optimizer's step, and end the script."""
+        if graph is not None:
+            self._save(graph)
+        raise SystemExit
+
+    def _save(self, graph: Graph) -> None:
+        from gradir import api
+
+        api.save(graph, self._path, format=self._options.format, compress=self._options.compress)

@@ -35,6 +35,7 @@ def missing(ranks: Sequence[RankFile]) -> Iterator[Finding]:
     for finding in (*_unfinished(ranks, graphs), *_states(ranks, graphs)):
         known.update(finding.ranks)
         yield finding
+    yield from _nowhere(ranks, graphs)
     # A rank whose reason is known does not reduce what it would have to.
     yield from _left_out([one for one in ranks if one.rank.rank not in known], ranks, graphs)
 
@@ -93,6 +94,27 @@ def _unfinished(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]
         lines += [graphs.said_of(module, graphs(members[0])) for module in [*modules][:_MOST]]
         lines.append("the next forward raises that the reduction of this backward has not finished")
         yield Finding("missing", tuple(one.rank.rank for one in members), tuple(lines))
+
+
+def _nowhere(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]:
+    """The parameters that several ranks train without exchanging their gradients."""
+    by_name: defaultdict[str, list[RankFile]] = defaultdict(list)
+    for one in ranks:
+        for name in one.rank.unreduced:
+            by_name[name].append(one)
+    alike: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
+    for name, members in by_name.items():
+        # What one rank alone has is its own.
+        if len(members) > 1:
+            alike[tuple(one.rank.rank for one in members)].append(name)
+    for numbers, names in alike.items():
+        graph = graphs(by_name[names[0]][0])
+        modules = dict.fromkeys(name.rpartition(".")[0] for name in names)
+        places = [f"{path} ({place})" for path in modules if path and (place := place_in(graph, path))]
+        lines = [f"no wrapper holds {_listed(names)}, and nothing exchanges the gradients before the optimizer's step"]
+        lines += [f"used in {_listed(places)}"] if places else []
+        lines.append("these copies part: wrap the module that holds them, or reduce their gradients")
+        yield Finding("missing", numbers, tuple(lines))
 
 
 def _is_below(name: str, path: str) -> bool:

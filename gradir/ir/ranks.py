@@ -23,7 +23,9 @@ class Rank(Record, frozen=True):
 
     ``wrappers`` has the state of each module that reduces gradients, by path: ``no_sync``, ``uncalled`` (only a
     submodule ran), ``unfinished`` (gradients are missing), ``unused`` (it searches for unused parameters), ``static``
-    (a static graph) and ``hook:NAME``.
+    (a static graph) and ``hook:NAME``. ``unreduced`` has the parameters outside all of these that the optimizer's
+    step changes though nothing exchanged their gradients. ``stopped`` says why a process has no graph: ``waits`` (in
+    its last collective), ``fails`` (there), ``joins`` (it has no more data) or ``ends`` (before the captured step).
     """
 
     rank: Count
@@ -37,6 +39,8 @@ class Rank(Record, frozen=True):
     stages: Count = 0
     microbatches: Count = 0
     wrappers: Mapping[str, tuple[str, ...]] = NOTHING
+    unreduced: tuple[str, ...] = ()
+    stopped: str = ""
 
     def __post_init__(self) -> None:
         for field in ("coordinates", "groups", "local", "wrappers"):

@@ -71,6 +71,10 @@ class Moment:
         traced = self._by_itself() if found is None else found[1].trace
         return traced.graph(collectives=self._request.collectives)
 
+    def go_on(self, stepped: Callable[[Graph | None], None]) -> bool:  # noqa: ARG002
+        """Return false: a gradient that JAX returns is of no optimizer yet."""
+        return False
+
     def explain(self) -> Explanation:
         """Explain the function whose gradient is asked for, in view of the compiled step around it."""
         values = self._request.values

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from traceback import walk_stack
 from types import FrameType
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 from msgspec.structs import replace
@@ -33,6 +33,9 @@ from gradir.frontends.pytorch.recording.timelines import Frame, Timeline
 from gradir.frontends.pytorch.recording.unsent import Parts, unsent
 from gradir.frontends.texts import plain_text
 from gradir.ir import Collective, TensorMeta
+
+if TYPE_CHECKING:
+    from gradir.frontends.pytorch.recording.stepping import UntilStep
 
 _CALLED: Final[Mapping[str, str]] = {
     **dict.fromkeys(("all_gather_into_tensor", "all_gather_into_tensor_coalesced"), "all_gather"),
@@ -100,6 +103,7 @@ class Exchange:
         self.pipeline: Pipeline | None = None
         """The pipeline whose schedule sent or received."""
         self.operands = Operands()
+        self.until: UntilStep | None = None
         self._messages: list[_Message] = []
         self._metadata = MetadataReader()
         self._places = Places()
@@ -114,6 +118,10 @@ class Exchange:
         self._messages.clear()
         self.has_backward = False
         self._dry_from = len(self.timeline.frames) if is_dry else None
+
+    def stop_sending(self, until: UntilStep | None) -> None:
+        """Send nothing that is issued from now on, and tell of writes."""
+        self._dry_from, self.until = 0, until
 
     def groups(self) -> Iterator[Any]:
         """The groups that something was exchanged in."""
@@ -199,7 +207,9 @@ class ExchangeMode(DispatchMode):
             return NotImplemented
         name, exchange = _communicates_as(func), self._exchange()
         if not name or exchange is None:
-            if exchange is not None and private.current_backward() != -1:
+            if exchange is not None and exchange.until is not None:
+                exchange.until.note_write(func, args, kwargs or {})
+            elif exchange is not None and private.current_backward() != -1:
                 exchange.operands.note_write(func, args, kwargs or {})
             return func(*args, **(kwargs or {}))
         arguments = dict(named(signature_of(func).names, args, kwargs or {}))

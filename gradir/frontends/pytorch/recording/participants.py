@@ -35,6 +35,7 @@ from gradir.spec import own_error
 if TYPE_CHECKING:
     from gradir.frontends.pytorch.reading.assemble import LiveGraph
     from gradir.frontends.pytorch.reading.walk import GradFn
+    from gradir.frontends.pytorch.recording.stepping import UntilStep
 
 
 class Ran(NamedTuple):
@@ -166,6 +167,7 @@ class Exchanged:
         self._device = "cpu"
         self._names = OperandNames()
         self._synced: dict[int, bool] = {}
+        self._until: UntilStep | None = None
         self.groups = Groups()
         """Labels the groups of the graph that was captured last."""
 
@@ -175,6 +177,8 @@ class Exchanged:
 
     def note_call(self, module: nn.Module) -> None:
         """Note whether a module is going to reduce the gradients of its call, if it is one that does."""
+        if self._until is not None and has_parameters(module):
+            self._until.end()
         if isinstance(module, DistributedDataParallel):
             self._synced[id(module)] = getattr(module, private.DDP_SYNCS, True)
 
@@ -183,6 +187,17 @@ class Exchanged:
         self._is_dry = is_dry
         for exchange in self._exchanges.values():
             exchange.begin(is_dry=is_dry)
+
+    def stop_sending(self, until: UntilStep | None) -> None:
+        """Send no more, until a step comes."""
+        self._until = until
+        for exchange in self._exchanges.values():
+            exchange.stop_sending(until)
+
+    @property
+    def modules(self) -> Modules:
+        """The modules of the graph that was captured last."""
+        return self._modules
 
     def number_groups(self) -> None:
         """Label anew, groups that were exchanged in first, in the order of their making, which is that of all ranks."""

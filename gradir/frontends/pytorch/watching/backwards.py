@@ -21,8 +21,11 @@ from gradir.frontends.substitution import replace_function
 class Listener(Protocol):
     """Gets each call."""
 
-    def before_backward(self, tensors: object, frame: FrameType) -> None:
-        """Look at the tensors of a call before it runs; what this raises goes through the program."""
+    def before_backward(self, tensors: object, frame: FrameType) -> bool | None:
+        """Look at the tensors of a call before it runs; what this raises goes through the program.
+
+        The call does not run if this returns true.
+        """
         ...
 
     def before_failing(self, tensors: object, frame: FrameType) -> None:
@@ -69,7 +72,8 @@ class Backwards:
             self._of_thread.is_inside = True
             looked = self._listener.before_backward if _has_graph(tensors) else self._listener.before_failing
             try:
-                looked(tensors, sys._getframe(1))
+                if looked(tensors, sys._getframe(1)):
+                    return None
                 return backward(tensors, *args[1:], **kwargs)
             finally:
                 self._of_thread.is_inside = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import FrameType
 from typing import Final, NamedTuple
@@ -23,6 +23,7 @@ from gradir.frontends.pytorch.reading.tensors import Owned
 from gradir.frontends.pytorch.recorder import Recorder
 from gradir.frontends.pytorch.recording.modes import set_modes
 from gradir.frontends.pytorch.recording.places import Place
+from gradir.frontends.pytorch.recording.stepping import UntilStep
 from gradir.frontends.pytorch.recording.steps import plain_name
 from gradir.frontends.pytorch.recording.timelines import path_of
 from gradir.frontends.pytorch.watching.optimizers import Optimizers
@@ -53,6 +54,7 @@ class Recording:
     def __init__(self, request: CaptureRequest, optimizers: Optimizers) -> None:
         self._request, self._optimizers = request, optimizers
         self._recorder = Recorder(request)
+        self._graph = Graph({})
         around = private.function_modes()
         lowest = getattr(private.default_device, "device_context", None)
         # Below the modes that the program is in: it leaves them in their order, and takes the last for its own.
@@ -81,7 +83,14 @@ class Recording:
         """Capture the graph of a call, with what was exchanged if that is asked for."""
         parts = [part for part in self._recorder.forget_others(tensors) if has_parameters(part)]
         live = self._recorder.live_capture(tensors, model=_owner_of(parts, frame))
-        return (self._recorder.exchanged.with_dry_backward(live) if self._request.collectives else live).graph
+        if self._request.collectives:
+            live = self._recorder.exchanged.with_dry_backward(live)
+        self._graph = live.graph
+        return live.graph
+
+    def until_step(self, stepped: Callable[[Graph | None], None]) -> UntilStep:
+        """Send nothing until the optimizer's step, and give ``stepped`` the graph that was captured last."""
+        return UntilStep(self._recorder.exchanged, self._graph, stepped)
 
     def owned(self, frame: FrameType) -> Sequence[Owned]:
         """Return the parameters of all that ran, with their names."""

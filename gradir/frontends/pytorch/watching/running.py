@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import FrameType
 from typing import Final
 
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 from gradir.errors import CaptureError
 from gradir.explanations.model import Explanation
 from gradir.frontends.pytorch.reading.tensors import number_of
+from gradir.frontends.pytorch.recording.stepping import UntilStep
 from gradir.frontends.pytorch.watching.backwards import Backwards
 from gradir.frontends.pytorch.watching.optimizers import Optimizers
 from gradir.frontends.pytorch.watching.recordings import Recording
@@ -33,6 +35,7 @@ class Running:
         self._scaling = Scaling()
         self._recording: Recording | None = None
         self._raised: BaseException | None = None
+        self._until: UntilStep | None = None
 
     def __enter__(self) -> Running:
         self._backwards.__enter__()
@@ -43,22 +46,27 @@ class Running:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._until is not None:
+            self._until.close()
         self._close()
         self._stop_recording()
 
-    def before_backward(self, tensors: object, frame: FrameType) -> None:
-        """Count a call, and hand it on if it is the one."""
+    def before_backward(self, tensors: object, frame: FrameType) -> bool:
+        """Count a call, and hand it on if it is the one; return whether it ran already."""
         if self._raised is not None:
             raise self._raised
+        if self._until is not None:
+            self._until.end()
         self.calls += 1
         if self.calls != self._step:
-            return
+            return False
         try:
             if self._reached(_Call(self, tensors, frame)):
                 self._step += 1
         except BaseException as error:
             self._raised = error
             raise
+        return self._until is not None
 
     def before_failing(self, tensors: object, frame: FrameType) -> None:
         """Explain what has no graph; torch alone knows what else to say of it."""
@@ -67,6 +75,8 @@ class Running:
 
     def after_backward(self, tensors: object) -> None:  # noqa: ARG002 (as a listener has it)
         """Begin or end to record."""
+        if self._until is not None:
+            return
         if self._recording is not None:
             self._recording.forget_anew(self._step - self.calls)
         self._record_in_time()
@@ -85,6 +95,13 @@ class Running:
     def captured(self, tensors: object, frame: FrameType) -> Graph:
         """Capture the graph of a call."""
         return self._noted().captured(tensors, frame)
+
+    def go_on(self, stepped: Callable[[Graph | None], None]) -> bool:
+        """Let the program run on without its backward, up to the optimizer's step."""
+        if self._recording is None or not self._request.collectives:
+            return False
+        self._until = self._recording.until_step(stepped)
+        return True
 
     def _noted(self) -> Recording:
         if self._recording is None:
@@ -123,6 +140,9 @@ class _Call:
 
     def capture(self) -> Graph:
         return self._running.captured(self._tensors, self._frame)
+
+    def go_on(self, stepped: Callable[[Graph | None], None]) -> bool:
+        return self._running.go_on(stepped)
 
     def explain(self) -> Explanation:
         return self._running.explained(self._tensors, self._frame)

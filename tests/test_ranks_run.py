@@ -1,0 +1,99 @@
+"""What ``gradir run`` records of a rank up to the optimizer's step, on torch's group that sends nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import distributed  # noqa: E402
+
+import gradir  # noqa: E402
+from gradir.cli import main  # noqa: E402
+
+if not distributed.is_available():
+    pytest.skip("needs a torch built with distributed", allow_module_level=True)
+
+SCRIPT = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+body, head = DDP(nn.Linear(3, 4)), nn.Linear(4, 2)
+every = [*body.parameters(), *head.parameters()]
+optimizer = torch.optim.SGD(every, 0.1)
+
+
+def by_hand():
+    with torch.no_grad():
+        for parameter in every:
+            parameter -= parameter.grad
+
+
+def step(reduce=lambda: None, step=optimizer.step):
+    head(body(torch.ones(2, 3))).sum().backward()
+    reduce()
+    step()
+
+
+def reduce_each():
+    for parameter in head.parameters():
+        dist.all_reduce(parameter.grad)
+
+
+def reduce_flat():
+    dist.all_reduce(torch.cat([parameter.grad.flatten() for parameter in head.parameters()]))
+
+
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder to be in, as rank 0 of two that a launcher started."""
+    monkeypatch.chdir(tmp_path)
+    # A process group puts its rank before every traceback.
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    for name, number in {"RANK": "0", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, number)
+    yield tmp_path
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
+def ran(last: str, folder: Path) -> gradir.Graph:
+    (folder / "train.py").write_text(SCRIPT + last)
+    assert main(["run", "-o", "run.{rank}.gir", "train.py"]) == 0
+    return gradir.load(folder / "run.0.gir")
+
+
+@pytest.mark.parametrize(
+    ("last", "unreduced", "after"),
+    [
+        ("step()", ("head.weight", "head.bias"), 0),
+        ("step(step=by_hand)", ("head.weight", "head.bias"), 0),
+        ("step(reduce_each)", (), 2),
+        ("step(reduce_flat)", (), 1),
+        # No step shows which parameters are trained.
+        ("step(step=lambda: None); step()", (), 0),
+        ("head.requires_grad_(False); step()", (), 0),
+        ("optimizer.param_groups[0]['params'] = [*body.parameters()]; step()", (), 0),
+        ("body.require_backward_grad_sync = False; step()", (), 0),
+    ],
+)
+def test_a_gradient_that_nothing_exchanges_before_the_step_is_recorded(
+    last: str, unreduced: tuple[str, ...], after: int, folder: Path
+) -> None:
+    graph = ran(last, folder)
+    assert graph.rank is not None
+    assert graph.rank.unreduced == unreduced
+    assert [each.op for each in graph.collectives if each.source and each.source.function.startswith("reduce")] == [
+        "all_reduce"
+    ] * after
