@@ -348,6 +348,18 @@ class Running(Protocol):
         """
         ...
 
+    @property
+    def waiting(self) -> int | None:
+        """Return how many operations ran so far if the program waits for other processes, else None."""
+        ...
+
+    def stopped(self, why: str) -> Graph | None:
+        """Return a graph without nodes for a step that did not reach its backward, with what it exchanged.
+
+        ``why`` is that of `Rank.stopped`. Return None if there is no process group.
+        """
+        ...
+
     def explained_failure(self, error: BaseException) -> Explanation | None:
         """Explain an error before the first backward; return None if no operation raised it."""
         ...

@@ -352,3 +352,44 @@ def test_an_unedited_script_is_captured_with_what_its_ranks_exchange(tmp_path: P
         ("cuts", (1,)),
     ]
     assert found.findings[2].lines == ("lacks module.b (4 nodes, train.py:14)",)
+
+
+APART = """\
+import os
+import torch
+from torch import distributed, nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+
+    def forward(self, x):
+        for group in order:
+            distributed.all_reduce(torch.ones(1), group=group)
+        return self.a(x)
+
+
+distributed.init_process_group("gloo")
+groups = [distributed.new_group([0, 1]) for _ in range(2)]
+order = groups[:: -1 if os.environ["RANK"] == "1" else 1]
+Net()(torch.ones(2, 4)).sum().backward()
+"""
+
+
+def test_ranks_that_wait_for_each_other_end_with_files_that_say_where(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(APART)
+    done = command_on_ranks(["run", "-o", "run.{rank}.gir", "--patience", "1", "train.py"], 2, tmp_path)
+    assert done.returncode != 0
+    assert "and nothing moves, in forward all_reduce float32[1] on world:" in done.stdout
+    found = gradir.ranks(sorted(tmp_path.glob("*.gir")))
+    (finding,) = found.findings
+    assert (finding.kind, finding.ranks, finding.lines) == (
+        "hang",
+        (0, 1),
+        (
+            "rank 0 in forward all_reduce float32[1] on world:2 (train.py:13)",
+            "rank 1 in forward all_reduce float32[1] on world:3 (train.py:13)",
+        ),
+    )

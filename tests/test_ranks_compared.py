@@ -172,6 +172,27 @@ def test_of_a_sample_no_hang_is_claimed() -> None:
     assert gradir.ranks([ranked(0, [reduce()]), ranked(2, [reduce(7)])]).findings[0].kind == "hang"
 
 
+def stopped(why: str, *issued: Collective) -> Graph:
+    there = Rank(1, 2, groups={"world": (0, 1)}, stopped=why)
+    return replace(net(), nodes={}, scopes={}, cuts=(), rank=there, collectives=issued)
+
+
+@pytest.mark.parametrize(
+    ("other", "kinds", "line"),
+    [
+        (stopped("ends"), ["hang"], "rank 1: no graph, ended before the captured step"),
+        (stopped("waits", reduce()), ["hang"], "stopped: rank 1 in backward all_reduce float32[4] on world at mm:1"),
+        (stopped("fails", reduce(5)), ["hang"], "other tensors on world"),
+        (stopped("joins", replace(reduce(), phase="forward", node=""), reduce()), [], "1 collective, each entered"),
+    ],
+)
+def test_a_rank_without_a_graph_is_compared_by_what_it_exchanged(other: Graph, kinds: list[str], line: str) -> None:
+    found = gradir.ranks([ranked(0, [reduce()], world=2), other])
+    assert [finding.kind for finding in found.findings] == kinds
+    for form in ("text", "markdown", "html"):
+        assert line in found.to(form)
+
+
 def test_graphs_that_differ_in_sizes_alone_are_one_group(tmp_path: Path) -> None:
     found = gradir.ranks([ranked(0), ranked(1), ranked(2, graph=net(size=3)), ranked(3)])
     assert [(group.ranks, group.uneven) for group in found.groups] == [(WORLD, True)]

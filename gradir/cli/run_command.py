@@ -6,8 +6,11 @@ import argparse
 import atexit
 import gc
 import io
+import os
 import sys
-from typing import TYPE_CHECKING
+import threading
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Final
 
 from gradir.cli.encoding import add_encoding_options
 from gradir.cli.parser import Parser, add_traceback
@@ -15,6 +18,7 @@ from gradir.cli.programs import OwnOutput, program_output, summary
 from gradir.cli.rank_files import for_rank, launched
 from gradir.cli.report import TROUBLE, one_line, report
 from gradir.cli.scripts import Script, add_script, calls_of, number
+from gradir.cli.waiting import Watchdog
 from gradir.errors import SpecError
 
 if TYPE_CHECKING:
@@ -46,6 +50,10 @@ others, for 'gradir ranks'. A dry backward, in which nothing is sent, finds the 
 Exit status: 0 done, 2 trouble, such as no backward; where the script fails or exits otherwise, its own status.
 """
 
+_LAST: Final = {"waits": "waits, and nothing moves, in", "fails": "failed behind"}
+_LONGEST_STEP: Final = 10.0
+"""Seconds after the backward in which a script comes to the optimizer's step, or ends."""
+
 
 def add_options(parser: Parser) -> None:
     """Add the arguments and options."""
@@ -62,6 +70,13 @@ def add_options(parser: Parser) -> None:
         help="record what this rank exchanges (default: if torchrun started it, without --go-on)",
     )
     group.add_argument("--dry", action="store_true", help="record collectives and send nothing in the captured step")
+    group.add_argument(
+        "--patience",
+        metavar="SECONDS",
+        type=number("second", 0),
+        default=60,
+        help="end if a collective waits for so long (default: 60; 0: never)",
+    )
     parser.group("output").add_argument(
         "-o", "--output", metavar="FILE", help="write to FILE (required); {rank} and {world} are filled in"
     )
@@ -137,7 +152,10 @@ class _Run:
         self._launched = None if options.collectives is False else launched()
         self._error: Exception | None = None
         self._seeing: Mapping[str, Running] = {}
-        self._is_written = False
+        self._is_written = self._has_stopped = False
+        # Of a script that never steps there is no more to know.
+        self._timer = threading.Timer(_LONGEST_STEP, os._exit, [0])
+        self._timer.daemon = True
 
     def status(self) -> int:
         """Run, and tell how it ended."""
@@ -148,14 +166,20 @@ class _Run:
         own = {name: getattr(options, name) for name in ("step", "flow", "dry")}
         collectives = bool(options.collectives or options.dry or (self._launched and not options.go_on))
         request = CaptureRequest(sources=True, collectives=collectives, **own)
-        with running(request, self._reached) as self._seeing:
-            left = self._script.run(options, lambda: self._is_enough, lambda _: False)
+        watchdog = Watchdog(options.patience, self._waiting, self._stop) if self._launched and collectives else None
+        with running(request, self._reached) as self._seeing, watchdog or nullcontext():
+            left = self._script.run(options, lambda: self._is_enough, self._failed)
+            self._timer.cancel()
+            calls = sum(each.calls for each in self._seeing.values())
+            if not left and calls and not self._is_enough and self._stopped("ends"):
+                report(f"{name} {calls_of(self._seeing, options.step)}: wrote {options.output} without a graph")
+                return 0
         if self._is_enough:
             if self._error is not None:
                 raise self._error
             return 0
         if left is not None and left != 0:
-            if not self._is_written:
+            if not (self._is_written or self._has_stopped):
                 report(f"{name} ended before call number {options.step} of backward: nothing is written")
             # Python prints what is no number.
             raise SystemExit(left)
@@ -164,6 +188,42 @@ class _Run:
         if not self._is_written:
             raise SpecError(f"{name} {calls_of(self._seeing, options.step)}: nothing is written")
         return 0
+
+    def _waiting(self) -> int | None:
+        if self._is_written or self._error is not None:
+            return None
+        counts = [count for each in self._seeing.values() if (count := each.waiting) is not None]
+        return sum(counts) if counts else None
+
+    def _failed(self, error: BaseException) -> bool:
+        """Write what was exchanged before a script failed; return whether that is no failure, as behind ``Join``."""
+        return self._launched is not None and not isinstance(error, SystemExit) and self._stopped("fails") == "joins"
+
+    def _stop(self, why: str) -> bool:
+        """End a process that waits or is told to end, with what it exchanged; return whether it ends by itself."""
+        if not self._has_stopped and self._stopped(why):
+            os._exit(TROUBLE)
+        return self._has_stopped
+
+    def _stopped(self, why: str) -> str:
+        """Write what was exchanged in a step without a backward; return why there is none, or nothing."""
+        if self._own is not None or self._is_written:
+            return ""
+        graph = next(filter(None, (each.stopped(why) for each in self._seeing.values())), None)
+        if graph is None or graph.rank is None:
+            return ""
+        # A signal may come in the middle of what follows.
+        self._has_stopped = True
+        from gradir.distributed.words import said
+
+        self._save(graph)
+        if graph.rank.stopped in _LAST:
+            last = said(graph.collectives[-1]) if graph.collectives else "what exchanged nothing"
+            report(
+                f"rank {graph.rank.rank} {_LAST[graph.rank.stopped]} {last}: wrote {self._options.output} without a "
+                "graph; compare the ranks with 'gradir ranks', or run with --dry, which sends nothing"
+            )
+        return graph.rank.stopped
 
     @property
     def _is_enough(self) -> bool:
@@ -176,11 +236,22 @@ class _Run:
         try:
             return call.capture()
         except CaptureError as error:
-            if self._options.collectives is not None or self._launched is None or self._options.go_on:
+            if self._options.collectives is not None or self._launched is None or self._options.dry:
                 raise
             raise CaptureError(f"{error}; --no-collectives captures the graph alone") from error
 
     def _reached(self, call: ReachedBackward) -> None:
+        graph = self._written(call)
+        if self._options.go_on:
+            return
+        is_alone = self._own is not None or graph is None or graph.rank is None
+        if is_alone or not call.go_on(self._stepped):
+            # As if the script left by itself, which is quiet in a thread too.
+            raise SystemExit
+        self._timer.start()
+
+    def _written(self, call: ReachedBackward) -> Graph | None:
+        """Capture and write a graph; return none if that failed."""
         from msgspec.structs import replace
 
         from gradir import api
@@ -203,15 +274,12 @@ class _Run:
             self._error = error
             if options.go_on:
                 report(str(error))
-        else:
-            self._is_written = True
-            if self._own is None:
-                rest = "" if options.go_on else f"; {self._script.name} ends here (--go-on lets it run on)"
-                print(one_line(f"wrote {options.output}: {summary(graph)}{rest}"), file=sys.stderr)
-        is_alone = self._own is not None or self._error is not None or graph.rank is None
-        if not options.go_on and (is_alone or not call.go_on(self._stepped)):
-            # As if the script left by itself, which is quiet in a thread too.
-            raise SystemExit
+            return None
+        self._is_written = True
+        if self._own is None:
+            rest = "" if options.go_on else f"; {self._script.name} ends here (--go-on lets it run on)"
+            print(one_line(f"wrote {options.output}: {summary(graph)}{rest}"), file=sys.stderr)
+        return graph
 
     def _stepped(self, graph: Graph | None) -> None:
         """Write the file again with what was exchanged up to the optimizer's step, and end the script."""

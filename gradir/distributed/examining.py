@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -18,12 +18,12 @@ from gradir.distributed.operands import swapped
 from gradir.distributed.reading import RankFile, graph_in, read
 from gradir.distributed.simulation import Mismatch, Outcome, Stuck, simulated
 from gradir.distributed.timeline import pictured
-from gradir.distributed.words import span
+from gradir.distributed.words import said, span
 from gradir.ir import Collective, Graph
 from gradir.ir.frozen import NOTHING
 from gradir.ir.model import bounded
 from gradir.ir.module_tree import upwards
-from gradir.ir.text import counted, tensor_text
+from gradir.ir.text import counted
 from gradir.ir.totals import totals
 
 _SIZES: Final = (
@@ -58,7 +58,8 @@ def examined(sources: Iterable[object]) -> Ranks:
     # The largest group of each stage, and its graph: stages of a pipeline are different by themselves.
     usual: dict[int | None, tuple[int, Graph]] = {}
     unreached: dict[int | None, dict[int, tuple[str, ...]]] = defaultdict(dict)
-    for members in _alike(ranks):
+    whole = [one for one in ranks if not one.rank.stopped]
+    for members in _alike(whole):
         graph, stage = graph_in(members[0]), members[0].rank.stage
         group = _group(members, graph)
         names = tuple(cut.names[0] for cut in graph.cuts if cut.names and not cut.is_place)
@@ -82,8 +83,14 @@ def examined(sources: Iterable[object]) -> Ranks:
     ranks_there = tuple(one.rank.rank for one in ranks)
     # A process that recorded what it exchanges names what carries its messages, even if it exchanged nothing.
     recorded = any(one.rank.backend or one.collectives for one in ranks)
-    found = Ranks(world, ranks_there, tuple(groups), (*problems, *findings, *some), outcome.done, nowhere, recorded)
-    return found.with_files(lambda: tuple(map(graph_in, firsts)), lambda: pictured(ranks, outcome, _said))
+    stopped: dict[str, tuple[int, ...]] = {}
+    for one in ranks:
+        if one.rank.stopped:
+            stopped[one.rank.stopped] = (*stopped.get(one.rank.stopped, ()), one.rank.rank)
+    found = Ranks(
+        world, ranks_there, tuple(groups), (*problems, *findings, *some), outcome.done, nowhere, recorded, stopped
+    )
+    return found.with_files(lambda: tuple(map(graph_in, firsts)), lambda: pictured(ranks, outcome, said))
 
 
 def _group(members: Sequence[RankFile], graph: Graph) -> Group:
@@ -125,11 +132,28 @@ def _without_gradient(
 def _exchanged(ranks: Sequence[RankFile], *, is_sample: bool) -> tuple[Outcome, list[Finding]]:
     programs = {one.rank.rank: one.collectives for one in ranks}
     outcome = simulated(programs, {one.rank.rank: one.rank.groups for one in ranks})
-    mixed = _mixed(outcome.mixed, outcome.mixed_count)
+    joined = {one.rank.rank for one in ranks if one.rank.stopped == "joins"}
+    if isinstance(outcome.problem, Stuck) and joined and joined.issuperset(outcome.problem.first):
+        # It waits for the next step, which the others do not take.
+        outcome = outcome._replace(problem=None)
+    mixed = _mixed([each for each in outcome.mixed if joined.isdisjoint(each)], outcome.mixed_count)
+    whole = [one for one in ranks if not one.rank.stopped]
     if not mixed and outcome.problem is None:
-        found = [*swapped(ranks)]
+        found = [*swapped(whole)]
         mixed = _mixed([each.issued for each in found[:1]], len(found), found[0].made_by if found else {})
-    return outcome, [*_hangs(outcome, is_sample=is_sample), *mixed, *missing(ranks)]
+    waiting = {one.rank.rank for one in ranks if one.rank.stopped == "waits"}
+    hangs = [*_hangs(outcome, waiting, is_sample=is_sample)]
+    if not hangs and not mixed:
+        hangs = [*_stopped_in([one for one in ranks if one.rank.stopped in ("waits", "fails")])]
+    return outcome, [*hangs, *mixed, *missing(whole)]
+
+
+def _stopped_in(ranks: Sequence[RankFile]) -> Iterator[Finding]:
+    """Yield ranks that really stopped, though no file says for which other rank."""
+    last = {one.rank.rank: one.collectives[-1] for one in ranks if one.collectives}
+    if last:
+        advice = "another rank may have crashed without a file; --dry captures the step and sends nothing"
+        yield Finding("hang", tuple(last), (*(f"stopped: {line}" for line in _said_by(last)), advice))
 
 
 def _mixed(several: Sequence[Mapping[int, Collective]], count: int, made: Mapping[int, str] = NOTHING) -> list[Finding]:
@@ -147,13 +171,15 @@ def _mixed(several: Sequence[Mapping[int, Collective]], count: int, made: Mappin
     return [Finding("mixed", tuple(sorted({rank for issued in several for rank in issued})), tuple(lines))]
 
 
-def _hangs(outcome: Outcome, *, is_sample: bool) -> Iterator[Finding]:
+def _hangs(outcome: Outcome, waiting: Container[int], *, is_sample: bool) -> Iterator[Finding]:
     problem, unreceived = outcome.problem, outcome.unreceived
     if isinstance(problem, Mismatch):
         (label, _), issued = problem.group, problem.issued
         yield Finding("hang", tuple(sorted(issued)), (f"{problem.reason} on {label}", *_said_by(issued)))
     elif isinstance(problem, Stuck) and not is_sample:
-        kind: Kind = "hang" if problem.first else "may hang"
+        # Ranks in a circle that really waited did not survive it.
+        is_sure = problem.first or any(rank in waiting for rank in problem.waiting)
+        kind: Kind = "hang" if is_sure else "may hang"
         lines = _hanging(problem) if problem.first else list(_said_by(problem.waiting))
         yield Finding(kind, tuple(sorted(problem.waiting)), tuple(lines))
     elif unreceived and not is_sample:
@@ -180,7 +206,7 @@ def _said_by(issued: Mapping[int, Collective], made: Mapping[int, str] = NOTHING
     """Each collective with the ranks that issued it, and with what made its tensors."""
     by_text: defaultdict[str, list[int]] = defaultdict(list)
     for rank, collective in sorted(issued.items()):
-        by_text[_said(collective) + (f", {made[rank]}" if rank in made else "")].append(rank)
+        by_text[said(collective) + (f", {made[rank]}" if rank in made else "")].append(rank)
     for text, ranks in by_text.items():
         yield f"{span(ranks)} in {text}"
 
@@ -188,18 +214,6 @@ def _said_by(issued: Mapping[int, Collective], made: Mapping[int, str] = NOTHING
 def _operands(issued: Collective) -> str:
     shown, more = issued.operands[:_MOST_OPERANDS], len(issued.operands) - _MOST_OPERANDS
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
-
-
-def _said(issued: Collective) -> str:
-    """A collective in a few words: what it is, of what, on which group, and who issued it."""
-    parts = [issued.phase, issued.op, ", ".join(map(tensor_text, issued.tensors)), f"on {issued.group}"]
-    if issued.peer is not None:
-        parts.append(f"with {issued.peer}")
-    if issued.node or issued.scope:
-        parts.append(f"at {issued.node or issued.scope}")
-    if issued.source is not None:
-        parts.append(f"({issued.source.file}:{issued.source.line})")
-    return " ".join(filter(None, parts))
 
 
 def _alike(ranks: Sequence[RankFile]) -> list[list[RankFile]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import msgspec
@@ -62,7 +62,8 @@ class Ranks(_Data, frozen=True, dict=True):
 
     ``ranks`` are those with files, of the ``world``. The first of ``groups`` is the largest. ``proved`` counts the
     collectives that all of their group enter in the same order, and ``unreached`` has the parameters without a
-    gradient on any rank. ``recorded`` is unset if no file has collectives.
+    gradient on any rank. ``recorded`` is unset if no file has collectives. ``stopped`` has the ranks
+    without a graph by reason, as in `Rank.stopped`.
     """
 
     world: int
@@ -72,6 +73,7 @@ class Ranks(_Data, frozen=True, dict=True):
     proved: Annotated[int, msgspec.Meta(ge=0)] = 0
     unreached: tuple[str, ...] = ()
     recorded: bool = True
+    stopped: Mapping[str, tuple[int, ...]] = {}
 
     def __bool__(self) -> bool:
         return bool(self.findings)

@@ -9,7 +9,7 @@ from typing import Final
 from gradir import registry
 from gradir.distributed.model import Finding, Ranks
 from gradir.distributed.timeline import Picture
-from gradir.distributed.words import headline, rest, row, span, title
+from gradir.distributed.words import headline, rest, row, span, stops, title
 from gradir.errors import ExportError
 from gradir.ir import Graph
 from gradir.ir.text import counted, printable
@@ -108,6 +108,7 @@ def _body(ranks: Ranks, left: int, *, has_graphs: bool) -> Iterator[str]:
     yield "</tbody></table></div>"
     if picture is not None and picture.mesh:
         yield from _mesh(picture.mesh, {rank: n for n, group in enumerate(ranks.groups) for rank in group.ranks})
+    yield from (f"<p>{_text(line)}</p>" for line in stops(ranks))
     for finding in ranks.findings:
         yield from _section(finding)
     if picture is not None and any(row.issued for row in picture.rows):
@@ -159,12 +160,14 @@ def _mesh(places: Mapping[int, Mapping[str, int]], group_of: Mapping[int, int]) 
         for row_at in rows:
             names = " ".join(f"{dimensions[-2]} {number}" for number in row_at) or "rank"
             places_of = (ranks.get((*row_at, column)) for column in columns)
-            cells = "".join("<td></td>" if rank is None else _place(rank, group_of[rank]) for rank in places_of)
+            cells = "".join("<td></td>" if rank is None else _place(rank, group_of.get(rank)) for rank in places_of)
             yield f'<tr><th scope="row">{_text(names) or "rank"}</th>{cells}</tr>'
         yield "</tbody></table></div>"
 
 
-def _place(rank: int, group: int) -> str:
+def _place(rank: int, group: int | None) -> str:
+    if group is None:
+        return f"<td>{rank}</td>"
     return f'<td class="{_look(group)}">{rank} {_letter(group)}</td>'
 
 

@@ -7,8 +7,9 @@ from typing import Final
 
 from gradir.distributed.model import FORMAT, VERSION, Finding, Group, Ranks
 from gradir.errors import ExportError
+from gradir.ir import Collective
 from gradir.ir.headed import Headed
-from gradir.ir.text import amount, counted, printable
+from gradir.ir.text import amount, counted, printable, tensor_text
 from gradir.markdown import code_span
 
 _PAGE: Final = "html"
@@ -22,6 +23,12 @@ _TITLES: Final[Mapping[str, str]] = {
     "cuts": "parameters without gradient on some ranks",
 }
 
+_STOPPED: Final[Mapping[str, str]] = {
+    "waits": "waited in the last collective",
+    "fails": "failed",
+    "joins": "had no more data, and joined the exchanges of the others",
+    "ends": "ended before the captured step",
+}
 _UNRECORDED: Final = "no collectives recorded, so a hang or mixed tensors are not ruled out"
 _MOST: Final = 8
 
@@ -43,7 +50,7 @@ def rendered(ranks: Ranks, form: str) -> str:
 
 def _text(ranks: Ranks) -> str:
     lines = [headline(ranks)]
-    lines += [f"  {_group(group)}" for group in ranks.groups]
+    lines += [f"  {line}" for line in (*map(_group, ranks.groups), *stops(ranks))]
     for finding in ranks.findings:
         lines.append(title(finding))
         lines += [f"  {line}" for line in finding.lines]
@@ -58,6 +65,7 @@ def _markdown(ranks: Ranks) -> str:
         "|---|---|---|---|---|---|",
     ]
     lines += [f"| {' | '.join(row(group))} |" for group in ranks.groups]
+    lines += [f"\n{line}" for line in stops(ranks)]
     for finding in ranks.findings:
         lines += ["", f"**{title(finding)}**", ""]
         lines += [f"- {code_span(printable(line), None)}" for line in finding.lines]
@@ -107,14 +115,32 @@ def title(finding: Finding) -> str:
 def rest(ranks: Ranks) -> Iterator[tuple[str, str]]:
     """What is proved of the collectives, and which parameters have no gradient anywhere; names stand by themselves."""
     if not any(finding.kind in ("hang", "may hang") for finding in ranks.findings):
-        if any(group.collectives for group in ranks.groups):
+        if ranks.proved or any(group.collectives for group in ranks.groups):
             mixed = any(finding.kind == "mixed" for finding in ranks.findings)
             but = "; some mix tensors" if mixed else ""
             yield f"{counted(ranks.proved, 'collective')}, each entered by all of its group in the same order{but}", ""
-        else:
+        elif not ranks.stopped:
             yield "no collectives" if ranks.recorded else _UNRECORDED, ""
     if ranks.unreached:
         yield f"no gradient on any {'of these ranks' if ranks.is_sample else 'rank'} for ", ", ".join(ranks.unreached)
+
+
+def said(issued: Collective) -> str:
+    """A collective in a few words: what it is, of what, on which group, and who issued it."""
+    parts = [issued.phase, issued.op, ", ".join(map(tensor_text, issued.tensors)), f"on {issued.group}"]
+    if issued.peer is not None:
+        parts.append(f"with {issued.peer}")
+    if issued.node or issued.scope:
+        parts.append(f"at {issued.node or issued.scope}")
+    if issued.source is not None:
+        parts.append(f"({issued.source.file}:{issued.source.line})")
+    return " ".join(filter(None, parts))
+
+
+def stops(ranks: Ranks) -> Iterator[str]:
+    """Yield which ranks came to no backward, and why."""
+    for why, numbers in ranks.stopped.items():
+        yield f"{span(numbers)}: no graph, {_STOPPED.get(why, 'stopped before the backward')}"
 
 
 def span(ranks: Iterable[int]) -> str:

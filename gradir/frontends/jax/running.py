@@ -210,6 +210,13 @@ class Running:
         """Refuse to explain what a program has made, behind which JAX keeps nothing."""
         raise NoGraphError(outputs)
 
+    @property
+    def waiting(self) -> None:
+        """Do not tell: what is traced sends nothing."""
+
+    def stopped(self, why: str) -> None:
+        """Return nothing, since what is traced sends nothing."""
+
     def explained_failure(self, error: BaseException) -> None:
         """Explain no error: JAX says itself which operation has no derivative."""
 

@@ -295,6 +295,7 @@ _FSDP: Final = "torch.distributed.fsdp._fully_shard"
 _C10D: Final = "torch.distributed.distributed_c10d"
 STORE: Final = _word(f"{_C10D}:_get_default_store", "to compare what ranks have", "where they part is not told")
 GROUP_CALLED: Final = _word(f"{_C10D}:_resolve_process_group", "to label groups", "they have the names of one process")
+GROUPS: Final = _word(f"{_C10D}:_world", "to number groups", "a rank that stops numbers only those that it used")
 TENSOR_SPEC: Final = "torch.distributed.tensor._dtensor_spec"
 _word(f"{TENSOR_SPEC}:DTensorSpec", "to say how a tensor is placed", "it is not said")
 DDP_SINK: Final = _node(f"{_DDP}:_DDPSink", "to let a static graph reduce nothing", _CHANGED)
@@ -332,6 +333,9 @@ _STAGES: Final = ("to tell the stage of a pipeline", "it is not told")
 MICROBATCHES: Final = _word(f"{PIPELINES}.schedules:_n_microbatches", *_STAGES)
 STAGES: Final = (_word(f"{PIPELINES}.schedules:_stages", *_STAGES), _word(f"{PIPELINES}.schedules:_stage", *_STAGES))
 """Where a schedule has the stages of its process, or its only one."""
+JOIN: Final = "torch.distributed.algorithms.join"
+WAITING: Final = ("torch.distributed.", "torch.nn.parallel.", "torch._ops")
+"""Where a process is that waits for others."""
 _NOTING: Final = "to note what processes exchange"
 _NOTHING_NOTED: Final = "it cannot be noted"
 _RUNNING_NODE: Final = _word("torch._C._current_autograd_node", _NOTING, _NOTHING_NOTED)

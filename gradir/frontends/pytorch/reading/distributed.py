@@ -94,14 +94,22 @@ class Groups:
 
     def label(self, group: Any) -> str:
         """The label of a process group."""
-        known = self._labels.get(group.group_name)
-        if known is not None:
-            return known
-        word = _word_for(group)
-        count = self._counts[word] = self._counts.get(word, 0) + 1
-        label = self._labels[group.group_name] = word if count == 1 else f"{word}:{count}"
+        label = self._labels.get(group.group_name)
+        if label is None:
+            word = _word_for(group)
+            count = self._counts[word] = self._counts.get(word, 0) + 1
+            label = self._labels[group.group_name] = word if count == 1 else f"{word}:{count}"
         self.met[label] = group
         return label
+
+    def number(self) -> None:
+        """Label all groups of the process as they were made, which is the same in ranks that use other ones of them."""
+        known: Any = getattr(distributed.distributed_c10d, private.GROUPS, None)
+        # A group that only its own ranks made has a hash for a name.
+        numbered = {int(each.group_name): each for each in known.pg_map if each.group_name.isdecimal()} if known else {}
+        for _, group in sorted(numbered.items()):
+            self.label(group)
+        self.met.clear()
 
     def dimensions(self) -> Iterator[str]:
         """The labels of the groups that are dimensions of a mesh."""

@@ -8,9 +8,11 @@ arguments, which are the same in all releases.
 from __future__ import annotations
 
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from linecache import getline
 from traceback import walk_stack
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -61,6 +63,7 @@ _EMPTY: Final = frozenset({"barrier", "monitored_barrier"})
 _SPLITS: Final = ("input_split_sizes", "output_split_sizes")
 _GROUPS: Final = ("process_group", "group_name")
 _SEVERAL: Final = "batch_p2p_ops"
+_OWN: Final = "gradir."
 
 
 @lru_cache(maxsize=4096)
@@ -81,6 +84,7 @@ class _Message(NamedTuple):
     frame: Frame | None
     place: Place | None
     operands: tuple[Operand, ...]
+    is_shadow: bool
 
 
 class Pipeline(NamedTuple):
@@ -104,6 +108,9 @@ class Exchange:
         """The pipeline whose schedule sent or received."""
         self.operands = Operands()
         self.until: UntilStep | None = None
+        self.operations = 0
+        """How many operations this thread began, which grows as long as it does not wait."""
+        self.thread = threading.get_ident()
         self._messages: list[_Message] = []
         self._metadata = MetadataReader()
         self._places = Places()
@@ -123,9 +130,22 @@ class Exchange:
         """Send nothing that is issued from now on, and tell of writes."""
         self._dry_from, self.until = 0, until
 
-    def groups(self) -> Iterator[Any]:
-        """The groups that something was exchanged in."""
-        return (message.group for message in self._messages)
+    @property
+    def waits(self) -> bool:
+        """Whether the thread runs code that waits for other processes, of a step that has begun."""
+        frame = sys._current_frames().get(self.thread)
+        while frame is not None and str(frame.f_globals.get("__name__")).startswith(_OWN):
+            frame = frame.f_back
+        if frame is None or not self._messages or not any(self.timeline.frames):
+            return False
+        is_library = str(frame.f_globals.get("__name__")).startswith(private.WAITING)
+        # A work that the program has waits in the program's own line.
+        return is_library or ".wait(" in getline(frame.f_code.co_filename, frame.f_lineno or 0)
+
+    @property
+    def has_joined(self) -> bool:
+        """Whether the process has no more data, and only exchanges what the others do."""
+        return any(message.is_shadow for message in self._messages)
 
     def note(self, name: str, arguments: Mapping[str, Any], group: Any, frame: FrameType) -> None:
         """Note an operation that communicates in a group, called from a frame."""
@@ -140,8 +160,9 @@ class Exchange:
         if self.pipeline is None and private.PIPELINES in sys.modules:
             self.pipeline = _pipeline_around(frame)
         operands = self.operands.of(_given(name.removesuffix("_"), arguments), node, frame, phase)
+        is_shadow = private.JOIN in sys.modules and _is_in_join(frame)
         for told in self._told(name, arguments, frame):
-            self._messages.append(_Message(replace(told, phase=phase), group, node, module, place, operands))
+            self._messages.append(_Message(replace(told, phase=phase), group, node, module, place, operands, is_shadow))
 
     def collectives(
         self,
@@ -152,7 +173,7 @@ class Exchange:
     ) -> Iterator[Collective]:
         """All of it, with groups by their labels, nodes and operands by their ids, and modules by their paths."""
         lines = ShownLines()
-        for collective, group, node, frame, place, operands in self._messages:
+        for collective, group, node, frame, place, operands, _ in self._messages:
             yield replace(
                 collective,
                 group=groups.label(group),
@@ -207,6 +228,8 @@ class ExchangeMode(DispatchMode):
             return NotImplemented
         name, exchange = _communicates_as(func), self._exchange()
         if not name or exchange is None:
+            if exchange is not None:
+                exchange.operations += 1
             if exchange is not None and exchange.until is not None:
                 exchange.until.note_write(func, args, kwargs or {})
             elif exchange is not None and private.current_backward() != -1:
@@ -215,6 +238,7 @@ class ExchangeMode(DispatchMode):
         arguments = dict(named(signature_of(func).names, args, kwargs or {}))
         group = _group_of(name, arguments)
         frame = sys._getframe(1)
+        exchange.operations += 1
         exchange.note(name, arguments, group, frame)
         if self._sends and exchange.sends:
             return func(*args, **(kwargs or {}))
@@ -239,6 +263,12 @@ def _given(name: str, arguments: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
         return ()
     found = next((arguments[argument] for argument in _GIVEN if argument in arguments), ())
     return tensors_in(found) or tensors_in(arguments.get("output_tensors", ()))
+
+
+def _is_in_join(frame: FrameType | None) -> bool:
+    """Return whether a process exchanges because it left ``Join`` before the others."""
+    inside = (outer for outer, _ in walk_stack(frame) if outer.f_globals.get("__name__") == private.JOIN)
+    return any(outer.f_code.co_name == "__exit__" for outer in inside)
 
 
 def _pipeline_around(frame: FrameType | None) -> Pipeline | None:

@@ -29,8 +29,9 @@ from gradir.frontends.pytorch.recording.operands import OperandNames
 from gradir.frontends.pytorch.recording.sources import is_commands, is_internal
 from gradir.frontends.pytorch.recording.timelines import Frame, ScopeLookup, Timeline, path_of
 from gradir.frontends.texts import plain_text
-from gradir.ir import Graph, Rank
+from gradir.ir import Graph, Producer, Rank
 from gradir.spec import own_error
+from gradir.version import __version__
 
 if TYPE_CHECKING:
     from gradir.frontends.pytorch.reading.assemble import LiveGraph
@@ -200,11 +201,10 @@ class Exchanged:
         return self._modules
 
     def number_groups(self) -> None:
-        """Label anew, groups that were exchanged in first, in the order of their making, which is that of all ranks."""
+        """Label anew."""
         self.groups = Groups()
-        met = [group for exchange in self._exchanges.values() for group in exchange.groups()]
-        for group in sorted(met, key=lambda each: int(each.group_name) if each.group_name.isdecimal() else 0):
-            self.groups.label(group)
+        if distributed.is_available() and distributed.is_initialized():
+            self.groups.number()
 
     def located(self, live: LiveGraph, modules: Modules) -> LiveGraph:
         """A capture with what was exchanged so far; what comes later is told in its words, see `with_collectives`."""
@@ -236,6 +236,23 @@ class Exchanged:
         if found and rank is None:
             raise CaptureError("the process group is gone: capture before destroy_process_group")
         return replace(graph, rank=rank, collectives=tuple(found))
+
+    @property
+    def waiting(self) -> int | None:
+        """How many operations ran, where a thread waits for other processes."""
+        every = self._exchanges.values()
+        return sum(each.operations for each in every) if any(each.waits for each in every) else None
+
+    def stopped(self, why: str, modules: Modules) -> Graph | None:
+        """Return a graph without nodes, with what was exchanged in a step that did not come to its backward."""
+        self.number_groups()
+        self._modules, self._names = modules, OperandNames(modules)
+        empty = Graph({}, producer=Producer(__version__, "torch", str(torch.__version__)))
+        graph = self.with_collectives(empty) if distributed.is_initialized() else empty
+        if graph.rank is None:
+            return None
+        why = "joins" if any(each.has_joined for each in self._exchanges.values()) else why
+        return replace(graph, rank=replace(graph.rank, wrappers={}, stopped=why))
 
     def with_dry_backward(self, live: LiveGraph) -> LiveGraph:
         """A capture with what its backward would exchange, which runs, uses the graph up, and sends nothing.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -73,6 +74,19 @@ class Recording:
         self._recorder.called_anew()
         if self._request.collectives:
             self._recorder.exchanged.begin(is_dry=self._request.dry and left == 1)
+
+    @property
+    def waiting(self) -> int | None:
+        """How many operations ran, where the program waits for other processes."""
+        return self._recorder.exchanged.waiting if self._request.collectives else None
+
+    def stopped(self, why: str) -> Graph | None:
+        """Return a graph without nodes, with what was exchanged since the last backward."""
+        if not self._request.collectives:
+            return None
+        parts = [part for part in self._recorder.called if has_parameters(part)]
+        thread = sys._current_frames().get(threading.main_thread().ident or 0)
+        return self._recorder.exchanged.stopped(why, self._recorder.modules(_owner_of(parts, thread)))
 
     @property
     def called(self) -> Sequence[nn.Module]:

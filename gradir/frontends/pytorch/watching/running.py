@@ -85,6 +85,15 @@ class Running:
         """Explain what an operation raised before the backward was reached; nothing if none did."""
         return None if self._recording is None else self._recording.explained_failure(error)
 
+    @property
+    def waiting(self) -> int | None:
+        """How many operations ran, where the program waits for other processes."""
+        return None if self._recording is None else self._recording.waiting
+
+    def stopped(self, why: str) -> Graph | None:
+        """Return a graph without nodes, with what was exchanged since the last backward."""
+        return None if self._recording is None else self._recording.stopped(why)
+
     def explained(self, outputs: object, frame: FrameType | None = None) -> Explanation:
         """Explain what the program has made, as if it called backward of it."""
         is_scaled = self._scaling.excuses(outputs, self._scaling.unscaled(outputs))
