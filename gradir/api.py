@@ -111,10 +111,11 @@ def verify(
     gradients have the recorded dtypes and shapes, and exactly the leaves of the graph get one. ``.grad`` stays as it
     was. If the graph communicates, all ranks must verify.
 
-    With ``keep_graph`` you can still run your own backward pass, and functions that run only once are an error.
+    With ``keep_graph`` you can still run your own backward pass, and functions that run only once are an error. If the
+    front-end runs no backward pass, gradir compares the graph with a second capture, and ``unproved`` says so.
 
     Raises:
-        CaptureError: there is no graph, its backward cannot run, or runs only once, or the front-end cannot verify.
+        CaptureError: there is no graph, or its backward cannot run, or runs only once.
 
     >>> import torch, gradir
     >>> model = torch.nn.Linear(3, 2)
@@ -143,7 +144,8 @@ def explain(
 
     The arguments are those of `capture`: a function of JAX, or a module of PyTorch. For a loss that your program
     computes, record it with ``gradir.record(model, flow=True)`` and call ``rec.explain(loss)``. With ``values`` a
-    backward pass also finds zero and non-finite gradients (default: if the graph is small and has values).
+    backward pass also finds zero and non-finite gradients (default: if the graph is small and has values). If the
+    front-end cannot explain, the explanation is that of the cuts in the graph.
 
     Raises:
         CaptureError: the function has no graph, or the target is a tensor that was already computed.

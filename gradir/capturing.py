@@ -26,7 +26,7 @@ from gradir.protocols import (
     Watching,
 )
 from gradir.request import FEATURES, CaptureRequest, declared
-from gradir.spec import called, calling_on_import
+from gradir.spec import calling_on_import
 
 if TYPE_CHECKING:
     from gradir.explanations.model import Explanation
@@ -76,29 +76,24 @@ def captured_both(request: CaptureRequest, *, verify: bool = False) -> Both:
     """
     expect_possible(request, verify=verify)
     name = frontend_of(request)
-    if verify:
-        able(name, "verify", "--verify")
     can = "flow" in registry.frontend(name).features
-    live = _captured(replace(request, graph="both" if can else None))[1]
+    live, own = _captured(replace(request, graph="both" if can else None))[1:]
     forward: Graph | str = getattr(live, "forward", "") or f"front-end {name!r} cannot {FEATURES['flow']}"
-    with _failing(name, request):
-        checked = registry.frontend(name).verify(live, keep_graph=False) if verify else None
+    checked = _verified(name, live, own, request, keep_graph=False) if verify else None
     return (
         Both(live.graph, None, forward, checked) if isinstance(forward, str) else Both(live.graph, forward, "", checked)
     )
 
 
 def verified(request: CaptureRequest, *, keep_graph: bool) -> tuple[Graph, Verification]:
-    """Capture a graph and compare it with the framework's engine; see `gradir.verify`.
+    """Capture a graph and compare it with the framework's engine, or with itself; see `gradir.verify`.
 
     Raises:
         CaptureError: also if a backward cannot run, or runs only once and the graph is kept.
     """
     expect_possible(request, verify=True)
-    able(frontend_of(request), "verify", "--verify" if request.is_program else "")
-    name, live = _captured(request)
-    with _failing(name, request):
-        return live.graph, registry.frontend(name).verify(live, keep_graph=keep_graph)
+    name, live, own = _captured(request)
+    return live.graph, _verified(name, live, own, request, keep_graph=keep_graph)
 
 
 def run_alike(request: CaptureRequest, path: str, pairs: Mapping[str, str] | None = None) -> Alike | None:
@@ -117,11 +112,18 @@ def explained(request: CaptureRequest) -> Explanation:
     """Explain which parameters get a gradient and why others do not; see `gradir.explain`.
 
     Raises:
-        CaptureError: there are no tensors, no front-end takes the target, or it cannot explain.
+        CaptureError: there are no tensors, no front-end takes the target, or it captures a forward pass only.
         GradirError: the chosen front-end is unknown.
     """
+    from gradir import fallbacks
+
+    name = frontend_of(request)
+    found = registry.frontend(name)
+    if "explain" not in found.features:
+        # Without a backward there are no values, which is what False asks for.
+        plain = replace(request, flow="flow" in found.features, values=request.values or None)
+        return fallbacks.explanation_of(name, captured(plain))
     name, own = _prepared(request)
-    found = able(name, "explain")
     with _failing(name, request):
         return found.explain(own)
 
@@ -309,7 +311,6 @@ def watching(told: Told) -> AbstractContextManager[Mapping[str, Watching]]:
 
 @contextmanager
 def _seeing(feature: str, look: Callable[[Frontend], AbstractContextManager[T]]) -> Iterator[Mapping[str, T]]:
-    """Let every front-end with a feature observe the program inside, once its framework is loaded."""
     seeing: dict[str, T] = {}
     with ExitStack() as entered:
 
@@ -327,13 +328,13 @@ def advice(error: BaseException | None) -> str:
     return "".join(f"; {install}" for install in installs)
 
 
-def _captured(request: CaptureRequest) -> tuple[str, LiveCapture]:
-    """Return a capture and the name of its front-end."""
+def _captured(request: CaptureRequest) -> tuple[str, LiveCapture, CaptureRequest]:
+    """Return a capture, the name of its front-end, and the request as that front-end took it."""
     expect_possible(request)
     name, own = _prepared(request)
     with _failing(name, request):
         try:
-            return name, registry.expect_live(name, registry.frontend(name).capture(own))
+            return name, registry.expect_live(name, registry.frontend(name).capture(own)), own
         except MadeOtherError as error:
             # Whoever claims what was made has nothing to run, without data or from a seed.
             made = replace(request, target=error.made, is_program=False, seed=None, fake=False, inputs=(), kwargs=None)
@@ -345,21 +346,37 @@ def _prepared(request: CaptureRequest) -> tuple[str, CaptureRequest]:
     name = frontend_of(request)
     _expect_features(name, request)
     found = registry.frontend(name)
-    if not request.is_program or "program" in found.features:
+    if ("program" if request.is_program else "inputs") in found.features:
         return name, request
-    if request.inputs:
-        # These are descriptions, of which only what runs programs makes something.
-        able(name, "program", _spelled(request, "inputs"))
-    target: Any = request.target
-    with registry.frontend.failing(name):
-        made = called(target) if callable(target) and not found.claims(target) else target
-    return name, replace(request, target=made, is_program=False)
+    from gradir import fallbacks
+
+    with _failing(name, request):
+        return name, fallbacks.run(found, request)
+
+
+def _verified(
+    name: str, live: LiveCapture, own: CaptureRequest, request: CaptureRequest, *, keep_graph: bool
+) -> Verification:
+    """Compare a capture with a real backward pass, or if the front-end runs none, with a second capture."""
+    found = registry.frontend(name)
+    with _failing(name, request):
+        if "verify" in found.features:
+            return found.verify(live, keep_graph=keep_graph)
+    from gradir import fallbacks
+
+    def again() -> Graph:
+        with _failing(name, request):
+            return registry.expect_live(name, found.capture(own)).graph
+
+    # To run a program a second time may give something else.
+    return fallbacks.verification_of(name, live.graph, None if own.is_program else again)
 
 
 def _expect_features(name: str, request: CaptureRequest) -> None:
-    """Refuse an option whose feature the front-end lacks."""
+    runs_itself = "program" in registry.frontend(name).features
     for option, feature in _features(request):
-        able(name, feature, _spelled(request, option))
+        if runs_itself or feature != "inputs":
+            able(name, feature, _spelled(request, option))
 
 
 def _features(request: CaptureRequest) -> Iterator[tuple[str, str]]:
@@ -374,7 +391,6 @@ def _features(request: CaptureRequest) -> Iterator[tuple[str, str]]:
 
 
 def _spelled(request: CaptureRequest, option: str) -> str:
-    """Return the name of an option as the caller writes it."""
     value = getattr(request, option)
     if not request.is_program:
         return f"{option}={value!r}" if isinstance(value, (bool, int, str)) else option
@@ -388,13 +404,16 @@ def _failing(name: str, request: CaptureRequest) -> AbstractContextManager[None]
 
 
 def _calling_once_loaded(feature: str, call: Callable[[str, Frontend], None]) -> AbstractContextManager[None]:
-    """Call a function with the name and front-end of each with a feature, once its framework is loaded."""
+    def calling(names: Iterable[str]) -> None:
+        for name in names:
+            call(name, registry.frontend(name))
 
-    def calling(name: str) -> None:
-        call(name, registry.frontend(name))
-
-    able_ones = {name: kind for name, kind in kinds().items() if feature in kind.features}
-    calls = {kind.framework: partial(calling, name) for name, kind in able_ones.items()}
+    # One framework may have several front-ends.
+    able_ones: dict[str, list[str]] = {}
+    for name, kind in kinds().items():
+        if feature in kind.features:
+            able_ones.setdefault(kind.framework, []).append(name)
+    calls = {framework: partial(calling, names) for framework, names in able_ones.items()}
     for framework, loaded in calls.items():
         if sys.modules.get(framework) is not None:
             loaded()
@@ -431,7 +450,6 @@ def _usable() -> dict[str, type[Frontend]]:
 
 
 def _parts(objects: Iterable[object]) -> Iterator[object]:
-    """Yield objects and the contents of their tuples, lists and dicts."""
     seen: set[int] = set()
     left = [*objects][::-1]
     while left:
@@ -465,12 +483,10 @@ def _only(names: Iterable[str], what: str) -> str:
 
 
 def _is_there(framework: str) -> bool:
-    """Return whether a framework is loaded or could be."""
     return sys.modules.get(framework) is not None or find_spec(framework) is not None
 
 
 def _lack(framework: str, install: str) -> str:
-    """Return why a framework is not available, or an empty text."""
     if sys.modules.get(framework) is not None:
         return ""
     return f" ({framework} is not loaded)" if find_spec(framework) else f" ({framework} is not installed: {install})"

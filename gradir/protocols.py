@@ -151,7 +151,7 @@ class Verification(NamedTuple):
     """The comparison of a graph with the framework's engine, which is true without mismatches.
 
     ``nodes`` and ``edges`` count the functions of the graph and the edges into them, ``fired`` the functions that the
-    engine ran. ``mismatches`` has a line for each difference.
+    engine ran. ``mismatches`` has a line for each difference. ``unproved`` says why no engine ran, if none did.
 
     >>> bool(Verification(1, 1, 1, ())), bool(Verification(1, 1, 0, ("exp:1 did not run",)))
     (True, False)
@@ -161,6 +161,7 @@ class Verification(NamedTuple):
     edges: int
     fired: int
     mismatches: tuple[str, ...]
+    unproved: str = ""
 
     def __bool__(self) -> bool:
         return not self.mismatches
@@ -407,9 +408,10 @@ class Frontend(Protocol):
     install: ClassVar[str]
     """How to install the framework, for errors.
 
-    Three members are optional. ``files`` maps suffixes of the framework's own files to a description and the command
+    Four members are optional. ``files`` maps suffixes of the framework's own files to a description and the command
     that works. ``reads`` maps suffixes to descriptions of files that the method ``read`` turns from bytes into a graph.
-    ``before`` names front-ends that get an object first if they claim it too and can do the task.
+    ``before`` names front-ends that get an object first if they claim it too and can do the task. The method
+    ``tensor(dtype, shape)`` makes an input such as ``float32[1,3]`` (default: a number or nested lists).
     """
 
     features: ClassVar[Set[str]]

@@ -1,9 +1,10 @@
-"""Import the object that a PROGRAM names: ``path/to/file.py:attr`` or ``package.module:attr``."""
+"""Import what a PROGRAM names, ``path/to/file.py:attr`` or ``package.module:attr``, and parse its ``--input``."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,12 +13,40 @@ from importlib.machinery import ModuleSpec
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
-from typing import TypeVar
+from typing import Final, NamedTuple, TypeVar
 
-from gradir.errors import GradirError, SpecError
+from gradir.errors import CaptureError, GradirError, SpecError
 from gradir.files import working_folder
 
 T = TypeVar("T")
+
+_INPUT: Final = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<dtype>[a-z]\w*)\[(?P<shape>[\d,\s]*)\]")
+
+
+class Described(NamedTuple):
+    """An input: its keyword or ``None``, the framework's name of its dtype, and its sizes."""
+
+    name: str | None
+    dtype: str
+    shape: tuple[int, ...]
+
+
+def parse_described(text: str) -> Described:
+    """Return the parts of an input given as ``dtype[shape]`` or ``name=dtype[shape]``.
+
+    >>> parse_described("ids=int64[1,8]")
+    Described(name='ids', dtype='int64', shape=(1, 8))
+    """
+    match = _INPUT.fullmatch(text.strip())
+    if match is None:
+        raise CaptureError(
+            f"--input {text!r}: expected dtype[sizes] or name=dtype[sizes], such as float32[1,3,224,224]"
+        )
+    try:
+        shape = tuple(int(size) for size in match["shape"].split(",")) if match["shape"].strip() else ()
+    except ValueError as error:
+        raise CaptureError(f"--input {text!r}: the sizes must be integers separated by commas") from error
+    return Described(match["name"], match["dtype"], shape)
 
 
 def load_target(spec: str) -> object:

@@ -29,9 +29,11 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     environment = {**os.environ, "PYTHONPATH": paths, "DEV": "CPU"}
     code = (
         "import sys\nfrom gradir.cli import main\n"
-        "for out, *more in [['loss', '--verify'], ['edited', '--verify'], ['loss_again']]:\n"
+        "again, batch = ['loss_again'], ['batch', '--input', 'float32[3,4]']\n"
+        "for out, *more in [['loss', '--verify'], ['edited', '--verify'], again, batch]:\n"
         "    program = 'mlp.py:' + out.partition('_')[0]\n"
         "    assert main(['capture', program, '-o', f'{sys.argv[1]}/{out}.gir', *more]) == 0\n"
+        "assert main(['explain', 'mlp.py:edited', '-o', f'{sys.argv[1]}/edited.txt']) == 1\n"
     )
     command = [sys.executable, "-c", code, str(folder)]
     done = subprocess.run(
@@ -58,6 +60,16 @@ def test_tinygrad_builds_the_gradients_that_were_captured(told: tuple[Path, str]
 
 def test_the_same_program_gives_the_same_bytes(told: tuple[Path, str]) -> None:
     assert (told[0] / "loss.gir").read_bytes() == (told[0] / "loss_again.gir").read_bytes()
+
+
+def test_a_program_runs_on_an_input_and_is_explained_without_a_line_about_both(told: tuple[Path, str]) -> None:
+    ops = [
+        Counter(node.op for node in gradir.load(told[0] / f"{name}.gir").nodes.values()) for name in ("loss", "batch")
+    ]
+    assert ops[0] == ops[1]
+    lines = (told[0] / "edited.txt").read_text().splitlines()
+    assert lines[0].startswith("4 of 6 parameters get no gradient, 1 of them because stop_gradient cuts first.weight")
+    assert any(line.startswith("info[unused]") and "spare" in line for line in lines)
 
 
 def test_parameters_have_the_names_of_the_model(graphs: tuple[gradir.Graph, gradir.Graph]) -> None:

@@ -19,6 +19,11 @@ def loss():
     return net, net(Tensor.ones(3, 4)).log_softmax().mean()
 
 
+def batch(x):
+    net = Net()
+    return net, net(Tensor(x)).log_softmax().mean()
+
+
 def edited():
     net = Net()
     return net, net(Tensor.ones(3, 4), lambda x: x.detach().sigmoid()).log_softmax().mean()

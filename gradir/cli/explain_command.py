@@ -204,7 +204,10 @@ def _of_program(options: argparse.Namespace) -> Explanation:
             try:
                 if not callable(request.target) and options.graph is None:
                     seeing = seen.get(frontend_of(request))
-                    return found[0] if found or seeing is None else seeing.explained(request.target)
+                    if found:
+                        return found[0]
+                    if seeing is not None:
+                        return seeing.explained(request.target)
             except (CaptureError, GraphError) as error:
                 raise type(error)(f"{options.spec}: {error}") from error
         try:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gradir.cli.parser import Parser, add_traceback
-from gradir.cli.report import one_line
+from gradir.cli.report import one_line, report
 from gradir.errors import CaptureError, FileError, SpecError
 
 if TYPE_CHECKING:
@@ -228,6 +228,10 @@ def summary(graph: Graph) -> str:
 def _report(spec: str, checked: Verification) -> None:
     if checked.mismatches:
         more = f" (and {len(checked.mismatches) - 1} more)" if len(checked.mismatches) > 1 else ""
-        raise CaptureError(f"{spec}: the engine disagrees with the graph: {checked.mismatches[0]}{more}")
-    counts = f"{checked.nodes:,} functions, {checked.edges:,} edges, {checked.fired:,} fired"
-    print(f"verified {one_line(spec)}: {counts}, 0 mismatches", file=sys.stderr)
+        who = "the graph contradicts itself" if checked.unproved else "the engine disagrees with the graph"
+        raise CaptureError(f"{spec}: {who}: {checked.mismatches[0]}{more}")
+    counts = f"{checked.nodes:,} functions, {checked.edges:,} edges"
+    if checked.unproved:
+        report(f"checked {spec}: {counts}, 0 mismatches; {checked.unproved}")
+    else:
+        print(f"verified {one_line(spec)}: {counts}, {checked.fired:,} fired, 0 mismatches", file=sys.stderr)

@@ -11,11 +11,10 @@ from typing import Any
 import jax
 
 from gradir.errors import CaptureError, SpecError
-from gradir.frontends.inputs import parse_described
 from gradir.frontends.jax.arguments import shown_name
 from gradir.frontends.jax.live import Trace, trace
 from gradir.frontends.jax.modules import find_call as call_of
-from gradir.spec import called
+from gradir.spec import called, parse_described
 
 _OPTIONS = frozenset({"argnums", "has_aux"})
 

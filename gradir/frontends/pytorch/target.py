@@ -15,7 +15,6 @@ from torch import fx, nn
 
 from gradir.errors import CaptureError, SpecError
 from gradir.explanations.model import Explanation
-from gradir.frontends.inputs import parse_described
 from gradir.frontends.paths import ShownPaths
 from gradir.frontends.pytorch.fake import is_standing_in, without_data
 from gradir.frontends.pytorch.private import LOOKED_AT
@@ -27,7 +26,7 @@ from gradir.frontends.pytorch.recording.sources import is_internal
 from gradir.ir import Graph
 from gradir.protocols import MadeOtherError, StoppedError
 from gradir.request import CaptureRequest
-from gradir.spec import called, own_error
+from gradir.spec import called, own_error, parse_described
 
 T = TypeVar("T")
 

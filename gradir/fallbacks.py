@@ -1,0 +1,134 @@
+"""Inputs, explanations and checks for a front-end that offers only ``capture``."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from math import prod
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from gradir.errors import CaptureError, GraphError
+from gradir.explanations.model import Examined, Explanation
+from gradir.explanations.stored import explained
+from gradir.ir import Graph
+from gradir.ir.order import postorder
+from gradir.ir.validate import problems
+from gradir.protocols import Frontend, Verification
+from gradir.request import FEATURES, CaptureRequest
+from gradir.spec import Described, called, parse_described
+
+_FLOATS: Final = ("float", "bfloat", "complex")
+_NEVER_USED: Final = frozenset({"unused", "unreached"})
+
+
+def run(found: Frontend, request: CaptureRequest) -> CaptureRequest:
+    """Return the request for what a program, or a model or function with inputs, makes.
+
+    A program is a class or function that is called without arguments, or a function of the inputs. Whatever else runs
+    on inputs counts as the model that names the tensors.
+
+    Raises:
+        SpecError: the program raises.
+        CaptureError: there is nothing to run on the inputs, or a text does not describe one.
+    """
+    made: Any = request.target
+    given, named = request.inputs, dict(request.kwargs or {})
+    if request.is_program and _is_factory(found, made, takes_inputs=bool(given)):
+        made = called(made)
+    model = request.model
+    if given or named:
+        if not callable(made):
+            raise CaptureError(
+                f"cannot run an object of type {type(made).__name__} on inputs; name a model or a function"
+            )
+        if request.is_program:
+            described = [(text, parse_described(text)) for text in given]
+            given = tuple(_tensor(found, *each) for each in described if each[1].name is None)
+            named = {each[1].name: _tensor(found, *each) for each in described if each[1].name is not None}
+        if model is None and "names" in found.features and not inspect.isroutine(made):
+            model = made
+        call, name = made, getattr(made, "__qualname__", type(made).__name__)
+        made = called(lambda: call(*given, **named), name) if request.is_program else call(*given, **named)
+    return replace(request, target=made, is_program=False, inputs=(), kwargs=None, model=model)
+
+
+def explanation_of(name: str, graph: Graph) -> Explanation:
+    """Return the explanation from the cuts of a graph, with its overlay, for the front-end of that name.
+
+    Raises:
+        CaptureError: it is the graph of a forward.
+    """
+    try:
+        found = replace(explained(graph), examined=Examined(reason=f"front-end {name!r} runs no backward pass"))
+    except GraphError as error:
+        raise CaptureError(f"front-end {name!r} cannot {FEATURES['explain']}: {error}") from error
+    try:
+        return found.located_in(graph)
+    except GraphError:
+        # Without a parameter in the graph there is no overlay, and still something to explain.
+        return found
+
+
+def verification_of(name: str, graph: Graph, again: Callable[[], Graph] | None = None) -> Verification:
+    """Return what the graph itself proves; ``again`` captures the same objects a second time."""
+    functions = [node for node in graph.nodes.values() if node.role == "function"]
+    edges = sum(each is not None for node in functions for each in node.inputs)
+    wrong = [str(problem) for problem in problems(graph)] or [*_contradictions(graph)]
+    if again is not None and again() != graph:
+        wrong.append("a second capture of the same objects gives another graph")
+    unproved = f"front-end {name!r} runs no backward pass, so gradir compared the graph with itself only"
+    return Verification(len(functions), edges, 0, tuple(wrong), unproved)
+
+
+def _contradictions(graph: Graph) -> Iterator[str]:
+    """Yield the statements of a valid graph that no backward pass can fulfil."""
+    reached = {*postorder([node.id for node in graph.outputs], lambda id_: _inputs(graph, id_))}
+    names = {name for node in graph.nodes.values() if node.id in reached for name in node.names}
+    for node in graph.nodes.values():
+        if node.id not in reached and node.role in {"function", "parameter", "leaf"}:
+            yield f"{node.id}: no output depends on it"
+    for cut in graph.cuts:
+        if cut.kind in _NEVER_USED:
+            yield from (f"{name}: it is in the graph, and a cut says {cut.kind}" for name in cut.names if name in names)
+
+
+def _inputs(graph: Graph, id_: str) -> list[str]:
+    node = graph.nodes[id_]
+    return [*(each.id for each in node.inputs if each is not None), *([node.base] if node.base else [])]
+
+
+def _is_factory(found: Frontend, target: Any, *, takes_inputs: bool) -> bool:
+    """Return whether a program has to be called without arguments to get what is captured or run."""
+    if not callable(target) or found.claims(target):
+        return False
+    if not takes_inputs or isinstance(target, type):
+        return True
+    try:
+        inspect.signature(target).bind()
+    except TypeError:
+        return False
+    except ValueError:  # It is written in C, and does not say.
+        return True
+    return inspect.isroutine(target)
+
+
+def _tensor(found: Frontend, text: str, described: Described) -> object:
+    """Return an input that the front-end makes, or else a number or nested lists, which most frameworks take."""
+    make = getattr(found, "tensor", None)
+    if make is not None:
+        try:
+            return make(described.dtype, described.shape)
+        except (ValueError, TypeError, AttributeError, KeyError) as error:
+            # Its traceback would be taken for the program's.
+            raise CaptureError(f"--input {text!r}: {error}") from None
+    shape, number = described.shape, 1.0 if described.dtype.startswith(_FLOATS) else 0
+    try:
+        value: list[Any] = [number] * prod(shape)
+    except (MemoryError, OverflowError) as error:
+        raise CaptureError(f"--input {text!r}: too large for memory") from error
+    for place in range(len(shape) - 1, 0, -1):
+        size = shape[place]
+        value = [value[at * size : (at + 1) * size] for at in range(prod(shape[:place]))]
+    return value if shape else number
