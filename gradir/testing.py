@@ -1,39 +1,63 @@
 """Tests for plug-ins of other packages; run ``python -m pytest --pyargs gradir.testing`` with the name of one.
 
-``--gradir-frontend NAME --gradir-program PROGRAM`` tests a front-end, ``--gradir-exporter NAME`` an exporter.
+``--gradir-frontend NAME --gradir-program PROGRAM`` tests a front-end. ``--gradir-exporter NAME``, ``--gradir-renderer
+NAME`` and ``--gradir-pass NAME`` test the others, with options given as ``--gradir-option KEY=VALUE``.
 """
 
 from __future__ import annotations
 
 import builtins
 import io
+import json
 import os
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pytest
 
 import gradir
 from gradir import Builder, Graph, TensorMeta, capturing, registry
-from gradir.errors import ExportError
 from gradir.ir.validate import problems
+from gradir.options import filled
 from gradir.protocols import Frontend
 from gradir.request import FEATURES
 
-_HOSTILE: Final = ("a,b", "quote \"'`", "line\nbreak", "</script><b>", "\u202eabc", "\x1b[31m\x00", "", "[a](b)|{c}")
-_DEEP: Final = ("x",) * 5_000
+_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
+    "hostile": ("a,b", "quote \"'`", "line\nbreak", "</script><b>", "\u202eabc", "\x1b[31m\x00", "", "[a](b)|{c}"),
+    "deep": ("x",) * 5_000,
+    "empty": (),
+}
 _BOUNDARIES: Final = ((builtins, "open"), (io, "open"), (os, "open"), (socket, "socket"), (subprocess, "Popen"))
+_KINDS: Final = ("exporter", "renderer", "pass")
 
 
-def _python(*arguments: str | Path, seed: int = 0) -> str:
+class _Plugin(NamedTuple):
+    """An exporter, a renderer or a pass, with the options to test it with."""
+
+    kind: str
+    name: str
+    options: Mapping[str, str]
+
+    def run(self, graph: Graph) -> Any:
+        """Return the text that it writes, or the graph that it makes."""
+        if self.kind == "exporter":
+            return registry.export(self.name, graph, self.options)
+        if self.kind == "renderer":
+            return registry.rendered(self.name, gradir.diff(_chain(("op",)), graph), self.options)
+        options = filled(registry.pass_(self.name).options, self.options, self.name, strict=False)
+        return registry.run_pass(self.name, graph, options)
+
+
+def _python(*arguments: str | Path, seed: int = 0, status: tuple[int, ...] = (0,)) -> str:
     environment = {**os.environ, "PYTHONHASHSEED": str(seed), "PYTHONUTF8": "1"}
     command = [sys.executable, *map(str, arguments)]
     done = subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout + done.stderr
+    assert done.returncode in status, done.stderr
+    return done.stdout
 
 
 def _asked(request: pytest.FixtureRequest, option: str) -> str:
@@ -48,16 +72,25 @@ def frontend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def exporter(request: pytest.FixtureRequest) -> str:
-    return _asked(request, "--gradir-exporter")
+def program(request: pytest.FixtureRequest) -> str:
+    return _asked(request, "--gradir-program")
+
+
+@pytest.fixture(scope="module", params=_KINDS)
+def plugin(request: pytest.FixtureRequest) -> _Plugin:
+    kind: str = request.param
+    name = _asked(request, f"--gradir-{kind}")
+    finder: Any = {"exporter": registry.exporter, "renderer": registry.renderer, "pass": registry.pass_}[kind]
+    given = dict(text.partition("=")[::2] for text in request.config.getoption("--gradir-option"))
+    known = finder(name).options.__struct_fields__
+    return _Plugin(kind, name, {key: value for key, value in given.items() if key in known})
 
 
 @pytest.fixture(scope="module")
-def captures(request: pytest.FixtureRequest, frontend: str, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def captures(frontend: str, program: str, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Captures by two processes; the second one finds the front-end by what it claims."""
-    program, folder = _asked(request, "--gradir-program"), tmp_path_factory.mktemp("captures")
-    verify = ["--verify"] if "verify" in registry.frontend.kind(frontend).features else []
-    for seed, more in enumerate((["--frontend", frontend], verify)):
+    folder = tmp_path_factory.mktemp("captures")
+    for seed, more in enumerate((["--frontend", frontend], ["--verify"])):
         _python("-m", "gradir", "capture", program, "-o", folder / f"{seed}.gir", *more, seed=seed)
     return [folder / "0.gir", folder / "1.gir"]
 
@@ -78,6 +111,13 @@ def test_a_program_gives_the_same_bytes_twice(captures: list[Path]) -> None:
     assert len({path.read_bytes() for path in captures}) == 1
 
 
+def test_a_program_is_explained(captures: list[Path], frontend: str, program: str) -> None:
+    if gradir.load(captures[0]).producer.options.get("graph") == "forward":
+        pytest.skip("it captures a forward pass")
+    shown = _python("-m", "gradir", "explain", program, "--frontend", frontend, "--format", "json", status=(0, 1))
+    assert json.loads(shown)["statuses"], "the graph names no parameter and no leaf"
+
+
 def test_the_graph_survives_files_and_exporters(captures: list[Path], frontend: str) -> None:
     graph = gradir.load(captures[0])
     assert graph.producer.framework == registry.frontend.kind(frontend).framework
@@ -86,29 +126,45 @@ def test_the_graph_survives_files_and_exporters(captures: list[Path], frontend: 
     assert all(registry.export(name, graph, {}) for name in registry.exporter_names())
 
 
-@pytest.mark.parametrize("names", [_HOSTILE, _DEEP, ()], ids=["hostile", "deep", "empty"])
-def test_a_graph_gives_the_same_text_in_every_process(exporter: str, names: tuple[str, ...], tmp_path: Path) -> None:
-    _chain(names).save(tmp_path / "a.gir")
-    for seed in (1, 2):
-        out = tmp_path / f"{seed}.out"
-        _python("-m", "gradir", "export", tmp_path / "a.gir", "--to", exporter, "-o", out, seed=seed)
-    assert (tmp_path / "1.out").read_bytes() == (tmp_path / "2.out").read_bytes()
-    assert registry.export(exporter, _chain(names), {}).endswith("\n")
+@pytest.mark.parametrize("graph", _NAMES)
+def test_a_graph_gives_what_fits_the_plugin(plugin: _Plugin, graph: str) -> None:
+    made = plugin.run(_chain(_NAMES[graph]))
+    assert not [*problems(made)] if plugin.kind == "pass" else made.endswith("\n")
 
 
-def test_an_exporter_is_pure_and_refuses_unknown_options(exporter: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = _chain(_HOSTILE)
-    with pytest.raises(ExportError):
-        registry.export(exporter, graph, {"no-such-option": 1})
-    # Only the first export imports modules.
-    registry.export(exporter, graph, {})
+def test_a_graph_gives_the_same_in_every_process(plugin: _Plugin) -> None:
+    code = "import sys; from gradir.testing import _show; _show(*sys.argv[1:])"
+    arguments = (plugin.kind, plugin.name, json.dumps(plugin.options))
+    assert _python("-c", code, *arguments, seed=1) == _python("-c", code, *arguments, seed=2)
+
+
+def test_a_plugin_reads_and_writes_nothing(plugin: _Plugin, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = _chain(_NAMES["hostile"])
+    # Only the first run imports modules.
+    plugin.run(graph)
     for module, name in _BOUNDARIES:
         monkeypatch.setattr(module, name, _refuse)
-    registry.export(exporter, graph, {})
+    plugin.run(graph)
+
+
+@pytest.mark.parametrize("graph", _NAMES)
+def test_a_pass_returns_a_graph_itself_that_it_leaves_as_it_is(plugin: _Plugin, graph: str) -> None:
+    if plugin.kind != "pass":
+        pytest.skip("it is no pass")
+    given = _chain(_NAMES[graph])
+    made = plugin.run(given)
+    assert made is given or made != given
+
+
+def _show(kind: str, name: str, options: str) -> None:
+    """Print what a plug-in makes of each graph, as a process of its own."""
+    for names in _NAMES.values():
+        made = _Plugin(kind, name, json.loads(options)).run(_chain(names))
+        sys.stdout.write(gradir.dumps(made).decode() if kind == "pass" else made)
 
 
 def _refuse(*_: Any, **__: Any) -> None:
-    raise AssertionError("an exporter reads and writes nothing")
+    raise AssertionError("a plug-in reads and writes nothing")
 
 
 def _chain(names: tuple[str, ...]) -> Graph:

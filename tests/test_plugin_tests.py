@@ -13,15 +13,16 @@ from plugins import PLUGIN, register
 PROGRAM = "from terms import Term\n\ndef loss():\n    return Term('x') + Term('y').view()\n"
 FAULTY = """
 import msgspec, terms
-from gradir_edges import EdgesExporter
+import gradir
+from gradir import Graph
+from gradir_edges import ChangesRenderer, EdgesExporter, OnlyOpsPass
 from gradir_terms import TermsFrontend
 
 class FaultyFrontend(TermsFrontend):
     def capture(self, request):
-        target = request.target
-        names = sorted("abcdefgh", key=hash)
-        for name in names:
-            target = target + terms.Term(name)
+        target = terms.Term()
+        for op in sorted("abcdefgh", key=hash):
+            target = terms.Term(op=op, inputs=(target,))
         return super().capture(msgspec.structs.replace(request, target=target))
 
     def verify(self, live, *, keep_graph=True):
@@ -30,14 +31,28 @@ class FaultyFrontend(TermsFrontend):
 class FaultyExporter(EdgesExporter):
     def export(self, graph, options):
         return super().export(graph, options) + " ".join({*graph.nodes}) + open(__file__).read()
+
+class FaultyRenderer(ChangesRenderer):
+    def render(self, diff, options):
+        return " ".join({change.id for change in diff.changes}) + open(__file__).read() + "."
+
+class FaultyPass(OnlyOpsPass):
+    def run(self, graph, options):
+        open(__file__).close()
+        nodes = [*graph.nodes.values()]
+        if len(nodes) > 1000:
+            return Graph.of(nodes[1:])
+        first = {node.names[0]: node.id for node in nodes if node.names}
+        return Graph.of(nodes, producer=gradir.Producer(options={"first": [*{*first}][0]} if first else {}))
 """
 
 
-def outcomes(folder: Path, frontend: str, exporter: str) -> dict[str, set[str]]:
+def outcomes(folder: Path) -> dict[str, set[str]]:
     (folder / "program.py").write_text(PROGRAM)
     paths = os.pathsep.join([str(folder), str(PLUGIN), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--pyargs", "gradir.testing"]
-    command += ["--gradir-frontend", frontend, "--gradir-program", "program.py:loss", "--gradir-exporter", exporter]
+    command += ["--gradir-frontend", "terms", "--gradir-program", "program.py:loss", "--gradir-exporter", "edges"]
+    command += ["--gradir-renderer", "changes", "--gradir-pass", "only", "--gradir-option", "only_ops=x,op"]
     environment = {**os.environ, "PYTHONPATH": paths, "PYTHONUTF8": "1"}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, encoding="utf-8", check=False)
     found: dict[str, set[str]] = {}
@@ -50,18 +65,27 @@ def outcomes(folder: Path, frontend: str, exporter: str) -> dict[str, set[str]]:
 def test_sound_plugins_pass_every_test(tmp_path: Path) -> None:
     register(tmp_path, "terms", "gradir_terms:TermsFrontend", "gradir.frontends")
     register(tmp_path, "edges", "gradir_edges:EdgesExporter")
-    assert {outcome: len(tests) for outcome, tests in outcomes(tmp_path, "terms", "edges").items()} == {"PASSED": 8}
+    register(tmp_path, "changes", "gradir_edges:ChangesRenderer", "gradir.renderers")
+    register(tmp_path, "only", "gradir_edges:OnlyOpsPass", "gradir.passes")
+    found = outcomes(tmp_path)
+    assert {outcome: len(tests) for outcome, tests in found.items()} == {"PASSED": 23, "SKIPPED": 6}
 
 
 def test_each_fault_fails_the_test_of_it(tmp_path: Path) -> None:
     (tmp_path / "faulty.py").write_text(FAULTY)
     register(tmp_path, "terms", "faulty:FaultyFrontend", "gradir.frontends")
     register(tmp_path, "edges", "faulty:FaultyExporter")
-    assert outcomes(tmp_path, "terms", "edges")["FAILED"] == {
+    register(tmp_path, "changes", "faulty:FaultyRenderer", "gradir.renderers")
+    register(tmp_path, "only", "faulty:FaultyPass", "gradir.passes")
+    kinds = ("exporter", "renderer", "pass")
+    assert outcomes(tmp_path)["FAILED"] == {
         "test_importing_the_frontend_loads_no_framework",
         "test_features_and_methods_agree",
         "test_a_program_gives_the_same_bytes_twice",
-        "test_a_graph_gives_the_same_text_in_every_process[hostile]",
-        "test_an_exporter_is_pure_and_refuses_unknown_options",
-        "test_a_graph_gives_the_same_text_in_every_process[deep]",
+        "test_a_program_is_explained",
+        *(f"test_a_graph_gives_the_same_in_every_process[{kind}]" for kind in kinds),
+        *(f"test_a_plugin_reads_and_writes_nothing[{kind}]" for kind in kinds),
+        *(f"test_a_graph_gives_what_fits_the_plugin[renderer-{graph}]" for graph in ("hostile", "deep", "empty")),
+        "test_a_graph_gives_what_fits_the_plugin[pass-deep]",
+        "test_a_pass_returns_a_graph_itself_that_it_leaves_as_it_is[pass-empty]",
     }
