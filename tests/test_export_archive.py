@@ -6,6 +6,8 @@ import copy
 import io
 import json
 import pickle
+import random
+import tracemalloc
 import zipfile
 from functools import cache
 from pathlib import Path
@@ -23,6 +25,7 @@ import gradir  # noqa: E402
 from gradir.capturing import read  # noqa: E402
 from gradir.cli import main  # noqa: E402
 from gradir.errors import GradirError  # noqa: E402
+from gradir.frontends.export import archive  # noqa: E402
 from gradir.plugin_errors import FrontendError  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
@@ -115,6 +118,52 @@ def test_what_cannot_be_read_is_one_line_and_status_2(data, said, tmp_path, monk
     assert error.startswith("gradir: net.pt2: ")
     assert error.count("\n") == 1
     assert said in error
+
+
+def filled_with(form: str, size: int, noise: bytes = b"") -> str:
+    """A program with a list of so many bytes of JSON, each entry of this form."""
+    entries = f"{form}," * (size // (len(form) + 1))
+    return stated("mlp").replace('"inputs": [', f'"inputs": [{entries}{{"{noise.hex()}": 0}},', 1)
+
+
+def test_a_small_archive_that_states_much_json_is_refused(monkeypatch):
+    text = filled_with('{"":0}', 2**21, random.Random(0).randbytes(2**14))
+    data = archive_of(text)
+    assert len(text) < 200 * len(data)
+    assert read(data, "net.pt2").nodes
+    monkeypatch.setattr(archive, "_MOST_COMPRESSED", 2**21)
+    with pytest.raises(GradirError, match="too large to be read"):
+        read(data, "net.pt2")
+
+
+@pytest.mark.parametrize("form", ['{"":0}', '{"a":[[],[],[],[]]}', '{"a":{"b":[1]}}'])
+def test_json_takes_less_than_thirty_times_its_size_in_memory(form):
+    text = filled_with(form, 2**19)
+    data = archive_of(text, name=f"net/{STATED}", noise=random.Random(0).randbytes(2**12))
+    tracemalloc.start()
+    read(data, "net.pt2")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak / len(text) * archive._MOST_COMPRESSED < 1.1e9
+
+
+def test_the_configurations_of_weights_count_with_the_program(monkeypatch):
+    text = json.dumps({"config": {}})
+    names = [f"net/data/{kind}/model_{kind}_config.json" for kind in ("weights", "constants")]
+    file = archive_of(stated("mlp"), **dict.fromkeys(names, text.encode()))
+    monkeypatch.setattr(archive, "_LARGEST", len(stated("mlp")) + 2 * len(text))
+    assert read(file, "net.pt2").nodes
+    monkeypatch.setattr(archive, "_LARGEST", len(stated("mlp")) + 2 * len(text) - 1)
+    with pytest.raises(GradirError, match="too large to be read"):
+        read(file, "net.pt2")
+
+
+def test_a_large_program_that_is_stored_as_torch_does_is_read():
+    text = stated("mlp").replace("{", "{" + " " * 2**25, 1)
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(f"net/{STATED}", text)
+    assert read(file.getvalue(), "net.pt2").nodes.keys() == saved("mlp")[1].nodes.keys()
 
 
 def test_no_pickle_of_an_archive_is_loaded(monkeypatch):

@@ -33,6 +33,8 @@ T = TypeVar("T")
 _UNKNOWN: Final = TensorMeta(device=None)
 
 _LARGEST: Final = 2**28
+# JSON such as [{"":0},...] takes 29 times its size in memory: of this much, below 1 GB. torch stores it uncompressed.
+_MOST_COMPRESSED: Final = 2**25
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _NEWEST: Final = 8
 _DEEPEST: Final = 64
@@ -131,13 +133,14 @@ def program_in(data: bytes) -> Program:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             name = _graph_name(archive)
-            stated = _decoded(archive, name, _Program, len(data))
-            root = name.rpartition("models/")[0]
+            root, model = name.rpartition("models/")[0], name.rpartition("/")[2].removesuffix(".json")
+            configs = [f"{root}data/{kind}/{model}_{kind}_config.json" for kind in ("weights", "constants")]
+            configs = [config for config in configs if config in archive.NameToInfo]
+            _expect_small([archive.getinfo(each) for each in (name, *configs)], len(data))
+            stated = _decoded(archive, name, _Program)
             weights: dict[str, _Weight] = {}
-            for kind in ("weights", "constants"):
-                config = f"{root}data/{kind}/{name.rpartition('/')[2].removesuffix('.json')}_{kind}_config.json"
-                if config in archive.NameToInfo:
-                    weights |= _decoded(archive, config, _Weights, len(data)).config
+            for config in configs:
+                weights |= _decoded(archive, config, _Weights).config
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
         raise FormatError(f"broken archive: {said(error)}") from error
     if stated.schema_version.major > _NEWEST:
@@ -166,13 +169,19 @@ def _is_compiled(archive: zipfile.ZipFile) -> bool:
     return any("aotinductor" in name for name in archive.NameToInfo)
 
 
-def _decoded(archive: zipfile.ZipFile, name: str, kind: type[T], available: int) -> T:
-    """Decode a file of an archive of so many bytes, which may state other sizes than it has."""
+def _expect_small(read: Sequence[zipfile.ZipInfo], available: int) -> None:
+    """Refuse files of an archive of so many bytes that together fill the memory."""
+    # The directory of the archive may state more than there is, and the same bytes several times.
+    stored = min(sum(info.compress_size for info in read), available)
+    size = sum(info.file_size for info in read)
+    if size > min(_LARGEST, room(stored), max(_MOST_COMPRESSED, stored)):
+        raise FormatError(f"{size:,} bytes, which is too large to be read", place=printable(read[0].filename))
+
+
+def _decoded(archive: zipfile.ZipFile, name: str, kind: type[T]) -> T:
     info, place = archive.getinfo(name), printable(name)
     if info.compress_type not in _METHODS:
         raise FormatError(f"unknown compression method {info.compress_type}; save the program anew", place=place)
-    if info.file_size > min(_LARGEST, room(min(info.compress_size, available))):
-        raise FormatError(f"{info.file_size:,} bytes, which is too large to be read", place=place)
     text = archive.read(info)
     if is_too_deep(text):
         raise FormatError(TOO_DEEP, place=place)
