@@ -9,9 +9,15 @@ const here = fileURLToPath(new URL(".", import.meta.url));
 const home = join(here, "../exporters/gradir_exporters/_page");
 
 /** Properties that get short names: neither the data of a page nor `window.gradir` has them, and no text in brackets names them. */
-const inner = `atLower atUpper begin blocked bordered borders boxOf boxOfScope byKey byStatus classWas copies curves dash firstOpened frameOf fromAt
-fromItem givesMore goTo holder idStarts isBehind isCaption isLeft isRun layerOf liked local placeOf plan polygons portOf rectangles reveal score
-scopesFrom showDetails showLists sourceOf toAt toBottom toItem toTop toggleSide trunk vertices wires`;
+const inner = `arranged atLower atUpper begin blocked bordered borders boxOf boxOfScope byKey byStatus classWas copies curves dash differs drawn
+firstOpened frameOf fromAt fromItem givesMore goTo holder inside instead isBehind isCaption isLeft isRun layerOf liked local lower piece placeOf
+places plan polygons portOf rectangles reveal scopesFrom showDetails showLists sourceOf theme toAt toBottom toItem toTop toggleSide trunk
+turned upper vertices wires`;
+
+/** Names of the browser that stand in the script dozens of times: each gets a short one, once. */
+const often = `Array.from Float64Array Int32Array Math.abs Math.ceil Math.floor Math.hypot Math.max Math.min Math.round Uint8Array document
+requestAnimationFrame`.split(/\s+/);
+const shortOf = (name) => `short_${name.replace(".", "_")}`;
 
 const arguments_ = process.argv.slice(2);
 
@@ -32,6 +38,9 @@ if (arguments_.includes("--tests")) {
     absWorkingDir: here,
     entryPoints: { page: "src/page.ts", style: "src/style.css" },
     outdir: home,
+    define: Object.fromEntries(often.map((name) => [name, shortOf(name)])),
+    inject: ["short"],
+    plugins: [{ name: "short", setup: shorts }],
     bundle: true,
     minify: true,
     format: "iife",
@@ -50,6 +59,12 @@ if (arguments_.includes("--tests")) {
       process.exitCode = 1;
     }
   }
+}
+
+/** The module that gives the browser's names short ones. */
+function shorts({ onResolve, onLoad }) {
+  onResolve({ filter: /^short$/ }, () => ({ path: "short", namespace: "short" }));
+  onLoad({ filter: /./, namespace: "short" }, () => ({ contents: often.map((name) => `export const ${shortOf(name)} = globalThis.${name};`).join("\n") }));
 }
 
 /**

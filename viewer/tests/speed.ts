@@ -1,6 +1,5 @@
 /** How much processor time the steps to a scene take, in milliseconds: node tests/run.mjs speed. Other programs that run count less in it than in time. */
-import { search } from "../src/graph/search.ts";
-import { indexOf } from "../src/graph/haystack.ts";
+import { indexOf, search } from "../src/graph/search.ts";
 import { shown } from "../src/graph/shown.ts";
 import { layered } from "../src/layout/layered.ts";
 import { Composer } from "../src/scene/compose.ts";

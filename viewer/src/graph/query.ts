@@ -37,11 +37,3 @@ export function parsed(words: string): Word[] {
   }
   return found;
 }
-
-const every: ReadonlySet<SearchKey> = new Set(searchKeys);
-const single = new Map(searchKeys.map((key) => [key, new Set([key]) as ReadonlySet<SearchKey>]));
-
-/** Where to look for a word. */
-export function fieldsOf({ key }: Word): ReadonlySet<SearchKey> {
-  return key ? single.get(key)! : every;
-}
