@@ -47,15 +47,28 @@ def test_every_form_has_it(pair: tuple[Graph, Graph]) -> None:
         assert (told.level == "error") == any(each.level == "error" for each in found.findings[1:])
 
 
-def test_the_page_shows_it_where_an_explanation_has_its_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (["exp"] * 3, ["sin"] * 3, "exp became sin in h.{0..2}; nothing else."),
+        (["exp"], ["sin"], "exp became sin in h.0; nothing else."),
+        (["exp"], ["exp"], "no difference"),
+        ([], ["exp"], "exp put into h.0; nothing else."),
+    ],
+)
+def test_each_page_shows_it_where_an_explanation_has_its_verdict(
+    monkeypatch: pytest.MonkeyPatch, before: list[str], after: list[str], said: str
+) -> None:
     from gradir import registry
 
     shown = []
     exporter = type(registry.exporter("html"))
     monkeypatch.setattr(exporter, "export_changes", lambda _, graph, *rest: shown.append(graph) or "page\n")
-    a, b = (Graph.of([Node(f"h.{n}/f:1", op=op, scope=f"h.{n}") for n in range(3)]) for op in ("exp", "sin"))
+    a, b = (
+        Graph.of([Node(f"h.{n}/f:1", op=op, scope=f"h.{n}") for n, op in enumerate(ops)]) for ops in (before, after)
+    )
     assert gradir.diff(a, b).to("html") == "page\n"
-    assert overlay_verdict(shown[0].nodes.values()) == ("quiet", "exp became sin in h.{0..2}; nothing else.")
+    assert overlay_verdict(shown[0].nodes.values()) == ("quiet", said)
 
 
 def test_what_lies_before_a_cut_is_no_edit() -> None:

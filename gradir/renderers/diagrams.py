@@ -112,12 +112,17 @@ class HtmlRenderer:
 
 
 def _with_sentence(graph: Graph, diff: Diff) -> Graph:
-    """The graph with the sentence on top of the text as its verdict, where the page shows that of an explanation."""
-    told = next((finding for finding in diff.findings if finding.kind == "summary"), None)
-    if told is None or overlay_verdict(graph.nodes.values()):
+    """The graph with the sentence on the diff as its verdict, where the page shows that of an explanation."""
+    from gradir.review.summary import sentence
+    from gradir.review.text import headline, no_difference
+
+    if overlay_verdict(graph.nodes.values()):
         return graph
+    look = "alarm" if any(finding.level == "error" for finding in diff.findings) else "quiet"
+    # Of an empty graph, and of what no rule describes, the page counts what came and went.
+    verdict = look, (sentence(diff) or headline(diff)) if diff else no_difference(diff)
     marked = {
-        node.id: replace(node, ext={**node.ext, VERDICT: ("alarm" if told.level == "error" else "quiet", told.text)})
+        node.id: replace(node, ext={**node.ext, VERDICT: verdict})
         for node in graph.outputs or [*graph.nodes.values()][-1:]
     }
     return replace(graph, nodes={**graph.nodes, **marked})

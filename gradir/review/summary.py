@@ -10,15 +10,14 @@ from msgspec.structs import replace
 from gradir.diffs.changes import Finding
 from gradir.ir import Ref
 from gradir.ir.text import counted, word
-from gradir.review.evidence import serving
+from gradir.review.evidence import Evidence, serving
 from gradir.review.kinds import KINDS
 from gradir.review.wording import list_modules, operation_text, settings, what_text, words
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from gradir.diffs.changes import Change, FieldChange, Level
-    from gradir.review.evidence import Evidence
+    from gradir.diffs.changes import Change, Diff, FieldChange, Level
 
 _MOST: Final = 3
 """Findings beyond these, and operations beyond these of one finding, are counted."""
@@ -39,14 +38,36 @@ _COUNTS: Final = frozenset({"own", "total", "trainable", "calls"})
 
 
 def summary(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding]:
-    """Yield the sentence, if it says more than the only change that there is.
+    """Yield the sentence, if it says more than the only change that there is."""
+    if any(each.kind == "nodes" and not (each.before and each.after) for each in findings):
+        # Of an empty graph all of the other one came or went.
+        return
+    phrases = _phrases(evidence, findings)
+    are_two_models = any(each.kind == "two-models" for each in findings)
+    if len(phrases) < 2 and (are_two_models or not any(map(_is_long, findings))):
+        return
+    level: Level = "error" if any(each.level == "error" for each in findings) else "change"
+    yield Finding("summary", level, text=_sentence(phrases))
+
+
+def sentence(diff: Diff) -> str:
+    """Return the sentence of a diff that knows its graphs, also if its report needs none; empty if nothing differs."""
+    told = next((each.text for each in diff.findings if each.kind == "summary"), "")
+    return told or _sentence(_phrases(Evidence.of(diff), diff.findings))
+
+
+def _sentence(phrases: Sequence[str]) -> str:
+    more = len(phrases) - _MOST
+    rest = f"and {more:,} more" if more > 0 else "nothing else"
+    return f"{'; '.join([*phrases[:_MOST], rest])}." if phrases else ""
+
+
+def _phrases(evidence: Evidence, findings: Sequence[Finding]) -> list[str]:
+    """Return what changed, one phrase each.
 
     What costs gradient stands first, then what was frozen, tied or changed for all, renames, and the modules. What
     surely follows from something else in the sentence is left out.
     """
-    if any(each.kind == "nodes" and not (each.before and each.after) for each in findings):
-        # Of an empty graph all of the other one came or went.
-        return
     of_kind = {kind: [each for each in findings if each.kind == kind] for kind in KINDS}
     phrases = [each.text for kind in (*_FIRST, *_OF_ALL) for each in of_kind[kind] if each.text]
     phrases += [_again(each, evidence.changes) for each in of_kind["cut-removed"]]
@@ -56,13 +77,7 @@ def summary(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding
         phrases += [f"{word(each.subjects[0])} changed" for each in of_kind["graph"]]
         following = _Following(evidence, of_kind)
         phrases += _edits([each for each in findings if each.kind in _MODULES], evidence.changes, following, phrases)
-    phrases += [each.text for kind in _LAST for each in of_kind[kind]]
-    if len(phrases) < 2 and (of_kind["two-models"] or not any(map(_is_long, findings))):
-        return
-    more = len(phrases) - _MOST
-    rest = f"and {more:,} more" if more > 0 else "nothing else"
-    level: Level = "error" if any(each.level == "error" for each in findings) else "change"
-    yield Finding("summary", level, text=f"{'; '.join([*phrases[:_MOST], rest])}.")
+    return phrases + [each.text for kind in _LAST for each in of_kind[kind]]
 
 
 def _is_long(finding: Finding) -> bool:
