@@ -56,6 +56,18 @@ def test_modules_open_and_close(page: Opened) -> None:
     page.until("frames.some(({name}) => name === 'h')")
 
 
+def test_modules_of_a_path_or_a_class_open_and_close_together(page: Opened) -> None:
+    page.press("0")
+    for pattern in ("h.*.attn", "class:att*"):
+        assert {f"h.{n}.attn" for n in range(4)} <= {*find(page, pattern)}
+        for word in ("Open 4", "Close 4"):
+            page.page.get_by_role("search").get_by_role("button", name=word).click()
+            frames = {frame["name"] for frame in page.ask("frames")}
+            assert {"h", "h.0", "h.3"} <= frames, "what holds them is open"
+            assert ({"h.0.attn", "h.3.attn"} <= frames) is (word == "Open 4")
+            assert "h.0.mlp" not in frames
+
+
 def test_what_is_open_is_drawn_whole(page: Opened) -> None:
     page.press("e", "g", "h")
     drawn = set(page.names())

@@ -78,20 +78,17 @@ export function around(shown: Shown, selected: Selected): number[] {
   return common.slice(1);
 }
 
-/** The modules of what is shown that have the class of one of the model. */
-export function alike({ model: { scopes: all }, scopes }: Shown, module: number): number[] {
-  const found: number[] = [];
-  for (let scope = 1; scope < scopes.count; scope++) {
-    const own = scopes.of[scope];
-    if (!scopes.isRun(scope) && scopes.drawn(scope) === scope && all.className[own] === all.className[module]) found.push(scope);
-  }
-  return found;
+/** The modules of what is shown that stand for some of the model. */
+export function drawnOf({ scopes }: Shown, isOne: (module: number) => boolean): number[] {
+  return [...scopes.of.keys()].filter((scope) => scope > 0 && !scopes.isRun(scope) && scopes.drawn(scope) === scope && isOne(scopes.of[scope]));
 }
 
-/** The opened ones with or without all of some. */
-export function folded(opened: ReadonlySet<number>, scopes: readonly number[], isOpen: boolean): Set<number> {
+/** The opened ones with all of some and what holds these, or without them. */
+export function folded(opened: ReadonlySet<number>, parent: Int32Array, scopes: readonly number[], isOpen: boolean): Set<number> {
   const next = new Set(opened);
-  for (const scope of scopes) isOpen ? next.add(scope) : next.delete(scope);
+  for (const scope of scopes)
+    if (isOpen) for (let around = scope; around > 0; around = parent[around]) next.add(around);
+    else next.delete(scope);
   return next;
 }
 

@@ -16,7 +16,7 @@ const beside = /\(\d+ of \d+\)|\(opaque\)|\u00d7\d+|\u2192|:(?=\s|$)/g;
 
 /**
  * 'op:mm "max pool" in:layers.3 /add|mul/' as four words, in lower case. What stands in quotes or brackets is one word: a shape has
- * spaces. What stands between slashes is a regular expression.
+ * spaces. What stands between slashes is a regular expression, and a word with stars is the whole of a text.
  *
  * Raises a SyntaxError where that is none.
  */
@@ -32,7 +32,9 @@ export function parsed(words: string): Word[] {
     else
       for (const part of key ? [own] : own.split(/(?<=\w)(?=\[)/)) {
         const text = part.replaceAll('"', "").toLowerCase();
-        if (text) found.push({ text, key });
+        // As in --fold: 'h.*.attn', 'class:*Norm'.
+        const whole = text.replace(/[.+?^${}()|[\]\\]/g, "\\$&").replaceAll("*", ".*");
+        if (text) found.push({ text, key, ...(text.includes("*") && { expression: new RegExp(`^${whole}$`) }) });
       }
   }
   return found;

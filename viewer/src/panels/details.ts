@@ -5,7 +5,7 @@ import { statusWords } from "../draw/paint.ts";
 import { bytesText, numberText } from "../draw/plain.ts";
 import { rowsAt } from "../graph/columns.ts";
 import { consumers } from "../graph/walks.ts";
-import { alike, folded } from "../opening.ts";
+import { drawnOf, folded } from "../opening.ts";
 import { trails } from "../state.ts";
 import type { Page } from "./context.ts";
 import { type Child, button, fill, h, set } from "./dom.ts";
@@ -129,7 +129,7 @@ function ofModule(page: Page, at: number): Child {
   const counts = sums.byStatus.subarray(scope * statuses.length);
   const changed = statuses.flatMap((status, place) => (place > 0 && counts[place] > 0 ? [`${counts[place]} ${status}`] : []));
   const word = page.state.opened.has(shown.scopes.drawn(at)) ? "Close" : "Open";
-  const others = alike(shown, scope);
+  const others = drawnOf(shown, (own) => scopes.className[own] === scopes.className[scope]);
   return [
     h("h2", model.scopes.path(scope) || "the whole graph"),
     badges(
@@ -140,7 +140,7 @@ function ofModule(page: Page, at: number): Child {
     h(
       "div.buttons",
       button(word, () => page.toggle(at)),
-      others.length > 1 && button(`${word} all ${texts[scopes.className[scope]]}`, () => page.change({ opened: folded(page.state.opened, others, word === "Open") })),
+      others.length > 1 && button(`${word} all ${texts[scopes.className[scope]]}`, () => page.change({ opened: folded(page.state.opened, shown.scopes.parent, others, word === "Open") })),
       button("Copy path", () => copy(page, model.scopes.path(scope))),
     ),
     facts({

@@ -2,10 +2,11 @@
 
 import { numberText } from "../draw/plain.ts";
 import { type Hit, mostHits, search } from "../graph/search.ts";
+import { drawnOf, folded } from "../opening.ts";
 import { timings } from "../probe.ts";
 import { told } from "../words.ts";
 import type { Page } from "./context.ts";
-import { fill, h, set } from "./dom.ts";
+import { button, fill, h, set } from "./dom.ts";
 import { list } from "./list.ts";
 
 export interface Finder {
@@ -75,11 +76,18 @@ export function finder(page: Page): Finder {
       [hits, trouble] = [[], (error as Error).message];
     }
     timings.search = performance.now() - before;
+    const modules = new Set(hits.flatMap(({ scope }) => (scope < 0 ? [] : [scope])));
     found.element.hidden = hits.length === 0;
     open(words !== "");
     found.show(hits.length, 0);
-    fill(note, hits.length === 0 ? trouble : `${numberText(hits.length)}${hits.length === mostHits ? " or more" : ""} found${hits.length > 1 ? ", the best first" : ""}`);
+    fill(note, hits.length === 0 ? trouble : `${numberText(hits.length)}${hits.length === mostHits ? " or more" : ""} found${hits.length > 1 ? ", the best first" : ""}`, " ", modules.size > 0 && ["Open", "Close"].map((word) => button(`${word} ${modules.size}`, () => foldAll(modules, word === "Open"))));
     if (words !== "") page.say(note.textContent ?? "");
+  }
+  /** Opens or closes every module that was found. */
+  function foldAll(modules: ReadonlySet<number>, isOpen: boolean): void {
+    const { opened } = page.state;
+    const { scopes } = page.shown;
+    page.change({ opened: folded(opened, scopes.parent, drawnOf(page.shown, (own) => modules.has(own)), isOpen) });
   }
   function choose(index: number): boolean {
     if (index < hits.length) {
