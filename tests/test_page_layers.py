@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from browser import Browser, Opened, details, drawing
-from example_files import recorded
+from first_sight import DESKTOP, LEAST
 from msgspec.structs import replace
 from page_graphs import failed, layered
 
@@ -15,33 +15,6 @@ from gradir.ir.cuts import FLOW
 
 META = TensorMeta("float32", (4, 8))
 SQUARE = TensorMeta("float32", (8, 8))
-DESKTOP = {"width": 1280, "height": 800}
-PHONE = {"width": 390, "height": 844}
-LEAST = 11
-"""Pixels of the smallest word at first sight."""
-
-WORDS = r"""
-() => new Promise((done) => {
-  const found = [];
-  const pen = CanvasRenderingContext2D.prototype;
-  const real = pen.fillText;
-  pen.fillText = function (words, ...rest) {
-    const size = parseFloat(/([\d.]+)px/.exec(this.font)[1]);
-    if (/\w\w/.test(words)) found.push([size * this.getTransform().a / devicePixelRatio, words]);
-    return real.call(this, words, ...rest);
-  };
-  window.gradir.page.stage.recolour();
-  requestAnimationFrame(() => requestAnimationFrame(() => {
-    pen.fillText = real;
-    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-    for (let text = texts.nextNode(); text; text = texts.nextNode()) {
-      if (!/\w\w/.test(text.data) || !text.parentElement.checkVisibility()) continue;
-      found.push([parseFloat(getComputedStyle(text.parentElement).fontSize), text.data]);
-    }
-    done(found);
-  }));
-})
-"""
 
 
 def adversarial(*, flow: bool, kept: bool = False) -> Graph:
@@ -73,26 +46,6 @@ def adversarial(*, flow: bool, kept: bool = False) -> Graph:
     graph = b.build(scopes=scopes)
     return replace(
         graph, cuts=(lost, place) if flow else (lost,), producer=Producer(options={FLOW: True} if flow else {})
-    )
-
-
-def is_hidden(page: Opened) -> bool:
-    """Whether the opened legend lies over a box."""
-    if page.page.locator(".legend").get_attribute("open") is None:
-        return False
-    cover, drawn, view = (
-        page.page.locator(".legend").bounding_box(),
-        page.page.locator(".drawing").bounding_box(),
-        page.ask("view"),
-    )
-    left, top = view["x"] + (cover["x"] - drawn["x"]) / view["k"], view["y"] + (cover["y"] - drawn["y"]) / view["k"]
-    right, bottom = left + cover["width"] / view["k"], top + cover["height"] / view["k"]
-    return any(
-        each["x"] < right
-        and left < each["x"] + each["width"]
-        and each["y"] < bottom
-        and top < each["y"] + each["height"]
-        for each in page.ask("boxes")
     )
 
 
@@ -206,29 +159,6 @@ def test_a_class_of_module_has_one_colour(browser: Browser) -> None:
 def test_inputs_are_drawn_where_the_file_knows_them(browser: Browser) -> None:
     with browser.opened(adversarial(flow=False).to("html")) as page:
         assert {"real", "fake"} <= {*page.names()}
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        "mlp_critic.py:values",
-        "dcgan.py:discriminator_step",
-        "resnet.py:loss",
-        "unet.py:loss",
-        "recurrent.py:loss",
-        "mixture.py:loss",
-        "gpt.py:loss",
-    ],
-)
-def test_no_word_at_first_sight_is_too_small(browser: Browser, spec: str) -> None:
-    pytest.importorskip("torch")
-    html = recorded(spec, "--sources").to("html")
-    for viewport in (DESKTOP, PHONE):
-        with browser.opened(html, viewport=viewport) as page:
-            assert not is_hidden(page), "by the legend"
-            words = page.page.evaluate(WORDS)
-            assert len(words) > 10
-            assert min(words)[0] >= LEAST, sorted(words)[:5]
 
 
 def test_what_holds_most_of_the_graph_is_opened_first(browser: Browser) -> None:

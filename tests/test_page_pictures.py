@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from browser import SECONDS, Browser, Opened
 from example_files import GRAPHS, recorded
+from first_sight import DESKTOP, PHONE, assert_readable
 from hostile_texts import HOSTILE_TEXTS, graph_of
 from samples import everything, hostile
 
@@ -109,10 +110,14 @@ def test_a_name_of_100_000_characters(browser: Browser) -> None:
         assert max(len(line) for box in page.ask("boxes") for line in box["label"]) < 1000
 
 
-def test_a_graph_of_100_000_nodes(browser: Browser) -> None:
-    graph = chains(20_000)
-    assert len(graph.nodes) > 100_000
-    with browser.opened(graph.to("html")) as page:
+def test_a_graph_of_140_000_nodes(browser: Browser) -> None:
+    graph = chains(28_000)
+    assert len(graph.nodes) > 140_000
+    with browser.opened(graph.to("html"), viewport=PHONE) as page:
+        assert_readable(page)
+        page.page.set_viewport_size(DESKTOP)
+        page.page.reload()
+        assert_readable(page.is_shown())
         page.press("0")
         page.open("layers")
         page.page.keyboard.press("/")

@@ -73,7 +73,8 @@ def recorded(spec: str, *options: str) -> gradir.Graph:
 
     with TemporaryDirectory() as folder:
         path = Path(folder, "example.gir")
-        assert main(["capture", f"{EXAMPLES}/{spec}", *options, "-o", str(path)]) == 0
+        # A forward that raised is status 1, and its graph ends there.
+        assert main(["capture", f"{EXAMPLES}/{spec}", *options, "-o", str(path)]) < 2
         return gradir.load(path)
 
 
