@@ -15,11 +15,10 @@ from strategies import graphs, texts
 
 import gradir
 from gradir.diffs.changes import UNSET, Change, Diff, FieldChange, Kind
-from gradir.diffs.compare import _Changes, compare
+from gradir.diffs.compare import _Changes, compare, growth
 from gradir.diffs.correspondence import Correspondence
 from gradir.diffs.diff_json import decode, encode
 from gradir.diffs.field_changes import descriptions
-from gradir.diffs.growth import growth
 from gradir.diffs.hunks import script
 from gradir.diffs.matching import match
 from gradir.ir import Cut, Graph, Node, NonFinite, Producer, Ref, Saved, Scope, Source, TensorMeta

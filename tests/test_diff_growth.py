@@ -6,7 +6,7 @@ from hypothesis import given
 from samples import everything
 from strategies import graphs
 
-from gradir.diffs.growth import sizes
+from gradir.diffs.compare import sizes
 from gradir.ir import Graph, Node, Saved
 from gradir.ir.totals import totals
 from gradir.passes import fold

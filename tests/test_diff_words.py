@@ -13,9 +13,8 @@ from reports import changes_in, entries, notes  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.ir import Graph, Node, Producer  # noqa: E402
-from gradir.review.drawn import drawn_part  # noqa: E402
 from gradir.review.reviewing import reviewed  # noqa: E402
-from gradir.review.united import United  # noqa: E402
+from gradir.review.united import United, drawn_part  # noqa: E402
 
 UNSEEN = {"none", "other-triangle", "other-fill"}
 

@@ -14,7 +14,7 @@ import gradir  # noqa: E402
 from gradir.diffs.changes import Change, Diff, Sides  # noqa: E402
 from gradir.diffs.correspondence import Correspondence  # noqa: E402
 from gradir.ir import Node, Scope  # noqa: E402
-from gradir.review.places import Renamed, module_tree  # noqa: E402
+from gradir.review.evidence import Renamed, module_tree  # noqa: E402
 from gradir.review.reviewing import reviewed  # noqa: E402
 from gradir.review.united import United  # noqa: E402
 from gradir.review.wording import change_line  # noqa: E402

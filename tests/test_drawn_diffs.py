@@ -13,9 +13,8 @@ import gradir
 from gradir.ir import Builder, Cut, Graph, Node, Producer, Ref, Scope, TensorMeta
 from gradir.ir.marks import status, times
 from gradir.ir.validate import check
-from gradir.review.drawn import drawn_part
 from gradir.review.reviewing import reviewed
-from gradir.review.united import United
+from gradir.review.united import United, drawn_part
 
 META = TensorMeta("float32", (2, 3))
 

@@ -17,7 +17,7 @@ import tools
 from hypothesis import given
 from strategies import graphs
 
-from gradir.diffs.growth import sizes
+from gradir.diffs.compare import sizes
 from gradir.errors import GraphError, PassError
 from gradir.ir import Graph, Node, Ref, Saved, Scope
 from gradir.ir.totals import bounded, totals

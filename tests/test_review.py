@@ -16,8 +16,7 @@ from strategies import graphs
 
 import gradir
 from gradir.diffs.changes import Change, Diff, FieldChange, Totals
-from gradir.diffs.compare import compare
-from gradir.diffs.growth import sizes
+from gradir.diffs.compare import compare, sizes
 from gradir.diffs.ignoring import ignoring, normalized
 from gradir.errors import GradirError
 from gradir.ir import Builder, Cut, Graph, Node, Ref, Saved, Scope, TensorMeta

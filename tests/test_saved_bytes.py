@@ -7,7 +7,7 @@ import json
 import pytest
 
 from gradir.codecs.codec import encode, survey
-from gradir.diffs.growth import sizes
+from gradir.diffs.compare import sizes
 from gradir.ir import Graph, Node, Ref, Saved, Scope, TensorMeta
 from gradir.ir.totals import totals
 from gradir.passes.fold import fold

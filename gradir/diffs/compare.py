@@ -1,14 +1,15 @@
-"""Compare two graphs: nodes as `gradir.diffs.matching` pairs them, scopes and cuts after them."""
+"""Compare two graphs record by record, and the size of each module."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from gradir.diffs.changes import Change, Diff, FieldChange
+from gradir.diffs.changes import Change, Diff, FieldChange, Growth, Size
 from gradir.diffs.correspondence import Correspondence
 from gradir.diffs.field_changes import (
     compared_fields,
@@ -18,7 +19,6 @@ from gradir.diffs.field_changes import (
     numbered,
     setting_changes,
 )
-from gradir.diffs.growth import COUNTS, counts_apart, growth
 from gradir.diffs.hunks import identical, script
 from gradir.diffs.matching import match
 from gradir.diffs.sequences import matched, out_of_place, overtaken
@@ -27,12 +27,15 @@ from gradir.ir import Cut, Node, Scope
 from gradir.ir.cuts import lacking_flow
 from gradir.ir.head import Head, renamed_head
 from gradir.ir.ids import removed
+from gradir.ir.merged import bytes_told
+from gradir.ir.module_tree import OUTSIDE, ModuleTree
+from gradir.ir.saved import SavedBytes
 from gradir.ir.text import counted
-from gradir.ir.totals import totals
+from gradir.ir.totals import bounded, parameter_elements, totals
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from gradir.diffs.changes import Kind
     from gradir.diffs.correspondence import Verdict
@@ -274,3 +277,56 @@ def _change(kind: Kind, record: Node | Scope | Cut) -> Change:
         place = record if record.is_place else None
         return Change(kind, "cut", cut_name(record), record.scope, record.kind, tensor=record.tensor, cut=place)
     return Change(kind, "node", record.id, record.scope, record.op or record.role, tensor=record.tensor)
+
+
+COUNTS: Final = ("total", "trainable")
+"""The fields of a scope that count what is below it too."""
+
+
+def counts_apart(scopes: Mapping[str, Scope]) -> dict[str, dict[str, int]]:
+    """Return by path the `COUNTS` of a module without its own and those of the modules right below it."""
+    tree = ModuleTree(scopes.values())
+    found = {scope.path: {count: getattr(scope, count) - scope.own for count in COUNTS} for scope in tree.scopes}
+    for scope, above in zip(tree.scopes, tree.parents, strict=True):
+        for count in COUNTS if above != OUTSIDE else ():
+            found[tree.scopes[above].path][count] -= getattr(scope, count)
+    return found
+
+
+def growth(a: Graph, b: Graph, paths: Mapping[str, str]) -> Iterator[Growth]:
+    """Yield each module whose size differs, in the order of the nodes; ``paths`` are those of ``a`` in ``b``."""
+    before, after = sizes(a), sizes(b)
+    # Where there is no table of modules, equal paths are one module.
+    kept = {path: paths.get(path, path) for path in before if path in paths or path not in a.scopes}
+    was = {new: path for path, new in kept.items()}
+    for path, size in after.items():
+        old = before.get(was.get(path, ""), Size()) if path in was else Size()
+        if old != size:
+            yield Growth(path, old, size, "" if was.get(path, path) == path else was[path])
+    for path, size in before.items():
+        if path not in kept:
+            yield Growth(path, size, Size(), gone=True)
+        elif kept[path] not in after:
+            yield Growth(kept[path], size, Size(), "" if kept[path] == path else path)
+
+
+def sizes(graph: Graph) -> dict[str, Size]:
+    """Return the size of each module without those below it.
+
+    A storage counts where it was saved first, and the content of a folded module where that stands.
+    """
+    counts: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    saved: SavedBytes[str] = SavedBytes(graph.nodes)
+    for node in graph.nodes.values():
+        found = counts[node.scope]
+        if node.role == "function":
+            found[0] += 1
+        elif node.role != "output":
+            found[1] += parameter_elements(node)
+        if node.ext or node.role == "module":
+            found[2] += bytes_told(node)
+        if node.saved:
+            saved.add(node, node.scope)
+    for path, size in saved.by_account().items():
+        counts[path][2] += size
+    return {path: Size(*map(bounded, found)) for path, found in counts.items()}

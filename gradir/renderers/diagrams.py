@@ -33,8 +33,7 @@ def drawn(diff: Diff, exporter: str, how: PictureOptions, **options: object) -> 
     Raises:
         ExportError: the graphs are not known, or the format cannot hold what changed.
     """
-    from gradir.review.drawn import drawn_part
-    from gradir.review.united import United
+    from gradir.review.united import United, drawn_part
 
     united = United(diff)
     part = united.changed_part(how.hops) if how.full else drawn_part(diff, united, how.hops)

@@ -66,8 +66,7 @@ class MarkdownRenderer:
 def _picture(diff: Diff) -> tuple[str, str]:
     """The changed part as Mermaid source, and why it is not there, or what is left out of it."""
     from gradir import registry
-    from gradir.review.drawn import drawn_part
-    from gradir.review.united import United
+    from gradir.review.united import United, drawn_part
 
     left_out, united = "", United(diff)
     part = drawn_part(diff, united)

@@ -6,12 +6,12 @@ from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from gradir.diffs.growth import sizes
+from gradir.diffs.compare import sizes
 from gradir.ir.ids import without_indices
 from gradir.ir.marks import ListedChange
 from gradir.ir.model import Ref
+from gradir.review.evidence import Renamed
 from gradir.review.kinds import sections
-from gradir.review.places import Renamed
 from gradir.review.wording import change_text, nesting, one_line, told_changes, told_fields
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from gradir.ir.cuts import cut_text
 from gradir.ir.name_ranges import ranges
 from gradir.ir.text import amount, short_bytes, word
 from gradir.markdown import code_span, fenced
+from gradir.review.evidence import ChangedModule, Places, WholeModule
 from gradir.review.kinds import sections, share
-from gradir.review.places import ChangedModule, Places, WholeModule
 from gradir.review.relative_changes import COUNTS, RelativeName, relative_name
 from gradir.review.text import no_difference, render_details, render_text
 from gradir.review.wording import change_summary, nesting, settings, told_changes, unknown_sizes, what_text
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from gradir.diffs.changes import Change, Diff, Finding, Growth
-    from gradir.review.places import ModuleOrder, WholeModules
+    from gradir.review.evidence import ModuleOrder, WholeModules
 
     Module = ChangedModule | WholeModule
 

@@ -16,9 +16,8 @@ from gradir.diffs.hunks import script
 from gradir.diffs.ignoring import across, check_names, ignoring, normalized, without_identities
 from gradir.gcpause import paused_gc
 from gradir.progress import stage
-from gradir.review.evidence import Evidence
+from gradir.review.evidence import ChangedModule, Evidence
 from gradir.review.kinds import KINDS, SECTIONS
-from gradir.review.places import ChangedModule
 from gradir.review.rules import RULES
 from gradir.review.summary import summary
 from gradir.vocabulary import vocabulary_of

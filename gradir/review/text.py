@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from gradir.diffs.compare import compare
 from gradir.ir.name_ranges import ranges
 from gradir.ir.text import counted, word
+from gradir.review.evidence import Places
 from gradir.review.kinds import KINDS, new_places, sections
-from gradir.review.places import Places
 from gradir.review.reviewing import reviewed
 from gradir.review.wording import (
     BLANK,

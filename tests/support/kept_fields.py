@@ -49,9 +49,8 @@ from gradir.passes.shared_words import in_shared_words
 from gradir.passes.wiring import pointed_out, within, without
 from gradir.plan import applied, planned, with_costs
 from gradir.registry import run_pass
-from gradir.review.drawn import drawn_part
 from gradir.review.reviewing import reviewed
-from gradir.review.united import United, drawn_union, marked_union
+from gradir.review.united import United, drawn_part, drawn_union, marked_union
 
 __all__ = ["KEPT", "PASSES", "Operation", "lost_fields", "operations", "public_operations", "whole"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gradir.diffs.growth import counts_apart
+from gradir.diffs.compare import counts_apart
 from gradir.diffs.merging.values import slots_of, woven
 from gradir.ir.edges import edges_into, rewired
 from gradir.ir.ids import FreeIds, below, encode_component, function_prefix, is_named, split_ordinal, storage_key

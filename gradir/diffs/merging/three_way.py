@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from msgspec import UNSET
 from msgspec.structs import asdict, replace
 
-from gradir.diffs.compare import cut_name
-from gradir.diffs.growth import COUNTS
+from gradir.diffs.compare import COUNTS, cut_name
 from gradir.diffs.hunks import script
 from gradir.diffs.matching import match
-from gradir.diffs.merging.figures import Figures, types_into
 from gradir.diffs.merging.places import BASE, OURS, THEIRS, Places, open_layers
 from gradir.diffs.merging.side import TENSOR, Side, ids_of, order_of, written
-from gradir.diffs.merging.values import Combiner, pick, same, woven
+from gradir.diffs.merging.values import Combiner, Figures, pick, same, types_into, woven
 from gradir.errors import GraphError
 from gradir.gcpause import paused_gc
 from gradir.ir import Cut, Graph, Node, Scope

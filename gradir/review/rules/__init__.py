@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gradir.review.rules.frozen import frozen
 from gradir.review.rules.gradient import cuts, inputs
-from gradir.review.rules.graphs import computing, frameworks, totals
-from gradir.review.rules.modules import layers, modules
-from gradir.review.rules.names import whole_graph
-from gradir.review.rules.parameters import tied, unowned
-from gradir.review.rules.tensors import for_all, hooked, tensors
+from gradir.review.rules.graphs import computing, for_all, frameworks, hooked, tensors, totals
+from gradir.review.rules.modules import layers, modules, whole_graph
+from gradir.review.rules.parameters import frozen, tied, unowned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -1,19 +1,206 @@
-"""Parameters that were tied or untied, or that the graph uses and its model does not own any more."""
+"""Rules about parameters that were frozen, tied, or that the model does not own any more."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.diffs.changes import Finding
+from gradir.ir.edges import sources
 from gradir.ir.name_ranges import ranges
 from gradir.ir.totals import elements
+from gradir.review.wording import stands_last
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from gradir.ir import Graph, Node
+    from gradir.diffs.changes import Change
+    from gradir.ir import Graph, Node, Scope
+    from gradir.ir.module_tree import ModuleTree
     from gradir.review.evidence import Evidence
+
+_CAME: Final = frozenset({"added", "removed"})
+_OF_BACKWARD: Final = ("saved", "attrs")
+"""The fields of an operation that tell what it keeps for a backward to more or fewer of its inputs."""
+
+
+class _Frozen(NamedTuple):
+    """A module of whose own parameters some require grad on one side alone: how many elements, and whether all.
+
+    ``parameters`` and ``lost`` count the parameters and elements that only one graph has of it, and ``trained`` is its
+    path in the graph where more of it is trained.
+    """
+
+    path: str
+    elements: int
+    whole: bool
+    parameters: int
+    lost: int
+    trained: str
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether one graph lacks exactly the parameters that are not trained."""
+        return self.lost == self.elements
+
+
+def frozen(evidence: Evidence) -> Iterator[Finding]:
+    """Report parameters that were frozen and those that were unfrozen, with the changes that only follow from that.
+
+    The tables of modules have to prove it: a module owns as many elements as before, and fewer of them require grad.
+    For a module with others in it, all of them have to be trained before and none now, or the other way round. The
+    figures are there if each graph lacks exactly these parameters.
+    """
+    modules = dict(_frozen_modules(evidence))
+    explained = {word: _consequences(evidence, word, found) for word, found in modules.items()}
+    rest = set(evidence.left).difference(*explained.values())
+    if any(explained.values()) and all(stands_last(evidence.changes[at]) for at in rest):
+        explained[next(iter(explained))] |= rest
+    taken: set[int] = set()
+    for word, found in modules.items():
+        whole = _topmost([module.path for module in found if module.whole], evidence.places.trees[1])
+        part = [module.path for module in found if not module.whole]
+        figures = {"parameters": sum(each.parameters for each in found), "elements": sum(each.lost for each in found)}
+        indices = explained[word] - taken
+        taken |= indices
+        yield Finding(
+            word,
+            subjects=tuple(whole),
+            changes=(tuple(sorted(indices)),) if indices else (),
+            details={**({"part": part} if part else {}), **(figures if all(each.is_proven for each in found) else {})},
+        )
+
+
+def _frozen_modules(evidence: Evidence) -> Iterator[tuple[str, list[_Frozen]]]:
+    """Yield the modules of which parameters were ``frozen``, then those of which some were ``unfrozen``."""
+    matched = list(_changed_scopes(evidence))
+    if not any(old.trainable != new.trainable for old, new in matched):
+        return
+    before, after = (_parameters(graph) for graph in evidence.graphs)
+    for word, found in (
+        ("frozen", [_frozen(old, new, before, after, new.path) for old, new in matched]),
+        ("unfrozen", [_frozen(new, old, after, before, new.path) for old, new in matched]),
+    ):
+        modules = [module for module in found if module is not None]
+        if modules:
+            yield word, modules
+
+
+def _changed_scopes(evidence: Evidence) -> Iterator[tuple[Scope, Scope]]:
+    before, after = (graph.scopes for graph in evidence.graphs)
+    for change in evidence.changes:
+        if change.subject == "scope" and change.kind not in _CAME:
+            old, new = before.get(change.was or change.id), after.get(change.id)
+            if old is not None and new is not None:
+                yield old, new
+
+
+def _frozen(
+    more: Scope, less: Scope, parameters: Counter[tuple[str, bool]], others: Counter[tuple[str, bool]], path: str
+) -> _Frozen | None:
+    """Return what was frozen between the table where more of a module is trained and the one where less is."""
+    if (more.own, more.total) != (less.own, less.total) or not more.own:
+        return None
+    fewer = more.trainable - less.trainable
+    everything = more.trainable == more.total and not less.trainable
+    if fewer <= 0 or not (everything or more.own == more.total):
+        return None
+    count, size = (parameters[more.path, is_size] - others[less.path, is_size] for is_size in (False, True))
+    return _Frozen(path, more.own if everything else fewer, everything, count, size, more.path)
+
+
+def _parameters(graph: Graph) -> Counter[tuple[str, bool]]:
+    """Count by module the parameters of a graph (False) and their elements (True)."""
+    found: Counter[tuple[str, bool]] = Counter()
+    for node in graph.nodes.values():
+        if node.role == "parameter":
+            found[node.scope, False] += 1
+            found[node.scope, True] += elements(node)
+    return found
+
+
+def _topmost(paths: Sequence[str], tree: ModuleTree) -> list[str]:
+    """Return these modules, or those above them in which no other module owns parameters."""
+    listed = set(paths)
+    rows = [(row, scope.path in listed, scope.own > 0) for row, scope in enumerate(tree.scopes)]
+    others = _with_above((row for row, is_listed, owns in rows if owns and not is_listed), tree)
+    among = _with_above((row for row, is_listed, _ in rows if is_listed), tree) - others
+    # One that is not among these owns parameters itself, and so does one below it that is not listed.
+    return [
+        tree.scopes[row].path
+        for row, is_listed, _ in rows
+        if (tree.parents[row] not in among if row in among else is_listed)
+    ]
+
+
+def _with_above(rows: Iterable[int], tree: ModuleTree) -> set[int]:
+    found: set[int] = set()
+    for row in rows:
+        for above in tree.and_above(row):
+            if above in found:
+                break
+            found.add(above)
+    return found
+
+
+def _consequences(evidence: Evidence, word: str, modules: Sequence[_Frozen]) -> set[int]:
+    """Return the changes that only follow from parameters that were frozen or unfrozen, if the tables prove these.
+
+    The parameter leaves the graph, or stays in it because an operation saved it. An operation goes when all its inputs
+    went so, and the others have no input there any more, with what they keep for that.
+    """
+    owners = {module.trained for module in modules if module.is_proven}
+    if not owners:
+        return set()
+    side, other, kind = ("before", "after", "removed") if word == "frozen" else ("after", "before", "added")
+    trained = evidence.graphs[word != "frozen"]
+    gone = {
+        change.id: at for at, change in enumerate(evidence.changes) if (change.subject, change.kind) == ("node", kind)
+    }
+    changed: list[tuple[int, Node]] = []
+    found: set[int] = set()
+    dead: set[str] = set()
+    for at, change in enumerate(evidence.changes):
+        paths = [field.path for field in change.fields]
+        if change.subject == "scope" and change.kind not in _CAME and paths == [("trainable",)]:
+            found.add(at)
+        node = trained.nodes.get((change.was or change.id) if side == "before" else change.id)
+        if change.subject != "node" or change.kind in _CAME or node is None:
+            continue
+        changed.append((at, node))
+        is_kept = paths == [("role",)] and getattr(change.fields[0], other) == "buffer"
+        if is_kept and node.role == "parameter" and node.scope in owners:
+            found.add(at)
+            dead.add(node.id)
+    for node in trained.nodes.values():
+        if node.id in gone and (node.scope in owners if node.role == "parameter" else _serves(node, dead)):
+            dead.add(node.id)
+            found.add(gone[node.id])
+    found.update(at for at, node in changed if _is_reader(evidence, at, node, other, dead))
+    return found
+
+
+def _serves(node: Node, dead: Collection[str]) -> bool:
+    feeding = sources(node)
+    return node.role == "function" and bool(feeding) and all(source in dead for source in feeding)
+
+
+def _is_reader(evidence: Evidence, at: int, node: Node, other: str, dead: Collection[str]) -> bool:
+    """Return whether a node only lost inputs from nodes that are gone, beside what changed for all."""
+    change: Change = evidence.changes[at]
+    fields = [field for number, field in enumerate(change.fields) if (at, number) not in evidence.of_all.partly]
+    slots = [field for field in fields if field.path[0] == "in"]
+    return (
+        change.kind == "changed"
+        and bool(slots)
+        and all(field.path[0] == "in" or (field.path[0] in _OF_BACKWARD and len(field.path) > 1) for field in fields)
+        and all(getattr(field, other) is None and _source(node, field.path[-1]) in dead for field in slots)
+    )
+
+
+def _source(node: Node, slot: object) -> str:
+    ref = node.inputs[slot] if isinstance(slot, int) and slot < len(node.inputs) else None
+    return "" if ref is None else ref.id
 
 
 def tied(evidence: Evidence) -> Iterator[Finding]:
