@@ -122,3 +122,31 @@ def test_references_before_have_the_names_of_the_first_graph() -> None:
 def test_a_diff_with_renames_has_a_golden(golden: Callable[[str, str], None]) -> None:
     made = script(plan(60, 3), ["insert layer", "rename prefix", "swap op"], 4)
     golden("diff/renamed.txt", render_text(compare(made.before, made.after)))
+
+
+def staged(around: str, stages: str) -> Graph:
+    """Three modules that stay, and two that may lie in a module of their own."""
+    b = Builder()
+    value = b.tensor("x", META[0])
+    paths = [f"{around}{name}" for name in ("stem", "norm", "pool", f"{stages}layer1", f"{stages}layer2")]
+    for path in paths:
+        value = b.function("exp", [value], META, scope=path)
+    b.output(value)
+    above = dict.fromkeys(path.rpartition(".")[0] for path in paths)
+    return b.build(scopes=[Scope("", "Model"), *(Scope(path, "Net") for path in above if path), *map(Scope, paths)])
+
+
+@pytest.mark.parametrize("around", ["", "net."])
+def test_modules_that_moved_into_a_new_one_are_named_and_not_what_holds_them(around: str) -> None:
+    one, other = staged(around, ""), staged(around, "stages.")
+    layers, inside = f"{around}{{layer1,layer2}}", f"{around}stages.{{layer1,layer2}}"
+    assert str(gradir.diff(one, other)).splitlines()[:5] == [
+        f"{layers} are now {inside}; Net put in as {around}stages; nothing else.",
+        "+0 -0 ~0 nodes; +1 -0 ~0 scopes; 2 modules renamed",
+        "",
+        "(whole graph)",
+        f"  > 2 modules {layers} -> {inside}  2 nodes",
+    ]
+    assert str(gradir.diff(other, one)).splitlines()[0] == (
+        f"{inside} are now {layers}; Net {around}stages left out; nothing else."
+    )

@@ -36,6 +36,22 @@ def test_it_says_what_was_done(name: str) -> None:
     assert gradir.diff(plain(), edited(name)).findings[0].text == SENTENCES[name]
 
 
+@pytest.mark.parametrize(("size", "padding"), [((7, 7), (3, 3)), ((3, 5), (1, 2))])
+def test_settings_are_told_and_not_what_follows_from_them(size: tuple[int, ...], padding: tuple[int, ...]) -> None:
+    def graph(size: tuple[int, ...], padding: tuple[int, ...]) -> Graph:
+        b = Builder()
+        weight = b.tensor("stem.weight", TensorMeta("float32", (8, 3, *size)), role="parameter", scope="stem")
+        scaled = b.function("div", [weight], [TensorMeta("float32", (8, 3, *size))], scope="stem")
+        b.output(b.function("convolution", [scaled], [], scope="stem", attrs={"padding": padding}))
+        detail = f"3, 8, kernel_size={size}, stride=(1, 1), padding={padding}, bias=False"
+        return b.build(scopes=[Scope(""), Scope("stem", "Conv2d", detail)])
+
+    found = gradir.diff(graph((3, 3), (1, 1)), graph(size, padding))
+    assert found.findings[0].text == (
+        f"kernel_size=(3, 3), padding=(1, 1) → kernel_size={size}, padding={padding} in stem; nothing else."
+    )
+
+
 @given(valid_pairs)
 def test_every_form_has_it(pair: tuple[Graph, Graph]) -> None:
     found = gradir.diff(*pair)

@@ -221,7 +221,6 @@ def names_field(pattern: str, path: str) -> bool:
 
 
 _PART: Final = re.compile(r"(?:\([^()]*\)|\[[^\[\]]*\]|[^,])+")
-"""One part of a description; a comma within brackets ends none."""
 
 _OBJECT: Final = re.compile(r"<.*>", re.DOTALL)
 _UNLESS_TOLD: Final = "false"
@@ -255,11 +254,15 @@ def _settings(record: Node | Scope | Cut, words: Vocabulary) -> Iterator[tuple[P
             if _is_short(value) and _says(name, value_text(value), words) and not _follows(words, name):
                 yield ("attrs", name), (value,)
     elif isinstance(record, Scope):
-        parts = [part.strip() for part in _PART.findall(record.detail)]
-        named = [(part, *part.partition("=")) for part in parts]
+        named = [(part, *part.partition("=")) for part in parts_of(record.detail)]
         said = ", ".join(part for part, name, mark, value in named if not mark or _says(name, value, words))
         if said:
             yield ("detail",), (said,)
+
+
+def parts_of(detail: str) -> list[str]:
+    """Return the parts of a description; a comma within brackets ends none."""
+    return [part.strip() for part in _PART.findall(detail)]
 
 
 def _is_short(value: AttrValue) -> bool:

@@ -202,7 +202,10 @@ class RenamedModules:
         self._tables = a.scopes, b.scopes
         self._paths = paths
         shown = Counter(
-            found for old, new in pairs if (old.id, old.scope) != (new.id, new.scope) for found in set(_shown(old, new))
+            found
+            for old, new in pairs
+            if (old.id, old.scope) != (new.id, new.scope)
+            for found in {self._lowest(each, *both) for each, *both in _shown(old, new)}
         )
         counts = Counter({found: count for found, count in shown.items() if self._is_one(found)})
         scopes = [dict.fromkeys(node.scope for node in graph.nodes.values()) for graph in (a, b)] if counts else []
@@ -225,18 +228,32 @@ class RenamedModules:
         """Return whether two nodes of different names differ in these renames alone."""
         if not self._renames:
             return False
-        renames = set(Naming.of(old).renames(Naming.of(new)))
-        return renames <= self._renames and all(map(self._is_one, _shown(old, new)))
+        shown = list(_shown(old, new))
+        others = set(Naming.of(old).renames(Naming.of(new))) - {each for each, *_ in shown}
+        return others <= self._renames and all(self._explains(each, *both) for each, *both in shown)
 
     def explain_scope(self, old: str, new: str) -> bool:
         """Return whether two paths of one module differ in such a rename alone."""
-        return rename(pattern(old), pattern(new)) in self._renames
+        return self._lowest(rename(pattern(old), pattern(new)), old, new).rename in self._renames
+
+    def _explains(self, each: Rename, old: str, new: str) -> bool:
+        found = self._lowest(each, old, new)
+        return found.rename in self._renames and self._is_one(found)
+
+    def _lowest(self, each: Rename, old: str, new: str) -> _Shown:
+        """Return the modules that two paths show to have the names, or those right in them where these are not one."""
+        found = _Shown(each, _start(old, each.before), _start(new, each.after))
+        inner = [_start(path, f"{prefix}.*" if prefix else _ANY) for path, prefix in zip((old, new), each, strict=True)]
+        below = _Shown(Rename(*map(pattern, inner)), *inner)
+        return found if self._is_one(found) or not self._are_known(below) else below
 
     def _is_one(self, found: _Shown) -> bool:
         """Return whether two modules are one, as far as the tables of modules know them."""
+        return not self._are_known(found) or self._paths.get(found.old) == found.new
+
+    def _are_known(self, found: _Shown) -> bool:
         before, after = self._tables
-        known = found.old and found.new and found.old in before and found.new in after
-        return not known or self._paths.get(found.old) == found.new
+        return found.old in before and found.new in after
 
     def _single(self, counts: Iterable[_Shown], scopes: Collection[Iterable[str]]) -> Iterator[Rename]:
         """Yield renames that some of their modules have not followed."""
@@ -290,16 +307,15 @@ def _instances(patterns: Collection[str], scopes: Iterable[str]) -> dict[str, se
     return found
 
 
-def _shown(old: Node, new: Node) -> Iterator[_Shown]:
-    """Yield the renames of modules that two nodes show, without that of a tensor's own name."""
+def _shown(old: Node, new: Node) -> Iterator[tuple[Rename, str, str]]:
+    """Yield the renames of modules that two nodes show with both paths, without that of a tensor's own name."""
     before, after = Naming.of(old), Naming.of(new)
     if before.path != after.path:
         found = before.rename(after)
         if old.op or found.before != before.path:
-            yield _Shown(found, _start(_path(old), found.before), _start(_path(new), found.after))
+            yield found, _path(old), _path(new)
     if before.scope != after.scope:
-        found = rename(before.scope, after.scope)
-        yield _Shown(found, _start(old.scope, found.before), _start(new.scope, found.after))
+        yield rename(before.scope, after.scope), old.scope, new.scope
 
 
 def _path(node: Node) -> str:

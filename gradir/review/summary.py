@@ -30,6 +30,7 @@ _FEW: Final = 3
 """So many changes of one module are read as they are."""
 
 _LONGEST: Final = 80
+_CAME: Final = frozenset({"added", "removed"})
 _MODULES: Final = frozenset({"same", "module-added", "module-removed"})
 _SETTINGS: Final = frozenset({"detail", "attrs"})
 _EDGES: Final = frozenset({"in", "names"})
@@ -147,11 +148,11 @@ def _edits(
         own = [changes[at] for at in finding.changes[0]]
         if all(map(_only_reads, own)):
             edit = ("other inputs in", "")
-        elif finding.kind == "same":
+        elif finding.kind == "same" and not _is_whole(own, finding.subjects[0]):
             told = [_but_for_settings(each) for each in own] if "sizes" in finding.details else own
             edit = _edit(told, following.accumulators)
         else:
-            edit = _whole_module(finding, own)
+            edit = _whole_module(own, finding.subjects[0], itself=finding.details.get("itself", True))
         into = left_out if all(map(following.has, own)) else places
         into.setdefault(edit, []).extend(finding.subjects)
     if not (places or phrases):
@@ -172,11 +173,16 @@ def _is_edge(field: FieldChange) -> bool:
     return field.path[0] in _EDGES or (field.path[0] == "saved" and field.path[-1] in _OF_SAVED)
 
 
-def _whole_module(finding: Finding, changes: Sequence[Change]) -> tuple[str, str]:
-    is_gone = finding.kind == "module-removed"
-    if not finding.details["itself"]:
+def _is_whole(changes: Sequence[Change], path: str) -> bool:
+    """Return whether a module came or went that has no nodes."""
+    return [(each.subject, each.id, each.kind in _CAME) for each in changes] == [("scope", path, True)]
+
+
+def _whole_module(changes: Sequence[Change], path: str, *, itself: bool) -> tuple[str, str]:
+    is_gone = changes[0].kind == "removed"
+    if not itself:
         return "all of", " left out" if is_gone else " put in"
-    own = (change for change in changes if change.subject == "scope" and change.id == finding.subjects[0])
+    own = (change for change in changes if change.subject == "scope" and change.id == path)
     name = next((what_text(change) for change in own if change.what), "module")
     return (name, " left out") if is_gone else (f"{name} put in as", "")
 
@@ -196,8 +202,8 @@ def _edit(changes: Sequence[Change], accumulators: Collection[str]) -> tuple[str
         return _became(*became[0]), ""
     gone += [words(field.path, field.before) for _, field in became]
     came += [words(field.path, field.after) for _, field in became]
+    described = settings(field for change in changes for field in change.fields if field.path == ("detail",))
     if gone or came:
-        described = settings(field for change in changes for field in change.fields if field.path == ("detail",))
         first = f"{described}, " if 0 < len(described) <= _LONGEST else ""
         texts = [_counted(names) for names in (gone, came) if names]
         if gone and came:
@@ -209,8 +215,9 @@ def _edit(changes: Sequence[Change], accumulators: Collection[str]) -> tuple[str
         for field in change.fields
         if not _is_edge(field) and (change.subject == "node" or field.path[0] not in _COUNTS)
     ]
-    text = settings(fields)
-    return f"{text if 0 < len(text) <= _LONGEST else counted(len(changes), 'change')} in", ""
+    # Settings that have a name say more than a count; what else changed follows from them more often than not.
+    texts = (settings(fields), described if "=" in described else "", counted(len(changes), "change"))
+    return f"{next(text for text in texts if 0 < len(text) <= _LONGEST)} in", ""
 
 
 def _became(change: Change, field: FieldChange) -> str:

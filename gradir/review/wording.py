@@ -10,7 +10,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from gradir.diffs.changes import FieldChange
-from gradir.diffs.field_changes import further_parts, numbered
+from gradir.diffs.field_changes import further_parts, numbered, parts_of
 from gradir.ir import Cut, Node, Ref, Saved, Scope, Source, TensorMeta
 from gradir.ir.cuts import cut_text
 from gradir.ir.fields import fields_of
@@ -388,7 +388,7 @@ def settings(fields: Iterable[FieldChange]) -> str:
 
 def _differing(before: str, after: str) -> tuple[str, str]:
     """Return the parts of two descriptions that differ; both whole if the numbers of parts differ."""
-    parts = before.split(", "), after.split(", ")
+    parts = parts_of(before), parts_of(after)
     if len(parts[0]) != len(parts[1]):
         return before, after
     other = [(was, now) for was, now in zip(*parts, strict=True) if was != now]

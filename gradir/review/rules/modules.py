@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from gradir.diffs.changes import UNSET, Finding
+from gradir.diffs.matching.renames import rename
 from gradir.ir import Ref
 from gradir.ir.edges import sources
 from gradir.ir.ids import numbered, split_last, without_indices
@@ -216,7 +217,7 @@ def _naming(change: Change) -> Hashable:
     pairs = {(old, new) for old, new in zip(was, now, strict=False) if old != new}
     if len(was) == len(now) and len(pairs) == 1:
         return role, *pairs
-    return role, without_indices(change.was), without_indices(change.id)
+    return role, *rename(without_indices(change.was), without_indices(change.id))
 
 
 def _renamed(evidence: Evidence, indices: Sequence[int], wrappers: set[int]) -> Finding:
