@@ -256,13 +256,10 @@ _HUB: Final = 8
 Level = tuple[str, int]
 """A label and a radius."""
 
-TIGHT_FIRST: Final[tuple[Level, ...]] = (
+LEVELS: Final[tuple[Level, ...]] = (
     ("tight", 2), ("loose", 2), ("tight", 1), ("loose", 1), ("tight", 0), ("loose", 0),
 )  # fmt: skip
 """From the surroundings that say most to those that say least."""
-
-LOOSE_FIRST: Final[tuple[Level, ...]] = (("loose", 2), ("tight", 1), ("loose", 1), ("tight", 0), ("loose", 0))
-"""The same for a layer whose sizes changed, which tight labels would rather remove and add."""
 
 
 class Surroundings:

@@ -12,10 +12,8 @@ from gradir.diffs.matching.costs import Costs, anchors
 from gradir.diffs.matching.matched_modules import matched_modules, same_names
 from gradir.diffs.matching.numbered import (
     FREE,
-    LOOSE_FIRST,
+    LEVELS,
     NOTHING,
-    TIGHT_FIRST,
-    Level,
     NumberedGraph,
     Surroundings,
 )
@@ -233,30 +231,19 @@ class _Search:
         in_file = list(range(len(before))), list(range(len(after)))
         named = self._pairing()
         named.add(same_names(before, after, modules))
-        _align(named, in_file, around, TIGHT_FIRST)
+        _align(named, in_file, around)
         # What became another operation stands where it did, before it is looked for elsewhere.
         named.add_neighbours()
         named.add_changed()
         yield _completed(named, around)
-        for levels in (TIGHT_FIRST, LOOSE_FIRST):
-            yield self._extended(self._pairing(), self._depth_first, around, levels)
-        if self._depth_first != in_file:
-            yield self._extended(self._pairing(), in_file, around, TIGHT_FIRST)
-        alike = (
-            other if other >= 0 and before.loose[node] == after.loose[other] else FREE
-            for node, other in enumerate(self._by_id)
-        )
-        yield self._extended(self._pairing(alike), in_file, around, TIGHT_FIRST)
-
-    @staticmethod
-    def _extended(pairing: Pairing, orders: _Orders, around: Surroundings, levels: tuple[Level, ...]) -> list[int]:
-        _align(pairing, orders, around, levels)
-        return _completed(pairing, around)
+        unnamed = self._pairing()
+        _align(unnamed, self._depth_first, around)
+        yield _completed(unnamed, around)
 
 
-def _align(pairing: Pairing, orders: _Orders, around: Surroundings, levels: tuple[Level, ...]) -> None:
+def _align(pairing: Pairing, orders: _Orders, around: Surroundings) -> None:
     order, other_order, gaps = _open(pairing, orders)
-    for label, radius in levels:
+    for label, radius in LEVELS:
         if not gaps:
             break
         of, other_of = around.at(label, radius)
@@ -270,7 +257,6 @@ def _completed(pairing: Pairing, around: Surroundings) -> list[int]:
     pairing.add_neighbours()
     pairing.add_changed()
     pairing.add_lone()
-    pairing.add_same_ids()
     pairing.part()
     return pairing.there
 
