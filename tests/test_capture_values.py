@@ -238,7 +238,7 @@ def test_an_operator_of_a_library_has_its_own_name() -> None:
     ],
 )
 def test_a_node_of_c_plus_plus_has_the_name_of_what_it_wraps(qualified: str, name: str) -> None:
-    from gradir.frontends.pytorch.reading.anatomy import native_name
+    from gradir.frontends.pytorch.reading.attributes import native_name
 
     assert native_name(qualified) == name
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gradir.explanations.model import Explanation
     from gradir.frontends.pytorch.reading.assemble import LiveGraph
     from gradir.frontends.pytorch.recorder import Recorder
-    from gradir.frontends.pytorch.watching.running import Running
+    from gradir.frontends.pytorch.watching.recordings import Running
     from gradir.frontends.pytorch.watching.watch import Watching
     from gradir.protocols import Alike, LiveCapture, Reached, Told, Verification
     from gradir.request import CaptureRequest
@@ -115,6 +115,6 @@ class TorchFrontend:
 
     def running(self, request: CaptureRequest, reached: Reached) -> Running:
         """Count the calls of backward of the program that runs inside the context, and hand one of them on."""
-        from gradir.frontends.pytorch.watching.running import Running
+        from gradir.frontends.pytorch.watching.recordings import Running
 
         return Running(request, reached)

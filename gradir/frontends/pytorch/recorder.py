@@ -22,9 +22,8 @@ from gradir.explanations.model import Explanation
 from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.graph_cuts import cuts_of
 from gradir.frontends.pytorch.private import MODULE_CALL, modes_set_aside, own_parameters, runs_a_function
-from gradir.frontends.pytorch.reading.assemble import LiveGraph, assemble
+from gradir.frontends.pytorch.reading.assemble import LiveGraph, assemble, scope_table
 from gradir.frontends.pytorch.reading.outputs import Captured, flatten, tensors_of
-from gradir.frontends.pytorch.reading.scopes import scope_table
 from gradir.frontends.pytorch.reading.tensors import Modules, NamedTensors, Owned, is_own, modules_below, modules_of
 from gradir.frontends.pytorch.reading.walk import Walk, walk
 from gradir.frontends.pytorch.recording.flow import Flow

@@ -10,8 +10,7 @@ from typing import Final, NamedTuple, TypeAlias
 import torch
 
 from gradir.frontends.pytorch.explaining.bytecode import COMPARED, HANDED, SHOWN, Literals, find_leaf_made, use_of
-from gradir.frontends.pytorch.explaining.kinds import Kinds, is_unseen, kind_of, unseen_ends
-from gradir.frontends.pytorch.explaining.words import terms_of
+from gradir.frontends.pytorch.explaining.words import Kinds, is_unseen, kind_of, terms_of, unseen_ends
 from gradir.frontends.pytorch.private import READS_A_NUMBER
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.modes import CompiledPart

@@ -14,11 +14,18 @@ from gradir.explanations.uniting import united
 from gradir.frontends.pytorch.explaining import misuse
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Judge
 from gradir.frontends.pytorch.explaining.bytecode import skipping_conditions
-from gradir.frontends.pytorch.explaining.failures import explain_backward, explain_forward, is_spent, writes_over_saved
+from gradir.frontends.pytorch.explaining.failures import (
+    Overwrite,
+    communicates,
+    explain_backward,
+    explain_forward,
+    find_overwrites,
+    is_spent,
+    writes_over_saved,
+)
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gradients_of
 from gradir.frontends.pytorch.explaining.losses import Losses
 from gradir.frontends.pytorch.explaining.magnitudes import held_gradients
-from gradir.frontends.pytorch.explaining.overwritten import Overwrite, communicates, find_overwrites
 from gradir.frontends.pytorch.explaining.words import describe_terms, explain_unused, few, name_of_step
 from gradir.frontends.pytorch.private import ACCUMULATOR, DDP_SINK
 from gradir.frontends.pytorch.reading.assemble import LiveGraph

@@ -9,10 +9,9 @@ from typing import TypeAlias
 from torch import nn
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
-from gradir.frontends.pytorch.explaining.kinds import EXPLICIT, kind_of
 from gradir.frontends.pytorch.explaining.meant import Meant, is_own_of_torch
 from gradir.frontends.pytorch.explaining.subject import describe_foreign, tensors_aside
-from gradir.frontends.pytorch.explaining.words import lines_of, name_of_step
+from gradir.frontends.pytorch.explaining.words import EXPLICIT, kind_of, lines_of, name_of_step
 from gradir.frontends.pytorch.private import sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.recording.sources import ShownLines

@@ -12,11 +12,10 @@ import torch
 from gradir.explanations.model import Cause, Level
 from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
 from gradir.frontends.pytorch.explaining.graph_cuts import kind_of_cut, operation_of
-from gradir.frontends.pytorch.explaining.kinds import EXPLICIT
 from gradir.frontends.pytorch.explaining.meant import Meant, is_own_of_torch
 from gradir.frontends.pytorch.explaining.misuse import Unnamed, held_otherwise
 from gradir.frontends.pytorch.explaining.subject import Subject, describe_foreign, find_left_over, find_replaced
-from gradir.frontends.pytorch.explaining.words import Words
+from gradir.frontends.pytorch.explaining.words import EXPLICIT, Words
 from gradir.frontends.pytorch.private import CHECKPOINT
 from gradir.frontends.pytorch.reading.tensors import numbers_in, storage_of
 from gradir.frontends.pytorch.recording.flow import Flow

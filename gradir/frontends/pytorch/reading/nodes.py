@@ -13,8 +13,7 @@ import torch
 from msgspec.structs import replace
 
 from gradir.frontends.pytorch.private import output_metadata, sequence_number
-from gradir.frontends.pytorch.reading.anatomy import Anatomies, Anatomy
-from gradir.frontends.pytorch.reading.attributes import MetadataReader, Symbols, bare_name
+from gradir.frontends.pytorch.reading.attributes import Anatomies, Anatomy, MetadataReader, Symbols, bare_name
 from gradir.frontends.pytorch.reading.distributed import Groups
 from gradir.frontends.pytorch.reading.outputs import Captured
 from gradir.frontends.pytorch.reading.saved import SavedReader

@@ -16,8 +16,7 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from gradir.frontends.pytorch import private
-from gradir.frontends.pytorch.reading.anatomy import Anatomy, Slot
-from gradir.frontends.pytorch.reading.attributes import bare_name, plain_value, shape_of
+from gradir.frontends.pytorch.reading.attributes import Anatomy, Slot, bare_name, plain_value, shape_of
 from gradir.frontends.pytorch.reading.reach import class_of
 from gradir.frontends.pytorch.reading.tensors import PLAIN, Owned, TensorNodes, held_by
 from gradir.frontends.pytorch.reading.walk import GradFn

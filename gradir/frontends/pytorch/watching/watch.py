@@ -19,17 +19,14 @@ from gradir.frontends.pytorch.explaining.arrivals import BROKEN
 from gradir.frontends.pytorch.explaining.words import with_place
 from gradir.frontends.pytorch.reading.tensors import modules_below, modules_of, number_of
 from gradir.frontends.pytorch.recording.places import Place, Places
-from gradir.frontends.pytorch.watching.again import compute_again
-from gradir.frontends.pytorch.watching.backwards import Backwards
 from gradir.frontends.pytorch.watching.holders import Variables, loop_counters
 from gradir.frontends.pytorch.watching.kept import Kept
 from gradir.frontends.pytorch.watching.movements import Movements, Norms
-from gradir.frontends.pytorch.watching.optimizers import Optimizers
+from gradir.frontends.pytorch.watching.optimizers import Optimizers, Scaling, may_be_scale
 from gradir.frontends.pytorch.watching.parameters import ByHand, Movement, Parameters, Sample, memory_of, parameters_of
 from gradir.frontends.pytorch.watching.ranks import Replicas, world_size
-from gradir.frontends.pytorch.watching.recordings import Recording, leaves_around
-from gradir.frontends.pytorch.watching.scaling import Scaling, may_be_scale
-from gradir.frontends.pytorch.watching.tape import Tape
+from gradir.frontends.pytorch.watching.recordings import Backwards, Recording, leaves_around
+from gradir.frontends.pytorch.watching.tape import Tape, compute_again
 from gradir.request import CaptureRequest
 from gradir.watches.model import Finding, Modules, Step, number
 
