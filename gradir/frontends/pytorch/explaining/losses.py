@@ -20,14 +20,14 @@ from gradir.frontends.pytorch.private import CHECKPOINT
 from gradir.frontends.pytorch.reading.tensors import numbers_in, storage_of
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.places import Place
-from gradir.frontends.pytorch.recording.steps import Step, Value, plain_name
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value, plain_name
 from gradir.vocabulary.patterns import EXCUSING, LOST, OTHER_MODEL
 
 _BACKWARD: Final = "backward"
 # Every optimizer of torch tells the profiler of its step by a name that starts so.
 _STEP: Final = "Optimizer.step#"
 _SCALING: Final = frozenset({"clamp", "clamp_max", "clamp_min", "div", "mul"})
-_ZEROING: Final = frozenset({"zero", "foreach_zero"})
+_ZEROING: Final = frozenset({"zero"})
 
 
 class Clearing(NamedTuple):
@@ -63,10 +63,9 @@ class Clearings:
         if found is None:
             return None
         index, place = found
-        written = self._last_write(tensor)
         # A step with a gradient of zeros writes all the same.
         last = index if tensor.grad is not None else len(self._flow.steps)
-        if self._start <= (-1 if written is None else written) < last:
+        if self._start <= self._last_write(tensor) < last:
             return None
         later = bisect_left(self._used, index)
         if later == len(self._used) or later > bisect_left(self._used, self._start):
@@ -78,30 +77,29 @@ class Clearings:
 
     def scaled(self, tensor: torch.Tensor) -> Step | None:
         """The step that multiplied or clamped the gradient of a leaf to zero, after the backward that brought it."""
-        index = None if tensor.grad is None else self._last_write(tensor.grad)
-        if tensor.grad is None or index is None or index <= self._start or bool(numbers_in(tensor.grad).any()):
-            return None
-        written = self._last_write(tensor)
-        if written is not None and self._start <= written < index:
-            # A step has used it before.
-            return None
-        step = self._flow.steps[index]
-        return step if plain_name(step.func).removeprefix("foreach_") in _SCALING else None
+        index = self._zeroed(tensor.grad, _SCALING)
+        # A step may have used it before.
+        is_used = index is not None and self._start <= self._last_write(tensor) < index
+        return None if index is None or is_used else self._flow.steps[index]
 
     def _wiped(self, tensor: torch.Tensor) -> tuple[int, Place | None] | None:
         if tensor.grad is None:
             emptied = self._emptied.get(self._flow.value_of(tensor))
             return None if emptied is None else (emptied.before, emptied.place)
-        index = self._last_write(tensor.grad)
-        if index is None or index <= self._start or bool(numbers_in(tensor.grad).any()):
-            return None
-        step = self._flow.steps[index]
-        return (index, step.place) if plain_name(step.func) in _ZEROING else None
+        index = self._zeroed(tensor.grad, _ZEROING)
+        return None if index is None else (index, self._flow.steps[index].place)
 
-    def _last_write(self, tensor: torch.Tensor) -> int | None:
+    def _zeroed(self, gradient: torch.Tensor | None, names: Collection[str]) -> int | None:
+        """Return the operation of such a name that wrote to a gradient last and left nothing but zeros in it."""
+        index = FROM_OUTSIDE if gradient is None else self._last_write(gradient)
+        if gradient is None or index <= self._start or bool(numbers_in(gradient).any()):
+            return None
+        return index if plain_name(self._flow.steps[index].func).removeprefix("foreach_") in names else None
+
+    def _last_write(self, tensor: torch.Tensor) -> int:
         storage = storage_of(tensor)
         writes = () if storage is None else self._flow.writes(storage)
-        return writes[-1] if writes else None
+        return writes[-1] if writes else FROM_OUTSIDE
 
 
 class Losses:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
 from torch.optim import Optimizer
 
-from gradir.explanations.model import Cause
+from gradir.explanations.model import Cause, Level
 from gradir.frontends.pytorch.explaining.words import with_place
 from gradir.frontends.pytorch.private import version_of
 from gradir.frontends.pytorch.reading.tensors import held_by
@@ -122,15 +123,11 @@ class Movements:
         norms = [each.norm for _, each in moved.values()]
         is_gone = bool(norms) and not any(norms)
         cleared = self._optimizers.cleared_at(optimizer) if is_gone else None
-        clipped = self._optimizers.clipped_at() if is_gone else None
-        known.wiped = known.wiped + 1 if is_gone and (cleared or clipped) else 0
-        if known.wiped < 2:
-            return
-        names = tuple(moved)
-        if cleared is not None:
-            yield with_place(Cause("wiped", "error", "zero_grad", names), cleared)
-        elif clipped is not None:
-            yield with_place(Cause("clipped_to_zero", "error", "clip_grad_norm_", names), clipped)
+        place = cleared or (self._optimizers.clipped_at() if is_gone else None)
+        known.wiped = known.wiped + 1 if place else 0
+        if known.wiped >= 2:
+            kind, op = ("wiped", "zero_grad") if cleared else ("clipped_to_zero", "clip_grad_norm_")
+            yield with_place(Cause(kind, "error", op, tuple(moved)), place)
 
     def _added_up(self, optimizer: Optimizer, known: _OfOptimizer) -> Iterator[Cause]:
         known.stamp = _stamp(optimizer)
@@ -193,25 +190,24 @@ class Movements:
         return "below_resolution" if _is_below(optimizer, tensor, float(group.get("lr", 1))) else "no_movement"
 
     def _cause(self, kind: str, optimizer: Optimizer, known: _OfOptimizer, names: Sequence[str]) -> Cause:
-        made = self._optimizers.place_of(optimizer)
+        place, detail = self._optimizers.place_of(optimizer), ""
+        level: Level = "error"
         if kind == "lr_zero":
-            place = self._optimizers.scheduler_place(optimizer) or made
-            level: Any = "error" if all(not float(group.get("lr", 1)) for group in optimizer.param_groups) else "info"
+            place = self._optimizers.scheduler_place(optimizer) or place
+            level = "info" if any(float(group.get("lr", 1)) for group in optimizer.param_groups) else "error"
             detail = f"in all of the last {counted(known.steps, 'step')}" if known.steps < _STILL else ""
-            return with_place(Cause(kind, level, names=tuple(names), detail=detail), place)
-        if kind == "vanished":
+        elif kind == "vanished":
             first, last = min(names, key=known.norms.__getitem__), max(known.norms, key=known.norms.__getitem__)
             detail = f"its norm falls from {known.norms[last]:.2g} at {last} to {known.norms[first]:.2g} at {first}"
             layers = self.layers or Layers({}, {}, {})
             most = max(layers.squashing, key=layers.squashing.__getitem__, default="")
-            if most and layers.squashing[most] > 1:
-                detail += f", over {layers.squashing[most]} calls of {most}"
             place = layers.lines.get(self._parameters.scopes.get(id(known.tensors[first]), ""), self._backward)
-            place = layers.squashed_at.get(most, place) if layers.squashing.get(most, 0) > 1 else place
-            return with_place(Cause(kind, "error", names=tuple(names), detail=detail), place)
-        dtype = str(known.tensors[names[0]].dtype).removeprefix("torch.")
-        detail = f"their dtype is {dtype}" if kind == "below_resolution" else ""
-        return with_place(Cause(kind, "error", names=tuple(names), detail=detail), made)
+            if layers.squashing.get(most, 0) > 1:
+                detail += f", over {layers.squashing[most]} calls of {most}"
+                place = layers.squashed_at.get(most, place)
+        elif kind == "below_resolution":
+            detail = f"their dtype is {str(known.tensors[names[0]].dtype).removeprefix('torch.')}"
+        return with_place(Cause(kind, level, names=tuple(names), detail=detail), place)
 
 
 def _is_below(optimizer: Optimizer, tensor: torch.Tensor, rate: float) -> bool:
@@ -251,7 +247,7 @@ class Norms:
     """Compares the norms of modules in the order in which a program made them, as long as an optimizer steps."""
 
     def __init__(self) -> None:
-        self._vanishing, self._growing = 0, 0
+        self._counts: Counter[str] = Counter()
 
     def after_step(self, norms: Mapping[str, float]) -> Iterator[Cause]:
         """Yield the faults that the norms of a step prove, after so many like it."""
@@ -262,13 +258,8 @@ class Norms:
         is_far = sizes[largest] > _FAR * sizes[smallest]
         order = [*sizes]
         first, last = order[: len(order) // 3], order[-(len(order) // 3) :]
-        self._vanishing = self._vanishing + 1 if is_far and smallest in first and largest in last else 0
-        self._growing = self._growing + 1 if is_far and largest in first and smallest in last else 0
-        for kind, count, at in (
-            ("vanishing", self._vanishing, smallest),
-            ("exploding_gradient", self._growing, largest),
-        ):
-            if count == _STEPS:
-                start, end = (largest, smallest) if kind == "vanishing" else (smallest, largest)
-                detail = f"from {sizes[start]:.2g} at {start} to {sizes[end]:.2g} at {end}"
+        for kind, at, start in (("vanishing", smallest, largest), ("exploding_gradient", largest, smallest)):
+            self._counts[kind] = self._counts[kind] + 1 if is_far and at in first and start in last else 0
+            if self._counts[kind] == _STEPS:
+                detail = f"from {sizes[start]:.2g} at {start} to {sizes[at]:.2g} at {at}"
                 yield Cause(kind, "info", names=(at,), detail=detail)

@@ -11,7 +11,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import (
-    AbstractContextManager,
     ExitStack,
     contextmanager,
     nullcontext,
@@ -19,6 +18,7 @@ from contextlib import (
     redirect_stdout,
     suppress,
 )
+from dataclasses import dataclass
 from functools import wraps
 from threading import get_ident
 from types import CellType, FrameType, FunctionType, MethodType, MethodWrapperType
@@ -46,6 +46,7 @@ _DEVICES: Final = ("cpu", "cuda")
 _RANDOM: Final = ("drop", "attention", "rand", "normal", "uniform", "gumbel", "bernoulli", "lstm", "gru", "rnn")
 
 
+@dataclass(eq=False, slots=True)
 class Operation:
     """A call of a module, or of a function of torch's outside of modules.
 
@@ -53,20 +54,13 @@ class Operation:
     the random states before it.
     """
 
-    __slots__ = ("args", "autocast", "func", "kwargs", "number", "place", "states")
-
-    def __init__(
-        self,
-        func: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        states: Mapping[str, torch.Tensor],
-    ) -> None:
-        self.func, self.args, self.states = func, args, states
-        self.kwargs: Mapping[str, Any] | None = kwargs
-        self.number = 0
-        self.place: Place | None = None
-        self.autocast: Sequence[tuple[str, torch.dtype]] = ()
+    func: Callable[..., Any]
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any] | None
+    states: Mapping[str, torch.Tensor]
+    number: int = 0
+    place: Place | None = None
+    autocast: Sequence[tuple[str, torch.dtype]] = ()
 
 
 class Result(NamedTuple):
@@ -150,12 +144,8 @@ class Tape(FunctionMode):
     def __torch_function__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if (
-            self.is_paused
-            or type(func) is MethodWrapperType
-            or torch.compiler.is_compiling()
-            or not torch.is_grad_enabled()
-        ):
+        is_other = type(func) is MethodWrapperType or torch.compiler.is_compiling() or not torch.is_grad_enabled()
+        if self.is_paused or is_other:
             return func(*args, **(kwargs or {}))
         name = getattr(func, "__name__", "")
         states = _random_states(args) if any(part in name for part in _RANDOM) else {}
@@ -203,13 +193,9 @@ class Tape(FunctionMode):
             return
         self._number += 1
         noted.number, noted.place = self._number, self._places(frame)
-        noted.args, noted.kwargs = (
-            map_tensors(noted.args, self._reference),
-            map_tensors(noted.kwargs, self._reference),
-        )
-        noted.autocast = [
-            (kind, torch.get_autocast_dtype(kind)) for kind in _DEVICES if torch.is_autocast_enabled(kind)
-        ]
+        noted.args, noted.kwargs = map_tensors((noted.args, noted.kwargs), self._reference)
+        enabled = filter(torch.is_autocast_enabled, _DEVICES)
+        noted.autocast = [(kind, torch.get_autocast_dtype(kind)) for kind in enabled]
         for number, tensor in results:
             known = _Known(tensor, self._forget_one)
             known.key, known.result = id(tensor), Result(noted, number)
@@ -365,7 +351,8 @@ def _left_as_it_is(operations: Sequence[Operation]) -> Iterator[None]:
             redirect_stdout(io.StringIO()),
             redirect_stderr(io.StringIO()),
             warnings.catch_warnings(),
-            _uncompiled(),
+            # From 2.6 on torch can run compiled modules as they are written.
+            getattr(torch.compiler, "set_stance", nullcontext)("force_eager"),
         ):
             warnings.simplefilter("ignore")
             yield
@@ -376,12 +363,6 @@ def _left_as_it_is(operations: Sequence[Operation]) -> Iterator[None]:
             numpy.random.set_state(others)
         for value, content in kept:
             _put_back(value, content)
-
-
-def _uncompiled() -> AbstractContextManager[Any]:
-    """Run compiled modules as they are written; torch can do so from 2.6 on."""
-    stance: Callable[..., AbstractContextManager[Any]] | None = getattr(torch.compiler, "set_stance", None)
-    return nullcontext() if stance is None else stance("force_eager")
 
 
 def _contents(roots: Sequence[object]) -> Iterator[tuple[Any, Any]]:

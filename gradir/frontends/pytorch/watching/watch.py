@@ -373,15 +373,11 @@ class Watching:
             # At the end the variables of functions are gone, and with them the lines that know them by their names.
             found = {finding.cause.op: finding for finding in now}
             now = [found.get(finding.cause.op, finding) for finding in self._growing]
+        # Of what waits for a backward, that may still come; at the end it has, or has not.
+        left_out = waiting if frame is not None and self.steps < _WAITED_UNTIL else waited - waiting
         for finding in now or self._growing:
-            op = finding.cause.op
-            # Of what waits for a backward, that may still come; at the end it has, or has not.
-            if op in waiting if frame is not None and self.steps < _WAITED_UNTIL else op in waited - waiting:
-                continue
-            key = (finding.cause.kind, finding.cause.names, finding.cause.op)
-            if key not in self._seen:
-                self._seen.add(key)
-                self._told(finding)
+            if finding.cause.op not in left_out:
+                self._tell(finding)
 
     def _tell_lost(self, value: float) -> None:
         """Tell of a loss that is not finite, and of one that grew until it was."""
@@ -399,11 +395,14 @@ class Watching:
             self._find(with_place(Cause("loss_not_finite", "error", detail=f"it is {number(value)}"), self._place))
 
     def _find(self, cause: Cause, how: str = "") -> None:
-        """Tell a finding, of each kind and names once."""
-        key = (cause.kind, cause.names, cause.op)
+        self._tell(self._finding(cause, how))
+
+    def _tell(self, finding: Finding) -> None:
+        # Later steps find the same again, with other details.
+        key = (finding.cause.kind, finding.cause.names, finding.cause.op)
         if key not in self._seen:
             self._seen.add(key)
-            self._told(self._finding(cause, how))
+            self._told(finding)
 
     def _has_told(self, kind: str) -> bool:
         return any(each == kind for each, *_ in self._seen)
