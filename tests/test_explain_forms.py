@@ -53,7 +53,7 @@ def test_a_format_that_there_is_not_is_an_error() -> None:
 
 
 def test_what_a_notebook_shows_is_bounded_and_has_the_gravest() -> None:
-    names = [f"layers.{number}.{'x' * 500}" for number in range(300)]
+    names = [f"layers.{number}.{'x' * 300}" for number in range(60)]
     levels = ("note", "info", "error")
     causes = [Cause("detach", levels[number * 3 // 1000], "detach", tuple(names)) for number in range(1000)]
     found = Explanation(dict.fromkeys(names, "cut"), tuple(causes)).allowing(f"{'y' * 500}{n}" for n in range(100))

@@ -281,10 +281,10 @@ def test_containers_that_share_containers_are_looked_at_once() -> None:
 @pytest.mark.parametrize("make", [lambda: list(range(1_000_000)), lambda: dict.fromkeys(range(1000000), "x")])
 def test_a_million_elements_take_seconds(make: Callable[[], Any]) -> None:
     outputs = [make(), y()]
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.warns(GradirWarning, match="999995 more"):
         gradir.capture(outputs)
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20
 
 
 def test_a_tensor_that_an_object_has_twice_is_one_output() -> None:

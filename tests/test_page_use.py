@@ -26,9 +26,9 @@ def find(opened: Opened, words: str) -> list[str]:
     field = opened.page.get_by_role("combobox", name="Search nodes and modules")
     field.fill("")
     field.type(words)
+    # The page searches 40 ms after the last key: its timer is due before this one, however slow the machine.
+    opened.page.evaluate("new Promise((done) => setTimeout(done, 50))")
     opened.until("hits.length > 0")
-    opened.until("hits.length > 0")
-    opened.page.wait_for_timeout(80)
     found: list[str] = opened.ask("hits")
     return found
 
