@@ -51,6 +51,39 @@ def test_of_what_is_cut_outside_the_recording_nothing_is_claimed() -> None:
     assert [cause.kind for cause in found.causes] == ["unrecorded", "no_graph"]
 
 
+def viewed(rec: gradir.Recorder, w: torch.Tensor) -> torch.Tensor:
+    """View a recorded tensor outside: a step made what is in its memory."""
+    with rec:
+        out = w * torch.ones(2)
+    view = out.view(-1)
+    with rec:
+        return view.sum()
+
+
+def is_a_leaf(rec: gradir.Recorder, w: torch.Tensor) -> torch.Tensor:
+    with rec:
+        torch.ones(2).exp()
+    return w
+
+
+def added_to(rec: gradir.Recorder, w: torch.Tensor) -> torch.Tensor:
+    """Add outside, in place, to what the last step made."""
+    with rec:
+        loss = w * 2.0
+    loss += 1.0
+    return loss
+
+
+@pytest.mark.parametrize(("made", "status"), [(viewed, "unused"), (is_a_leaf, "unused"), (added_to, "unreached")])
+def test_what_the_loss_does_not_use_is_claimed_only_when_all_of_it_was_seen(
+    made: Callable[[gradir.Recorder, torch.Tensor], torch.Tensor], status: str
+) -> None:
+    w, other = torch.ones((), requires_grad=True), torch.ones((), requires_grad=True)
+    rec = gradir.record(flow=True)
+    found = rec.explain(made(rec, w), params={"w": w, "other": other})
+    assert found.statuses == {"w": "reached", "other": status}
+
+
 def test_after_its_own_backward_a_loss_is_explained_without_another() -> None:
     m = model()
     with gradir.record(m, flow=True) as rec:

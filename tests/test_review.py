@@ -310,6 +310,25 @@ def test_what_a_release_does_not_let_be_read_matches_anything() -> None:
     assert gradir.diff(freed, seen, normalize=True)
 
 
+def test_a_storage_of_an_unread_slot_matches_any_where_its_node_is_renamed() -> None:
+    meta = (TensorMeta("float32", (2, 3)),)
+
+    def saving(path: str, first: Saved, storage: str) -> Graph:
+        second = Saved("mat2", "float32", (2, 3), 24, storage=storage)
+        nodes = [
+            Node("x", "leaf", outputs=meta),
+            Node(f"{path}/f:1", op="f", scope=path, inputs=(Ref("x", 0),), outputs=meta, saved=(first,)),
+            Node("g:1", op="g", inputs=(Ref(f"{path}/f:1", 0),), outputs=meta, saved=(second,)),
+        ]
+        return Graph.of(nodes, [Scope("", "Net"), Scope(path, "Block")])
+
+    unread = saving("old", Saved("mat1", state="unread"), "")
+    seen = saving("new", Saved("mat1", "float32", (2, 3), 24), "new/f:1.mat1")
+    for sides in ((unread, seen), (seen, unread)):
+        assert "saved.mat2.storage" in fields(gradir.diff(*sides))
+        assert not fields(gradir.diff(*sides, normalize=True))
+
+
 def test_large_graphs_are_compared_in_linear_time() -> None:
     graph = chain(50_000)
     middle = list(graph.nodes)[25_000]
