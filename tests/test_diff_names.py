@@ -152,6 +152,10 @@ def told(path: str, fields: Mapping[tuple[str | int, ...], tuple[object, object]
 def test_only_names_of_records_are_seen_from_a_module() -> None:
     one, other = (made_relative([told(path, {("in", 0): (Ref(f"{path}/a", 0), Ref("y", 0))})], path) for path in "xz")
     assert one == other
+    for words in ("scope", "base", "saved x storage"):
+        field = tuple(words.split())
+        one, other = (made_relative([told(path, {field: (f"{path}/a", "q")})], path) for path in "xz")
+        assert one == other, f"{field} names a record of the module"
     fields = ("class", "detail", "native", "names", "role", "attrs mode", "saved x bytes")
     for field in (tuple(words.split()) for words in fields):
         one, other = (made_relative([told(path, {field: (path, "q")})], path) for path in "xz")

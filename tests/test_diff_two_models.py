@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from reports import of_kind
 
 import gradir
-from gradir.ir import Graph, Node, Ref
+from gradir.ir import Graph, Node, Producer, Ref
 from gradir.review.reviewing import reviewed
 
 
@@ -22,6 +23,15 @@ def chain(ops: list[str], scope: str = "") -> Graph:
 
 def ops(word: str, count: int) -> list[str]:
     return [f"{word}{at}" for at in range(count)]
+
+
+@pytest.mark.parametrize(("producer", "who"), [(Producer(framework="torch"), "torch"), (Producer(), "the framework")])
+def test_one_graph_without_data_is_noted_with_who_ran_it(producer: Producer, who: str) -> None:
+    nodes = chain(["a", "b", "c"]).nodes.values()
+    fake = replace(producer, options={"fake": True})
+    for at, producers in (("first", (fake, producer)), ("second", (producer, fake))):
+        (note,) = gradir.diff(*(Graph.of(nodes, producer=each) for each in producers)).findings
+        assert note.text == f"without data: the {at} graph (--fake), where {who} runs some operations in other ways"
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from torch.nn import functional as F  # noqa: E402, N812
 
 import gradir  # noqa: E402
 from gradir.explanations.model import Explanation  # noqa: E402
+from gradir.frontends.pytorch.explaining.magnitudes import is_zero  # noqa: E402
 
 X = torch.tensor([[0.5, -1.0, 2.0, 1.5], [1.0, 0.3, -0.7, 0.2], [-0.4, 0.9, 1.1, -1.2]])
 NOTHING = torch.zeros(3, dtype=torch.bool)
@@ -57,6 +58,13 @@ class Experts(nn.Module):
         for expert, chosen in zip(self.experts, (~NOTHING, NOTHING), strict=True):
             result[chosen] = expert(x[chosen])
         return result
+
+
+def test_a_parameter_whose_memory_is_freed_is_not_taken_for_zero() -> None:
+    # As `fully_shard` frees what it gathered.
+    freed = torch.zeros(3)
+    freed.untyped_storage().resize_(0)
+    assert (is_zero(freed), is_zero(torch.zeros(3))) == (False, True)
 
 
 def test_an_expert_without_a_token_is_told_to_have_had_none() -> None:

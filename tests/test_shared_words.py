@@ -15,6 +15,7 @@ from gradir.ir.build import Value
 from gradir.ir.validate import check_all
 from gradir.passes.shared_words import in_shared_words, shared_name
 from gradir.passes.terms import Term, condition_of, parsed_rule, parsed_term
+from gradir.passes.translating import parameter_shape
 from gradir.review.reviewing import reviewed
 from gradir.vocabulary.jax import VOCABULARY as JAX
 from gradir.vocabulary.pytorch import VOCABULARY as TORCH
@@ -88,6 +89,16 @@ def test_a_sum_is_a_mean_where_it_is_divided_by_how_many_it_adds() -> None:
     assert w.shared(w.mean(w.x)) == ["mean"]
     w = Written()
     assert w.shared(w.mean(w.x, 7.0)) == ["sum", "div"]
+
+
+@pytest.mark.parametrize(("constants", "word"), [({"in1": 0.0}, "relu"), ({"in1": 1.0}, "maximum"), ({}, "maximum")])
+def test_a_maximum_is_a_relu_only_beside_a_zero_that_is_known(constants: dict[str, float], word: str) -> None:
+    w = Written()
+    assert w.shared(w("max", w.x, None, **constants)) == [word]
+
+
+def test_symbolic_sizes_of_a_parameter_come_after_numbers() -> None:
+    assert parameter_shape(("s0", 8, 1, 2), ()) == (2, 8, "s0")
 
 
 def test_softmax() -> None:
