@@ -139,7 +139,7 @@ def expect_possible(request: CaptureRequest, *, verify: bool = False) -> None:
         raise CaptureError(
             f"cannot use {told('collectives')} with {told('graph')}: only the first runs a backward; choose one"
         )
-    if request.graph in {"forward", "joint"} and (verify or request.collectives or request.cost):
+    if request.graph in {"forward", "joint", "compiled"} and (verify or request.collectives or request.cost):
         why = "verifying" if verify else told("collectives" if request.collectives else "cost")
         raise CaptureError(f"{why} needs an autograd graph, which {told('graph')} does not capture; choose one")
     if verify and request.collectives:

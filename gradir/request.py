@@ -154,12 +154,12 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
         False
     )
     graph: Annotated[
-        Literal["autograd", "forward", "both", "joint"] | None,
+        Literal["autograd", "forward", "both", "joint", "compiled"] | None,
         Option(
-            "capture the autograd graph (default), the forward pass, both, or a traced joint graph of both passes",
+            "capture the autograd (default), forward, both, joint or compiled graph",
             needs="flow",
             uses=_GRAPHS,
-            values={"forward": "forward", "joint": "joint"},
+            values={"forward": "forward", "joint": "joint", "compiled": "joint"},
         ),
     ] = None
     cost: Annotated[

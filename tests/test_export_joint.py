@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -55,8 +56,168 @@ def test_what_is_kept_for_the_backward_is_told_by_bytes_and_what_is_computed_ane
     slots = [(node.id, slot) for node in joint("mlp").nodes.values() for slot in node.saved]
     held = {name: slot.bytes for name, slot in slots if slot.state == "held" and not slot.storage}
     assert held == {"layers.1/relu:1": 96, "layers.3/relu:1": 96}
-    assert {name for name, slot in slots if slot.state == "recomputed"} == {"layers.1/detach:1", "layers.3/detach:1"}
     assert "saved for backward: 192 bytes" in gradir.export(joint("mlp"), "summary")
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Writes a program, and returns what names a function of it."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(body: str, attribute: str = "loss") -> str:
+        Path("train.py").write_text(f"import torch\nfrom exported_models import Mlp, Written\n\n{body}", "utf-8")
+        return f"train.py:{attribute}"
+
+    return write
+
+
+def kept(graph: gradir.Graph) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for name, _, size in graph.producer.options["savings"]:
+        found[name] += size
+    return found
+
+
+@pytest.mark.parametrize("name", ["mlp", "gpt", "unet"])
+def test_bytes_that_each_partitioner_keeps_are_those_of_a_real_run(name):
+    model, inputs = MODELS[name]()
+    own = {each.untyped_storage().data_ptr() for each in (*model.parameters(), *model.buffers())}
+
+    def saved(call) -> int:
+        met: dict[int, torch.Tensor] = {}
+
+        def pack(tensor: torch.Tensor) -> torch.Tensor:
+            met.setdefault(tensor.untyped_storage().data_ptr(), tensor)
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            call(*inputs)
+        return sum(tensor.untyped_storage().nbytes() for place, tensor in met.items() if place not in own)
+
+    real = {"eager": saved(model)}
+    for partitioner, backend in (("default", "aot_eager_default_partitioner"), ("min-cut", "aot_eager")):
+        torch.compiler.reset()
+        compiled = torch.compile(model, backend=backend)
+        compiled(*inputs)
+        # The call that compiles saves tensors without data.
+        real[partitioner] = saved(compiled)
+    assert kept(joint(name)) == real
+    assert f"kept for backward by eager {real['eager']:,}, default" in gradir.export(joint(name), "summary")
+
+
+def test_a_loss_that_makes_its_model_is_traced_with_the_names_of_eager(program):
+    name = program("def loss():\n    model = Mlp()\n    return model(torch.randn(3, 4)).square().mean()\n")
+    assert main(["capture", name, "--graph", "joint", "-o", "loss.gir"]) == 0
+    found = gradir.load("loss.gir")
+    assert {each.id for each in found.outputs} == {
+        "output:0",
+        *(f"output:grad.{each}" for each in reached(joint("mlp"))),
+    }
+    assert found.scopes["layers.0"].detail == "in_features=4, out_features=8, bias=True"
+    assert {node.source.line for node in found.nodes.values() if node.op in {"pow", "mean"}} == {6}
+    assert main(["capture", program("loss = 3"), "--graph", "joint"]) == 2
+
+
+def test_a_function_is_traced_with_its_arguments():
+    model, inputs = MODELS["mlp"]()
+    found = gradir.capture(lambda x, scale: (model(x) * scale).sum(), *inputs, graph="joint", kwargs={"scale": 2.0})
+    assert reached(found) == reached(joint("mlp"))
+    assert "x" in found.nodes
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("y = y * 2 if y.sum().item() > 0 else y", "breaks this one at train.py:7 (Unsupported Tensor.item() call"),
+        ("y = y.detach()", "train.py:loss: the output has no graph"),
+        ("y = torch._dynamo.graph_break() or y", "breaks this one at train.py:7 ("),
+    ],
+)
+def test_a_loss_that_is_not_one_graph_is_one_line(line, words, program, capsys):
+    name = program(
+        "model = Mlp()\ndef loss():\n    y = model(torch.randn(3, 4))\n    " + line + "\n    return y.square().mean()\n"
+    )
+    assert main(["capture", name, "--graph", "joint"]) == 2
+    (told,) = capsys.readouterr().err.splitlines()
+    assert words in told
+
+
+BROKEN = """class Broken(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.head = torch.nn.Linear(4, 4), Mlp(), torch.nn.Linear(2, 2)
+
+    def forward(self, x):
+        y = self.a(x).relu()
+        print("between")
+        y = self.b(y)
+        if y.sum().item() > 1e9:
+            y = y * 2
+        return self.head(y)
+
+model = torch.compile(Broken())
+
+def loss():
+    return model(torch.ones(3, 4)).sum()
+
+def twice():
+    return model(torch.ones(3, 4)).sum() + model(torch.ones(5, 4)).sum()
+
+def plain():
+    return Mlp()(torch.ones(3, 4)).sum()
+
+@torch.compile
+def step(x):
+    return Mlp.shared(x).square().mean()
+
+Mlp.shared = Mlp()
+
+def function():
+    return step(torch.ones(3, 4))
+"""
+
+
+def test_graphs_of_compiled_code_are_one_document_with_their_breaks(program):
+    name = program(BROKEN)
+    assert main(["capture", name, "--graph", "compiled", "-o", "loss.gir"]) == 0
+    found = gradir.load("loss.gir")
+    assert [(cut.kind, cut.op.partition(" ")[0], cut.source.line) for cut in found.cuts] == [
+        ("graph_break", "Failed", 11),
+        ("graph_break", "Unsupported", 13),
+    ]
+    assert "`print`" in found.cuts[0].op
+    gradients = {each.id.partition(".")[2] for each in found.outputs if each.id.startswith("output:grad.")}
+    assert {"a.weight", "b.layers.0.weight", "head.bias"} <= gradients
+    assert found.nodes["a/addmm:1"].ext["region"] == 1
+    assert found.nodes["b.layers.0/addmm:1"].ext["region"] == 2
+    # The backward of the first graph takes what that of the second gives.
+    (made,) = (
+        node for node in found.nodes.values() if node.scope == "b.layers.0" and node.op == "mm" and node.shape == (3, 4)
+    )
+    assert any(
+        ref.id == made.id for node in found.nodes.values() if node.ext.get("region") == 1 for ref in node.inputs if ref
+    )
+    assert gradir.loads(gradir.dumps(found)) == found
+
+
+def test_a_new_shape_is_told_as_a_recompilation(program):
+    assert main(["capture", program(BROKEN, "twice"), "--graph", "compiled", "-o", "twice.gir"]) == 0
+    found = gradir.load("twice.gir")
+    again = [cut for cut in found.cuts if cut.kind == "recompile"]
+    assert again
+    assert "size mismatch at index 0. expected 3, actual 5" in again[0].op
+    assert any(isinstance(size, str) for node in found.nodes.values() for size in node.shape or ())
+
+
+def test_a_compiled_function_is_captured_and_code_that_is_not_compiled_refused(program, capsys):
+    name = program(BROKEN, "function")
+    assert main(["capture", name, "--graph", "compiled", "-o", "function.gir"]) == 0
+    found = gradir.load("function.gir")
+    assert not found.cuts
+    assert kept(found)["inductor"]
+    assert main(["check", name, "--against", "function.gir"]) == 0
+    assert main(["capture", program(BROKEN, "plain"), "--graph", "compiled"]) == 2
+    assert "nothing compiled ran" in capsys.readouterr().err
 
 
 def test_a_program_that_was_exported_has_a_joint_graph_on_its_example_inputs():
@@ -75,9 +236,9 @@ def test_the_command_traces_a_class_of_modules(tmp_path: Path, monkeypatch: pyte
 
 
 def test_what_has_no_joint_graph_is_refused_in_one_line():
-    with pytest.raises(CaptureError, match="a joint graph is traced of a module and its inputs"):
+    with pytest.raises(CaptureError, match="a joint graph is traced of a function or a module"):
         gradir.capture(torch.ones(2, requires_grad=True).exp(), graph="joint")
-    with pytest.raises(CaptureError, match="needs a module and its inputs, and Mlp has none"):
+    with pytest.raises(CaptureError, match="needs a function, or a module and its inputs, and Mlp has none"):
         gradir.capture(torch.fx.symbolic_trace(MODELS["mlp"]()[0]), graph="joint")
 
 

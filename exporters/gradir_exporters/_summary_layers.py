@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from gradir.ir import Graph, Node
 from gradir.ir.cuts import counts_text
 from gradir.ir.ids import is_root, whole_name
-from gradir.ir.marks import FLOPS, failure, flops, milliseconds, times
+from gradir.ir.marks import FLOPS, failure, flops, is_backward, milliseconds, savings, times
 from gradir.ir.merged import Merged, bytes_gone, bytes_told, merged
 from gradir.ir.model import Shape
 from gradir.ir.module_tree import OUTSIDE, ModuleTree, class_text, scope_depth, without_steps
@@ -73,11 +73,18 @@ class CostedLayer(Layer, frozen=True, gc=False):
     backward_milliseconds: float = 0.0
 
 
+class ComparedLayer(Layer, frozen=True, gc=False):
+    """A module with the bytes that each of several ways to train keeps for its backward, by the name of the way."""
+
+    kept: dict[str, int]
+
+
 class Totals(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The whole graph: ``saved_bytes`` includes ``outside_bytes`` and ``folded_bytes``.
 
     ``owned_bytes`` are parameters, buffers and leaves that slots keep. ``cuts`` counts each kind in a recorded
-    forward. ``raised`` is the operation that ended it.
+    forward. ``raised`` is the operation that ended it. ``kept`` has the bytes that each of several ways to train
+    keeps for its backward.
     """
 
     parameters: int
@@ -94,6 +101,7 @@ class Totals(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     flops: int = 0
     forward_milliseconds: float = 0.0
     backward_milliseconds: float = 0.0
+    kept: dict[str, int] = {}
 
 
 class Row(NamedTuple):
@@ -113,16 +121,18 @@ def layers(graph: Graph, depth: int | None) -> tuple[list[Row], Totals]:
         return tree.place(path_of(path))
 
     places = places_of(graph, tree, place_of)
-    savings = Savings(graph, places, place_of)
+    saved = Savings(graph, places, place_of)
     shapes = _output_shapes(graph, tree, places, place_of)
-    saved_total = [*map(bounded, _with_those_below(tree, savings.bytes))]
-    unsized_total = [*map(bounded, _with_those_below(tree, savings.unsized))]
-    costs = _costs(graph, tree, places, place_of)
+    saved_total = [*map(bounded, _with_those_below(tree, saved.bytes))]
+    unsized_total = [*map(bounded, _with_those_below(tree, saved.unsized))]
+    costs: Sequence[tuple[Any, ...]] = _costs(graph, tree, places, place_of)
+    compared = _compared(graph, tree, place_of)
+    more = costs or compared
     rows = [
         Row(
             tree.names[place],
             tree.levels[place],
-            (CostedLayer if costs else Layer)(
+            (CostedLayer if costs else ComparedLayer if compared else Layer)(
                 scope.path,
                 class_text(scope),
                 scope.calls,
@@ -130,17 +140,17 @@ def layers(graph: Graph, depth: int | None) -> tuple[list[Row], Totals]:
                 scope.own,
                 scope.total,
                 scope.trainable,
-                bounded(savings.bytes.get(place, 0)),
+                bounded(saved.bytes.get(place, 0)),
                 saved_total[place],
-                savings.unsized.get(place, 0),
+                saved.unsized.get(place, 0),
                 unsized_total[place],
-                *(costs[place] if costs else ()),
+                *(more[place] if more else ()),
             ),
         )
         for place, scope in enumerate(tree.scopes)
         if depth is None or scope_depth(scope.path) <= depth
     ]
-    return rows, _totals(graph, tree, savings)
+    return rows, _totals(graph, tree, saved)
 
 
 def _costs(
@@ -166,6 +176,15 @@ def _costs(
     ]
 
 
+def _compared(graph: Graph, tree: ModuleTree, place_of: Callable[[str], int]) -> list[tuple[dict[str, int]]]:
+    """By module number the last field of a `ComparedLayer`; nothing of a graph that compares no ways to train."""
+    own: defaultdict[str, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for name, path, size in savings(graph):
+        own[name][place_of(path)] += size
+    sums = {name: [*map(bounded, _with_those_below(tree, sizes))] for name, sizes in own.items()}
+    return [({name: each[place] for name, each in sums.items()},) for place in range(len(tree.scopes))] if sums else []
+
+
 def says_costs(graph: Graph) -> bool:
     """Return whether the graph has the cost of its operations."""
     return FLOPS in graph.producer.options
@@ -186,7 +205,7 @@ def _with_those_below(tree: ModuleTree, own: Mapping[int, _Number]) -> list[_Num
     return sums
 
 
-def _totals(graph: Graph, tree: ModuleTree, savings: Savings) -> Totals:
+def _totals(graph: Graph, tree: ModuleTree, saved: Savings) -> Totals:
     parameters = sum(tree.scopes[top].total for top in tree.tops)
     trainable = sum(tree.scopes[top].trainable for top in tree.tops)
     if not any(scope.calls or scope.total for scope in tree.scopes):
@@ -196,16 +215,24 @@ def _totals(graph: Graph, tree: ModuleTree, savings: Savings) -> Totals:
         bounded(parameters),
         bounded(trainable),
         len(graph.nodes),
-        bounded(sum(savings.bytes.values())),
-        savings.states,
-        bounded(savings.bytes.get(OUTSIDE, 0)),
-        bounded(savings.folded),
-        bounded(savings.owned),
+        bounded(sum(saved.bytes.values())),
+        saved.states,
+        bounded(saved.bytes.get(OUTSIDE, 0)),
+        bounded(saved.folded),
+        bounded(saved.owned),
         counts_text(graph),
         _raised(graph),
         _with_equal_ones(graph),
         *_total_costs(graph),
+        _total_kept(graph),
     )
+
+
+def _total_kept(graph: Graph) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name, _, size in savings(graph):
+        found[name] = bounded(found.get(name, 0) + size)
+    return found
 
 
 def _total_costs(graph: Graph) -> tuple[int, float, float]:
@@ -244,14 +271,14 @@ def _output_shapes(
     for node in nodes.values():
         if _is_prepared(node, nodes, prepared):
             prepared.add(node.id)
-        if node.role == "view_base":
+        if node.role == "view_base" or is_backward(node):
             continue
         taker = places[node.id]
         for ref in node.inputs:
             if ref is None or ref.id in prepared or places.get(ref.id, taker) == taker:
                 continue
             source = nodes[ref.id]
-            if source.role not in _OPERATIONS:
+            if source.role not in _OPERATIONS or is_backward(source):
                 continue
             shape = source.outputs[ref.output_nr].shape if ref.output_nr < len(source.outputs) else None
             if shape is not None and len(shape) > _MOST_SIZES:

@@ -11,7 +11,7 @@ from gradir.ir.jsontext import json_lines, json_text
 from gradir.ir.text import amount, counted, printable, short_bytes, size_text
 from gradir.markdown import code_span
 from gradir.protocols import Options
-from gradir_exporters._summary_layers import CostedLayer, Layer, Row, layers, says_costs
+from gradir_exporters._summary_layers import ComparedLayer, CostedLayer, Layer, Row, layers, says_costs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -165,7 +165,8 @@ def _as_table(rows: Sequence[Row], totals: Totals, width: int | None, sort: str 
                 (each.own_saved_bytes, each.own_unsized) if sort else (each.saved_bytes, each.unsized)
                 for _, _, each in rows
             )
-            short = _fitted([_SHORT, *(_at_least(*size, short_bytes) for size in sizes)], False)
+            # Ways to train that are compared have columns of their own.
+            short = [] if totals.kept else _fitted([_SHORT, *(_at_least(*size, short_bytes) for size in sizes)], False)
             _narrow(columns, width, short, sort)
         drawn = [_GAP.join(cells) for cells in zip(*columns.values(), strict=True)]
         lines = [drawn[0], "─" * _width(drawn[0]), *drawn[1:], ""]
@@ -190,7 +191,7 @@ def _narrow(columns: dict[str, list[str]], width: int, short: list[str], sort: s
         if _excess(columns, width) <= 0:
             return
         del columns[head]
-        if head == ("own saved bytes" if sort else "saved bytes"):
+        if short and head == ("own saved bytes" if sort else "saved bytes"):
             columns[_SHORT] = short
     _cut(columns, "layer", width)
 
@@ -244,7 +245,7 @@ def _as_markdown(rows: Sequence[Row], totals: Totals) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _as_csv(rows: Sequence[Row], _: Totals) -> str:
+def _as_csv(rows: Sequence[Row], totals: Totals) -> str:
     """Return comma-separated values: one line a module, without the totals.
 
     A name that a spreadsheet would take for a formula has an apostrophe before it.
@@ -254,11 +255,13 @@ def _as_csv(rows: Sequence[Row], _: Totals) -> str:
 
     page = io.StringIO()
     writer = csv.writer(page, lineterminator="\n")
-    fields = msgspec.structs.fields(type(rows[0].layer) if rows else Layer)
-    writer.writerow([field.encode_name for field in fields])
+    kind = type(rows[0].layer) if rows else Layer
+    fields = msgspec.structs.fields(Layer if kind is ComparedLayer else kind)
+    writer.writerow([*(field.encode_name for field in fields), *(f"kept_{name}" for name in totals.kept)])
     for row in rows:
         layer = row.layer
-        counts = (getattr(layer, field.name) for field in fields[4:])
+        counts = [getattr(layer, field.name) for field in fields[4:]]
+        counts += layer.kept.values() if isinstance(layer, ComparedLayer) else ()
         path, class_name = _no_formula(layer.path), _no_formula(layer.class_name)
         writer.writerow([path, class_name, layer.calls, _shapes_text(layer.output_shapes or ()), *counts])
     return page.getvalue()
@@ -285,11 +288,13 @@ def _cells(layer: Layer, totals: Totals, shown: Shown = printable) -> tuple[str,
         _at_least(layer.own_saved_bytes, layer.own_unsized),
         _at_least(layer.saved_bytes, layer.unsized),
         *_costs(layer, totals),
+        *(map(amount, layer.kept.values()) if isinstance(layer, ComparedLayer) else ()),
     )
 
 
 def _heads(totals: Totals) -> tuple[str, ...]:
-    return _HEADS + _COST_HEADS[: 3 if _is_timed(totals) else 1 if totals.flops else 0]
+    costs = _COST_HEADS[: 3 if _is_timed(totals) else 1 if totals.flops else 0]
+    return (*_HEADS, *costs, *(f"kept: {printable(name)}" for name in totals.kept))
 
 
 def _is_timed(totals: Totals) -> bool:
@@ -327,6 +332,9 @@ def _totals_lines(totals: Totals, shown: Shown = printable) -> Iterator[str]:
     ):
         if size:
             yield f"{what}: {amount(size)} bytes"
+    if totals.kept:
+        ways = ", ".join(f"{shown(name)} {amount(size)}" for name, size in totals.kept.items())
+        yield f"kept for backward by {ways} bytes"
     if totals.flops or _is_timed(totals):
         yield f"FLOPs of the forward: {amount(totals.flops)}"
     if _is_timed(totals):

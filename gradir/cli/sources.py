@@ -339,7 +339,7 @@ def capture_as(options: argparse.Namespace, expected: Graph) -> None:
     for name in ("sources", FLOW):
         if recorded.get(name) is True:
             setattr(options, name, True)
-    if options.graph is None and recorded.get("graph") in ("forward", "both", "joint"):
+    if options.graph is None and recorded.get("graph") in ("forward", "both", "joint", "compiled"):
         options.graph = recorded["graph"]
 
 

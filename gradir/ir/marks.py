@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.ir.merged import merged, merged_ext
 from gradir.ir.model import AttrScalar, AttrValue, Cut, Node, bounded
+
+if TYPE_CHECKING:
+    from gradir.ir.graph import Graph
 
 __all__ = [
     "CARRIED",
@@ -22,6 +25,8 @@ __all__ = [
     "MILLISECONDS",
     "OVERLAY",
     "OVERLAYS",
+    "PHASE",
+    "SAVINGS",
     "SIGNS",
     "STATUS",
     "STEPS",
@@ -33,6 +38,7 @@ __all__ = [
     "Mark",
     "failure",
     "flops",
+    "is_backward",
     "is_focus",
     "is_layer",
     "is_lost",
@@ -44,6 +50,7 @@ __all__ = [
     "overlay_mark",
     "overlay_marks",
     "overlay_verdict",
+    "savings",
     "stands_for_several",
     "status",
     "times",
@@ -89,6 +96,12 @@ TIMES: Final = "times"
 FLOPS: Final = "flops"
 """The key of ``ext`` for the floating-point operations that a node took in the forward; as an option of the producer,
 those of operations without a node, by module."""
+
+PHASE: Final = "phase"
+"""The key of ``ext`` for the part of training that a node is of, if that is ``backward``."""
+
+SAVINGS: Final = "savings"
+"""The option of the producer for the bytes that each of several ways to train keeps for its backward, by module."""
 
 MILLISECONDS: Final = "ms"
 """The key of ``ext`` for the times that a node took, forward and backward. No two captures measure the same."""
@@ -172,6 +185,29 @@ def flops(node: Node) -> int:
     """
     found = node.ext.get(FLOPS, 0) if node.ext else 0
     return found if type(found) is int else 0
+
+
+def is_backward(node: Node) -> bool:
+    """Return whether a node is of the backward, in a graph of both passes.
+
+    >>> is_backward(Node("mm:1", ext={"phase": "backward"})), is_backward(Node("mm:2"))
+    (True, False)
+    """
+    return bool(node.ext) and node.ext.get(PHASE) == "backward"
+
+
+def savings(graph: Graph) -> Iterator[tuple[str, str, int]]:
+    """Yield what each of several ways to train keeps for its backward: its name, a module and the bytes.
+
+    >>> from gradir.ir import Graph, Producer
+    >>> [*savings(Graph.of([], producer=Producer(options={"savings": (("eager", "fc", 96), ("eager",))})))]
+    [('eager', 'fc', 96)]
+    """
+    rows = graph.producer.options.get(SAVINGS)
+    for row in rows if isinstance(rows, tuple) else ():
+        # A file may hold anything there.
+        if isinstance(row, tuple) and [*map(type, row)] == [str, str, int]:
+            yield row  # type: ignore[misc]
 
 
 def milliseconds(node: Node) -> tuple[float, float]:

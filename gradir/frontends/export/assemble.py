@@ -15,12 +15,13 @@ from gradir.frontends.walks import paths_above
 from gradir.ir import AttrValue, Graph, Node, Producer, Ref, Saved, Scope, TensorMeta
 from gradir.ir.excerpt import excerpt
 from gradir.ir.ids import IdAllocator, storage_key
+from gradir.ir.marks import PHASE, SAVINGS
 from gradir.ir.model import bounded
 from gradir.ir.totals import tensor_elements
 from gradir.version import __version__
 
-PHASE: Final = "phase"
-"""The key of ``ext`` for the part of training that an operation of a joint graph is of, if that is ``backward``."""
+REGION: Final = "region"
+"""The key of ``ext`` for the number of the compiled graph that an operation is in, if there are several."""
 DIFFERENTIATES: Final = "differentiates"
 """The key of ``ext`` for the operation of the forward that one of the backward is for."""
 
@@ -85,7 +86,7 @@ class _Assembly:
         self._kinds: dict[str, str] = {}
         self._calls: defaultdict[str, set[int]] = defaultdict(set)
         self._rounds: dict[str, int] = {}
-        self._numbered: dict[tuple[int | None, str], str] = {}
+        self._numbered: dict[tuple[int | None, str, int], str] = {}
         self._storages: dict[int, str] = {}
 
     def graph(self) -> Graph:
@@ -97,7 +98,9 @@ class _Assembly:
             tensor = self._read(top, name).tensor
             self._add(top, Call("copy_", "aten.copy_.default", copied, (), (tensor,), {"self": "inplace"}))
         self._add_outputs(top)
-        producer = Producer(__version__, "torch", plain_text(self._program.version), {"graph": self._program.kind})
+        savings = tuple((name, plain_text(scope), bounded(size)) for name, scope, size in self._program.savings)
+        options: dict[str, AttrValue] = {"graph": self._program.kind, **({SAVINGS: savings} if savings else {})}
+        producer = Producer(__version__, "torch", plain_text(self._program.version), options)
         return Graph.of(self._nodes, self._scopes(), self._program.cuts, producer)
 
     def _run(self, top: _Frame) -> None:
@@ -188,7 +191,7 @@ class _Assembly:
                 opaque=call.opaque,
                 kinds=tuple(kinds) if {*kinds} - {"data"} else (),
                 saved=tuple(self._saved(node_id, call, each, memory) for each in call.kept),
-                ext=self._phase(node_id, call),
+                ext=self._phase(node_id, call) | ({REGION: call.region} if call.region else {}),
             )
         )
         for number, (name, tensor) in enumerate(zip(call.makes, call.tensors, strict=False)):
@@ -210,7 +213,7 @@ class _Assembly:
     def _phase(self, node_id: str, call: Call) -> dict[str, AttrValue]:
         """Of a call in the backward what it differentiates, which is noted of the others."""
         # Operations without a gradient have the number of the next one, and what is saved of a result stands behind it.
-        key = call.number, call.modules[-1].path if call.modules else ""
+        key = call.number, call.modules[-1].path if call.modules else "", call.region
         if not call.is_backward and (call.op != "detach" or key not in self._numbered):
             self._numbered[key] = node_id
         of = self._numbered.get(key, "") if call.number is not None else ""
@@ -282,9 +285,11 @@ class _Assembly:
             for above in {above for owner in owners for above in paths_above(owner)}:
                 total[above] += elements
                 trainable[above] += elements if each.trainable else 0
-        met = dict.fromkeys(above for path in (*self._kinds, *own) for above in reversed([*paths_above(path)]))
+        known = self._program.scopes
+        met = dict.fromkeys(above for path in (*known, *self._kinds, *own) for above in reversed([*paths_above(path)]))
         return [
-            Scope(
+            known.get(plain_text(path))
+            or Scope(
                 plain_text(path),
                 plain_text(self._kinds.get(path, "").rpartition(".")[2]),
                 calls=len(self._calls[path]),

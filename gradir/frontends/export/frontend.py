@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Set
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from gradir.errors import CaptureError
 from gradir.ir import Graph
@@ -43,7 +43,7 @@ class ExportFrontend:
         kinds = (
             ("torch.export", "ExportedProgram"),
             ("torch.fx", "GraphModule"),
-            ("gradir.frontends.pytorch.target", "Joint"),
+            ("gradir.frontends.pytorch.target", "Traced"),
         )
         return any(isinstance(value, getattr(sys.modules.get(module), name, ())) for module, name in kinds)
 
@@ -56,10 +56,13 @@ class ExportFrontend:
         from gradir.frontends.export.traces import Traces
         from gradir.frontends.paths import ShownPaths
 
-        target: Any = request.target
-        if request.graph == "joint":
-            from gradir.frontends.export.joint import joint_program as program_of
-        return Captured(graph_of(program_of(target), Traces(ShownPaths(), (torch.__path__[0],))))
+        if request.graph in {"joint", "compiled"}:
+            from gradir.frontends.export.joint import joint_program
+
+            program = joint_program(request.target)
+        else:
+            program = program_of(request.target)
+        return Captured(graph_of(program, Traces(ShownPaths(), (torch.__path__[0],))))
 
     def read(self, data: bytes) -> Graph:
         """The graph of the program in the bytes of a ``.pt2`` file, of which no pickle is loaded.

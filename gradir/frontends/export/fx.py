@@ -19,6 +19,7 @@ from gradir.frontends.pytorch.reading.members import modules_at, named_tensors_a
 from gradir.frontends.pytorch.recording.steps import named
 from gradir.frontends.texts import plain_text
 from gradir.ir import TensorMeta
+from gradir.ir.frozen import NOTHING
 
 _ROLES: Final = {"PARAMETER": "parameter", "BUFFER": "buffer", "CONSTANT_TENSOR": "buffer", "USER_INPUT": "input"}
 _WRITES: Final = frozenset({"BUFFER_MUTATION", "PARAMETER_MUTATION", "USER_INPUT_MUTATION"})
@@ -26,22 +27,15 @@ _UNKNOWN: Final = object()
 _SCALARS: Final = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
-def program_of(target: Any) -> Program:
-    """Read an ExportedProgram or a GraphModule, whatever made it."""
+def program_of(target: Any, start: str = "") -> Program:
+    """Read an ExportedProgram or a GraphModule, whatever made it; ``start`` is put before the names of its values."""
     version = str(torch.__version__)
     if isinstance(target, fx.GraphModule):
-        reader = _Reader(target)
+        reader = _Reader(target, start=start)
         return Program(reader.part, reader.inputs, version=version)
-    signature, shared = target.graph_signature, shared_names(target)
-    known: dict[str, tuple[str, tuple[str, ...]]] = {}
-    arguments: dict[str | None, str] = {}
-    for spec in signature.input_specs:
-        role = _ROLES.get(spec.kind.name)
-        if role is not None:
-            names = (spec.arg.name,) if role == "input" else shared.get(spec.target, (spec.target,))
-            known[spec.arg.name] = role, names
-        arguments[spec.arg.name if spec.target is None else spec.target] = spec.arg.name
-    reader = _Reader(target.graph_module, known)
+    signature = target.graph_signature
+    arguments = {spec.arg.name if spec.target is None else spec.target: spec.arg.name for spec in signature.input_specs}
+    reader = _Reader(target.graph_module, known_inputs(target))
     part, specs = reader.part, signature.output_specs
     is_write = [spec.kind.name in _WRITES for spec in specs]
     writes = [
@@ -53,23 +47,32 @@ def program_of(target: Any) -> Program:
     return Program(part._replace(outputs=outputs), reader.inputs, writes, version)
 
 
-def shared_names(target: Any) -> dict[str | None, tuple[str, ...]]:
-    """The names of what an exported program holds, each with all that the same tensor has."""
+def known_inputs(target: Any) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """The role and the names of each input of an exported program; what is held has those of the same tensor too."""
     owners = defaultdict[int, list[str]](list)
-    kept = {**target.state_dict, **target.constants}
-    for name, tensor in kept.items():
+    held = {**target.state_dict, **target.constants}
+    for name, tensor in held.items():
         owners[id(tensor)].append(name)
-    names = {key: tuple(each) for key, each in owners.items()}
-    return {name: names[id(tensor)] for name, tensor in kept.items()}
+    known = {}
+    for spec in target.graph_signature.input_specs:
+        role = _ROLES.get(spec.kind.name)
+        if role is not None:
+            is_held = role != "input" and spec.target in held
+            name = spec.arg.name if role == "input" else spec.target
+            known[spec.arg.name] = role, tuple(owners[id(held[spec.target])]) if is_held else (name,)
+    return known
 
 
 class _Reader:
     """Reads the graph of a module and of the modules that its operations run."""
 
-    def __init__(self, root: fx.GraphModule, known: Mapping[str, tuple[str, tuple[str, ...]]] | None = None) -> None:
+    def __init__(
+        self, root: fx.GraphModule, known: Mapping[str, tuple[str, tuple[str, ...]]] = NOTHING, start: str = ""
+    ) -> None:
         """``known`` has the role and the names of inputs by the name of their placeholder."""
+        self.start = start
         self.inputs: dict[str, Input] = {}
-        self._known = {} if known is None else known
+        self._known = known
         self._held: dict[str, tuple[torch.Tensor, bool]] = {}
         self._owners = defaultdict[int, list[str]](list)
         for name, tensor, is_parameter in named_tensors_at(modules_at(root)):
@@ -101,8 +104,8 @@ class _Reader:
         tensor, is_parameter = self._held.get(path, (value, isinstance(value, nn.Parameter)))
         names = tuple(self._owners.get(id(tensor), [path]))
         role = "parameter" if is_parameter else "buffer"
-        self.inputs[path] = Input(role, names, meta_of(tensor), tensor.requires_grad)
-        return Named(path)
+        self.inputs[self.start + path] = Input(role, names, meta_of(tensor), tensor.requires_grad)
+        return Named(self.start + path)
 
     def weights(self, path: str) -> list[str]:
         """The tensors that a module and those below it hold."""
@@ -119,13 +122,14 @@ class _PartReader:
         """Fill in a part."""
         inputs, calls, outputs = part  # lists, as `_Reader` makes them
         for node in self._module.graph.nodes:
+            name = self._reader.start + node.name
             if node.op == "placeholder":
-                inputs.append(node.name)
+                inputs.append(name)
                 value = _value_of(node)
                 is_text = isinstance(value, _SCALARS) or value is None
-                self._values[node] = _scalar(value) if is_text else Named(node.name)
+                self._values[node] = _scalar(value) if is_text else Named(name)
                 if is_top and not is_text:
-                    self._reader.declare(node.name, value)
+                    self._reader.declare(name, value)
             elif node.op == "get_attr":
                 self._values[node] = self._attribute(node)
             elif node.op == "output":
@@ -143,12 +147,12 @@ class _PartReader:
         return self._reader.attribute(path, value) if isinstance(value, torch.Tensor) else plain_value(value)
 
     def _call(self, node: fx.Node) -> Call | None:
-        value = _value_of(node)
+        value, name = _value_of(node), self._reader.start + node.name
         if node.target is getitem and (taken := self._item(node)) is not None:
             self._values[node] = taken
             return None
         operation, arguments, module = self._operation(node)
-        makes = [*_leaves(node.name, value)]
+        makes = [*_leaves(name, value)]
         if isinstance(value, _SCALARS):
             self._values[node] = _scalar(value)
             if not operation.reads_numbers:
@@ -160,7 +164,7 @@ class _PartReader:
                 # It states what has to hold, and makes nothing.
                 return None
         else:
-            self._values[node] = _shaped(node.name, value)
+            self._values[node] = _shaped(name, value)
         names = [name for name, _ in makes]
         tensors = [meta_of(tensor) for _, tensor in makes]
         stated = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from gradir.ir import Cut, TensorMeta
+from gradir.ir import Cut, Scope, TensorMeta
+from gradir.ir.frozen import NOTHING
 
-_ROOT: Final = re.compile(r"^(?:L\['(?:self|fn|mod)'\]|L__self__|self)\.?")
-_ITEM: Final = re.compile(r"\._modules\['([^']*)'\]|\['([^']*)'\]|\[(\d+)\]")
+_ROOT: Final = re.compile(r"^(?:L\['(?:self|fn|mod)'\]|L__self__|self)(?:\.|(?=\[)|$)")
+_ITEM: Final = re.compile(r"\._(?:modules|parameters|buffers)\['([^']*)'\]|\['([^']*)'\]|\[(\d+)\]")
 
 _LONGEST: Final = 10
 """More digits number no call of a module."""
@@ -61,7 +62,8 @@ class Call(NamedTuple):
     ``makes`` are the names of its outputs, and ``tensors`` what is known of each. A constant among ``arguments`` is
     what an attribute may hold. ``kinds`` tells of an argument by name whether it is a ``view`` or written ``inplace``.
     ``weights`` are the inputs of the program that a module uses which stands here as one operation. In a joint graph
-    a call of the backward has the ``number`` of the call that it differentiates.
+    a call of the backward has the ``number`` of the call that it differentiates. ``region`` numbers the graph of a call
+    from 1 on, where torch made several.
     """
 
     op: str
@@ -77,6 +79,7 @@ class Call(NamedTuple):
     number: int | None = None
     is_backward: bool = False
     kept: Sequence[Kept] = ()
+    region: int = 0
 
 
 class Input(NamedTuple):
@@ -91,7 +94,9 @@ class Input(NamedTuple):
 class Program(NamedTuple):
     """A whole program. ``writes`` are pairs of the name of an input and of the value that it holds at the end.
 
-    ``kind`` is ``forward`` or ``joint``, and ``paths`` are the places of the outputs, where they have names.
+    ``kind`` is ``forward``, ``joint`` or ``compiled``. ``paths`` are the places of outputs that have names, and
+    ``scopes`` known modules by their paths. ``savings`` are bytes that a way to train keeps for its backward: its name,
+    a module and how many.
     """
 
     part: Part
@@ -101,13 +106,24 @@ class Program(NamedTuple):
     kind: str = "forward"
     paths: Sequence[str] = ()
     cuts: Sequence[Cut] = ()
+    scopes: Mapping[str, Scope] = NOTHING
+    savings: Sequence[tuple[str, str, int]] = ()
 
 
 def modules_of(stack: Mapping[str, Any] | None) -> Iterator[Module]:
     """The modules of a stack, outermost first."""
     for key, (path, kind) in (stack or {}).items():
         name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
-        bare = _ITEM.sub(lambda match: "." + next(filter(None, match.groups()), ""), _ROOT.sub("", path))
+        bare = bare_path(_ROOT.sub("", path))
         call = str(key).partition("@")[2]
         is_number = call.isdecimal() and len(call) < _LONGEST
         yield Module(bare.partition("@")[0].strip("."), name, int(call) if is_number else 0)
+
+
+def bare_path(text: str) -> str:
+    """The path that Dynamo spells with items.
+
+    >>> bare_path("G['net'].layers[0]._modules['fc']._parameters['weight']")
+    'G.net.layers.0.fc.weight'
+    """
+    return _ITEM.sub(lambda match: "." + next(filter(None, match.groups()), ""), text)

@@ -21,7 +21,7 @@ from gradir.errors import CaptureError, warn
 from gradir.explanations.model import Explanation
 from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.graph_cuts import cuts_of
-from gradir.frontends.pytorch.private import MODULE_CALL, modes_set_aside, own_parameters, runs_a_function
+from gradir.frontends.pytorch.private import DYNAMO, MODULE_CALL, modes_set_aside, own_parameters, runs_a_function
 from gradir.frontends.pytorch.reading.assemble import LiveGraph, assemble, scope_table
 from gradir.frontends.pytorch.reading.outputs import Captured, flatten, tensors_of
 from gradir.frontends.pytorch.reading.tensors import Modules, NamedTensors, Owned, is_own, modules_below, modules_of
@@ -419,6 +419,9 @@ class Recorder:
         return timeline
 
     def _enter_module(self, module: nn.Module, inputs: object) -> None:  # noqa: ARG002 (torch's signature)
+        if type(module).__module__ == DYNAMO:
+            # The compiled module below it has the names of the model.
+            return
         timeline = self._timeline()
         caller = timeline.current
         inside, checks = (True, caller.checks) if caller is not None and caller.inside else _surroundings()

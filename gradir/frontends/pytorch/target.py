@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from traceback import walk_tb
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import torch
 from msgspec.structs import replace
@@ -17,10 +19,10 @@ from gradir.errors import CaptureError, SpecError
 from gradir.explanations.model import Explanation
 from gradir.frontends.paths import ShownPaths
 from gradir.frontends.pytorch.fake import is_standing_in, without_data
-from gradir.frontends.pytorch.private import LOOKED_AT
+from gradir.frontends.pytorch.private import LOOKED_AT, own_buffers
 from gradir.frontends.pytorch.reading.assemble import LiveGraph, capture
 from gradir.frontends.pytorch.reading.outputs import flatten, flatten_quietly
-from gradir.frontends.pytorch.reading.tensors import ones_for
+from gradir.frontends.pytorch.reading.tensors import Modules, ones_for
 from gradir.frontends.pytorch.recorder import Recorder
 from gradir.frontends.pytorch.recording.sources import is_internal
 from gradir.ir import Graph
@@ -30,6 +32,11 @@ from gradir.spec import called, own_error, parse_described
 
 T = TypeVar("T")
 
+TRACED: Final = frozenset({"joint", "compiled"})
+"""The graphs that torch.compile traces."""
+_TRACES: Final = "2.10"
+"""The first release that describes the inputs and outputs of a joint graph."""
+
 
 class _Forward(NamedTuple):
     """The graph of a forward, which nothing live is kept for."""
@@ -37,12 +44,13 @@ class _Forward(NamedTuple):
     graph: Graph
 
 
-class Joint(NamedTuple):
-    """A module, and the arguments on which its forward and backward are traced."""
+class Traced(NamedTuple):
+    """A call to compile, what `Recorder` said of its modules in an eager run before, and the graph of that run."""
 
-    module: nn.Module
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    call: Callable[[], object]
+    modules: Modules
+    eager: Graph
+    compiles: bool
 
 
 class _Ran(NamedTuple):
@@ -51,6 +59,7 @@ class _Ran(NamedTuple):
     recorder: Recorder
     outputs: object
     model: nn.Module | None = None
+    call: Callable[[], object] | None = None
 
 
 def capture_target(request: CaptureRequest) -> LiveGraph | _Forward:
@@ -59,8 +68,8 @@ def capture_target(request: CaptureRequest) -> LiveGraph | _Forward:
     A callable that a PROGRAM names returns tensors in containers or objects, or ``(model, outputs)``. A class or
     factory of modules is called without arguments first. A module runs on the inputs.
     """
-    if request.graph == "joint":
-        raise MadeOtherError(_joint(request))
+    if request.graph in TRACED:
+        raise MadeOtherError(_traced(request))
     if not request.is_program and not isinstance(request.target, nn.Module):
         return _of_tensors(request)
     if request.graph == "forward":
@@ -170,29 +179,44 @@ def run_recorded(request: CaptureRequest, recorders: list[Recorder] | None = Non
         for _ in range(before):
             _step(_told(call, request, name))
         recorder = recorder_of(result, 1)
-        return _Ran(recorder, _told(partial(_recorded, recorder, call), request, name))
+        return _Ran(recorder, _told(partial(_recorded, recorder, call), request, name), call=call)
     model, outputs, _ = _parts(result, request.inputs)
     return _Ran(recorder, outputs, model)
 
 
-def _joint(request: CaptureRequest) -> object:
-    """The module and the inputs whose forward and backward are traced, or what states its graph by itself.
+def _traced(request: CaptureRequest) -> object:
+    """Run what `Traced` is about, eagerly, or return what states its graph by itself.
 
     Raises:
-        SpecError: the target is something else, and makes none.
+        CaptureError: torch is too old, or the target is no module or function.
     """
-    _set_seed(request)
-    with _without_data(request):
-        made = _made_by(request.target, Recorder(CaptureRequest()))
-    if _is_stated(made) and not request.inputs:
-        return made
-    if not isinstance(made, nn.Module):
-        raise SpecError(
-            f"a joint graph is traced of a module and its inputs, and this is of type {type(made).__name__}: name a "
-            "class of modules, or a function that returns a module, with --input"
+    target = request.target
+    if torch.__version__ < torch.torch_version.TorchVersion(_TRACES):
+        raise CaptureError(
+            f"--graph {request.graph} needs torch {_TRACES} or later, and this is {torch.__version__}: update it"
         )
-    call = _call(made, request)
-    return Joint(made, call.args, call.keywords)
+    if not callable(target):
+        raise SpecError(
+            f"a {request.graph} graph is traced of a function or a module, and this is of type "
+            f"{type(target).__name__}: name a function that returns the loss, or a class of modules with --input"
+        )
+    if not request.is_program and not isinstance(target, nn.Module):
+        # Functions run as those that a PROGRAM names, which take no arguments.
+        target = partial(target, *request.inputs, **(request.kwargs or {}))
+        request = replace(request, target=target, inputs=(), kwargs=None)
+    with _without_data(request), torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
+        # torch warns of gradir's own hooks.
+        warnings.filterwarnings("ignore", "Using `torch.compile")
+        ran = run_recorded(request)
+    eager = ran.recorder.assemble(flatten(ran.outputs), model=ran.model, params=request.params).graph
+    _set_seed(request)
+    model = request.model if ran.model is None else ran.model
+    for buffer in chain.from_iterable(own_buffers(module).values() for module in ran.recorder.modules(model).paths):
+        if buffer is not None and buffer.grad_fn is not None:
+            # The next run would go on with the graph of this one.
+            buffer.detach_()
+    modules = ran.recorder.modules(model)
+    return Traced(ran.call or target, modules, eager, request.graph == "compiled")
 
 
 def _is_stated(result: object) -> bool:
