@@ -11,9 +11,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # The largest figures that pass. Lower one when the prose got better.
 LIMITS = {
-    "Markdown": {"words": 72_000, "median": 12, "above 40 words": 4, "What/Where clauses": 11, "forbidden": 8},
-    "docstrings": {"words": 78_700, "median": 14, "above 40 words": 23, "What/Where clauses": 213, "forbidden": 108},
-    "code": {"lines": 66_200, "lines per comment": 68},
+    "Markdown": {"words": 47_000, "median": 11, "above 40 words": 2, "What/Where clauses": 4, "forbidden": 4},
+    "docstrings": {"words": 72_700, "median": 14, "above 40 words": 14, "What/Where clauses": 130, "forbidden": 88},
+    "code": {"lines": 66_600, "lines per comment": 66},
 }
 FORBIDDEN = re.compile(
     r"(?i)\b(told|noted|(is|are|be) had|hand(s|ed)? on|com(es?|ing) to|what stands|stands? behind|(is|are) meant"
