@@ -34,7 +34,8 @@ Every plug-in of gradir with its options. `gradir exporters` also lists those of
 _COMMON: Final = """\
 ## Options of several commands
 
-A PATTERN is a node id or name, a module path, or a glob over these. Passes run in the order of [passes.md](passes.md).
+A GRAPH is a .gir or .pt2 file, '-' (standard input), REVISION:FILE, or a program such as train.py:loss. A PATTERN is a
+node id or name, a module path, or a glob over these. Passes run in the order of [passes.md](passes.md).
 """
 _EMPTY: Final = "| | |\n|---|---|"
 _TABLE: Final = "| Option | Default | |\n|---|---|---|"
@@ -158,15 +159,18 @@ def _command(parser: Parser, common: Mapping[str, Set[str]]) -> Iterator[str]:
     for group in parser.ordered_groups():
         tables.setdefault(_plain(group.description or ""), []).extend(_rows(parser, group))
     for told, rows in tables.items():
-        if own := [row for row in rows if not any(row in found for found in common.values())]:
+        shared = {
+            row for row in rows if row.startswith("| `GRAPH` |") or any(row in found for found in common.values())
+        }
+        if own := [row for row in rows if row not in shared]:
             yield (f"{told[0].upper()}{told[1:]}:\n\n" if told else "") + f"{_EMPTY}\n" + "\n".join(own) + "\n"
     given = {row for rows in tables.values() for row in rows}
-    also = []
+    also = ["GRAPH"] if any(row.startswith("| `GRAPH` |") for row in given) else []
     for title, found in common.items():
         names = [f"`{re.findall('`(-[^` ]+)', row)[-1]}`" for row in sorted(found & given)]
         also += [f"[{title}](#{title.replace(' ', '-')})"] if names and found <= given and len(names) > 1 else names
     if also:
-        yield f"Also {', '.join(also)}.\n"
+        yield f"{'Takes a' if also[0] == 'GRAPH' else 'Also'} {', '.join(also)}.\n"
     examples = parser.ending(whole=False).partition("\n\n")[0].split("\n")
     if examples[0] == "examples:":
         yield f"    {examples[1].strip()}\n"
