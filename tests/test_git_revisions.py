@@ -64,6 +64,7 @@ def test_a_revision_is_compared_from_a_folder_below(run: Run, repository: Path, 
         (("HEAD", "--", "-x", "model.gir"), "-x: git knows no such revision here"),
         (("model.gir",), "two files, a revision and a file, or two revisions and a file"),
         (("a", "b", "c", "d"), "two files"),
+        (("HEAD~1", "HEAD", "--", "model.gir", "-o", "x.html"), "'-o' after '--' is a file; put options before '--'"),
     ],
 )
 def test_sides_that_are_not_there_are_one_line(words: tuple[str, ...], said: str, run: Run) -> None:

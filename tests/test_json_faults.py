@@ -33,6 +33,11 @@ def test_an_error_in_json_is_the_real_one_and_has_its_place(data: bytes, message
         assert str(caught.value) == f"{message}; {caught.value.advice}"
 
 
+def test_a_watched_training_is_named() -> None:
+    with pytest.raises(FormatError, match=r"^a watched training, not a graph; "):
+        codecs.decode(b'{"type":"head","format":"gir-watch","version":"1.0"}\n{"type":"modules","paths":[]}\n')
+
+
 SIDES = b"<<<<<<< HEAD\n%b\n=======\n%b\n>>>>>>> other\n" % (b'{"id":"a"},', b'{"id":"b"},')
 
 

@@ -7,7 +7,7 @@ from codecs import utf_8_decode
 from typing import Final
 
 from gradir.codecs.document import BOM
-from gradir.codecs.faults import broken, byte, conflict, damaged, lowered
+from gradir.codecs.faults import broken, byte, conflict, damaged, foreign, lowered
 from gradir.errors import FormatError
 from gradir.ir.excerpt import shortened
 from gradir.ir.nesting import TOO_DEEP, is_too_deep
@@ -58,6 +58,9 @@ def fault_of(data: bytes, error: Exception) -> FormatError:
     >>> fault_of(b'["a\xff"]', ValueError("somewhere")).place
     'byte 3'
     """
+    # The lines of a watch are documents by themselves, so a reader of one complains of the second.
+    if data.startswith(b'{"type":"head","format":"gir-watch"'):
+        return foreign("a watched training, not a graph")
     return (
         conflict(data) or _no_text(data) or _lone_half(data, error) or _cut_short(data, error) or _no_json(data, error)
     )

@@ -74,6 +74,9 @@ def sides(words: Sequence[str], paths: int = 0) -> tuple[Side, Side]:
         before, after, path = words
         return Side(_here(path), before), Side(_here(path), after)
     if len(words) != 2:
+        option = next((word for word in words[len(words) - paths :] if word.startswith("-") and word != "-"), "")
+        if option:
+            raise GradirError(f"'{option}' after '--' is a file; put options before '--'")
         raise GradirError(
             "diff takes two files, a revision and a file, or two revisions and a file; see gradir diff --help"
         )
