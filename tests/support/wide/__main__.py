@@ -1,8 +1,9 @@
-"""Compare every architecture with torch, and write docs/verification-wide.json."""
+"""Compare every architecture with torch, and write docs/verification-wide.json, or verification-exported.json."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Sequence
@@ -15,6 +16,9 @@ from wide.workers import Worker, two_workers
 
 FOLDER = ROOT / ".verification-wide"
 RECORD = ROOT / "docs" / "verification-wide.json"
+_EXPORTED_RECORD = RECORD.with_name("verification-exported.json")
+_ONE_IN = 4
+"""Of transformers, as many are exported as of all others together."""
 
 
 def main(words: Sequence[str]) -> int:
@@ -25,14 +29,15 @@ def main(words: Sequence[str]) -> int:
 
 
 def _run(workers: list[Worker], options: argparse.Namespace) -> int:
-    keys = workers[0].keys()
-    kept = Kept(FOLDER, fresh=options.fresh, stale=options.stale)
+    keys = _exportable(workers[0].keys()) if options.exported else workers[0].keys()
+    kept = Kept(FOLDER / "exported" if options.exported else FOLDER, fresh=options.fresh, stale=options.stale)
     wanted = _wanted(keys, kept, options)
     if options.again:
         kept.forget(wanted)
     todo = [key for key in wanted if key not in kept.results]
     started = time.monotonic()
-    for done, result in enumerate(results_of(workers, todo), 1):
+    tasks = ("exported", "exported again") if options.exported else ("compared", "digested")
+    for done, result in enumerate(results_of(workers, todo, tasks), 1):
         kept.add(result)
         said = "; ".join(result.mismatches[:2]) or f"{result.nodes} nodes"
         if result.failure:
@@ -42,7 +47,8 @@ def _run(workers: list[Worker], options: argparse.Namespace) -> int:
     results = [kept.results[key] for key in keys if key in kept.results]
     missing = len(keys) - len(results)
     if options.partial or not missing:
-        RECORD.write_text(document(results, missing), encoding="utf-8")
+        written = _EXPORTED_RECORD if options.exported else RECORD
+        written.write_text(document(results, missing), encoding="utf-8")
         print("the table of docs/verification.md:", *totals([record(result) for result in results]), sep="\n")
     else:
         print(f"{missing} are missing: pass --partial to write the file without them", file=sys.stderr)
@@ -60,6 +66,7 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", metavar="KEY", help="family/name, or a part of it, of those to look at")
     parser.add_argument("--again", choices=("wrong", "failed", "all"), help="look again at these of the chosen ones")
     parser.add_argument("--limit", type=int, metavar="N", help="look at so many at most")
+    parser.add_argument("--exported", action="store_true", help="export some of them, and compare the programs")
     parser.add_argument("--sample", action="store_true", help="look at the sample of `make test` only")
     parser.add_argument("--partial", action="store_true", help="write the file even if some were not compared")
     return parser.parse_args(words)
@@ -73,6 +80,14 @@ def _wanted(keys: list[str], kept: Kept, options: argparse.Namespace) -> list[st
     if options.again in {"wrong", "failed"}:
         keys = [key for key in keys if key in kept.results and _is(options.again, kept.results[key])]
     return keys[: options.limit]
+
+
+def _exportable(keys: list[str]) -> list[str]:
+    """Return the keys of models that can be built, without the layers of torch, and of transformers some."""
+    known = json.loads(RECORD.read_text("utf-8"))["results"]
+    built = {f"{one['family']}/{one['name']}" for one in known if "failure" not in one}
+    found = [key for key in keys if key in built and not key.startswith("torch/")]
+    return [key for number, key in enumerate(found) if number % _ONE_IN == 0 or not key.startswith("transformers/")]
 
 
 def _is(kind: str, result: Result) -> bool:

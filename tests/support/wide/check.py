@@ -19,27 +19,27 @@ from wide import catalogue
 from wide.oracle import disagreements, engine
 from wide.results import Result
 
-__all__ = ["FORMATS", "compared", "digested"]
+__all__ = ["FORMATS", "begun", "compared", "digested", "seeded"]
 
 FORMATS = ("json", "msgpack")
 
 
 def compared(key: str) -> Result:
     """Everything that is compared within one process."""
-    result, build = _begun(key)
+    result, build = begun(key)
     if build is None:
         return result
     try:
-        real = _seeded(build)
+        real = seeded(build)
         loss = real.loss()
-        ran = engine(real.model, loss, lambda: _seeded(build).loss())
+        ran = engine(real.model, loss, lambda: seeded(build).loss())
     except Exception as error:
         # Without gradir too, so it is the model's own doing.
         if isinstance(error, MemoryError) or "allocate memory" in str(error):
             raise
         result.failure, result.detail = "backward", f"{error}"[:200]
         return result
-    real = _seeded(build)
+    real = seeded(build)
     with ModuleTruth.of(real.model) as truth, gradir.record(real.model) as recorder:
         loss = real.loss()
     live = recorder.live_capture(loss)
@@ -58,10 +58,10 @@ def compared(key: str) -> Result:
 
 def digested(key: str, choice: str) -> Result:
     """The bytes of the graph, to be compared with those of another process."""
-    result, build = _begun(key, choice)
+    result, build = begun(key, choice)
     if build is None:
         return result
-    real = _seeded(build)
+    real = seeded(build)
     with gradir.record(real.model) as recorder:
         loss = real.loss()
     graph = recorder.capture(loss)
@@ -69,7 +69,8 @@ def digested(key: str, choice: str) -> Result:
     return result
 
 
-def _begun(key: str, choice: str = "") -> tuple[Result, Callable[[], catalogue.RealModel] | None]:
+def begun(key: str, choice: str = "") -> tuple[Result, Callable[[], catalogue.RealModel] | None]:
+    """What is known so far of an architecture, and what builds it if it can be built."""
     family, _, name = key.partition("/")
     result = Result(family, name)
     _seed()
@@ -88,7 +89,8 @@ def _seed() -> None:
     torch.manual_seed(0)
 
 
-def _seeded(build: Callable[[], catalogue.RealModel]) -> catalogue.RealModel:
+def seeded(build: Callable[[], catalogue.RealModel]) -> catalogue.RealModel:
+    """Build a model as in every process."""
     _seed()
     return build()
 

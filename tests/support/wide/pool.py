@@ -13,9 +13,11 @@ from wide.workers import Worker
 __all__ = ["results_of"]
 
 
-def results_of(workers: list[Worker], keys: list[str]) -> Iterator[Result]:
-    """The result of each, as they come."""
-    pool = _Pool(workers, keys)
+def results_of(
+    workers: list[Worker], keys: list[str], tasks: tuple[str, str] = ("compared", "digested")
+) -> Iterator[Result]:
+    """The result of each, as they come, from a task and the one that another process does after it."""
+    pool = _Pool(workers, keys, tasks)
     for number in range(len(workers)):
         threading.Thread(target=pool.work, args=(number,), daemon=True).start()
     for _ in keys:
@@ -28,9 +30,9 @@ def results_of(workers: list[Worker], keys: list[str]) -> Iterator[Result]:
 class _Pool:
     """What is to be done, by whom, and what is done: ``None`` when a worker cannot go on."""
 
-    def __init__(self, workers: list[Worker], keys: list[str]) -> None:
+    def __init__(self, workers: list[Worker], keys: list[str], tasks: tuple[str, str]) -> None:
         self.done: SimpleQueue[Result | None] = SimpleQueue()
-        self._workers = workers
+        self._workers, self._tasks = workers, tasks
         self._untouched: SimpleQueue[str] = SimpleQueue()
         for key in keys:
             self._untouched.put(key)
@@ -56,14 +58,15 @@ class _Pool:
             key = self._untouched.get_nowait()
         except Empty:
             return False
-        result = self._workers[number].ask("compared", key)
+        result = self._workers[number].ask(self._tasks[0], key)
         (self._to_digest[1 - number] if result.digests else self.done).put(result)
         return True
 
     def _digest(self, number: int) -> None:
         with contextlib.suppress(Empty):
             compared = self._to_digest[number].get(timeout=0.2)
-            self.done.put(_joined(compared, self._workers[number].ask("digested", compared.key, compared.choice)))
+            again = self._workers[number].ask(self._tasks[1], compared.key, compared.choice)
+            self.done.put(_joined(compared, again))
 
 
 def _joined(compared: Result, digested: Result) -> Result:

@@ -16,6 +16,7 @@ _FAILURES: Final = {
     "configuration": "no configuration that the rules make gives a model",
     "crash": "the process ended",
     "download": "it asks for files of a hub",
+    "export": "torch.export cannot export it",
     "gradient": "no output has a gradient",
     "inputs": "its forward takes none of the inputs that the rules make",
     "memory": "it needs more than 9 GiB",

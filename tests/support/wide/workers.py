@@ -49,7 +49,7 @@ class Worker:
         )
 
     def ask(self, task: str, key: str, *more: str) -> Result:
-        """Do a task (``compared``, or ``digested`` with a choice) for an architecture."""
+        """Do a task (``compared`` or ``exported``, or with a choice the one that goes with it) for an architecture."""
         return msgspec.json.decode(self._answer([task, key, *more]), type=Result)
 
     def keys(self) -> list[str]:
@@ -86,12 +86,17 @@ def serve() -> None:
     answers = os.fdopen(os.dup(1), "w")
     # What models print goes where it disturbs nothing.
     os.dup2(2, 1)
-    from wide import catalogue, check
+    from wide import catalogue, check, exporting
 
     catalogue.prepare()
     # What is there now is looked at by no collector of a process forked from here, which would copy it.
     gc.freeze()
-    tasks = {"compared": check.compared, "digested": check.digested}
+    tasks = {
+        "compared": check.compared,
+        "digested": check.digested,
+        "exported": exporting.exported,
+        "exported again": exporting.exported_again,
+    }
     for line in sys.stdin:
         task, *words = line.rstrip("\n").split("\t")
         answer: Any = catalogue.keys() if task == "keys" else isolated(tasks[task], words)
