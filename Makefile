@@ -21,7 +21,7 @@ ANY_TORCH = $(addprefix tests/test_,private_names.py torch_releases.py capture.p
 	flow_cuts.py flow_diffs.py flow_places.py forward_built_inside.py forward_exports.py forward_graph.py forward_writes.py gradient_flow_fixture.py \
 	explain.py explain_cleared.py explain_forms.py explain_functions.py explain_hooks.py explain_loops.py \
 	explain_models.py explain_optimizers.py explain_outside.py explain_sizes.py explain_values.py explain_writes.py \
-	explain_zeros.py)
+	explain_zeros.py export_archive.py export_capture.py)
 
 # Without compiled modules kept, every process of the tests compiles all of gradir, and pytest all of its plugins.
 unexport PYTHONDONTWRITEBYTECODE
