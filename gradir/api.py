@@ -274,7 +274,8 @@ def decoded(data: bytes, name: str) -> Graph:
     try:
         return codecs.decode(data)
     except FormatError as error:
-        from gradir.capturing import other_format, read, reader_of
+        from gradir.capturing import read
+        from gradir.claims import other_format, reader_of
 
         if reader_of(name)[0]:
             return read(data, name)

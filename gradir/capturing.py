@@ -1,18 +1,29 @@
-"""Find the front-end for a request and let it capture. Finding one imports no framework."""
+"""Let the front-end of a request capture, verify, explain or observe."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import cache, partial
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from gradir import registry
-from gradir.errors import CaptureError, GradirError, warn
+from gradir.claims import (
+    able,
+    claiming,
+    features_of,
+    frontend_of,
+    kinds,
+    loaded_kinds,
+    only_one,
+    reader_of,
+    spelled_option,
+    usable_kinds,
+)
+from gradir.errors import CaptureError
 from gradir.protocols import (
     Alike,
     Frontend,
@@ -25,7 +36,7 @@ from gradir.protocols import (
     Verification,
     Watching,
 )
-from gradir.request import FEATURES, CaptureRequest, declared
+from gradir.request import FEATURES, CaptureRequest
 from gradir.spec import calling_on_import
 
 if TYPE_CHECKING:
@@ -33,16 +44,6 @@ if TYPE_CHECKING:
     from gradir.ir import Graph
 
 T = TypeVar("T")
-
-_CAPTURE: Final = "e.g. gradir capture net.py:Net --input 'float32[1,3]' -o net.gir"
-_OTHER_FORMATS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(
-        (".safetensors", ".npz", ".h5"), f"a file of weights, without a graph; capture the model, {_CAPTURE}"
-    ),
-    ".onnx": f"an ONNX model, which has no autograd graph; capture the program that it was exported from, {_CAPTURE}",
-    ".ipynb": "a notebook; call gradir.capture(loss).save('loss.gir') in a cell, or move the model to a .py file",
-}
-"""Files that people have beside their models, by suffix; a front-end knows those of its framework."""
 
 
 class Both(NamedTuple):
@@ -63,7 +64,7 @@ def captured(request: CaptureRequest) -> Graph:
         GradirError: the chosen front-end is unknown.
     """
     if request.graph == "both":
-        told = _spelled(request, "graph")
+        told = spelled_option(request, "graph")
         raise CaptureError(f"{told} captures two graphs, but this needs one; choose autograd or forward")
     return _captured(request)[1].graph
 
@@ -134,7 +135,7 @@ def expect_possible(request: CaptureRequest, *, verify: bool = False) -> None:
     Raises:
         CaptureError: there are some.
     """
-    told = partial(_spelled, request)
+    told = partial(spelled_option, request)
     if request.graph == "both" and request.collectives:
         raise CaptureError(
             f"cannot use {told('collectives')} with {told('graph')}: only the first runs a backward; choose one"
@@ -160,107 +161,11 @@ def recording(request: CaptureRequest) -> Recorder:
     if request.frontend is not None or request.model is not None:
         name = claiming(request.model, chosen=request.frontend)
     else:
-        around = _usable()
-        name = _only([name for name, kind in around.items() if "record" in kind.features] or around, "what runs")
+        around = usable_kinds()
+        name = only_one([name for name, kind in around.items() if "record" in kind.features] or around, "what runs")
     able(name, "record")
     _expect_features(name, request)
     return registry.frontend(name).record(request)
-
-
-def frontend_of(request: CaptureRequest) -> str:
-    """Return the name of the front-end for a request: the chosen one, or the one that claims its objects.
-
-    Raises:
-        CaptureError: there is none, or there are several.
-        GradirError: the chosen front-end is unknown.
-    """
-    target = request.target
-    if request.frontend is None and request.is_program and callable(target):
-        return _only(_claimants(_loaded(), target, _needed(request)) or _general(_usable()), _told(target))
-    around = () if request.is_program else (request.inputs, request.kwargs, request.model, request.params)
-    return claiming(target, *around, chosen=request.frontend, needed=_needed(request))
-
-
-def claiming(*objects: object, chosen: str | None = None, needed: Collection[str] = ()) -> str:
-    """Return the chosen front-end, or the one that claims an object or the content of a container.
-
-    If several do, choose the one with all ``needed`` features. If none does, choose the only front-end whose
-    framework is loaded, since it reports best what is wrong.
-
-    Raises:
-        CaptureError: no front-end or several claim an object.
-        GradirError: the chosen front-end is unknown.
-    """
-    if chosen is not None:
-        registry.frontend(chosen)
-        return chosen
-    loaded = _loaded()
-    for part in _parts(objects):
-        names = _claimants(loaded, part, needed)
-        if names:
-            return _only(names, _told(part))
-    general = _general(loaded)
-    return _only(general if len(general) == 1 else (), _told(objects[0]))
-
-
-def able(name: str, feature: str, spelled: str = "") -> Frontend:
-    """Return the front-end of a name, which must have a feature; ``spelled`` is the option that asks for it.
-
-    Raises:
-        CaptureError: it lacks the feature.
-    """
-    found = registry.frontend(name)
-    if feature in found.features:
-        return found
-    others = [other for other, kind in kinds().items() if feature in kind.features and _is_there(kind.framework)]
-    have = f"of those installed {' and '.join(others) or 'none'} can"
-    told = f" ({spelled})" if spelled else ""
-    what = f"{FEATURES[feature]}{told}" if feature in FEATURES else f"take {spelled or feature}"
-    raise CaptureError(f"front-end {name!r} cannot {what}: {have}")
-
-
-def unable(feature: str) -> Iterator[str]:
-    """Yield a sentence for each loaded front-end that lacks a feature."""
-    loaded = _loaded()
-    for name in _general(loaded):
-        if feature not in loaded[name].features:
-            yield f"front-end {name!r} cannot {FEATURES[feature]}"
-
-
-@cache
-def kinds() -> Mapping[str, type[Frontend]]:
-    """Return the classes of the installed front-ends by name, and warn of broken ones."""
-    found = {}
-    for name in registry.frontend.names():
-        try:
-            kind = registry.frontend.kind(name)
-        except GradirError as error:
-            warn(str(error))
-            continue
-        found[name] = kind
-    return found
-
-
-def other_format(path: str) -> str:
-    """Describe a file by its name with the command that works instead; return an empty text if it is unknown.
-
-    >>> other_format("model.onnx").partition(",")[0], other_format("model.gir")
-    ('an ONNX model', '')
-    """
-    suffix = path[path.rfind(".") :].lower() if "." in path else ""
-    known = _OTHER_FORMATS.get(suffix, "")
-    return known or next(filter(None, (getattr(kind, "files", {}).get(suffix) for kind in kinds().values())), "")
-
-
-def reader_of(path: str) -> tuple[str, str]:
-    """Return the front-end that reads files of this name, and their description; both are empty if none does.
-
-    >>> reader_of("net.gir")
-    ('', '')
-    """
-    suffix = path[path.rfind(".") :].lower() if "." in path else ""
-    readers = ((name, getattr(kind, "reads", {}).get(suffix, "")) for name, kind in kinds().items())
-    return next((found for found in readers if found[1]), ("", ""))
 
 
 def read(data: bytes, path: str) -> Graph:
@@ -279,7 +184,7 @@ def read(data: bytes, path: str) -> Graph:
 
 def releasing() -> Iterator[Frontend]:
     """Return the front-ends that may keep graphs."""
-    return (each for each in map(registry.frontend, _loaded()) if "release" in each.features)
+    return (each for each in map(registry.frontend, loaded_kinds()) if "release" in each.features)
 
 
 def seeding(number: int) -> AbstractContextManager[None]:
@@ -294,8 +199,8 @@ def standing_in(rank: int, world: int, chosen: str | None) -> AbstractContextMan
         CaptureError: none can, or there are several.
     """
     if chosen is None:
-        usable = {name: kind for name, kind in _usable().items() if "standing_in" in kind.features}
-        chosen = _only(usable or _usable(), "a rank without the others")
+        usable = {name: kind for name, kind in usable_kinds().items() if "standing_in" in kind.features}
+        chosen = only_one(usable or usable_kinds(), "a rank without the others")
     return able(chosen, "standing_in").standing_in(rank, world)
 
 
@@ -319,13 +224,6 @@ def _seeing(feature: str, look: Callable[[Frontend], AbstractContextManager[T]])
 
         with _calling_once_loaded(feature, see):
             yield seeing
-
-
-def advice(error: BaseException | None) -> str:
-    """Return how to install the framework that an import did not find, for the end of an error."""
-    name = error.name if isinstance(error, ModuleNotFoundError) else None
-    installs = dict.fromkeys(kind.install for kind in kinds().values() if kind.framework == name)
-    return "".join(f"; {install}" for install in installs)
 
 
 def _captured(request: CaptureRequest) -> tuple[str, LiveCapture, CaptureRequest]:
@@ -374,28 +272,9 @@ def _verified(
 
 def _expect_features(name: str, request: CaptureRequest) -> None:
     runs_itself = "program" in registry.frontend(name).features
-    for option, feature in _features(request):
+    for option, feature in features_of(request):
         if runs_itself or feature != "inputs":
-            able(name, feature, _spelled(request, option))
-
-
-def _features(request: CaptureRequest) -> Iterator[tuple[str, str]]:
-    """Yield the options given in a request, each with the feature that it needs."""
-    for option, each in declared().items():
-        value = getattr(request, option)
-        # What compares in its own way, as a tensor does, is never a default.
-        is_default = value is each.default or (isinstance(value, (bool, int, str, tuple)) and value == each.default)
-        feature = each.option.values.get(value, each.option.needs) if isinstance(value, str) else each.option.needs
-        if feature and not is_default:
-            yield option, feature
-
-
-def _spelled(request: CaptureRequest, option: str) -> str:
-    value = getattr(request, option)
-    if not request.is_program:
-        return f"{option}={value!r}" if isinstance(value, (bool, int, str)) else option
-    flag = str(declared()[option].flag)
-    return f"{flag} {value}" if isinstance(value, str) else flag
+            able(name, feature, spelled_option(request, option))
 
 
 def _failing(name: str, request: CaptureRequest) -> AbstractContextManager[None]:
@@ -418,75 +297,3 @@ def _calling_once_loaded(feature: str, call: Callable[[str, Frontend], None]) ->
         if sys.modules.get(framework) is not None:
             loaded()
     return calling_on_import(calls)
-
-
-def _loaded() -> dict[str, type[Frontend]]:
-    return {name: kind for name, kind in kinds().items() if sys.modules.get(kind.framework) is not None}
-
-
-def _claimants(loaded: Mapping[str, type[Frontend]], value: object, needed: Collection[str] = ()) -> list[str]:
-    names = []
-    for name, kind in loaded.items():
-        with registry.frontend.failing(name):
-            if kind.claims(value):
-                names.append(name)
-    fitting = [name for name in names if loaded[name].features >= {*needed}] or names
-    preceded = {other for name in fitting for other in getattr(loaded[name], "before", ())}
-    return [name for name in fitting if name not in preceded]
-
-
-def _general(names: Mapping[str, type[Frontend]]) -> list[str]:
-    """Return the front-ends that are not for a part of another one's objects."""
-    return [name for name, kind in names.items() if not getattr(kind, "before", ())]
-
-
-def _needed(request: CaptureRequest) -> set[str]:
-    return {feature for _, feature in _features(request)}
-
-
-def _usable() -> dict[str, type[Frontend]]:
-    """Return the front-ends whose framework is loaded, or could be if none is."""
-    return _loaded() or {name: kind for name, kind in kinds().items() if _is_there(kind.framework)}
-
-
-def _parts(objects: Iterable[object]) -> Iterator[object]:
-    seen: set[int] = set()
-    left = [*objects][::-1]
-    while left:
-        value = left.pop()
-        if value is None or isinstance(value, (str, int, float, bytes)) or id(value) in seen:
-            continue
-        if type(value) not in (tuple, list, dict):
-            yield value
-        if isinstance(value, (tuple, list, dict)):
-            seen.add(id(value))
-            left += [*(value.values() if isinstance(value, dict) else value)][::-1]
-
-
-def _told(value: object) -> str:
-    return f"the class {value.__name__}" if isinstance(value, type) else f"an object of type {type(value).__name__}"
-
-
-def _only(names: Iterable[str], what: str) -> str:
-    found = [*names]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise CaptureError(
-            f"{' and '.join(found)} may all capture {what}: choose one with frontend={found[0]!r}, "
-            f"on the command line --frontend {found[0]}"
-        )
-    offers = "; ".join(
-        f"{name} takes {kind.takes}{_lack(kind.framework, kind.install)}" for name, kind in kinds().items()
-    )
-    raise CaptureError(f"no front-end captures {what}: {offers or 'none is installed'}")
-
-
-def _is_there(framework: str) -> bool:
-    return sys.modules.get(framework) is not None or find_spec(framework) is not None
-
-
-def _lack(framework: str, install: str) -> str:
-    if sys.modules.get(framework) is not None:
-        return ""
-    return f" ({framework} is not loaded)" if find_spec(framework) else f" ({framework} is not installed: {install})"

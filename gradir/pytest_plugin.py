@@ -237,9 +237,9 @@ class GradientFlow:
 def _without_a_forward(loss: object, model: object, params: object) -> Recorder:
     """Return a recorder that recorded nothing, so that it explains the graph alone."""
     import gradir
-    from gradir import capturing
+    from gradir import claims
 
-    with gradir.record(model, flow=True, frontend=capturing.claiming(loss, model, params)) as recorder:
+    with gradir.record(model, flow=True, frontend=claims.claiming(loss, model, params)) as recorder:
         return recorder
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 import gradir
-from gradir import Builder, Graph, TensorMeta, capturing, registry
+from gradir import Builder, Graph, TensorMeta, claims, registry
 from gradir.ir.validate import problems
 from gradir.options import filled
 from gradir.protocols import Frontend
@@ -98,7 +98,7 @@ def captures(frontend: str, program: str, tmp_path_factory: pytest.TempPathFacto
 def test_importing_the_frontend_loads_no_framework(frontend: str) -> None:
     code = "import sys; from gradir import registry; registry.frontend.kind(sys.argv[1]); print(*sys.modules)"
     loaded = {*_python("-c", code, frontend).split()}
-    assert not loaded & {kind.framework for kind in capturing.kinds().values()}
+    assert not loaded & {kind.framework for kind in claims.kinds().values()}
 
 
 def test_features_and_methods_agree(frontend: str) -> None:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Final
 
-from gradir.capturing import able, claiming
+from gradir.claims import able, claiming
 from gradir.errors import CaptureError, warn
 from gradir.explanations.verdict import place_text
 from gradir.protocols import Watching

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("forked_python")
 
 from unseen_edits import MODEL, edited  # noqa: E402
 
-from gradir import capturing  # noqa: E402
+from gradir import capturing, claims  # noqa: E402
 from gradir.cli.main import main  # noqa: E402
 from gradir.frontends.pytorch.alike import run_alike  # noqa: E402
 from gradir.protocols import Distance  # noqa: E402
@@ -125,7 +125,7 @@ def test_files_and_programs_that_cannot_are_refused(
     capfd.readouterr()
     assert main(["diff", "--run", "a.gir", "a.py:loss"]) == 2
     assert "gradir: --run runs two programs and prints: name both" in capfd.readouterr().err
-    kind = capturing.kinds()["torch"]
+    kind = claims.kinds()["torch"]
     monkeypatch.setattr(kind, "features", kind.features - {"run_alike"})
     request = CaptureRequest(target=program(lambda: nn.Linear(3, 2)), is_program=True)
     with pytest.raises(capturing.CaptureError, match=r"cannot run with the weights of another program .*\(--run\)"):

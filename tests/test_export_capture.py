@@ -17,7 +17,7 @@ import fx_oracle  # noqa: E402
 from exported_models import MODELS, exported  # noqa: E402
 
 import gradir  # noqa: E402
-from gradir import capturing  # noqa: E402
+from gradir import claims  # noqa: E402
 from gradir.cli import main  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
 from gradir.ir.validate import check_all  # noqa: E402
@@ -213,8 +213,8 @@ def test_an_input_with_the_name_of_a_parameter_is_another_tensor():
 
 
 def test_a_frontend_for_a_part_of_another_is_neither_blamed_nor_installed_twice():
-    assert not any("export" in text for text in capturing.unable("watching"))
-    assert capturing.advice(ModuleNotFoundError("no torch", name="torch")) == "; pip install 'gradir[torch]'"
+    assert not any("export" in text for text in claims.unable("watching"))
+    assert claims.advice(ModuleNotFoundError("no torch", name="torch")) == "; pip install 'gradir[torch]'"
 
 
 def test_a_torch_too_old_says_so(monkeypatch):

@@ -20,7 +20,7 @@ from tools import needs  # noqa: E402
 from unseen_edits import EDITS, MODEL, edited  # noqa: E402
 
 import gradir  # noqa: E402
-from gradir import capturing  # noqa: E402
+from gradir import capturing, claims  # noqa: E402
 from gradir.cli.main import main  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
 from gradir.forwards import IGNORED, has_forward  # noqa: E402
@@ -249,7 +249,7 @@ def test_a_name_forges_no_line(capfd: Read) -> None:
 
 
 def test_where_a_front_end_cannot_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    kind = capturing.kinds()["torch"]
+    kind = claims.kinds()["torch"]
     monkeypatch.setattr(kind, "features", kind.features - {"flow"})
     found = both(MODEL)
     assert (found.forward, found.missing) == (None, "front-end 'torch' cannot note every operation of a forward")

@@ -191,7 +191,8 @@ def _overlay(found: Explanation, graph: Graph | None, spec: str) -> Overlay:
 def _of_program(options: argparse.Namespace) -> Explanation:
     from msgspec.structs import replace
 
-    from gradir.capturing import explained, frontend_of, running
+    from gradir.capturing import explained, running
+    from gradir.claims import frontend_of
     from gradir.request import CaptureRequest
 
     found: list[Explanation] = []

@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _frontends() -> Iterator[str]:
     """Return the installed front-ends, the objects that each takes, and its features."""
-    from gradir.capturing import kinds
+    from gradir.claims import kinds
     from gradir.request import FEATURES
 
     yield "\nFront-ends:"

@@ -59,7 +59,7 @@ def _survey(data: bytes, name: str) -> Survey:
     try:
         return codecs.survey(data)
     except FormatError:
-        from gradir.capturing import reader_of
+        from gradir.claims import reader_of
 
         if not reader_of(name)[0]:
             raise

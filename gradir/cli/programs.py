@@ -178,12 +178,12 @@ def captured(options: argparse.Namespace, *uses: str) -> Loaded:
 
 def _forward_advice(error: CaptureError, request: CaptureRequest) -> str:
     """Return advice if the program raised and the front-end can record the operations before."""
-    from gradir import capturing
+    from gradir import claims
 
     cause = error.__cause__
     if not isinstance(error, SpecError) or cause is None or request.graph == "forward" or request.fake:
         return ""
-    if "forward" not in capturing.kinds()[capturing.frontend_of(request)].features:
+    if "forward" not in claims.kinds()[claims.frontend_of(request)].features:
         return ""
     forward = "--graph forward captures what ran before"
     if isinstance(cause, RuntimeError):
@@ -195,7 +195,7 @@ def _forward_advice(error: CaptureError, request: CaptureRequest) -> str:
 
 
 def _target_of(options: argparse.Namespace) -> object:
-    from gradir import capturing, registry
+    from gradir import capturing, claims, registry
     from gradir.spec import load_target
 
     # There may be objects of the program that want to be finalized.
@@ -207,7 +207,7 @@ def _target_of(options: argparse.Namespace) -> object:
         try:
             return load_target(options.spec)
         except SpecError as error:
-            raise SpecError(f"{error}{capturing.advice(error.__cause__)}") from error
+            raise SpecError(f"{error}{claims.advice(error.__cause__)}") from error
 
 
 def summary(graph: Graph) -> str:

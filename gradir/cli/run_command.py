@@ -255,7 +255,7 @@ class _Run:
         from msgspec.structs import replace
 
         from gradir import api
-        from gradir.capturing import able
+        from gradir.claims import able
         from gradir.ir import Rank
 
         options = self._options

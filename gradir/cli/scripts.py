@@ -101,7 +101,7 @@ def divided(options: argparse.Namespace, *, is_script: Callable[[str], bool], fo
 
 def calls_of(seeing: Mapping[str, Running], step: int) -> str:
     """Return how often a script called backward, if that was not often enough."""
-    from gradir.capturing import unable
+    from gradir.claims import unable
     from gradir.ir.text import counted
 
     calls = sum(each.calls for each in seeing.values())

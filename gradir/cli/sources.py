@@ -153,7 +153,7 @@ def is_program(word: str) -> bool:
     """
     if os.path.isfile(word):  # noqa: PTH113
         _refuse_other_format(word)
-        from gradir.capturing import reader_of
+        from gradir.claims import reader_of
 
         if reader_of(word)[0]:
             return False
@@ -194,7 +194,7 @@ def _other_format(word: str) -> str:
     if word.endswith((*_GRAPHS, *_ALSO_GRAPHS)) or "." not in word:
         # To know the files of front-ends takes time.
         return ""
-    from gradir.capturing import other_format
+    from gradir.claims import other_format
 
     return other_format(word)
 

@@ -36,7 +36,7 @@ def check_no_source(output: str) -> None:
     end = _suffix(output)
     if end in _OF_GRADIR:
         return
-    from gradir.capturing import other_format, reader_of
+    from gradir.claims import other_format, reader_of
 
     if end in _PROGRAMS or other_format(output) or reader_of(output)[0]:
         raise ExportError(f"cannot write {output}: {end} is the suffix of a source; choose another name")

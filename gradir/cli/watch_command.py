@@ -137,7 +137,7 @@ class _Run:
 
     def status(self) -> int:
         """Run, answer, and tell how it ended."""
-        from gradir.capturing import unable
+        from gradir.claims import unable
         from gradir.watches.forms import Head, json_line
 
         options = self._options

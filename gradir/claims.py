@@ -1,0 +1,225 @@
+"""Choose the front-end for an object, a request or a file. Choosing one imports no framework."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cache
+from importlib.util import find_spec
+from typing import Final
+
+from gradir import registry
+from gradir.errors import CaptureError, GradirError, warn
+from gradir.protocols import Frontend
+from gradir.request import FEATURES, CaptureRequest, declared
+
+_CAPTURE: Final = "e.g. gradir capture net.py:Net --input 'float32[1,3]' -o net.gir"
+_OTHER_FORMATS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        (".safetensors", ".npz", ".h5"), f"a file of weights, without a graph; capture the model, {_CAPTURE}"
+    ),
+    ".onnx": f"an ONNX model, which has no autograd graph; capture the program that it was exported from, {_CAPTURE}",
+    ".ipynb": "a notebook; call gradir.capture(loss).save('loss.gir') in a cell, or move the model to a .py file",
+}
+"""Files that people have beside their models, by suffix; a front-end knows those of its framework."""
+
+
+def frontend_of(request: CaptureRequest) -> str:
+    """Return the name of the front-end for a request: the chosen one, or the one that claims its objects.
+
+    Raises:
+        CaptureError: there is none, or there are several.
+        GradirError: the chosen front-end is unknown.
+    """
+    target = request.target
+    if request.frontend is None and request.is_program and callable(target):
+        return only_one(_claimants(loaded_kinds(), target, _needed(request)) or _general(usable_kinds()), _told(target))
+    around = () if request.is_program else (request.inputs, request.kwargs, request.model, request.params)
+    return claiming(target, *around, chosen=request.frontend, needed=_needed(request))
+
+
+def claiming(*objects: object, chosen: str | None = None, needed: Collection[str] = ()) -> str:
+    """Return the chosen front-end, or the one that claims an object or the content of a container.
+
+    If several do, choose the one with all ``needed`` features. If none does, choose the only front-end whose
+    framework is loaded, since it reports best what is wrong.
+
+    Raises:
+        CaptureError: no front-end or several claim an object.
+        GradirError: the chosen front-end is unknown.
+    """
+    if chosen is not None:
+        registry.frontend(chosen)
+        return chosen
+    loaded = loaded_kinds()
+    for part in _parts(objects):
+        names = _claimants(loaded, part, needed)
+        if names:
+            return only_one(names, _told(part))
+    general = _general(loaded)
+    return only_one(general if len(general) == 1 else (), _told(objects[0]))
+
+
+def able(name: str, feature: str, spelled: str = "") -> Frontend:
+    """Return the front-end of a name, which must have a feature; ``spelled`` is the option that asks for it.
+
+    Raises:
+        CaptureError: it lacks the feature.
+    """
+    found = registry.frontend(name)
+    if feature in found.features:
+        return found
+    others = [other for other, kind in kinds().items() if feature in kind.features and _is_there(kind.framework)]
+    have = f"of those installed {' and '.join(others) or 'none'} can"
+    told = f" ({spelled})" if spelled else ""
+    what = f"{FEATURES[feature]}{told}" if feature in FEATURES else f"take {spelled or feature}"
+    raise CaptureError(f"front-end {name!r} cannot {what}: {have}")
+
+
+def unable(feature: str) -> Iterator[str]:
+    """Yield a sentence for each loaded front-end that lacks a feature."""
+    loaded = loaded_kinds()
+    for name in _general(loaded):
+        if feature not in loaded[name].features:
+            yield f"front-end {name!r} cannot {FEATURES[feature]}"
+
+
+@cache
+def kinds() -> Mapping[str, type[Frontend]]:
+    """Return the classes of the installed front-ends by name, and warn of broken ones."""
+    found = {}
+    for name in registry.frontend.names():
+        try:
+            kind = registry.frontend.kind(name)
+        except GradirError as error:
+            warn(str(error))
+            continue
+        found[name] = kind
+    return found
+
+
+def other_format(path: str) -> str:
+    """Describe a file by its name with the command that works instead; return an empty text if it is unknown.
+
+    >>> other_format("model.onnx").partition(",")[0], other_format("model.gir")
+    ('an ONNX model', '')
+    """
+    suffix = path[path.rfind(".") :].lower() if "." in path else ""
+    known = _OTHER_FORMATS.get(suffix, "")
+    return known or next(filter(None, (getattr(kind, "files", {}).get(suffix) for kind in kinds().values())), "")
+
+
+def reader_of(path: str) -> tuple[str, str]:
+    """Return the front-end that reads files of this name, and their description; both are empty if none does.
+
+    >>> reader_of("net.gir")
+    ('', '')
+    """
+    suffix = path[path.rfind(".") :].lower() if "." in path else ""
+    readers = ((name, getattr(kind, "reads", {}).get(suffix, "")) for name, kind in kinds().items())
+    return next((found for found in readers if found[1]), ("", ""))
+
+
+def advice(error: BaseException | None) -> str:
+    """Return how to install the framework that an import did not find, for the end of an error."""
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    installs = dict.fromkeys(kind.install for kind in kinds().values() if kind.framework == name)
+    return "".join(f"; {install}" for install in installs)
+
+
+def features_of(request: CaptureRequest) -> Iterator[tuple[str, str]]:
+    """Yield the options given in a request, each with the feature that it needs."""
+    for option, each in declared().items():
+        value = getattr(request, option)
+        # What compares in its own way, as a tensor does, is never a default.
+        is_default = value is each.default or (isinstance(value, (bool, int, str, tuple)) and value == each.default)
+        feature = each.option.values.get(value, each.option.needs) if isinstance(value, str) else each.option.needs
+        if feature and not is_default:
+            yield option, feature
+
+
+def spelled_option(request: CaptureRequest, option: str) -> str:
+    """Return an option as the caller writes it."""
+    value = getattr(request, option)
+    if not request.is_program:
+        return f"{option}={value!r}" if isinstance(value, (bool, int, str)) else option
+    flag = str(declared()[option].flag)
+    return f"{flag} {value}" if isinstance(value, str) else flag
+
+
+def loaded_kinds() -> dict[str, type[Frontend]]:
+    """Return the front-ends whose framework is loaded."""
+    return {name: kind for name, kind in kinds().items() if sys.modules.get(kind.framework) is not None}
+
+
+def _claimants(loaded: Mapping[str, type[Frontend]], value: object, needed: Collection[str] = ()) -> list[str]:
+    names = []
+    for name, kind in loaded.items():
+        with registry.frontend.failing(name):
+            if kind.claims(value):
+                names.append(name)
+    fitting = [name for name in names if loaded[name].features >= {*needed}] or names
+    preceded = {other for name in fitting for other in getattr(loaded[name], "before", ())}
+    return [name for name in fitting if name not in preceded]
+
+
+def _general(names: Mapping[str, type[Frontend]]) -> list[str]:
+    """Return the front-ends that are not for a part of another one's objects."""
+    return [name for name, kind in names.items() if not getattr(kind, "before", ())]
+
+
+def _needed(request: CaptureRequest) -> set[str]:
+    return {feature for _, feature in features_of(request)}
+
+
+def usable_kinds() -> dict[str, type[Frontend]]:
+    """Return the front-ends whose framework is loaded, or could be if none is."""
+    return loaded_kinds() or {name: kind for name, kind in kinds().items() if _is_there(kind.framework)}
+
+
+def _parts(objects: Iterable[object]) -> Iterator[object]:
+    seen: set[int] = set()
+    left = [*objects][::-1]
+    while left:
+        value = left.pop()
+        if value is None or isinstance(value, (str, int, float, bytes)) or id(value) in seen:
+            continue
+        if type(value) not in (tuple, list, dict):
+            yield value
+        if isinstance(value, (tuple, list, dict)):
+            seen.add(id(value))
+            left += [*(value.values() if isinstance(value, dict) else value)][::-1]
+
+
+def _told(value: object) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else f"an object of type {type(value).__name__}"
+
+
+def only_one(names: Iterable[str], what: str) -> str:
+    """Return the only one of these names.
+
+    Raises:
+        CaptureError: there is none, or there are several.
+    """
+    found = [*names]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise CaptureError(
+            f"{' and '.join(found)} may all capture {what}: choose one with frontend={found[0]!r}, "
+            f"on the command line --frontend {found[0]}"
+        )
+    offers = "; ".join(
+        f"{name} takes {kind.takes}{_lack(kind.framework, kind.install)}" for name, kind in kinds().items()
+    )
+    raise CaptureError(f"no front-end captures {what}: {offers or 'none is installed'}")
+
+
+def _is_there(framework: str) -> bool:
+    return sys.modules.get(framework) is not None or find_spec(framework) is not None
+
+
+def _lack(framework: str, install: str) -> str:
+    if sys.modules.get(framework) is not None:
+        return ""
+    return f" ({framework} is not loaded)" if find_spec(framework) else f" ({framework} is not installed: {install})"
