@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from gradir.ir import Graph
     from gradir.protocols import Names, Recorder, Verification
     from gradir.watcher import Watcher
-    from gradir.watches.model import Watch
 
 __all__ = [
     "capture",
@@ -26,7 +25,6 @@ __all__ = [
     "diff_text",
     "dumps",
     "explain",
-    "explanation_text",
     "export",
     "link",
     "load",
@@ -43,7 +41,6 @@ __all__ = [
     "unpatch",
     "verify",
     "watch",
-    "watch_text",
 ]
 
 
@@ -445,9 +442,8 @@ def make_dot(
     """
     from gradir import registry
 
-    classic = {"native": True, "all": True, "theme": "classic"}
-    values = {**classic, "show_attrs": show_attrs, "show_saved": show_saved, "max_attr_chars": max_attr_chars}
-    options = registry.exporter_options("dot", values)
+    values = {"show_attrs": show_attrs, "show_saved": show_saved, "max_attr_chars": max_attr_chars}
+    options = registry.exporter_options("dot", {"native": True, "all": True, "theme": "classic", **values})
     # The text of any exporter of that name would do elsewhere; only the built-in one has an object to give.
     exporter: Any = registry.exporter("dot")
     drawn: graphviz.Digraph = exporter.digraph(capture(var, model=model, params=params), options)
@@ -507,20 +503,6 @@ def diff_text(diff: Diff, renderer: str, **options: object) -> str:
     from gradir import registry
 
     return registry.rendered(renderer, diff, options)
-
-
-def explanation_text(explanation: Explanation, format: str, **options: Any) -> str:
-    """Write an explanation in a format, see `gradir.Explanation.to`."""
-    from gradir.explanations.forms import written
-
-    return written(explanation, format, **options)
-
-
-def watch_text(watch: Watch, format: str, **options: Any) -> str:
-    """Write a watch in a format, see `gradir.Watch.to`."""
-    from gradir.watches.forms import written
-
-    return written(watch, format, **options)
 
 
 def patch(graph: Graph, diff: Diff) -> Graph:

@@ -55,6 +55,14 @@ class Both(NamedTuple):
     checked: Verification | None = None
 
 
+class _Ran(NamedTuple):
+    """A front-end's name, its capture, and the request as it took that."""
+
+    name: str
+    live: LiveCapture
+    own: CaptureRequest
+
+
 def captured(request: CaptureRequest) -> Graph:
     """Return the graph that a request asks for.
 
@@ -66,7 +74,7 @@ def captured(request: CaptureRequest) -> Graph:
     if request.graph == "both":
         told = spelled_option(request, "graph")
         raise CaptureError(f"{told} captures two graphs, but this needs one; choose autograd or forward")
-    return _captured(request)[1].graph
+    return _captured(request).live.graph
 
 
 def captured_both(request: CaptureRequest, *, verify: bool = False) -> Both:
@@ -78,12 +86,13 @@ def captured_both(request: CaptureRequest, *, verify: bool = False) -> Both:
     expect_possible(request, verify=verify)
     name = frontend_of(request)
     can = "flow" in registry.frontend(name).features
-    live, own = _captured(replace(request, graph="both" if can else None))[1:]
+    ran = _captured(replace(request, graph="both" if can else None))
+    live = ran.live
     forward: Graph | str = getattr(live, "forward", "") or f"front-end {name!r} cannot {FEATURES['flow']}"
-    checked = _verified(name, live, own, request, keep_graph=False) if verify else None
-    return (
-        Both(live.graph, None, forward, checked) if isinstance(forward, str) else Both(live.graph, forward, "", checked)
-    )
+    checked = _verified(ran, is_program=request.is_program, keep_graph=False) if verify else None
+    if isinstance(forward, str):
+        return Both(live.graph, missing=forward, checked=checked)
+    return Both(live.graph, forward, checked=checked)
 
 
 def verified(request: CaptureRequest, *, keep_graph: bool) -> tuple[Graph, Verification]:
@@ -93,8 +102,8 @@ def verified(request: CaptureRequest, *, keep_graph: bool) -> tuple[Graph, Verif
         CaptureError: also if a backward cannot run, or runs only once and the graph is kept.
     """
     expect_possible(request, verify=True)
-    name, live, own = _captured(request)
-    return live.graph, _verified(name, live, own, request, keep_graph=keep_graph)
+    ran = _captured(request)
+    return ran.live.graph, _verified(ran, is_program=request.is_program, keep_graph=keep_graph)
 
 
 def run_alike(request: CaptureRequest, path: str, pairs: Mapping[str, str] | None = None) -> Alike | None:
@@ -226,13 +235,12 @@ def _seeing(feature: str, look: Callable[[Frontend], AbstractContextManager[T]])
             yield seeing
 
 
-def _captured(request: CaptureRequest) -> tuple[str, LiveCapture, CaptureRequest]:
-    """Return a capture, the name of its front-end, and the request as that front-end took it."""
+def _captured(request: CaptureRequest) -> _Ran:
     expect_possible(request)
     name, own = _prepared(request)
     with _failing(name, request):
         try:
-            return name, registry.expect_live(name, registry.frontend(name).capture(own)), own
+            return _Ran(name, registry.expect_live(name, registry.frontend(name).capture(own)), own)
         except MadeOtherError as error:
             # Whoever claims what was made has nothing to run, without data or from a seed.
             made = replace(request, target=error.made, is_program=False, seed=None, fake=False, inputs=(), kwargs=None)
@@ -252,22 +260,17 @@ def _prepared(request: CaptureRequest) -> tuple[str, CaptureRequest]:
         return name, fallbacks.run(found, request)
 
 
-def _verified(
-    name: str, live: LiveCapture, own: CaptureRequest, request: CaptureRequest, *, keep_graph: bool
-) -> Verification:
-    """Compare a capture with a real backward pass, or if the front-end runs none, with a second capture."""
+def _verified(ran: _Ran, *, is_program: bool, keep_graph: bool) -> Verification:
+    name, live, own = ran
     found = registry.frontend(name)
-    with _failing(name, request):
+    with registry.frontend.failing(name) if is_program else nullcontext():
         if "verify" in found.features:
             return found.verify(live, keep_graph=keep_graph)
+        # To run a program a second time may give something else.
+        again = None if own.is_program else registry.expect_live(name, found.capture(own)).graph
     from gradir import fallbacks
 
-    def again() -> Graph:
-        with _failing(name, request):
-            return registry.expect_live(name, found.capture(own)).graph
-
-    # To run a program a second time may give something else.
-    return fallbacks.verification_of(name, live.graph, None if own.is_program else again)
+    return fallbacks.verification_of(name, live.graph, again)
 
 
 def _expect_features(name: str, request: CaptureRequest) -> None:

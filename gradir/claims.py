@@ -31,11 +31,11 @@ def frontend_of(request: CaptureRequest) -> str:
         CaptureError: there is none, or there are several.
         GradirError: the chosen front-end is unknown.
     """
-    target = request.target
+    target, needed = request.target, {feature for _, feature in features_of(request)}
     if request.frontend is None and request.is_program and callable(target):
-        return only_one(_claimants(loaded_kinds(), target, _needed(request)) or _general(usable_kinds()), _told(target))
+        return only_one(_claimants(loaded_kinds(), target, needed) or _general(usable_kinds()), _told(target))
     around = () if request.is_program else (request.inputs, request.kwargs, request.model, request.params)
-    return claiming(target, *around, chosen=request.frontend, needed=_needed(request))
+    return claiming(target, *around, chosen=request.frontend, needed=needed)
 
 
 def claiming(*objects: object, chosen: str | None = None, needed: Collection[str] = ()) -> str:
@@ -166,10 +166,6 @@ def _claimants(loaded: Mapping[str, type[Frontend]], value: object, needed: Coll
 def _general(names: Mapping[str, type[Frontend]]) -> list[str]:
     """Return the front-ends that are not for a part of another one's objects."""
     return [name for name, kind in names.items() if not getattr(kind, "before", ())]
-
-
-def _needed(request: CaptureRequest) -> set[str]:
-    return {feature for _, feature in features_of(request)}
 
 
 def usable_kinds() -> dict[str, type[Frontend]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import prod
 from typing import Any, Final
 
@@ -40,9 +40,8 @@ def run(found: Frontend, request: CaptureRequest) -> CaptureRequest:
     model = request.model
     if given or named:
         if not callable(made):
-            raise CaptureError(
-                f"cannot run an object of type {type(made).__name__} on inputs; name a model or a function"
-            )
+            kind = type(made).__name__
+            raise CaptureError(f"cannot run an object of type {kind} on inputs; name a model or a function")
         if request.is_program:
             described = [(text, parse_described(text)) for text in given]
             given = tuple(_tensor(found, *each) for each in described if each[1].name is None)
@@ -64,26 +63,23 @@ def explanation_of(name: str, graph: Graph) -> Explanation:
         found = replace(explained(graph), examined=Examined(reason=f"front-end {name!r} runs no backward pass"))
     except GraphError as error:
         raise CaptureError(f"front-end {name!r} cannot {FEATURES['explain']}: {error}") from error
-    try:
-        return found.located_in(graph)
-    except GraphError:
-        # Without a parameter in the graph there is no overlay, and still something to explain.
-        return found
+    # Without a parameter in the graph there is no overlay, and still something to explain.
+    is_located = any(name in found.statuses for node in graph.nodes.values() for name in node.names)
+    return found.located_in(graph) if is_located else found
 
 
-def verification_of(name: str, graph: Graph, again: Callable[[], Graph] | None = None) -> Verification:
-    """Return what the graph itself proves; ``again`` captures the same objects a second time."""
+def verification_of(name: str, graph: Graph, again: Graph | None = None) -> Verification:
+    """Return what the graph itself proves; ``again`` is a second capture of the same objects."""
     functions = [node for node in graph.nodes.values() if node.role == "function"]
     edges = sum(each is not None for node in functions for each in node.inputs)
     wrong = [str(problem) for problem in problems(graph)] or [*_contradictions(graph)]
-    if again is not None and again() != graph:
+    if again is not None and again != graph:
         wrong.append("a second capture of the same objects gives another graph")
     unproved = f"front-end {name!r} runs no backward pass, so gradir compared the graph with itself only"
     return Verification(len(functions), edges, 0, tuple(wrong), unproved)
 
 
 def _contradictions(graph: Graph) -> Iterator[str]:
-    """Yield the statements of a valid graph that no backward pass can fulfil."""
     reached = {*postorder([node.id for node in graph.outputs], lambda id_: _inputs(graph, id_))}
     names = {name for node in graph.nodes.values() if node.id in reached for name in node.names}
     for node in graph.nodes.values():
@@ -100,22 +96,18 @@ def _inputs(graph: Graph, id_: str) -> list[str]:
 
 
 def _is_factory(found: Frontend, target: Any, *, takes_inputs: bool) -> bool:
-    """Return whether a program has to be called without arguments to get what is captured or run."""
     if not callable(target) or found.claims(target):
         return False
     if not takes_inputs or isinstance(target, type):
         return True
     try:
         inspect.signature(target).bind()
-    except TypeError:
+    except (TypeError, ValueError):  # It needs arguments, or is written in C and does not say.
         return False
-    except ValueError:  # It is written in C, and does not say.
-        return True
     return inspect.isroutine(target)
 
 
 def _tensor(found: Frontend, text: str, described: Described) -> object:
-    """Return an input that the front-end makes, or else a number or nested lists, which most frameworks take."""
     make = getattr(found, "tensor", None)
     if make is not None:
         try:
@@ -123,6 +115,7 @@ def _tensor(found: Frontend, text: str, described: Described) -> object:
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             # Its traceback would be taken for the program's.
             raise CaptureError(f"--input {text!r}: {error}") from None
+    # Most frameworks take numbers and lists where they take tensors.
     shape, number = described.shape, 1.0 if described.dtype.startswith(_FLOATS) else 0
     try:
         value: list[Any] = [number] * prod(shape)

@@ -347,9 +347,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(_UPDATE, action="store_true", help="write the graph snapshots that are missing, broken or differ")
     for option in ("frontend", "program", "exporter", "renderer", "pass"):
         group.addoption(f"--gradir-{option}", metavar="NAME", help=f"the {option} that gradir.testing tests")
-    group.addoption(
-        "--gradir-option", metavar="KEY=VALUE", action="append", default=[], help="an option of the tested plug-in"
-    )
+    group.addoption("--gradir-option", metavar="KEY=VALUE", action="append", default=[], help="an option of it")
 
 
 def pytest_configure(config: pytest.Config) -> None:

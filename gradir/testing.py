@@ -71,11 +71,6 @@ def frontend(request: pytest.FixtureRequest) -> str:
     return _asked(request, "--gradir-frontend")
 
 
-@pytest.fixture(scope="module")
-def program(request: pytest.FixtureRequest) -> str:
-    return _asked(request, "--gradir-program")
-
-
 @pytest.fixture(scope="module", params=_KINDS)
 def plugin(request: pytest.FixtureRequest) -> _Plugin:
     kind: str = request.param
@@ -87,9 +82,9 @@ def plugin(request: pytest.FixtureRequest) -> _Plugin:
 
 
 @pytest.fixture(scope="module")
-def captures(frontend: str, program: str, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Captures by two processes; the second one finds the front-end by what it claims."""
-    folder = tmp_path_factory.mktemp("captures")
+def captures(request: pytest.FixtureRequest, frontend: str, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    program, folder = _asked(request, "--gradir-program"), tmp_path_factory.mktemp("captures")
+    # The second process finds the front-end by what it claims.
     for seed, more in enumerate((["--frontend", frontend], ["--verify"])):
         _python("-m", "gradir", "capture", program, "-o", folder / f"{seed}.gir", *more, seed=seed)
     return [folder / "0.gir", folder / "1.gir"]
@@ -111,10 +106,11 @@ def test_a_program_gives_the_same_bytes_twice(captures: list[Path]) -> None:
     assert len({path.read_bytes() for path in captures}) == 1
 
 
-def test_a_program_is_explained(captures: list[Path], frontend: str, program: str) -> None:
+def test_a_program_is_explained(request: pytest.FixtureRequest, captures: list[Path], frontend: str) -> None:
     if gradir.load(captures[0]).producer.options.get("graph") == "forward":
         pytest.skip("it captures a forward pass")
-    shown = _python("-m", "gradir", "explain", program, "--frontend", frontend, "--format", "json", status=(0, 1))
+    command = ("-m", "gradir", "explain", _asked(request, "--gradir-program"), "--frontend", frontend)
+    shown = _python(*command, "--format", "json", status=(0, 1))
     assert json.loads(shown)["statuses"], "the graph names no parameter and no leaf"
 
 
@@ -157,7 +153,6 @@ def test_a_pass_returns_a_graph_itself_that_it_leaves_as_it_is(plugin: _Plugin, 
 
 
 def _show(kind: str, name: str, options: str) -> None:
-    """Print what a plug-in makes of each graph, as a process of its own."""
     for names in _NAMES.values():
         made = _Plugin(kind, name, json.loads(options)).run(_chain(names))
         sys.stdout.write(gradir.dumps(made).decode() if kind == "pass" else made)

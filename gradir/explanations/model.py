@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from itertools import chain
@@ -334,9 +333,10 @@ class Explanation(Record, frozen=True, dict=True):
         Raises:
             ExportError: the format is unknown, or JSON cannot represent a name.
         """
-        # As `gradir.Graph.to`: the forms are made of records, and import these.
-        text: str = sys.modules["gradir.api"].explanation_text(self, format, all=all)
-        return text
+        # The forms are made of records, and import these.
+        from gradir.explanations.forms import written
+
+        return written(self, format, all=all)
 
     def __str__(self) -> str:
         """Return the output of ``gradir explain``, without the last line end."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Mapping
 from typing import Final, Literal
 
@@ -139,9 +138,10 @@ class Watch(Record, frozen=True):
         Raises:
             ExportError: the format is not ``text``, ``markdown``, ``jsonl`` or ``html``.
         """
-        # As `gradir.Graph.to`: the forms are made of records, and import these.
-        text: str = sys.modules["gradir.api"].watch_text(self, format)
-        return text
+        # The forms are made of records, and import these.
+        from gradir.watches.forms import written
+
+        return written(self, format)
 
     def __str__(self) -> str:
         """Return the output of ``gradir watch``, without the last line end."""

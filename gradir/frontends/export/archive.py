@@ -161,12 +161,9 @@ def _graph_name(archive: zipfile.ZipFile) -> str:
         return names[0]
     if names:
         raise FormatError(f"the archive has several programs: {', '.join(map(excerpt, names[:3]))}; save one by itself")
-    what = "an AOTInductor package, which has code and no graph" if _is_compiled(archive) else "no torch.export program"
+    is_compiled = any("aotinductor" in name for name in archive.NameToInfo)
+    what = "an AOTInductor package, which has code and no graph" if is_compiled else "no torch.export program"
     raise FormatError(f"the archive has no models/model.json: it is {what}")
-
-
-def _is_compiled(archive: zipfile.ZipFile) -> bool:
-    return any("aotinductor" in name for name in archive.NameToInfo)
 
 
 def _expect_small(read: Sequence[zipfile.ZipInfo], available: int) -> None:

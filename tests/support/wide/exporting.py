@@ -6,6 +6,7 @@ import hashlib
 import io
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import fx_oracle
@@ -17,9 +18,17 @@ from gradir.ir import Graph
 from wide.check import begun, seeded
 from wide.results import Result
 
-__all__ = ["exported", "exported_again"]
+__all__ = ["exported", "exported_again", "prepare"]
 
 _BODIES = frozenset({"cond", "scan", "while_loop"})
+
+
+@cache
+def prepare() -> None:
+    """Import what an export needs, which takes longer than to export a model."""
+    program = torch.export.export(torch.nn.Linear(1, 1), (torch.ones(1, 1),))
+    torch.export.save(program, io.BytesIO())
+    gradir.capture(program)
 
 
 def exported(key: str) -> Result:

@@ -99,6 +99,8 @@ def serve() -> None:
     }
     for line in sys.stdin:
         task, *words = line.rstrip("\n").split("\t")
+        if task.startswith("exported"):
+            exporting.prepare()
         answer: Any = catalogue.keys() if task == "keys" else isolated(tasks[task], words)
         answers.write(msgspec.json.encode(answer).decode() + "\n")
         answers.flush()
