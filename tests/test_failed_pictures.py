@@ -16,8 +16,8 @@ from mermaid_pictures import parsed
 from page_graphs import failed
 
 import gradir
-from gradir.ir import Graph, Node, Source, TensorMeta
-from gradir.ir.marks import failure
+from gradir.ir import Graph, Node, Ref, Source, TensorMeta
+from gradir.ir.marks import UNREAD, failure
 from gradir.overlays import Channel, Overlay
 from gradir.passes import focus, fold, hide_shape_ops, rollup
 
@@ -49,6 +49,16 @@ def test_mermaid_reads_the_border_the_error_and_the_line(mermaid_node: str) -> N
     (found,) = parsed(mermaid_node, [failed().to("mermaid", legend=True)])
     marked = {vertex["text"]: vertex["classes"] for vertex in found["vertices"] if "failed" in vertex["classes"]}
     assert marked == {f"add\n{ERROR}\nnet.py:9": ["function", "failed"], "× raised here": ["function", "failed"]}
+
+
+@pytest.mark.parametrize("to", ["dot", "mermaid"])
+def test_a_value_that_nothing_read_is_no_output(to: str) -> None:
+    graph = failed()
+    left = Node("output", "output", inputs=(Ref("relu:1", 0),), outputs=(TensorMeta("float32", (4, 8)),))
+    text = msgspec.structs.replace(graph, nodes={**graph.nodes, "output": left}).to(to)
+    assert text.count(UNREAD) == 1
+    whole = {key: node for key, node in graph.nodes.items() if not failure(node)} | {"output": left}
+    assert UNREAD not in msgspec.structs.replace(graph, nodes=whole).to(to)
 
 
 def test_a_tree_says_it_on_the_line_of_the_operation() -> None:

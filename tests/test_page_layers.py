@@ -10,7 +10,7 @@ from first_sight import DESKTOP, LEAST
 from msgspec.structs import replace
 from page_graphs import failed, layered
 
-from gradir.ir import Builder, Cut, Graph, Producer, Saved, Scope, Source, TensorMeta
+from gradir.ir import Builder, Cut, Graph, Node, Producer, Ref, Saved, Scope, Source, TensorMeta
 from gradir.ir.cuts import FLOW
 
 META = TensorMeta("float32", (4, 8))
@@ -213,9 +213,13 @@ def test_a_far_line_goes_round_the_boxes(browser: Browser) -> None:
 
 
 def test_what_failed_tells_the_shapes_of_its_inputs(browser: Browser) -> None:
-    with browser.opened(failed().to("html"), viewport=DESKTOP) as page:
+    graph = failed()
+    left = Node("output", "output", inputs=(Ref("relu:1", 0),), outputs=(META,))
+    with browser.opened(replace(graph, nodes={**graph.nodes, "output": left}).to("html"), viewport=DESKTOP) as page:
         label = box(page, "add:1")["label"]
         assert label[0] == "add"
+        unread = box(page, "output")
+        assert (unread["role"], unread["label"]) == ("other", ["never read", "float32 [4, 8]"])
         assert {"[4, 8]", "[8, 8]"} <= {*" ".join(label[1:]).replace(" · ", ";").replace("weight ", "").split(";")}
         said = details(page)
         assert "float32[4, 8]" in said

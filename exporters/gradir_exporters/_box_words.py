@@ -12,6 +12,7 @@ from gradir.ir.frozen import NOTHING
 from gradir.ir.marks import (
     ELIDED,
     SIGNS,
+    UNREAD,
     WEIGHTS,
     failure,
     is_focus,
@@ -20,6 +21,7 @@ from gradir.ir.marks import (
     marked_slots,
     operation_before,
     times,
+    unread,
 )
 from gradir.ir.memo import Memo
 from gradir.ir.model import Scope, first_known
@@ -113,6 +115,7 @@ class Words:
         )
         self._usual = max(dtypes, key=dtypes.__getitem__, default=None)
         self._native = native
+        self._unread = unread(graph.nodes.values())
         self._tensors = Memo(str)
         self._used = _used_outputs(graph)
         # A gradient accumulator gives what the tensor does that it stands behind.
@@ -120,10 +123,10 @@ class Words:
 
     def lines(self, node: Node) -> list[str]:
         """Return the lines in the box of a node."""
-        name = node.names[0] if node.names else ""
         if node.role != "module":
-            below = self.below(node)
-            return [name, *below] if name else below if node.op or node.native else [node.id, *below]
+            title, below = self.title(node), self.below(node)
+            return [title, *below] if title else below
+        name = node.names[0] if node.names else ""
         # Its frame already says where it is.
         short = (name or node.op or node.id).removeprefix(f"{node.scope}." if node.scope else "")
         scope = self._scopes.get(name)
@@ -132,6 +135,12 @@ class Words:
         title = steps or module_name(short, class_text(kind))
         held = _pairs(weight_texts(node, shapes=self._shapes)) if is_layer(node) else _module_counts(node)
         return [title, *self._given(node), *held, *failure_lines(node)]
+
+    def title(self, node: Node) -> str:
+        """Return the name of a node, or else its id, or nothing if its operation stands below."""
+        if node.id in self._unread:
+            return UNREAD
+        return (node.names[0] if node.names else "") or ("" if node.op or node.native else node.id)
 
     def on_line(self, node: Node, output_nr: int) -> str:
         """Return the shape of an output, with the dtype if most others have another."""

@@ -54,9 +54,8 @@ class Labels:
             if below is None:
                 below = self._below[key] = _joined(self._words.below(node))
             label = below
-            if node.names or not (node.op or node.native):
-                name = (node.names[0] if node.names else "") or ("" if node.op or node.native else node.id)
-                label = f"{shown(name)}{LINE_BREAK}{below}" if name and below else below or shown(name)
+            if name := self._words.title(node):
+                label = f"{shown(name)}{LINE_BREAK}{below}" if below else shown(name)
         if self._attr_chars is None or not (node.attrs or node.saved) or node.role == "module":
             return label
         return label + self._table(node, self._attr_chars)

@@ -31,6 +31,7 @@ __all__ = [
     "STATUS",
     "STEPS",
     "TIMES",
+    "UNREAD",
     "VERDICT",
     "WAS",
     "WEIGHTS",
@@ -55,6 +56,7 @@ __all__ = [
     "status",
     "times",
     "together",
+    "unread",
 ]
 
 CARRIED: Final = "carried_inputs"
@@ -317,6 +319,20 @@ def failure(node: Node) -> str:
     """
     found = node.ext.get(FAILED) if node.ext else ""
     return found if isinstance(found, str) else ""
+
+
+UNREAD: Final = "never read"
+"""The words for an output that `unread` names."""
+
+
+def unread(nodes: Collection[Node]) -> frozenset[str]:
+    """Return the ids of outputs that only end the graph because the forward pass raised before it read their values.
+
+    >>> from gradir.ir.model import Node
+    >>> [*unread([Node("output", "output"), Node("mm:1", ext={"failed": "ValueError: no"})])]
+    ['output']
+    """
+    return frozenset(node.id for node in nodes if node.role == "output") if any(map(failure, nodes)) else frozenset()
 
 
 def is_focus(node: Node) -> bool:

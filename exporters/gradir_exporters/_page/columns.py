@@ -13,7 +13,7 @@ from gradir.explanations.stored import verdict
 from gradir.ir.cuts import cut_counts
 from gradir.ir.edge_columns import EdgeColumns
 from gradir.ir.ids import function_prefix, split_ordinal
-from gradir.ir.marks import failure, status
+from gradir.ir.marks import UNREAD, failure, status, unread
 from gradir.ir.memo import Memo, Table
 from gradir.ir.merged import bytes_told
 from gradir.ir.model import first_known
@@ -65,6 +65,7 @@ class Columns:
         """
         self._graph, self._changes, self._had, self._sides = graph, changes, had or {}, sides
         self._nodes = list(graph.nodes.values())
+        self._unread = unread(self._nodes)
         self._texts = Table([""])
         self._edges = EdgeColumns(self._nodes)
         self.edges = len(self._edges.source)
@@ -78,7 +79,7 @@ class Columns:
         graph, nodes, texts = self._graph, self._nodes, self._texts
         saved, sizes = self._saved(), Table([0])
         role_numbers = {role: number for number, role in enumerate(ROLES)}
-        roles = [role_numbers.get(node.role, len(ROLES)) for node in nodes]
+        roles = [len(ROLES) if node.id in self._unread else role_numbers.get(node.role, len(ROLES)) for node in nodes]
         ops = [texts[node.op] for node in nodes]
         ids, names = self._ids(), self._names()
         changes, numbers, place = self._changes, self._edges.numbers, self._tree.place
@@ -168,6 +169,9 @@ class Columns:
         texts = self._texts
         found: list[int] = []
         for node in self._nodes:
+            if node.id in self._unread:
+                found.append(texts[UNREAD])
+                continue
             if not node.names:
                 found.append(0 if node.op or node.role in ROLES else texts[node.role])
                 continue
@@ -185,7 +189,7 @@ class Columns:
             (of_op.get(node.op, 0) if node.op else 0)
             | (OPAQUE if node.opaque else 0)
             | (FAILED if node.ext and failure(node) else 0)
-            | (OUTPUT if node.role == "output" else 0)
+            | (OUTPUT if node.role == "output" and node.id not in self._unread else 0)
             for node in self._nodes
         ]
 

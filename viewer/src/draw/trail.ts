@@ -44,10 +44,10 @@ export function nodesOf(shown: Shown, selected: Selected): number[] {
   });
 }
 
-/** Outputs of the graph; where none is said, the last node. */
+/** Outputs of the graph, or where its forward failed; where none is said, the last node. */
 function endsOf(model: Model): number[] {
   const { nodes } = model;
   const ends: number[] = [];
-  for (let node = nodes.count - 1; node >= 0 && ends.length < mostEnds; node--) if (nodes.flags[node] & flag.output) ends.push(node);
+  for (let node = nodes.count - 1; node >= 0 && ends.length < mostEnds; node--) if (nodes.flags[node] & (flag.output | flag.failed)) ends.push(node);
   return ends.length || !nodes.count ? ends : [nodes.count - 1];
 }
