@@ -55,3 +55,11 @@ def test_no_word_at_first_sight_is_too_small(browser: Browser, name: str) -> Non
         page.page.set_viewport_size(PHONE)
         page.page.reload()
         assert_readable(page.is_shown())
+
+
+def test_a_model_of_two_stacks_shows_the_blocks_of_the_larger_one(browser: Browser) -> None:
+    pytest.importorskip("transformers")
+    with browser.opened(PAGES["T5"](), viewport=DESKTOP) as page:
+        assert page.ask("opened") == ["", "decoder"]
+        titles = {each["label"][0] for each in page.ask("boxes")}
+        assert {"encoder: T5Stack", "block.1\u20135: T5Block \u00d75 (2 of 3)"} <= titles

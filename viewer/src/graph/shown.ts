@@ -186,8 +186,7 @@ function described(
   }
   function name(scope: number): string {
     const text = plain(scope);
-    const number = times[scope] === 1 || called(scope) ? null : /\d+$/.exec(text);
-    return number ? `${text}–${Number(number[0]) + times[scope] - 1}` : text;
+    return times[scope] === 1 || called(scope) ? text : text.replace(/(\d+)(#\d+)?$/, (_, number: string, own = "") => `${number}–${Number(number) + times[scope] - 1}${own}`);
   }
   function key(scope: number): string {
     const way: string[] = [];

@@ -8,7 +8,7 @@ const mostBoxes = 60;
 const mostTried = 40;
 /** A layer of more operations is no layer to who reads it. */
 const mostInLayer = 8;
-/** A drawing of less boxes says too little: what holds most of the graph is opened though it runs off the window, sooner if it stands for several. */
+/** A drawing of less modules says too little: what holds most of the graph is opened though it runs off the window, sooner if it stands for several. */
 const fewest = 6;
 const fewestEqual = 12;
 
@@ -21,6 +21,7 @@ export function firstOpened(tree: Tree, open: (opened: ReadonlySet<number>) => O
   const weight = (group: readonly number[]): number => group.reduce((sum, scope) => sum + nodes[scope] * scopes.times[scope], 0);
   let boxes = size(0);
   let waiting = groupsIn([0]);
+  let modules = waiting.flat().length;
   for (let tried = 0; waiting.length && tried < mostTried; ) {
     const group = waiting.reduce((best, each) => (weight(each) > weight(best) ? each : best));
     waiting = waiting.filter((each) => each !== group);
@@ -34,12 +35,16 @@ export function firstOpened(tree: Tree, open: (opened: ReadonlySet<number>) => O
     const wider = new Set([...opened, ...group]);
     const { layout } = open(wider);
     const [wide, high] = switches.across ? [layout.height, layout.width] : [layout.width, layout.height];
-    const isMost = boxes < (scopes.times[group[0]] > 1 ? fewestEqual : fewest) && 2 * weight(group) > nodes[0];
+    // What stands between modules says little, but steps and several equal modules at once are many boxes.
+    const few = group.length > 1 || scopes.isRun(group[0]) ? boxes : modules;
+    const isMost = few < (scopes.times[group[0]] > 1 ? fewestEqual : fewest) && 2 * weight(group) > nodes[0];
     // What is longer than the window runs off it along the flow.
     if (switches.across ? high > height || (wide > width && !isMost) : wide > width || (high > height && !isMost)) continue;
     opened = wider;
     boxes += more;
-    waiting.push(...groupsIn(group));
+    const inner = groupsIn(group);
+    modules += inner.flat().length - group.length;
+    waiting.push(...inner);
   }
   // Nor does a frame around one closed module, inner ones first.
   for (const scope of [...opened].reverse()) {
