@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from browser import Browser, Opened, details, drawing
-from first_sight import DESKTOP, LEAST
+from first_sight import DESKTOP, LEAST, PHONE
 from msgspec.structs import replace
 from page_graphs import failed, layered
 
@@ -77,6 +77,21 @@ def test_a_module_without_a_node_is_drawn_where_it_gets_no_gradient(browser: Bro
         page.press("u")
         page.page.get_by_role("option").filter(has_text="gen.0.weight").click()
         assert page.ask("selection")["kind"] == "cut"
+
+
+def test_what_gets_no_gradient_is_in_sight_on_a_phone(browser: Browser) -> None:
+    b = Builder()
+    x = b.tensor("x", META)
+    heads = ("one", "two", "three")
+    weights = [b.tensor(f"{name}.weight", SQUARE, role="parameter", scope=name) for name in heads]
+    found = [b.function("mm", [x, weight], [META], scope=name) for name, weight in zip(heads, weights, strict=True)]
+    b.output(b.function("add", found, [META]))
+    graph = b.build(scopes=[Scope(""), *(Scope(name, "Linear", calls=1) for name in (*heads, "gen"))])
+    lost = Cut("unreached", ("gen.weight",), "gen", SQUARE)
+    with browser.opened(replace(graph, cuts=(lost,)).to("html"), viewport=PHONE) as page:
+        view, gen = page.ask("view"), box(page, "gen")
+        assert view["x"] > min(each["x"] for each in page.ask("boxes")), "not all is in sight"
+        assert gen["x"] + gen["width"] <= view["x"] + view["width"] / view["k"]
 
 
 @pytest.mark.parametrize("link", ["", "#open=disc#2", "#open=gen,disc#2.0"])

@@ -8,7 +8,7 @@ import type { Rectangle, Scene } from "../scene/scene.ts";
 import type { Selected, State } from "../state.ts";
 import { changedOpened } from "../opening.ts";
 import { wordsOf } from "./before.ts";
-import { type Camera, type Size, centred, fitted, fittedToRead, overlap, panned, readable, seen, within, zoomedAt } from "./camera.ts";
+import { type Camera, type Size, centred, fitted, fittedToRead, margin, overlap, panned, readable, seen, within, zoomedAt } from "./camera.ts";
 import { type Drawing, drawing } from "./drawing.ts";
 import { type Colouring, type Looks, colouring, looksOf } from "./looks.ts";
 import { minimap } from "./minimap.ts";
@@ -157,6 +157,15 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
     return { x: x - 20, y: y - 30, width: 40, height: 60 };
   };
 
+  /** Moved as little as brings a module without gradient into sight: it is what the verdict tells of. */
+  const withLost = (camera: Camera): Camera => {
+    const box = scene.boxes[looks.failed.indexOf(2)];
+    if (!box) return camera;
+    const { width, height } = seen(camera, first().size);
+    const near = (at: number, view: number, start: number, length: number): number => Math.min(start - margin, Math.max(at, start + length + margin - view));
+    return { ...camera, x: near(camera.x, width, box.x, box.width), y: near(camera.y, height, box.y, box.height) };
+  };
+
   const self: Stage = {
     element,
     map: map.element,
@@ -249,7 +258,7 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
       if (camera.k >= readable || all.length === 0) first().move(camera);
       else if (changes.length > 0) first().move(centred(top, size, readable));
       // The first box in the middle, as far as that leaves nothing empty beside the drawing.
-      else first().move({ ...start, x: Math.max(start.x, Math.min(centred(top, size, readable).x, scene.width - size.width / readable)) });
+      else first().move(withLost({ ...start, x: Math.max(start.x, Math.min(centred(top, size, readable).x, scene.width - size.width / readable)) }));
       // Where the drawing runs off the view, the legend gives way to it.
       if (!isClear(first().camera, isEmpty, covers().slice(0, 1))) legendOf().open = false;
     },
