@@ -4,7 +4,7 @@
   which makes them cuts of a graph.
 - Whether a cut is meant: ``meant``, with ``roles``.
 - What a backward gives: ``gradients``, ``magnitudes``, ``arrivals`` (what is to be told).
-- Why that is zero: ``zeros``, ``constants``. Why it is not finite: ``traps``.
+- Why that is zero: ``zeros``. Why it is not finite: ``traps``.
 - Why it is wrong, or the backward raises: ``failures``.
 - What does not learn: ``misuse``.
 

@@ -177,9 +177,8 @@ class Search(Losses):
 
     def tell_unregistered(self) -> None:
         """Tell of what gets a gradient and is no parameter of the model."""
-        own = {id(tensor) for name, tensor in self.subject.tensors.items() if name in self.subject.owned}
-        names = [name for name, tensor in self.subject.aside.items() if id(tensor) in self.leaves - own]
-        self.tell_of("not_registered", "error", names)
+        left = self.leaves.difference(map(id, self.owned().values()))
+        self.tell_of("not_registered", "error", [name for name, at in self.subject.aside.items() if id(at) in left])
 
     def explanation(self, *, values: bool | None) -> Explanation:
         """Explain a loss; with ``values``, also by a backward that adds nothing to ``.grad``."""
@@ -234,7 +233,6 @@ class Search(Losses):
             return None, own_error(error), left_out
 
     def _left_out(self, values: bool | None) -> Examined:
-        """Return why no backward is to be run, if it is not."""
         live = self.subject.live
         if live is None:
             return Examined()
@@ -276,8 +274,7 @@ class Search(Losses):
     def explanation_of_failure(self, error: BaseException) -> Explanation:
         """Explain why an operation of the recorded forward raised an error."""
         statuses = dict.fromkeys(self.statuses, "error")
-        owned = {name: tensor for name, tensor in self.subject.tensors.items() if name in self.subject.owned}
-        left = misuse.left_waiting(error, owned)
+        left = misuse.left_waiting(error, self.owned())
         told = (
             [self.words.cause("ddp_unused", "error", "", left, None)]
             if left

@@ -11,8 +11,14 @@ from typing import Final, NamedTuple, TypeAlias
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from gradir.frontends.pytorch.explaining.constants import MAY_BE_CONSTANT, Constant, constants
-from gradir.frontends.pytorch.explaining.magnitudes import Size, run_backward, size_of
+from gradir.frontends.pytorch.explaining.magnitudes import (
+    MAY_BE_CONSTANT,
+    Constant,
+    Size,
+    constants,
+    run_backward,
+    size_of,
+)
 from gradir.frontends.pytorch.private import ACCUMULATOR, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.saved import saved_tensor
@@ -172,6 +178,10 @@ class Gradients:
         """Return the gradients that came to a function and that it passed on."""
         return self._passed.get(fn, _NOTHING_PASSED)
 
+    def came_to(self, fn: GradFn) -> float:
+        """Return the largest number of the gradients that came to a function."""
+        return max((size.largest for size in self.passed(fn).came if size is not None), default=0.0)
+
     def masking(self, fn: GradFn) -> GradFn | None:
         """Return the `where` or `masked_fill` that masks every number which a function spoils."""
         spoilt = self._passed[fn].spoilt
@@ -219,8 +229,7 @@ class Gradients:
         cancelling = [fn for fn, slot in self._consumers.get(accumulator, ()) if self._cancels(fn, slot)]
         if cancelling and len(cancelling) == len(self._consumers[accumulator]):
             rounding = max(torch.finfo(leaf.dtype).eps * _ROUNDINGS, 0.0)
-            largest = max((known.largest for fn in cancelling for known in self._passed[fn].came if known), default=0.0)
-            if size.largest <= rounding * largest:
+            if size.largest <= rounding * max(map(self.came_to, cancelling)):
                 is_constant = all(self.constant.get(fn) == "norm_adds_up" for fn in cancelling)
                 return Arrival("zero" if is_constant else "rounding", tuple(cancelling))
         return Arrival("some")
@@ -228,9 +237,8 @@ class Gradients:
     def _cancels(self, fn: GradFn, slot: int) -> bool:
         """Return whether what a function passes on is nothing beside what came to it."""
         came, went, *_ = self._passed[fn]
-        known = [size.largest for size in came if size is not None]
-        passed_on = went[slot] if slot < len(went) else None
-        return passed_on is not None and bool(known) and passed_on.largest <= _NOTHING * max(known)
+        passed_on = went[slot] if slot < len(went) and any(came) else None
+        return passed_on is not None and passed_on.largest <= _NOTHING * self.came_to(fn)
 
     def _is_nothing(self, live: LiveGraph, found: Constant) -> bool:
         """Return whether the numbers say so too, as they do not where a bound or a number that is added is larger."""

@@ -248,7 +248,6 @@ class Losses:
 
     @cached_property
     def _held(self) -> set[Value]:
-        """The values of all living tensors that were met, and their roots."""
         held = self.flow.held()
         return held | {self.flowing.root(value) for value in held}
 

@@ -292,7 +292,6 @@ class Meant:
         return (leaf for leaf in moved if leaf not in trained)
 
     def _leaves_near(self, read: Read) -> set[Value]:
-        """Return the leaves that a value is computed of in a few steps."""
         found, waiting = set[Value](), [(read, 0)]
         while waiting:
             read, depth = waiting.pop()

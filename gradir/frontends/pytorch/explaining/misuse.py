@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import islice
@@ -16,8 +15,9 @@ from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients
 from gradir.frontends.pytorch.explaining.subject import Subject, is_master
 from gradir.frontends.pytorch.private import CHECKPOINT, fields_of
 from gradir.frontends.pytorch.reading.members import named_parameters_in
+from gradir.frontends.pytorch.reading.reach import living
 from gradir.frontends.pytorch.recording.flow import Flow
-from gradir.frontends.pytorch.recording.steps import Read, Step, Value, plain_name
+from gradir.frontends.pytorch.recording.steps import SHOWING, Read, Step, Value, plain_name
 from gradir.frontends.pytorch.recording.timelines import Frame, calls_from
 from gradir.frontends.walks import chain
 
@@ -25,13 +25,6 @@ _COMPARING: Final = frozenset({"huber_loss", "l1_loss", "mse_loss", "smooth_l1_l
 # These make a loss of a difference.
 _SIZING: Final = frozenset({"abs", "pow", "square"})
 _SOFTMAX: Final = frozenset({"safe_softmax", "softmax"})
-# Operations whose result has the numbers of their input.
-_SHOWING: Final = frozenset(
-    {
-        *("alias", "clone", "contiguous", "expand", "permute", "reshape", "slice", "squeeze", "t", "to_copy"),
-        *("transpose", "unsafe_view", "unsqueeze", "view"),
-    }
-)
 
 _OF_LOGITS: Final = frozenset({"addbmm", "addmm", "baddbmm", "bmm", "convolution", "mm", "native_layer_norm"})
 _MOST_BACK: Final = 16
@@ -110,11 +103,11 @@ def _is_measured(flow: Flow, index: int) -> bool:
 
 def _made_by(flow: Flow, value: Value) -> str:
     def shown(step: Step) -> Step | None:
-        is_shown = plain_name(step.func) in _SHOWING and bool(step.inputs)
+        is_shown = plain_name(step.func) in SHOWING and bool(step.inputs)
         return flow.step_of(step.inputs[0].value) if is_shown else None
 
     made = [plain_name(step.func) for step in islice(chain(flow.step_of(value), shown), _MOST_BACK)]
-    return "" if not made or made[-1] in _SHOWING else made[-1]
+    return "" if not made or made[-1] in SHOWING else made[-1]
 
 
 _OF_STATE: Final = re.compile(r"(.*\.)?weight_hh_l(\d+)(_reverse)?", re.DOTALL)
@@ -245,12 +238,9 @@ class Unnamed:
 def held_otherwise(tensors: Mapping[str, torch.Tensor]) -> set[str]:
     """Return the names of the tensors that a living optimizer has, such as the other one of a GAN."""
     ids = {id(tensor): name for name, tensor in tensors.items()}
-    found: set[str] = set()
-    for entry in gc.get_objects() if ids else ():
-        if issubclass(type(entry), torch.optim.Optimizer):
-            groups = fields_of(entry).get("param_groups") or ()
-            found.update(ids[id(tensor)] for group in groups for tensor in group["params"] if id(tensor) in ids)
-    return found
+    groups = (fields_of(entry).get("param_groups") or () for entry in (living(torch.optim.Optimizer) if ids else ()))
+    held = (id(tensor) for several in groups for group in several for tensor in group["params"])
+    return {ids[key] for key in held if key in ids}
 
 
 def find_forgotten(flow: Flow, flowing: Flowing, model: Mapping[str, Value], lacking: Collection[str]) -> Sequence[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from itertools import groupby
@@ -16,6 +15,7 @@ from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.distributed import forms_of_sharded
 from gradir.frontends.pytorch.reading.members import named_parameters_in
+from gradir.frontends.pytorch.reading.reach import living
 from gradir.frontends.pytorch.reading.tensors import Modules, held_by, named_tensors
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Value
@@ -70,7 +70,8 @@ def find_left_over(
     """The tensors of an optimizer that a model no longer has: not ``used``, by id(), and no living module has them."""
     own = {id(tensor) for tensor in parameters.values()}
     stale = {id(tensor): tensor for tensor in trained if id(tensor) not in own and id(tensor) not in used}
-    return [] if not stale or _has_a_module(stale) else [*stale.values()]
+    held = (tensor for module in living(nn.Module) for tensor in private.own_parameters(module).values())
+    return [] if not stale or any(id(tensor) in stale for tensor in held) else [*stale.values()]
 
 
 def find_replaced(
@@ -141,11 +142,6 @@ def describe_foreign(flow: Flow, aside: Mapping[str, torch.Tensor], leaves: Sequ
     if not is_of_others:
         return ""
     return f"{len(owners)} parameter{'s' if len(owners) > 1 else ''} that the recorded model does not have"
-
-
-def _has_a_module(tensors: Mapping[int, torch.Tensor]) -> bool:
-    living = (entry for entry in gc.get_objects() if issubclass(type(entry), nn.Module))
-    return any(id(tensor) in tensors for module in living for tensor in private.own_parameters(module).values())
 
 
 def _are_copies(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -13,10 +13,11 @@ from gradir.frontends.pytorch.explaining.gradients import Gradients
 from gradir.frontends.pytorch.explaining.magnitudes import is_zero
 from gradir.frontends.pytorch.private import ACCUMULATOR, SAVED, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.reading.attributes import to_signed
+from gradir.frontends.pytorch.reading.attributes import neutral_name, to_signed
 from gradir.frontends.pytorch.reading.saved import saved_tensor
 from gradir.frontends.pytorch.reading.tensors import PLAIN, numbers_in
 from gradir.frontends.pytorch.reading.walk import GradFn
+from gradir.frontends.pytorch.recording.steps import SHOWING
 from gradir.ir import Node, Ref
 from gradir.vocabulary.operations import OWN_NAMES
 
@@ -163,30 +164,29 @@ _NEAR: Final = 2**7
 
 def underflows(fn: GradFn, node: Node, gradients: Gradients) -> bool:
     """Return whether a function makes a gradient zero only because its type has no smaller numbers."""
-    came = max((size.largest for size in gradients.passed(fn).came if size is not None), default=0.0)
-    if not came:
-        return False
+    came = gradients.came_to(fn)
     if node.op == "to_copy":
         # A conversion multiplies by 1.
-        return True
-    is_half = bool(node.outputs) and node.outputs[0].dtype == "float16"
-    return is_half and node.op in _MULTIPLYING and came < _SMALL and not any(map(is_zero, _factors(fn)))
+        return came > 0
+    return 0 < came < _SMALL and _is_product_of_halves(node) and not any(map(is_zero, _factors(fn)))
 
 
 def vanishes(fn: GradFn, node: Node, gradients: Gradients) -> bool:
     """Return whether a gradient comes to a function so small that next to no factor leaves anything of it."""
-    came = max((size.largest for size in gradients.passed(fn).came if size is not None), default=0.0)
     dtype = getattr(torch, node.outputs[0].dtype or "", None) if node.outputs else None
     # In float16 that is a usual size; see `underflows`.
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point or dtype is torch.float16:
         return False
-    return 0 < came < _NEAR * torch.finfo(dtype).tiny
+    return 0 < gradients.came_to(fn) < _NEAR * torch.finfo(dtype).tiny
 
 
 def overflows(fn: GradFn, node: Node) -> bool:
     """Return whether a function makes a gradient infinite in float16, although all that it multiplies is finite."""
-    is_half = bool(node.outputs) and node.outputs[0].dtype == "float16"
-    return is_half and node.op in _MULTIPLYING and all(math.isfinite(_largest(factor)) for factor in _factors(fn))
+    return _is_product_of_halves(node) and all(math.isfinite(_largest(factor)) for factor in _factors(fn))
+
+
+def _is_product_of_halves(node: Node) -> bool:
+    return bool(node.outputs) and node.outputs[0].dtype == "float16" and node.op in _MULTIPLYING
 
 
 def grows(fns: Iterable[GradFn], gradients: Gradients) -> bool:
@@ -225,13 +225,6 @@ _CHOOSING: Final = frozenset(
 # Programs use these to fill with -inf what a softmax should leave out.
 _FILLING: Final = frozenset({"Add", "MaskedFill", "MaskedScatter", "Where"})
 
-# Functions that give numbers of their input and no others.
-_SHOWING: Final = frozenset(
-    {
-        *("Alias", "Clone", "Expand", "Permute", "Select", "Slice", "Split", "Squeeze", "T", "ToCopy", "Transpose"),
-        *("Unbind", "UnsafeView", "Unsqueeze", "View"),
-    }
-)
 
 # Saved tensors that are inputs of the function.
 _INPUTS: Final = frozenset({"batch1", "batch2", "input", "mat1", "mat2", "other", "self", "target", "weight"})
@@ -277,7 +270,6 @@ class Births:
 
     @cached_property
     def _states(self) -> dict[Ref, str]:
-        """The known results of functions, from what they and their consumers saved."""
         found: dict[Ref, str] = {}
         for fn, node_id in self._live.grad_fns.items():
             for slot in self._live.graph.nodes[node_id].saved:
@@ -300,7 +292,7 @@ class Births:
         """Return the name of a leaf that a function takes, itself or through a view, if it is not finite."""
         for child, _ in fn.next_functions:
             taken = child
-            while taken is not None and stem(taken) in _SHOWING:
+            while taken is not None and neutral_name(type(taken).__name__) in SHOWING:
                 taken = taken.next_functions[0][0]
             if taken is not None and type(taken).__name__ == ACCUMULATOR and self._state_of(taken.variable) == _BROKEN:
                 ids = [id_ for id_, leaf in self._live.leaves.items() if leaf is taken.variable]
@@ -353,4 +345,5 @@ class Births:
 def _passes(fn: GradFn) -> bool:
     """Return whether a function gives the numbers of its input, or smaller ones, as dividing by a number does."""
     takes = [child for child, _ in fn.next_functions if child is not None]
-    return stem(fn) in _SHOWING or (stem(fn) == "Div" and len(takes) == 1 and not why_undefined(fn))
+    is_shown = neutral_name(type(fn).__name__) in SHOWING
+    return is_shown or (stem(fn) == "Div" and len(takes) == 1 and not why_undefined(fn))

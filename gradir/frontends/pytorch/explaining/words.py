@@ -273,7 +273,12 @@ def explain_unused(words: Words, flowing: Flowing, level: Level, leaves: Mapping
     """Explain that nothing captured uses ``leaves``, with one cause for leaves of the same results."""
     ends = loose_ends(words.flow, flowing) if leaves else {}
     groups = grouped((ends.get(leaf, ()), name) for name, leaf in leaves.items())
-    read = _taken(words.flow, flowing) if any(groups) else set[Value]()
+    read = set[Value]()
+    if any(groups):
+        steps = (step for number, step in enumerate(words.flow.steps) if Value(number, 0) not in flowing.saved)
+        left = (*words.flow.exits, *words.flow.exchanges)
+        read = {each.value for reads in (step.inputs for step in steps) for each in reads}
+        read |= {each.value for found in left for each in found.reads}
     for numbers, names in groups.items():
         place = words.flow.steps[numbers[0]].place if numbers else None
         kind = "copied" if not numbers and _has_copies(words, flowing, [leaves[name] for name in names]) else "unused"
@@ -328,9 +333,3 @@ def loose_ends(flow: Flow, flowing: Flowing) -> dict[Value, tuple[int, ...]]:
             known = ends.get(taken, ())
             ends[taken] = newest if not known else tuple(sorted({*known, *newest}, reverse=True)[:_MOST_KEPT])
     return ends
-
-
-def _taken(flow: Flow, flowing: Flowing) -> set[Value]:
-    steps = (step for number, step in enumerate(flow.steps) if Value(number, 0) not in flowing.saved)
-    found = {read.value for step in steps for read in step.inputs}
-    return found | {read.value for left in (*flow.exits, *flow.exchanges) for read in left.reads}

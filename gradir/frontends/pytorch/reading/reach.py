@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, KeysView, Mapping
 from contextlib import suppress
 from types import FrameType, FunctionType, ModuleType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import torch
 from torch import nn
@@ -21,14 +21,23 @@ from torch.autograd.function import FunctionCtx
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.outputs import Captured
 from gradir.frontends.pytorch.reading.walk import GradFn, walk
-from gradir.frontends.walks import codes_in
+from gradir.frontends.walks import codes_in, reached
 
 # A function that has the whole program would cost more than its capture.
 _MAX_STEPS: Final = 300_000
 _TORCHS_OWN: Final = "torch."
+_T = TypeVar("_T")
 
 # Objects of these types lead nowhere, or everywhere.
 _END: Final = (type, ModuleType, FrameType, str, bytes, bytearray, int, float, complex, type(None))
+
+
+def living(kind: type[_T]) -> list[_T]:
+    """Return all objects alive of a class."""
+    # By their types, which are few: to ask each object for its classes takes longer, and may run code of the user's.
+    starts: list[type] = [kind]
+    kinds = set(reached(starts, type.__subclasses__))
+    return [thing for thing in gc.get_objects() if type(thing) in kinds]
 
 
 def hidden_among(

@@ -16,6 +16,7 @@ from gradir.frontends.pytorch.reading.tensors import PLAIN
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.timelines import Frame
 from gradir.ir import TensorMeta
+from gradir.vocabulary.pytorch import VOCABULARY
 
 FROM_OUTSIDE: Final = -1
 
@@ -119,6 +120,9 @@ SUMS: Final = frozenset({"add", "sub"})
 SCALES: Final = frozenset({"div", "mul", "neg", "view", "squeeze", "unsqueeze", "to_copy"})
 """Operations of one tensor that leave a sum a sum."""
 
+SHOWING: Final = VOCABULARY.shape_operations | {"clone", "contiguous", "select", "slice", "split", "to_copy", "unbind"}
+"""Operations that give numbers of their input and no others."""
+
 
 class Signature(NamedTuple):
     """The names of an operation's arguments, and by name whether one is written to or lends an output its memory.
@@ -160,28 +164,20 @@ def named(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) 
 
 def tensors_in(value: object) -> tuple[torch.Tensor, ...]:
     """Return the tensors of lists, tuples and dicts in each other, in order."""
-    if isinstance(value, torch.Tensor):
-        return (value,)
-    if not isinstance(value, (list, tuple, dict)):
-        return ()
-    found = []
-    waiting = [_entries(value)]
+    found: list[torch.Tensor] = []
+    waiting = [value]
     while waiting:
-        entry = next(waiting[-1], waiting)
-        if entry is waiting:
-            waiting.pop()
-        elif isinstance(entry, torch.Tensor):
+        entry = waiting.pop()
+        if isinstance(entry, torch.Tensor):
             found.append(entry)
-        elif isinstance(entry, (list, tuple, dict)):
-            waiting.append(_entries(entry))
+        # As the base class has them: a class that is derived from it may iterate otherwise.
+        elif isinstance(entry, dict):
+            waiting += reversed(dict.values(entry))
+        elif isinstance(entry, list):
+            waiting += list.__reversed__(entry)
+        elif isinstance(entry, tuple):
+            waiting += tuple.__getitem__(entry, slice(None, None, -1))
     return tuple(found)
-
-
-def _entries(value: list[Any] | tuple[Any, ...] | dict[Any, Any]) -> Iterator[Any]:
-    """Return the entries of a container, also if a derived class iterates otherwise."""
-    if isinstance(value, dict):
-        return iter(dict.values(value))
-    return list.__iter__(value) if isinstance(value, list) else tuple.__iter__(value)
 
 
 ARRAYS: Final = frozenset({"__array__", "numpy"})

@@ -7,7 +7,6 @@ gradients, and adds up none.
 
 from __future__ import annotations
 
-import gc
 import pkgutil
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,6 +30,7 @@ from gradir.frontends.pytorch.reading.reach import (
     hiding_functions,
     is_reentrant_checkpoint,
     is_torchs_own,
+    living,
     names_in,
 )
 from gradir.frontends.pytorch.reading.saved import clears_what_is_read
@@ -73,10 +73,7 @@ class _Replaced(private.TorchDispatchMode):  # type: ignore[misc]
         if not self._before:
             return
         with private.without_overrides():
-            # That is found without a look at every object's classes.
-            kinds = set[type](reached([torch.Tensor], type.__subclasses__))
-            tensors = [thing for thing in gc.get_objects() if type(thing) in kinds]
-            for tensor in tensors:
+            for tensor in living(torch.Tensor):
                 while tensor.retains_grad and id(tensor.grad) in self._before:
                     _, tensor.grad = self._before[id(tensor.grad)]
 
@@ -163,10 +160,14 @@ def buffers_and_random_numbers_kept(live: LiveGraph) -> Iterator[None]:
     # Before anything ran on it, a device has no random numbers, and asking would start it.
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
     with torch.random.fork_rng(devices):
-        if not _runs_modules(live):
+        # A hook that unpacks may run code of the program as a function may, such as that of a checkpoint.
+        is_hooked = any(slot.state == "hooked" for node in live.graph.nodes.values() for slot in node.saved)
+        if not (is_hooked or hiding_functions(live.grad_fns)):
             yield
             return
-        kept = [(buffers, dict(buffers)) for buffers in map(own_buffers, _modules_behind(live)) if buffers]
+        # Without the modules of the graph it may be any.
+        modules = [module for root in live.roots.values() for module in modules_in(root)] or living(nn.Module)
+        kept = [(buffers, dict(buffers)) for buffers in map(own_buffers, modules) if buffers]
         tensors = {id(tensor): tensor for _, before in kept for tensor in before.values() if tensor is not None}
         with torch.no_grad(), without_dispatch_modes(), without_overrides():
             copies = [(tensor, tensor.detach().clone()) for tensor in tensors.values() if not tensor.is_meta]
@@ -179,20 +180,6 @@ def buffers_and_random_numbers_kept(live: LiveGraph) -> Iterator[None]:
                 for tensor, copy in copies:
                     # What the graph saved of it would be stale if its version changed.
                     tensor.data.copy_(copy)
-
-
-def _runs_modules(live: LiveGraph) -> bool:
-    """Return whether a backward may run code of the program, as that of a checkpoint does."""
-    return bool(hiding_functions(live.grad_fns)) or any(
-        slot.state == "hooked" for node in live.graph.nodes.values() for slot in node.saved
-    )
-
-
-def _modules_behind(live: LiveGraph) -> list[nn.Module]:
-    """Return the modules of a graph; all that live where it is not known which these are."""
-    if live.roots:
-        return [module for root in live.roots.values() for module in modules_in(root)]
-    return [entry for entry in gc.get_objects() if issubclass(type(entry), nn.Module)]
 
 
 _ONCE: Final = (
@@ -331,7 +318,6 @@ class _State:
             attributes.update((name, before[name]) for name in lost)
 
     def has_changed_tensors(self) -> bool:
-        """Return whether a tensor was changed in place, or lost its storage."""
         return any(_fingerprint(tensor) != before for tensor, before in self._tensors)
 
 
