@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from operator import is_, itemgetter
 from types import FrameType, TracebackType
@@ -188,8 +188,7 @@ class Recorder:
             raise CaptureError("the forward was not noted: record it with flow=True")
         modules = self._with_strays(self._given(model))
         paths = modules.paths
-        temporary = _named_by_module(self._all_temporary().values(), paths)
-        named = NamedTensors(modules.owned, params, temporary)
+        named = NamedTensors(modules.owned, params, self._temporary_in(paths))
         return Graph.of(
             forward_nodes(self._flows.values(), named, lambda frame: path_of(frame, paths), tensors_of(returned)),
             scope_table(paths, modules.owned, self._calls),
@@ -235,8 +234,8 @@ class Recorder:
         live = self.assemble(flatten(with_graph), model=model, params=params, known=known) if with_graph else None
         first = next(iter(self._flows.values()))
         flow = next((flow for flow, flowing in known.items() if flowing.is_whole), first)
-        temporary = _named_by_module(self._all_temporary().values(), modules.paths)
-        ran = {name: entry.tensor for entry in temporary if not entry.tensor.is_meta for name in entry.names}
+        temporary = (entry for entry in self._temporary_in(modules.paths) if not entry.tensor.is_meta)
+        ran = {name: entry.tensor for entry in temporary for name in entry.names}
         flowing = known.get(flow)
         if flowing is None or not flowing.is_of(captured):
             flowing = Flowing(flow, captured)
@@ -319,12 +318,10 @@ class Recorder:
             modules = self._given(model)
             ran = Ran(strays_among(self.called, modules.paths), list(self._timelines), self._recording)
             walked = walk(captured)
-            temporary = self._all_temporary()
             if modules.roots and ran.strays:
                 ran = self._taking_part(ran, modules.paths, walked)
             modules = with_strays(modules, ran.strays, self._variables)
-            named = list(_named_by_module(temporary.values(), modules.paths))
-            exchanged = self._exchanged
+            named, exchanged = self._temporary_in(modules.paths), self._exchanged
             if exchanged is not None:
                 exchanged.number_groups()
             live = assemble(
@@ -410,6 +407,10 @@ class Recorder:
                         found.setdefault(id(tensor), _Temporary(tensor, frame.module, name))
         return found
 
+    def _temporary_in(self, paths: Mapping[nn.Module, str]) -> list[Owned]:
+        found = ((each, paths[each.module]) for each in self._all_temporary().values() if each.module in paths)
+        return [Owned(each.tensor, (below(path, plain_text(each.name)),), path) for each, path in found]
+
     def _timeline(self) -> Timeline:
         try:
             timeline: Timeline = self._of_thread.timeline
@@ -452,12 +453,6 @@ class Recorder:
             if tensor is not None and usual.get(name) is not tensor and is_own(tensor):
                 # It has this one only while it runs, as when each process keeps a part of each parameter.
                 self._temporary[id(tensor)] = _Temporary(tensor, module, name)
-
-
-def _named_by_module(temporary: Iterable[_Temporary], paths: Mapping[nn.Module, str]) -> Iterator[Owned]:
-    for tensor, module, name in temporary:
-        if module in paths:
-            yield Owned(tensor, (below(paths[module], plain_text(name)),), paths[module])
 
 
 def _surroundings() -> tuple[bool, bool]:

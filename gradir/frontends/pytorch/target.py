@@ -231,7 +231,6 @@ def _set_seed(request: CaptureRequest) -> None:
 
 
 def _call(module: nn.Module, request: CaptureRequest) -> partial[object]:
-    """Return the call of a module on the inputs of a request."""
     if not request.is_program:
         return partial(module, *request.inputs, **(request.kwargs or {}))
     positional, named = _described(module, request.inputs)
@@ -336,17 +335,13 @@ def parse_input(text: str) -> tuple[str | None, torch.Tensor]:
     dtype = getattr(torch, dtype_name, None)
     if not isinstance(dtype, torch.dtype):
         raise CaptureError(f"--input {text!r}: torch has no dtype {dtype_name!r}")
+    # Torch draws no numbers of the smaller dtypes.
+    drawn_as = torch.complex64 if dtype.is_complex else torch.float32
+    is_drawn = dtype.is_floating_point or dtype.is_complex
     try:
-        return name, _make(shape, dtype)
+        return name, torch.randn(shape, dtype=drawn_as).to(dtype) if is_drawn else torch.zeros(shape, dtype=dtype)
     except (RuntimeError, MemoryError) as error:
         raise CaptureError(f"--input {text!r}: {own_error(error)}") from error
-
-
-def _make(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    if dtype.is_floating_point or dtype.is_complex:
-        drawn = torch.randn(shape, dtype=torch.complex64 if dtype.is_complex else torch.float32)
-        return drawn.to(dtype)
-    return torch.zeros(shape, dtype=dtype)
 
 
 def _described(module: nn.Module, inputs: Sequence[str]) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:

@@ -42,7 +42,7 @@ class Costs:
         """Run an operation and note what it costs."""
         # autograd makes the grad_fn before it runs the operation.
         number = next_sequence_number() - 1
-        taken = tensors_in([*args, *kwargs.values()])
+        taken = tensors_in([args, kwargs])
         makes_node = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in taken)
         begin = self._now(taken)
         result = func(*args, **kwargs)

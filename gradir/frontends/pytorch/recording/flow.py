@@ -234,7 +234,9 @@ class Flow:
         reads = tuple([self.read(tensor, copied) for tensor in inputs])
         outputs: tuple[torch.Tensor, ...] = ()
         written = [tensor for tensor, kind in zip(inputs, kinds, strict=True) if kind == INPLACE]
-        stepping = _optimizer_step(frame) if written and mode != _GRAD else None
+        # The frame of the optimizer's step that writes, which makes its kernels one operation.
+        around = frames_from(frame) if written and mode != _GRAD else ()
+        stepping = next((each for each in around if each.f_code is private.OPTIMIZER_STEP), None)
         failed = ""
         for tensor in filter(self.overwritten.is_uncounted, written):
             self.overwritten.note(called, tensor, self._memory_of(tensor), len(self.steps), self._place(frame))
@@ -310,7 +312,7 @@ class Flow:
 
     def note_exit(self, called: str, args: object, kwargs: object, frame: FrameType) -> None:
         """Note that a frame calls a function that reads the numbers of tensors."""
-        tensors = (*tensors_in(args), *tensors_in(kwargs))
+        tensors = tensors_in((args, kwargs))
         if tensors:
             self.exits.append(Exit(called, tuple(map(self.read, tensors)), self._place(frame), len(self.steps)))
             if called in ARRAYS:
@@ -332,10 +334,9 @@ class Flow:
 
     def note_failure(self, called: str, args: object, kwargs: object, frame: FrameType, error: BaseException) -> None:
         """Note that a function which a frame calls raised."""
-        tensors = (*tensors_in(args), *tensors_in(kwargs))
-        reads = tuple(map(self.read, tensors))
-        call = self._timeline.current
-        self.failure = Exit(called, reads, self._place(frame), len(self.steps), own_error(error), call)
+        reads = tuple(map(self.read, tensors_in((args, kwargs))))
+        place, call = self._place(frame), self._timeline.current
+        self.failure = Exit(called, reads, place, len(self.steps), own_error(error), call)
 
     def note_end(self, error: BaseException) -> None:
         """Note that an error ended the recording, which the program itself may have raised."""
@@ -455,8 +456,3 @@ def is_number(tensor: torch.Tensor) -> bool:
     return (
         type(tensor) in _PLAIN and tensor.numel() == 1 and tensor.is_floating_point() and tensor.device.type != "meta"
     )
-
-
-def _optimizer_step(frame: FrameType | None) -> FrameType | None:
-    """Return the frame of the optimizer's step that a frame belongs to."""
-    return next((each for each in frames_from(frame) if each.f_code is private.OPTIMIZER_STEP), None)

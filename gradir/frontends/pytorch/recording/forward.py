@@ -57,9 +57,8 @@ class _Forward:
         self._lines = lines
         self._symbols = Symbols()
         self._ids: dict[int, str] = {}
-        self._outside_ids: dict[int, str] = {}
+        self._tensor_ids: dict[Value, str] = {}
         self._made = flow.made_parameters()
-        self._made_ids: dict[Value, str] = {}
         self._initial = Initial(flow, named.owned(), scope_of)
         self._metadata = MetadataReader()
         self._nodes: list[Node] = []
@@ -209,44 +208,36 @@ class _Forward:
         value = read.value
         begun = self._initial.begins(value)
         if begun is not None:
-            known = self._made_ids.get(begun.value)
-            if known is None:
-                tensor = begun.tensor
-                meta = self._flow.meta_of(begun.value) if tensor is None else self._metadata.of_tensor(tensor)
-                known = self._made_ids[begun.value] = self._add_tensor(tensor, begun.role, meta, None)
-            return Ref(known, 0)
+            tensor = begun.tensor
+            meta = self._flow.meta_of(begun.value) if tensor is None else self._metadata.of_tensor(tensor)
+            return self._tensor(begun.value, tensor, begun.role, meta)
         tensor = self._made.get(value) if read.is_leaf else None
         if tensor is None:
             return self._ref(value)
-        known = self._made_ids.get(value)
-        if known is None:
-            meta = self._flow.steps[value.maker].outputs[value.number]
-            known = self._add_tensor(tensor, "parameter", meta, value)
-            self._made_ids[value] = known
-        return Ref(known, 0)
+        return self._tensor(value, tensor, "parameter", self._flow.meta_of(value), shared=value)
 
     def _ref(self, value: Value) -> Ref:
         if value.maker == FROM_OUTSIDE:
             outside = self._flow.outside[value.number]
             if outside.shared is None or outside.role != "input":
-                known = self._outside_ids.get(value.number)
-                if known is None:
-                    known = self._outside_ids[value.number] = self._add_tensor(
-                        outside.tensor(), outside.role, outside.meta, outside.shared, outside.owner
-                    )
-                return Ref(known, 0)
+                known, meta, role, _, shared, owner = outside
+                return self._tensor(value, known(), role, meta, shared=shared, owner=owner)
             # Another object for the same tensor.
             value = outside.shared
         return Ref(self._ids[value.maker], value.number)
 
-    def _add_tensor(
+    def _tensor(
         self,
+        key: Value,
         tensor: torch.Tensor | None,
         role: str,
         meta: TensorMeta,
-        shared: Value | None,
+        *,
+        shared: Value | None = None,
         owner: tuple[nn.Module, str] | None = None,
-    ) -> str:
+    ) -> Ref:
+        if key in self._tensor_ids:
+            return Ref(self._tensor_ids[key], 0)
         _, names, scope, is_registered = (None, (), "", False) if tensor is None else self._named.of(tensor)
         if not names and owner is not None:
             module, name = owner
@@ -255,9 +246,10 @@ class _Forward:
         if role != "parameter" and tensor is not None and self._named.is_held(tensor):
             role = "parameter" if is_registered else "buffer"
         node_id = self._allocator.tensor(names[0]) if names else self._allocator.function("", role)
+        self._tensor_ids[key] = node_id
         inputs, kinds = ((self._ref(shared),), ("view",)) if shared is not None else ((), ())
         self._nodes.append(Node(node_id, role, scope=scope, names=names, inputs=inputs, outputs=(meta,), kinds=kinds))
-        return node_id
+        return Ref(node_id, 0)
 
     def _add_outputs(self, ends: Sequence[Ref]) -> None:
         made = {node.id: node.outputs for node in self._nodes}

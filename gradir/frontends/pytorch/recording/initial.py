@@ -43,7 +43,9 @@ class Initial:
         }
         """By what they were before, the memory that parameters and buffers of lazy modules get."""
         self._memory: dict[Value, Value] = {**self.lazy}
-        self._calls = [_call_around(step) for step in flow.steps]
+        # What checks a parametrization is no call of its own.
+        calls = ((call for call in calls_from(step.call) if not call.checks) for step in flow.steps)
+        self._calls = [next(around, None) for around in calls]
         made_later = (given for given in self.lazy.values() if given.maker != FROM_OUTSIDE)
         self._call_of = {given: self._calls[given.maker] for given in made_later}
         self._written_at: dict[Value, int] = {}
@@ -200,7 +202,6 @@ class Initial:
                 self._first[root] = [known for known in self._first.get(root, ()) if known != root] + [value]
 
     def _is_unused(self, root: Value) -> bool:
-        """Return whether a memory is that of a parameter or buffer, which nothing has taken so far."""
         return root in self._made and root not in self._used_at
 
     def _is_initial(self, read: Read, kind: str, call: Frame | None, index: int) -> bool:
@@ -218,7 +219,6 @@ class Initial:
         return self._is_made_of_numbers(self._root(value)) or (call is None and self.role_of(value) == "parameter")
 
     def _is_made_of_numbers(self, value: Value) -> bool:
-        """Return whether torch has made a tensor of the numbers of a program."""
         if value.maker != FROM_OUTSIDE or self._flow.outside[value.number].copied:
             return False
         return value in self._numbers
@@ -226,11 +226,6 @@ class Initial:
     def _root(self, value: Value) -> Value:
         value = self.shared(value)
         return self._memory.get(value, value)
-
-
-def _call_around(step: Step) -> Frame | None:
-    """Return the call that runs a step, or that runs the checks of which it is."""
-    return next((call for call in calls_from(step.call) if not call.checks), None)
 
 
 def _child_of(running: str, scope: str | None) -> str | None:

@@ -24,10 +24,14 @@ from gradir.errors import GradirWarning
 from gradir.frontends.pytorch import private
 
 
-class Noter(Protocol):
-    """Runs operations and notes them, unless it is paused while compiled code runs."""
+class Noting(Protocol):
+    """An object that pauses while compiled code runs."""
 
     is_paused: bool
+
+
+class Noter(Noting, Protocol):
+    """Runs operations and notes them, unless it is paused."""
 
     def run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run an operation."""

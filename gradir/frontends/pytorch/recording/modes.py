@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import lru_cache
 from types import CodeType, FrameType
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -26,7 +26,7 @@ from gradir.frontends.pytorch.reading import members
 from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import Flow
-from gradir.frontends.pytorch.recording.leaving import DispatchMode, FunctionMode, NotingMode
+from gradir.frontends.pytorch.recording.leaving import DispatchMode, FunctionMode, Noting, NotingMode
 from gradir.frontends.pytorch.recording.sources import SourceMode
 from gradir.frontends.pytorch.recording.steps import DATA, INPLACE, VIEW, tensors_in
 from gradir.frontends.walks import closed_over, reached
@@ -54,12 +54,6 @@ class CompiledPart:
 
     def __str__(self) -> str:
         return self._shown
-
-
-class Noting(Protocol):
-    """An object that pauses while compiled code runs."""
-
-    is_paused: bool
 
 
 class CompiledParts:
@@ -114,7 +108,6 @@ class _Call:
         set_modes([mode for mode in self._modes if not type(mode).__module__.startswith(_OWN)])
 
     def end(self) -> None:
-        """Note what the call gave, and go on noting operations."""
         set_modes(self._modes)
         for each in self._noting:
             each.is_paused = False
