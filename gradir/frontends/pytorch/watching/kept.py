@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice, pairwise
@@ -14,6 +13,7 @@ import torch
 
 from gradir.explanations.model import Cause, Level
 from gradir.frontends.pytorch.private import ACCUMULATOR, PACKED, next_sequence_number, sequence_number
+from gradir.frontends.pytorch.reading.reach import living
 from gradir.frontends.pytorch.reading.saved import is_stale, saved_tensor
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.watching.holders import Holder, Variables, holders_of, is_cut, is_kept, line_of
@@ -65,23 +65,14 @@ class Kept:
         return functions
 
     @property
-    def grows(self) -> bool:
-        """Whether more are alive after each step, in all looks alike."""
+    def trend(self) -> str:
+        """Whether their number ``grows`` with each step in all looks alike; else whether it ``falls`` or ``stays``."""
         looks = self._looks[-_ENOUGH:]
-        if len(looks) < _ENOUGH or looks[-1].step - looks[0].step < _LEAST_STEPS:
-            return False
         rates = [(after.functions - before.functions) / (after.step - before.step) for before, after in pairwise(looks)]
-        return min(rates) >= 1 and min(rates) >= _ALIKE * max(rates)
-
-    @property
-    def has_fallen(self) -> bool:
-        """Whether the last look found fewer than the one before."""
-        return len(self._looks) > 1 and self._looks[-1].functions < self._looks[-2].functions
-
-    @property
-    def is_window(self) -> bool:
-        """Whether the last look found more than the one before, or as much, but no longer so many more a step."""
-        return len(self._looks) > 1 and not self.grows and not self.has_fallen
+        is_long = len(looks) == _ENOUGH and looks[-1].step - looks[0].step >= _LEAST_STEPS
+        if is_long and min(rates) >= max(1, _ALIKE * max(rates)):
+            return "grows"
+        return "" if not rates else "falls" if rates[-1] < 0 else "stays"
 
     def causes(self, variables: Variables, frame: FrameType | None) -> Iterator[Cause]:
         """Who keeps graphs that are older than the last step."""
@@ -134,17 +125,7 @@ def _is_waiting(tensors: Iterable[torch.Tensor]) -> bool:
 
 
 def _tensors_with_graph() -> list[torch.Tensor]:
-    """Return the tensors alive that a graph hangs on, in the order in which Python knows them."""
-    kinds: dict[type, bool] = {}
-    found = []
-    for value in gc.get_objects():
-        kind = type(value)
-        is_tensor = kinds.get(kind)
-        if is_tensor is None:
-            is_tensor = kinds[kind] = issubclass(kind, torch.Tensor)
-        if is_tensor and value.grad_fn is not None:
-            found.append(value)
-    return found
+    return [tensor for tensor in living(torch.Tensor) if tensor.grad_fn is not None]
 
 
 def _functions_behind(tensors: Iterable[torch.Tensor]) -> set[GradFn]:

@@ -67,7 +67,15 @@ class _AllMade:
         self.of[made] = self.lines.setdefault((name, place), Made(name, place))
 
 
-class Optimizers:
+class Patches(ExitStack):
+    """Functions of torch that are replaced until this is left."""
+
+    def patch(self, owner: object, name: str, change: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        """Put what ``change`` makes of a function in its place."""
+        replace_function(self, owner, name, change(getattr(owner, name)))
+
+
+class Optimizers(Patches):
     """Knows the optimizers of a program, as long as it is entered."""
 
     def __init__(
@@ -76,9 +84,9 @@ class Optimizers:
         aside: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """``aside`` is entered while an optimizer works that calls nothing of the program's."""
+        super().__init__()
         self._told = told
         self._aside, self._working = aside, ExitStack()
-        self._patches = ExitStack()
         self._places = Places()
         self._made, self._schedulers = _AllMade(), _AllMade()
         self._inside: list[Optimizer] = []
@@ -87,24 +95,17 @@ class Optimizers:
         self._clipped: tuple[Place | None, Any] = (None, None)
 
     def __enter__(self) -> Optimizers:
-        self._patch(Optimizer, "__init__", self._noting(self._made))
+        self.patch(Optimizer, "__init__", self._noting(self._made))
         for kind in _SCHEDULERS:
-            self._patch(kind, "__init__", self._noting(self._schedulers))
-        self._patch(Optimizer, "zero_grad", self._clearing)
-        self._patch(nn.Module, "zero_grad", self._clearing)
+            self.patch(kind, "__init__", self._noting(self._schedulers))
+        self.patch(Optimizer, "zero_grad", self._clearing)
+        self.patch(nn.Module, "zero_grad", self._clearing)
         for home in (utils, clip_grad):
             for name in filter(vars(home).__contains__, _CLIPPING):
-                self._patch(home, name, self._clipping)
-        self._patches.callback(register_optimizer_step_pre_hook(self._before_step).remove)
-        self._patches.callback(register_optimizer_step_post_hook(self._after_step).remove)
+                self.patch(home, name, self._clipping)
+        self.callback(register_optimizer_step_pre_hook(self._before_step).remove)
+        self.callback(register_optimizer_step_post_hook(self._after_step).remove)
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Put torch's own functions back."""
-        self._patches.close()
 
     def add(self, optimizer: Optimizer) -> None:
         """Know an optimizer that was made before."""
@@ -188,9 +189,6 @@ class Optimizers:
             self._told.after_step(optimizer)
         self._working.close()
 
-    def _patch(self, kind: object, name: str, change: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-        replace_function(self._patches, kind, name, change(getattr(kind, name)))
-
     def _noting(self, found: _AllMade) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def change(init: Callable[..., Any]) -> Callable[..., Any]:
             @wraps(init)
@@ -248,12 +246,12 @@ _MOST: Final = 20
 _LEAST: Final = 5
 
 
-class Scaling:
+class Scaling(Patches):
     """Knows what a `GradScaler` does, as long as it is entered."""
 
     def __init__(self, find: Callable[[Cause], None] = lambda _: None) -> None:
+        super().__init__()
         self._find = find
-        self._patches = ExitStack()
         self._places = Places()
         self._place: Place | None = None
         self._scaled: weakref.ref[torch.Tensor] | None = None
@@ -261,13 +259,9 @@ class Scaling:
         self._left_out, self._steps = 0, 0
 
     def __enter__(self) -> Scaling:
-        replace_function(self._patches, GradScaler, "scale", self._noting(GradScaler.scale))
-        replace_function(self._patches, GradScaler, "step", self._counting(GradScaler.step))
+        self.patch(GradScaler, "scale", self._noting)
+        self.patch(GradScaler, "step", self._counting)
         return self
-
-    def close(self) -> None:
-        """Put torch's own functions back."""
-        self._patches.close()
 
     def unscaled(self, tensors: object) -> object:
         """Return the loss that a backward starts from, without its scale."""

@@ -124,7 +124,7 @@ class Parameters:
     def _norms(self, tensors: Sequence[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
         found = [None if tensor.grad is None else held_by(tensor.grad) for tensor in tensors]
         given = [gradient for gradient in found if gradient is not None]
-        values = [_real(gradient) if _is_odd(gradient) else gradient.detach() for gradient in given]
+        values = [_real(gradient) for gradient in given]
         norms = iter(norms_of(values, 2, dtype=_wide_enough(values)) if values else ())
         zero = like.new_zeros(())
         return torch.stack([zero if gradient is None else next(norms).to(zero.device) for gradient in found])
@@ -180,11 +180,9 @@ def _wide_enough(tensors: Sequence[torch.Tensor]) -> torch.dtype:
     return torch.float64 if any(tensor.dtype is torch.float64 for tensor in tensors) else torch.float32
 
 
-def _is_odd(gradient: torch.Tensor) -> bool:
-    return gradient.layout is not torch.strided or gradient.is_complex() or not gradient.is_floating_point()
-
-
 def _real(gradient: torch.Tensor) -> torch.Tensor:
+    if gradient.layout is torch.strided and gradient.is_floating_point():
+        return gradient.detach()
     values = numbers_in(gradient)
     return values if values.dtype is torch.float64 else values.float()
 
@@ -222,14 +220,10 @@ class ByHand(Optimizer):
 
     def take(self, tensors: object) -> bool:
         """Take the leaves behind a backward; return whether they can be the same parameters as before."""
-        before, leaves = self.param_groups[0]["params"], _leaves_behind(tensors)
-        self.param_groups[0]["params"] = leaves
+        fns = (fn for fn in walk(flatten(tensors)).order if type(fn).__name__ == ACCUMULATOR)
+        behind: list[torch.Tensor] = [fn.variable for fn in fns if not isinstance(fn, int)]
+        # Beside parameters, other leaves are inputs.
+        leaves = [leaf for leaf in behind if isinstance(leaf, nn.Parameter)] or behind
+        before, self.param_groups[0]["params"] = self.param_groups[0]["params"], leaves
         kept = {leaf is each for leaf, each in zip(before, leaves, strict=False)}
         return len(kept) == 1 and [leaf.shape for leaf in before] == [leaf.shape for leaf in leaves]
-
-
-def _leaves_behind(tensors: object) -> list[torch.Tensor]:
-    fns = (fn for fn in walk(flatten(tensors)).order if type(fn).__name__ == ACCUMULATOR)
-    leaves: list[torch.Tensor] = [fn.variable for fn in fns if not isinstance(fn, int)]
-    # Beside parameters, other leaves are inputs.
-    return [leaf for leaf in leaves if isinstance(leaf, nn.Parameter)] or leaves

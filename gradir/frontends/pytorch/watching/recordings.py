@@ -7,7 +7,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from functools import wraps
 from types import FrameType
 from typing import Any, Final, NamedTuple, Protocol
@@ -23,16 +23,15 @@ from gradir.explanations.model import Explanation
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.explaining.words import with_place
 from gradir.frontends.pytorch.reading.members import has_parameters, modules_in
-from gradir.frontends.pytorch.reading.tensors import Owned, number_of
+from gradir.frontends.pytorch.reading.tensors import Modules, number_of
 from gradir.frontends.pytorch.recorder import Recorder
 from gradir.frontends.pytorch.recording.modes import set_modes
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.stepping import UntilStep
 from gradir.frontends.pytorch.recording.steps import plain_name
 from gradir.frontends.pytorch.recording.timelines import path_of
-from gradir.frontends.pytorch.watching.optimizers import Optimizers, Scaling, may_be_scale
+from gradir.frontends.pytorch.watching.optimizers import Optimizers, Patches, Scaling, may_be_scale
 from gradir.frontends.pytorch.watching.parameters import parameters_of
-from gradir.frontends.substitution import replace_function
 from gradir.frontends.walks import frames_from
 from gradir.ir import Graph
 from gradir.protocols import Reached
@@ -58,29 +57,22 @@ class Listener(Protocol):
         ...
 
 
-class Backwards:
+class Backwards(Patches):
     """Tells a listener of the calls of ``Tensor.backward`` and ``torch.autograd.backward``.
 
     Calls inside another one, as by a checkpoint, and calls in a forked process do not count.
     """
 
     def __init__(self, listener: Listener) -> None:
+        super().__init__()
         self._listener = listener
         self._process = os.getpid()
         self._of_thread = threading.local()
-        self._patches = ExitStack()
 
     def __enter__(self) -> Backwards:
         for place in (torch.Tensor, torch.autograd):
-            replace_function(self._patches, place, "backward", self._telling(place.backward))
+            self.patch(place, "backward", self._telling)
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Put torch's own functions back."""
-        self._patches.close()
 
     def _telling(self, backward: Callable[..., None]) -> Callable[..., None]:
         @wraps(backward)
@@ -144,9 +136,8 @@ class Recording:
         # Below the modes that the program is in: it leaves them in their order, and takes the last for its own.
         set_modes(())
         self._recorder.__enter__()
-        own = private.function_modes()
         is_lowest = around[:1] == [lowest]
-        set_modes((*around[:is_lowest], *own, *around[is_lowest:]))
+        set_modes((*around[:is_lowest], *private.function_modes(), *around[is_lowest:]))
 
     def leave(self) -> None:
         """Record no more."""
@@ -189,17 +180,14 @@ class Recording:
         """Send nothing until the optimizer's step, and give ``stepped`` the graph that was captured last."""
         return UntilStep(self._recorder.exchanged, self._graph, stepped)
 
-    def owned(self, frame: FrameType) -> Sequence[Owned]:
-        """Return the parameters of all that ran, with their names."""
-        recorder = self._recorder
-        parts = [part for part in recorder.called if has_parameters(part)]
-        return recorder.modules(_owner_of(parts, frame)).owned
+    def modules(self, frame: FrameType) -> Modules:
+        """Return all that ran, with their parameters and names."""
+        parts = [part for part in self._recorder.called if has_parameters(part)]
+        return self._recorder.modules(_owner_of(parts, frame))
 
     def places(self, frame: FrameType) -> Layers:
         """Return the line that ran each module for the first time, and how often which squashing function ran."""
-        parts = [part for part in self._recorder.called if has_parameters(part)]
-        paths = self._recorder.modules(_owner_of(parts, frame)).paths
-        lines: dict[str, Place] = {}
+        paths, lines = self.modules(frame).paths, dict[str, Place]()
         for step in self._recorder.operations:
             path = path_of(step.call, paths) if step.call is not None and step.place is not None else None
             if path is not None and step.place is not None:
@@ -283,7 +271,22 @@ def leaves_around(frame: FrameType | None) -> dict[str, torch.Tensor]:
 _NOTED: Final = 10
 
 
-class Running:
+class Recorded:
+    """A program whose beginning, or what comes before one of its backwards, is recorded."""
+
+    _recording: Recording | None = None
+
+    def explained_failure(self, error: BaseException) -> Explanation | None:
+        """Explain what an operation raised while it was recorded; nothing if none did."""
+        return None if self._recording is None else self._recording.explained_failure(error)
+
+    def _stop_recording(self) -> None:
+        recording, self._recording = self._recording, None
+        if recording is not None:
+            recording.leave()
+
+
+class Running(Recorded):
     """Counts the calls of backward of a program, and hands one of them to be captured or explained."""
 
     def __init__(self, request: CaptureRequest, reached: Reached) -> None:
@@ -292,7 +295,6 @@ class Running:
         self._backwards = Backwards(self)
         self._optimizers = Optimizers()
         self._scaling = Scaling()
-        self._recording: Recording | None = None
         self._raised: BaseException | None = None
         self._until: UntilStep | None = None
 
@@ -340,10 +342,6 @@ class Running:
             self._recording.forget_anew(self._step - self.calls)
         self._record_in_time()
 
-    def explained_failure(self, error: BaseException) -> Explanation | None:
-        """Explain what an operation raised before the backward was reached; nothing if none did."""
-        return None if self._recording is None else self._recording.explained_failure(error)
-
     @property
     def waiting(self) -> int | None:
         """How many operations ran, where the program waits for other processes."""
@@ -382,18 +380,12 @@ class Running:
         self._scaling.close()
 
     def _record_in_time(self) -> None:
-        """Begin to record where the backward to capture comes near, and end once it has been."""
         left = self._step - self.calls
         if left <= 0 and self._raised is None:
             self._close()
             self._stop_recording()
         elif left <= _NOTED and self._recording is None:
             self._recording = Recording(replace(self._request, step=left), self._optimizers)
-
-    def _stop_recording(self) -> None:
-        recording, self._recording = self._recording, None
-        if recording is not None:
-            recording.leave()
 
 
 class _Call:

@@ -14,7 +14,7 @@ import torch
 from torch.optim import Optimizer
 
 from gradir.errors import CaptureError, warn
-from gradir.explanations.model import Cause, Explanation
+from gradir.explanations.model import Cause
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN
 from gradir.frontends.pytorch.explaining.words import with_place
 from gradir.frontends.pytorch.reading.tensors import modules_below, modules_of, number_of
@@ -25,7 +25,7 @@ from gradir.frontends.pytorch.watching.movements import Movements, Norms
 from gradir.frontends.pytorch.watching.optimizers import Optimizers, Scaling, may_be_scale
 from gradir.frontends.pytorch.watching.parameters import ByHand, Movement, Parameters, Sample, memory_of, parameters_of
 from gradir.frontends.pytorch.watching.ranks import Replicas, world_size
-from gradir.frontends.pytorch.watching.recordings import Backwards, Recording, leaves_around
+from gradir.frontends.pytorch.watching.recordings import Backwards, Recorded, Recording, leaves_around
 from gradir.frontends.pytorch.watching.tape import Tape, compute_again
 from gradir.request import CaptureRequest
 from gradir.watches.model import Finding, Modules, Step, number
@@ -67,7 +67,7 @@ def _guarded(look: Callable[..., None]) -> Callable[..., None]:
     return guarded
 
 
-class Watching:
+class Watching(Recorded):
     """Watches the program inside; ``told`` gets each record, and may raise to end it. See `gradir.watch`."""
 
     def __init__(
@@ -89,7 +89,6 @@ class Watching:
         self._kept = Kept()
         self._places = Places()
         self._place: Place | None = None
-        self._recording: Recording | None = None
         self._explained: set[int] = set()
         self._samples: dict[int, Sample | None] = {}
         self._paths: tuple[str, ...] = ()
@@ -223,12 +222,8 @@ class Watching:
             self._find(cause)
         if self.steps or self.backwards:
             self._kept.look(self.steps or self.backwards)
-        if self._growing or self._kept.grows:
+        if self._growing or self._kept.trend == "grows":
             self._tell_kept(None)
-
-    def explained_failure(self, error: BaseException) -> Explanation | None:
-        """Explain an error that the program raised in its first step; nothing where no operation raised it."""
-        return None if self._recording is None else self._recording.explained_failure(error)
 
     def _step_by_hand(self, tensors: object, frame: FrameType | None) -> None:
         """Take what became of parameters since the last backward for a step, in a program without an optimizer."""
@@ -258,7 +253,7 @@ class Watching:
         recording, optimizers = self._recording, self._optimizers.of_backward()
         if recording is None:
             return
-        self._parameters.name(recording.owned(frame))
+        self._parameters.name(recording.modules(frame).owned)
         self._movements.layers = self._movements.layers or recording.places(frame)
         self.tape.note_calls(recording.called)
         try:
@@ -355,11 +350,12 @@ class Watching:
 
     def _look_at_memory(self, frame: FrameType | None) -> None:
         """Look who keeps graphs, which takes long, and so only at a step at which they were counted."""
-        if self._kept.grows and not self._growing:
+        trend = self._kept.trend
+        if trend == "grows" and not self._growing:
             self._growing = [self._finding(cause) for cause in self._kept.causes(self._variables, frame)]
-        elif self._kept.is_window:
+        elif trend == "stays":
             self._growing = []
-        elif self._kept.has_fallen:
+        elif trend == "falls":
             # What waited for a backward has had it, as the actor's at the end of an episode.
             self._growing = [finding for finding in self._growing if finding.cause.op not in self._kept.waiting]
         if self._growing and self.steps in {_TOLD_AT, _WAITED_UNTIL}:
@@ -413,11 +409,6 @@ class Watching:
         # A step that has not ended yet is the next one.
         step = self.steps if self._is_after_step or self._has_ended else self.steps + 1
         return Finding(max(step, 1), cause, how, loops)
-
-    def _stop_recording(self) -> None:
-        recording, self._recording = self._recording, None
-        if recording is not None:
-            recording.leave()
 
 
 def _is_left_out(optimizer: Optimizer) -> bool:
