@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
@@ -45,15 +45,10 @@ class _Calls:
     @contextmanager
     def noted(self) -> Iterator[None]:
         """Note the calls inside, and set what is given."""
-        handles = (
-            module_hooks.register_module_forward_pre_hook(self._enter),
-            module_hooks.register_module_forward_hook(self._leave, always_call=True),
-        )
-        try:
+        with ExitStack() as hooks:
+            hooks.callback(module_hooks.register_module_forward_pre_hook(self._enter).remove)
+            hooks.callback(module_hooks.register_module_forward_hook(self._leave, always_call=True).remove)
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
     def _enter(self, module: nn.Module, inputs: Any) -> Any:
         self._depth += 1

@@ -17,7 +17,7 @@ from torch.autograd.function import BackwardCFunction
 from torch.utils.hooks import RemovableHandle
 
 from gradir.explanations.model import Cause
-from gradir.frontends.pytorch.explaining.cuts import Flowing, updated_leaves
+from gradir.frontends.pytorch.explaining.cuts import At, Flowing, updated_leaves
 from gradir.frontends.pytorch.explaining.magnitudes import run_backward
 from gradir.frontends.pytorch.explaining.words import DERIVING, Words, few, name_of_step, user_name
 from gradir.frontends.pytorch.private import ACCUMULATOR, Operator, schema_of, without_dispatch_modes, without_overrides
@@ -32,9 +32,6 @@ from gradir.frontends.pytorch.verifying.untouched import in_process_group
 from gradir.frontends.walks import grouped, reached
 from gradir.ir import Saved
 
-Key: TypeAlias = "tuple[str, Place | None]"
-"""What a step is called, and where."""
-
 _MOST_LATER: Final = 3
 
 
@@ -43,13 +40,13 @@ class Write(NamedTuple):
 
     step: Step
     later: list[Step]
-    savers: dict[Key, Step]
+    savers: dict[At, Step]
     values: dict[Value, None]
 
 
 def writes_over_saved(flow: Flow, live: LiveGraph) -> list[Write]:
     """Of each place the first write that made a saved tensor stale, with some from other places that followed."""
-    found: dict[Key, Write] = {}
+    found: dict[At, Write] = {}
     writes = _Writes(flow)
     for fn, node_id in live.grad_fns.items():
         for slot in live.graph.nodes[node_id].saved:
@@ -71,9 +68,9 @@ class _Writes:
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
         # By memory the numbers of the steps that write to it, and what is first from each of them on.
-        self._known: dict[int | Value, tuple[list[int], list[dict[Key, Step]]]] = {}
+        self._known: dict[int | Value, tuple[list[int], list[dict[At, Step]]]] = {}
 
-    def after(self, saving: int, saved: torch.Tensor | None, slot: Saved) -> dict[Key, Step]:
+    def after(self, saving: int, saved: torch.Tensor | None, slot: Saved) -> dict[At, Step]:
         """Return the first writes after a step to what it saved."""
         # Where torch does not show what is stale, its memory is known by the value that first had it.
         storage: int | Value | None = self._only_written(saving, slot) if saved is None else storage_of(saved)
@@ -130,10 +127,10 @@ class _Writes:
         written = [memory for memory in memories if self._by_owner.get(memory, [FROM_OUTSIDE])[-1] > saving]
         return written[0] if len(written) == 1 else None
 
-    def _look(self, written: Sequence[int]) -> tuple[list[int], list[dict[Key, Step]]]:
+    def _look(self, written: Sequence[int]) -> tuple[list[int], list[dict[At, Step]]]:
         writes = [index for index in written if not self._is_unseen(self._flow.steps[index])]
-        firsts = list[dict[Key, Step]]()
-        newest: dict[Key, Step] = {}
+        firsts = list[dict[At, Step]]()
+        newest: dict[At, Step] = {}
         for index in reversed(writes):
             step = self._flow.steps[index]
             key = step.called, step.place

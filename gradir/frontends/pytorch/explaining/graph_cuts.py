@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import TypeAlias
 
 from torch import nn
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
-from gradir.frontends.pytorch.explaining.meant import Meant, is_own_of_torch
+from gradir.frontends.pytorch.explaining.meant import Meant, NamesOf, is_own_of_torch
 from gradir.frontends.pytorch.explaining.subject import describe_foreign, tensors_aside
 from gradir.frontends.pytorch.explaining.words import EXPLICIT, kind_of, lines_of, name_of_step
 from gradir.frontends.pytorch.private import sequence_number
@@ -20,9 +19,6 @@ from gradir.frontends.pytorch.recording.timelines import path_of
 from gradir.frontends.walks import grouped
 from gradir.ir import Cut
 from gradir.vocabulary.patterns import OTHER_MODEL
-
-NamesOf: TypeAlias = "Callable[[Value], tuple[str, ...]]"
-"""What gives the names of a leaf."""
 
 
 def cuts_of(flowing: Flowing, names_of: NamesOf, live: LiveGraph, paths: Mapping[nn.Module, str]) -> Iterator[Cut]:

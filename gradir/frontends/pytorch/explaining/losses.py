@@ -190,7 +190,7 @@ class Losses:
         groups = self.flowing.stops_by_place()
         if not groups:
             return
-        meant = Meant(self.flowing, self.leaves, lambda leaf: self.words.names_of([leaf]))
+        meant = Meant(self.flowing, self.leaves, lambda leaf: tuple(self.words.names_of([leaf])))
         patterns, targets = meant.patterns(groups)
         for key, stops in groups.items():
             self._tell_stops_at(*key, stops, meant, patterns[key], is_target=key in targets)

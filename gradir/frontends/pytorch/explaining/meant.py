@@ -26,7 +26,8 @@ from gradir.frontends.pytorch.reading.tensors import held_by, numbers_in
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Read, Step, Value, plain_name
 
 _Print: TypeAlias = "tuple[object, ...]"
-NamesOf: TypeAlias = "Callable[[Value], Iterable[str]]"
+NamesOf: TypeAlias = "Callable[[Value], tuple[str, ...]]"
+"""What gives the names of a leaf."""
 
 # The role of a module with this word in its path, if its results are compared with others.
 _WORDS: Final = {

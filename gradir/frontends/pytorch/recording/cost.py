@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -80,29 +82,23 @@ class Costs:
 
     def _backward(self, live: LiveGraph) -> dict[str, float]:
         """Return the milliseconds that each node takes in a backward, which adds up no gradient and frees nothing."""
-        begun: dict[str, float] = {}
-        taken: dict[str, float] = {}
+        begun, taken = dict[str, float](), dict[str, float]()
 
-        def watched(fn: Any, key: str) -> list[Any]:
-            def begin(gradients: Any) -> None:
-                begun[key] = self._now(tensors_in(gradients))
+        def begin(key: str, gradients: Any) -> None:
+            begun[key] = self._now(tensors_in(gradients))
 
-            def end(gradients: Any, _: Any) -> None:
-                taken[key] = (self._now(tensors_in(gradients)) - begun[key]) * 1000
-
-            return [fn.register_prehook(begin), fn.register_hook(end)]
+        def end(key: str, gradients: Any, _: Any) -> None:
+            taken[key] = (self._now(tensors_in(gradients)) - begun[key]) * 1000
 
         outputs = [entry.tensor for entry in live.captured if entry.role == "output" and entry.tensor.requires_grad]
-        functions = [(fn, key) for fn, key in live.grad_fns.items() if type(fn).__name__ != ACCUMULATOR]
-        handles = [handle for fn, key in functions for handle in watched(fn, key)]
-        try:
-            with modes_set_aside():
-                gradients = [torch.ones_like(tensor) for tensor in outputs]
-                leaves = [tensor for tensor in live.leaves.values() if tensor.requires_grad]
-                torch.autograd.grad(outputs, leaves, gradients, retain_graph=True, allow_unused=True)
-        finally:
-            for handle in handles:
-                handle.remove()
+        leaves = [tensor for tensor in live.leaves.values() if tensor.requires_grad]
+        with ExitStack() as hooks, modes_set_aside():
+            for fn, key in live.grad_fns.items():
+                if type(fn).__name__ != ACCUMULATOR:
+                    hooks.callback(fn.register_prehook(partial(begin, key)).remove)
+                    hooks.callback(fn.register_hook(partial(end, key)).remove)
+            gradients = [torch.ones_like(tensor) for tensor in outputs]
+            torch.autograd.grad(outputs, leaves, gradients, retain_graph=True, allow_unused=True)
         return taken
 
     def _now(self, tensors: Sequence[torch.Tensor]) -> float:

@@ -311,14 +311,19 @@ class _State:
     def put_back(self) -> None:
         """Make the containers what they were, and give the objects what they lost."""
         for container, kept in self._containers:
-            container.clear()
-            (container.extend if isinstance(container, (list, deque)) else container.update)(kept)
+            refill(container, kept)
         for attributes, before in self._objects:
             lost = [name for name, value in before.items() if attributes.get(name) is None and value is not None]
             attributes.update((name, before[name]) for name in lost)
 
     def has_changed_tensors(self) -> bool:
         return any(_fingerprint(tensor) != before for tensor, before in self._tensors)
+
+
+def refill(container: Any, content: Any) -> None:
+    """Have a list, dict, set or deque contain this and nothing else."""
+    container.clear()
+    (container.extend if isinstance(container, (list, deque)) else container.update)(content)
 
 
 def _saved(fn: GradFn) -> list[Any]:

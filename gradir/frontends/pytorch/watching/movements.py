@@ -19,6 +19,7 @@ from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.watching.optimizers import Optimizers
 from gradir.frontends.pytorch.watching.parameters import Movement, Parameters, checksum, parameters_of
 from gradir.frontends.pytorch.watching.recordings import Layers
+from gradir.frontends.walks import grouped
 from gradir.ir.text import counted
 
 # At the end fewer steps without a move are enough.
@@ -166,9 +167,7 @@ class Movements:
         still = [name for name in names if now[name] == known.still[name].bits]
         for name in names:
             known.still.pop(name)
-        groups: dict[str, list[str]] = {}
-        for name in still:
-            groups.setdefault(self._why(optimizer, known, name), []).append(name)
+        groups = grouped((self._why(optimizer, known, name), name) for name in still)
         groups.pop("", None)
         for kind, found in groups.items():
             # Of some parameters it may take more steps to be proved, which is nothing new.

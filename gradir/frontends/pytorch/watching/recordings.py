@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
+from traceback import walk_tb
 from types import FrameType
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -226,9 +227,7 @@ class Recording:
         recorder = self._recorder
         if not self._request.flow or not recorder.has_failed:
             return None
-        trace, frame = error.__traceback__, None
-        while trace is not None:
-            frame, trace = trace.tb_frame, trace.tb_next
+        frame = next(reversed([frame for frame, _ in walk_tb(error.__traceback__)]), None)
         with suppress(CaptureError):
             return recorder.explain(error, model=_owner_of(recorder.called, frame))
         return None

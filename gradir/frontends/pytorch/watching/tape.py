@@ -37,6 +37,7 @@ from gradir.frontends.pytorch.recording.leaving import FunctionMode
 from gradir.frontends.pytorch.recording.modes import CompiledParts, set_modes
 from gradir.frontends.pytorch.recording.places import Place, Places, run_at
 from gradir.frontends.pytorch.recording.steps import tensors_in
+from gradir.frontends.pytorch.verifying.untouched import refill
 from gradir.frontends.substitution import replace_function
 from gradir.frontends.walks import reached
 from gradir.request import CaptureRequest
@@ -362,7 +363,10 @@ def _left_as_it_is(operations: Sequence[Operation]) -> Iterator[None]:
         if numpy:
             numpy.random.set_state(others)
         for value, content in kept:
-            _put_back(value, content)
+            if isinstance(value, CellType):
+                value.cell_contents = content
+            else:
+                refill(value, content)
 
 
 def _contents(roots: Sequence[object]) -> Iterator[tuple[Any, Any]]:
@@ -392,13 +396,3 @@ def _contents(roots: Sequence[object]) -> Iterator[tuple[Any, Any]]:
             inside = (vars(value),)
         step = 0 if isinstance(value, nn.Module) else 1
         waiting += [(each, depth + step) for each in inside if depth < _DEEPEST]
-
-
-def _put_back(value: Any, content: Any) -> None:
-    if isinstance(value, list):
-        value[:] = content
-    elif isinstance(value, CellType):
-        value.cell_contents = content
-    else:
-        value.clear()
-        value.extend(content) if isinstance(value, deque) else value.update(content)
