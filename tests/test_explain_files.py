@@ -391,6 +391,22 @@ def test_a_learner_that_is_a_copy_cuts_at_the_copy(update: Callable[[Any, Tensor
     assert "copy.deepcopy" in (cause.excerpt.text if cause.excerpt else "")
 
 
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_a_cut_beside_a_target_that_is_a_copy_is_told_alone(is_frozen: bool) -> None:
+    model = nn.ModuleDict({"net": small(4, 2), "head": layer(2, 2)})
+
+    def forward() -> Tensor:
+        target = copy.deepcopy(model["net"]).requires_grad_(not is_frozen)
+        with torch.no_grad():
+            wanted = target(y)
+        return functional.mse_loss(model["head"](model["net"](x).detach()), wanted)
+
+    causes = [cause for cause in run(model, forward).causes if cause.level == "error"]
+    assert [(cause.kind, cause.names) for cause in causes] == [
+        ("detach", ("net.0.weight", "net.0.bias", "net.2.weight", "net.2.bias"))
+    ]
+
+
 def test_a_copy_of_what_learns_is_no_loss() -> None:
     model = nn.ModuleDict({"net": small(4, 1)})
 

@@ -8,7 +8,7 @@ from operator import itemgetter
 from torch import nn
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
-from gradir.frontends.pytorch.explaining.meant import Meant, NamesOf, is_own_of_torch
+from gradir.frontends.pytorch.explaining.meant import Meant, NamesOf, cut_by_program, is_own_of_torch
 from gradir.frontends.pytorch.explaining.subject import describe_foreign, tensors_aside
 from gradir.frontends.pytorch.explaining.words import EXPLICIT, kind_of, lines_of, name_of_step
 from gradir.frontends.pytorch.private import sequence_number
@@ -64,12 +64,13 @@ def _cuts_at_stops(
     groups = grouped(((stop.kind, stop.place, path_of(stop.step.call, paths)), stop) for stop in flowing.stops)
     patterns, _ = meant.patterns(flowing.stops_by_place())
     aside = tensors_aside(paths)
+    elsewhere = {name for leaf in cut_by_program(flowing, patterns) for name in names_of(leaf)[:1]}
     for (kind, place, scope), stops in groups.items():
-        behind = flowing.members(*(stop.leaves for stop in stops))
+        behind, is_own = flowing.members(*(stop.leaves for stop in stops)), all(map(is_own_of_torch, stops))
         names = dict.fromkeys(name for leaf in behind for name in names_of(leaf)[:1])
-        is_lost = not names.keys() <= reached
+        is_lost = not names.keys() <= (reached | elsewhere if is_own else reached)
         # Torch cuts for functions of its own, too.
-        if (kind in EXPLICIT and not all(map(is_own_of_torch, stops))) or is_lost:
+        if (kind in EXPLICIT and not is_own) or is_lost:
             is_foreign = not names and bool(describe_foreign(flowing.flow, aside, behind))
             source, via = lines_of(place, lines)
             into, slot = next(filter(None, (ends.entries.get(stop.value) for stop in stops)), ("", None))

@@ -12,7 +12,7 @@ import torch
 from gradir.explanations.model import Cause, Level
 from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
 from gradir.frontends.pytorch.explaining.graph_cuts import kind_of_cut, operation_of
-from gradir.frontends.pytorch.explaining.meant import Meant, is_own_of_torch
+from gradir.frontends.pytorch.explaining.meant import Meant, cut_by_program, is_own_of_torch
 from gradir.frontends.pytorch.explaining.misuse import Unnamed, held_otherwise
 from gradir.frontends.pytorch.explaining.subject import Subject, describe_foreign, find_left_over, find_replaced
 from gradir.frontends.pytorch.explaining.words import EXPLICIT, Words
@@ -126,6 +126,7 @@ class Losses:
         self.unnamed = Unnamed(subject, is_open=self.flowing.has_compiled)
         self.statuses = {name: self._status(name, tensor) for name, tensor in subject.tensors.items()}
         self.swapped: list[str] = []
+        self._cut_by_program = set[Value]()
         self.causes: list[Cause] = []
         self.gradients: dict[str, float | str] = {}
         self.gradients_at: dict[str, float | str] = {}
@@ -192,6 +193,7 @@ class Losses:
             return
         meant = Meant(self.flowing, self.leaves, lambda leaf: tuple(self.words.names_of([leaf])))
         patterns, targets = meant.patterns(groups)
+        self._cut_by_program = cut_by_program(self.flowing, patterns)
         for key, stops in groups.items():
             self._tell_stops_at(*key, stops, meant, patterns[key], is_target=key in targets)
 
@@ -207,8 +209,10 @@ class Losses:
         if pattern in EXCUSING and (self.given is None or meant.are_moved(behind) or self._has_only(behind)):
             level = "info"
         lost = [name for name in names if self.statuses[name] == "cut"]
-        kind = kind_of_cut(kind, stops, is_lost=bool(lost))
-        if is_target:
+        # A teacher that is a copy takes no gradient from what the program cuts in another place.
+        is_lost_elsewhere = is_own and all(self.values[name] in self._cut_by_program for name in lost)
+        kind = kind_of_cut(kind, stops, is_lost=bool(lost) and not is_lost_elsewhere)
+        if is_target or is_lost_elsewhere:
             level = "info"
         if level == "info" and not is_own and self.unnamed.lacks_any(map(self.flow.tensor_of, behind)):
             level = "error"

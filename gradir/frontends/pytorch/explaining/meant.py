@@ -11,7 +11,7 @@ from typing import Final, TypeAlias, TypeVar
 import torch
 from torch import nn
 
-from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
+from gradir.frontends.pytorch.explaining.cuts import At, Flowing, Stop
 from gradir.frontends.pytorch.explaining.roles import (
     SAME_NUMBERS,
     STOP_GRADIENT,
@@ -313,6 +313,12 @@ def is_own_of_torch(stop: Stop) -> bool:
         return stop.step.called in _DETACHING
     call = stop.step.call
     return stop.kind == "no_grad" and call is not None and type(call.module).__name__ == SPECTRAL_NORM
+
+
+def cut_by_program(flowing: Flowing, patterns: Mapping[At, str]) -> set[Value]:
+    """Return the leaves that a program cuts without a pattern, and not torch for a function of its own."""
+    plain = (stop for stop in flowing.stops if not (patterns[stop.kind, stop.place] or is_own_of_torch(stop)))
+    return set(flowing.members(*(stop.leaves for stop in plain)))
 
 
 def _name(step: Step) -> str:
