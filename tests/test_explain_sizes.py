@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from explained_models import Model  # noqa: E402
+from steps import measured, steps  # noqa: E402
 from tensors import leaf_of as leaf  # noqa: E402
 
 import gradir  # noqa: E402
@@ -45,8 +45,6 @@ def test_a_sum_doubled_again_and_again_has_each_term_once() -> None:
 
 def test_a_long_chain_of_leaves_takes_no_set_for_each_step() -> None:
     # 8,000 sets of up to 8,000 leaves would be 4 MB for each of the two kinds.
-    import tracemalloc
-
     from gradir.frontends.pytorch.explaining.cuts import Flowing
 
     length = 8_000
@@ -59,10 +57,7 @@ def test_a_long_chain_of_leaves_takes_no_set_for_each_step() -> None:
         lost = total.detach()
         loss = lost * weights[0]
     (flow,) = rec._flows.values()
-    tracemalloc.start()
-    flowing = Flowing(flow, [loss])
-    used = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    flowing, used = measured(lambda: Flowing(flow, [loss]))
     assert [len(flowing.members(stop.leaves)) for stop in flowing.stops] == [length]
     assert used < 7_500_000
 
@@ -99,25 +94,7 @@ def test_writes_to_what_many_functions_saved_are_looked_at_once() -> None:
     assert twice < 3 * once
 
 
-def lines_run(explained: Callable[[], Any], *files: str) -> int:
-    """Return how many lines of some files an explanation runs."""
-    lines = 0
-
-    def trace(frame: Any, event: str, arg: Any) -> Any:
-        nonlocal lines
-        lines += event == "line"
-        return trace if frame.f_code.co_filename.endswith(files) else None
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        explained()
-    finally:
-        sys.settrace(before)
-    return lines
-
-
-def lines_run_for_writes(many: int) -> int:
+def steps_for_writes(many: int) -> int:
     x, weight = torch.ones(many, requires_grad=True), torch.ones(many, requires_grad=True)
     with gradir.record(flow=True) as rec:
         buffer = torch.zeros(many)
@@ -129,10 +106,10 @@ def lines_run_for_writes(many: int) -> int:
     def explained() -> None:
         assert rec.explain(loss, params={"x": x}, values=False).status("x") == "cut"
 
-    return lines_run(explained, "cuts.py", "kinds.py", "loose_ends.py")
+    return steps(explained)
 
 
-def lines_run_for_zeros(many: int) -> int:
+def steps_for_zeros(many: int) -> int:
     leaves = {f"w{number}": torch.ones((), requires_grad=True) for number in range(many)}
     with gradir.record(flow=True) as rec:
         total = torch.zeros(())
@@ -145,17 +122,17 @@ def lines_run_for_zeros(many: int) -> int:
         assert set(found.statuses.values()) == {"zero"}
         assert [(cause.kind, len(cause.names)) for cause in found.causes] == [("weighed_out", many)]
 
-    return lines_run(explained, "zeros.py", "constants.py", "arrivals.py")
+    return steps(explained)
 
 
 @pytest.mark.parametrize(
-    ("lines", "many"),
+    ("counted", "many"),
     [
-        pytest.param(lines_run_for_writes, 400, id="writes to one memory"),
-        pytest.param(lines_run_for_zeros, 200, id="zeros of leaves below a chain"),
+        pytest.param(steps_for_writes, 400, id="writes to one memory"),
+        pytest.param(steps_for_zeros, 200, id="zeros of leaves below a chain"),
     ],
 )
-def test_lines_run_grow_with_what_is_explained(lines: Callable[[int], int], many: int) -> None:
-    once = lines(many)
+def test_steps_grow_with_what_is_explained(counted: Callable[[int], int], many: int) -> None:
+    once = counted(many)
     assert many < once
-    assert lines(2 * many) < 3 * once
+    assert counted(2 * many) < 3 * once

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import threading
-import tracemalloc
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from forward_graphs import forward  # noqa: E402
+from steps import measured  # noqa: E402
 from tensors import leaf, since  # noqa: E402
 from wiring import tensor_roles, wired  # noqa: E402
 
@@ -412,17 +412,17 @@ def test_memory_that_is_used_again_leads_no_edge_astray() -> None:
 
 
 def test_a_deep_forward_takes_memory_that_grows_with_it() -> None:
-    def peak(length: int) -> int:
+    def recorded(length: int) -> gradir.Graph:
         x = torch.ones(1)
-        tracemalloc.start()
-        try:
-            with gradir.record(flow=True) as rec:
-                for _ in range(length):
-                    x = x + 1
-            assert len(rec.forward().nodes) == length + 2
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
+        with gradir.record(flow=True) as rec:
+            for _ in range(length):
+                x = x + 1
+        return rec.forward()
+
+    def peak(length: int) -> int:
+        graph, memory = measured(lambda: recorded(length))
+        assert len(graph.nodes) == length + 2
+        return memory
 
     peak(100)
     assert peak(2_000) < 5 * peak(500)

@@ -10,6 +10,7 @@ from edit_scripts import plan, script
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from steps import steps
 from strategies import graphs
 
 import gradir
@@ -203,26 +204,16 @@ def test_what_this_gradir_does_not_know_is_not_lost() -> None:
 
 def test_time_grows_with_the_graph_and_not_faster() -> None:
     """Every step of a merge is counted in the lines that Python runs."""
-    import sys
 
     def lines(size: int) -> int:
         base = chain(*(["exp", "sin"] * size))
         first, *_, last = (node for node in base.nodes.values() if node.op == "exp")
         sides = [replace(base, nodes={**base.nodes, node.id: replace(node, attrs={"k": 1})}) for node in (first, last)]
-        count = 0
 
-        def trace(*_: object) -> object:
-            nonlocal count
-            count += 1
-            return trace
-
-        before = sys.gettrace()
-        sys.settrace(trace)
-        try:
+        def merge() -> None:
             assert merged(base, *sides).graph is not None
-        finally:
-            sys.settrace(before)
-        return count
+
+        return steps(merge)
 
     assert lines(400) < 2.6 * lines(200)
 

@@ -163,6 +163,13 @@ def test_what_stands_elsewhere_stays() -> None:
     assert w.shared(w("add", w("mul", w.x, sigmoid), sigmoid)) == ["silu", "sigmoid", "add"]
 
 
+def test_what_has_no_shared_word_keeps_its_name() -> None:
+    w = Written()
+    w.b.output(w.b.function("mystery", [w.x], [X], opaque=True))
+    shared = in_shared_words(w.b.build(producer=Producer(framework="jax")))
+    assert [(node.op, node.native) for node in shared.nodes.values() if node.op] == [("mystery", "mystery")]
+
+
 def test_factors_that_are_constants_are_one() -> None:
     w = Written()
     assert w.shared(w("mul", w("mul", None, w("mul", w.x, None)), None)) == ["mul"]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import tracemalloc
 import warnings
 from collections.abc import Callable
 from typing import TypeVar
+
+from steps import measured
 
 import gradir
 from gradir import codecs
@@ -53,9 +54,4 @@ def result_of(function: Callable[[bytes], T], data: bytes) -> T | None:
 
 def peak_of(data: bytes) -> int:
     """The most memory, in bytes, that reading or counting took."""
-    tracemalloc.start()
-    try:
-        read(data)
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    return measured(lambda: read(data))[1]

@@ -15,7 +15,7 @@ from jax import tree_util
 # What is compiled here runs once.
 jax.config.update("jax_disable_most_optimizations", True)
 
-__all__ = ["Question", "asked", "moved", "residual_bytes", "xla_output_bytes"]
+__all__ = ["Question", "asked", "moved", "residual_bytes"]
 
 
 class Question(NamedTuple):
@@ -80,12 +80,6 @@ def residual_bytes(question: Question) -> int:
     traced = jax.make_jaxpr(_kept(question))(question.leaves, question.others).jaxpr
     distinct = {id(var): var for var in traced.outvars if not hasattr(var, "val")}
     return sum(math.prod(var.aval.shape) * var.aval.dtype.itemsize for var in distinct.values())
-
-
-def xla_output_bytes(question: Question) -> int:
-    """The bytes of what a compiled forward returns that returns what is kept, each value as often as it is kept."""
-    compiled = jax.jit(_kept(question)).lower(question.leaves, question.others).compile()
-    return compiled.memory_analysis().output_size_in_bytes
 
 
 def _of_states(fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ import msgspec
 from exporter_names import BUILT_IN
 from mutants import Mutant
 from reports import markdown, render_details, render_text
+from steps import measured
 
 import gradir
 from gradir import codecs, registry
@@ -116,7 +116,7 @@ def _exported(name: str, graph: Graph) -> str:
 
 def _check_diff(data: bytes, sides: tuple[Graph, ...], number: int) -> bool:
     if number % _MEASURED == 0:
-        _, peak = _measured(lambda: _result(diff_json.decode, data))
+        _, peak = measured(lambda: _result(diff_json.decode, data))
         assert peak < _PER_BYTE_OF_A_DIFF * len(data) + _SPARE, f"{peak:,} bytes for {len(data):,}"
     diff, _ = _result(diff_json.decode, data)
     if diff is None:
@@ -153,7 +153,7 @@ def _check_memory(data: bytes) -> None:
     compression = codecs.compression_of(data)
     size = len(data) if compression is None else min(room(len(data)), _grown(data))
     for read in (gradir.loads, codecs.survey):
-        _, peak = _measured(lambda read=read: _result(read, data))
+        _, peak = measured(lambda read=read: _result(read, data))
         assert peak < _PER_BYTE * size + _SPARE + 3 * _SPARE * bool(compression), f"{peak:,} bytes for {size:,}"
 
 
@@ -161,11 +161,3 @@ def _grown(data: bytes) -> int:
     """The size of what was compressed, as far as it can be told."""
     found, _ = _result(codecs.decompress, data)
     return room(len(data)) if found is None else len(found)
-
-
-def _measured(function: Callable[[], T]) -> tuple[T, int]:
-    tracemalloc.start()
-    try:
-        return function(), tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()

@@ -1,11 +1,15 @@
-"""How long something takes, counted in lines that Python runs and not in seconds."""
+"""What something costs: lines that Python runs, not seconds, and the most memory."""
 
 from __future__ import annotations
 
 import sys
+import tracemalloc
 from collections.abc import Callable
+from typing import TypeVar
 
-__all__ = ["steps"]
+__all__ = ["measured", "steps"]
+
+T = TypeVar("T")
 
 
 def steps(run: Callable[[], object]) -> int:
@@ -24,3 +28,12 @@ def steps(run: Callable[[], object]) -> int:
     finally:
         sys.settrace(before)
     return count
+
+
+def measured(run: Callable[[], T]) -> tuple[T, int]:
+    """Return what ``run`` returns, and the most memory in bytes that it took."""
+    tracemalloc.start()
+    try:
+        return run(), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
