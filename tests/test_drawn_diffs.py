@@ -13,6 +13,7 @@ import gradir
 from gradir.ir import Builder, Cut, Graph, Node, Producer, Ref, Scope, TensorMeta
 from gradir.ir.marks import status, times
 from gradir.ir.validate import check
+from gradir.review.listed import listed
 from gradir.review.reviewing import reviewed
 from gradir.review.united import United, drawn_part
 
@@ -190,3 +191,27 @@ def test_what_became_of_an_accumulator_alone_is_marked_at_its_tensor() -> None:
         check(part)
         assert marked(part) == {"h.1.weight": ("changed", 1)}
         assert list(part.nodes) == ["h.1.weight", "h.1/mm:1"]
+
+
+def test_what_reads_a_new_module_is_listed_below_it() -> None:
+    def model(*parts: tuple[str, str]) -> Graph:
+        b = Builder()
+        value = b.tensor("x", META)
+        for path, op in parts:
+            value = b.function(op, [value], [META], scope=path)
+        b.output(value)
+        return b.build(scopes=[Scope("", "Net"), *(Scope(path, "Block", calls=1) for path, _ in parts)])
+
+    a = model(("stem", "exp"), ("mid", "sin"), ("head", "cos"), ("tail", "tan"))
+    b = model(
+        ("stem", "exp"), ("adapter", "relu"), ("mid", "sin"), ("head", "cos"), ("drop", "dropout"), ("tail", "tan")
+    )
+    diff = reviewed(a, b)
+    assert diff.sides is not None
+    found = [(change.kind, change.group, change.text.split()[0]) for change in listed(diff, diff.sides, United(diff))]
+    assert found == [
+        ("added", "module adapter  Block  1 node", "module"),
+        ("changed", "module adapter  Block  1 node", "mid/sin:1"),
+        ("added", "module drop  Block  1 node", "module"),
+        ("changed", "module drop  Block  1 node", "tail/tan:1"),
+    ]

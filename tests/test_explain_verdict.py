@@ -74,6 +74,11 @@ def lost(*names: str, kind: str = "detach", level: str = "error") -> Cause:
             "All 6 parameters are in the graph. Values were not examined: the graph is large; pass values=True.",
         ),
         (
+            found({"head.bias": "unused"}, lost("head.weight", kind="not_zeroed")),
+            "5 of 6 parameters get a gradient: the gradient of head.weight is never cleared, so each step adds those "
+            "of all steps before it (net.py:7 in Net.forward).",
+        ),
+        (
             found(dict.fromkeys(NET, "cut"), lost(*NET)).allowing(["detach"]),
             "All 6 parameters get no gradient, which is allowed.",
         ),

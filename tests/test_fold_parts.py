@@ -28,6 +28,18 @@ def test_flow_that_leaves_a_module_and_returns_splits_it() -> None:
     assert {n.native for n in folded.nodes.values() if n.role == "module"} == {"Cell"}
 
 
+def test_what_a_part_computes_beside_what_leaves_the_module_stays_in_it() -> None:
+    b = Builder()
+    x = b.tensor("x", META)
+    beside, leaving = (b.function(op, [x], [META], scope="a") for op in ("exp", "sin"))
+    returning = b.function("tan", [b.function("cos", [leaving], [META], scope="b")], [META], scope="a")
+    for value in (beside, returning):
+        b.output(value)
+    folded = fold(b.build(), 1)
+    taken = [[ref.id for ref in node.inputs if ref] for node in folded.nodes.values() if node.role == "output"]
+    assert taken == [["a"], ["a#2"]]
+
+
 def test_two_modules_that_take_turns_are_both_split_in_order() -> None:
     b = Builder()
     value = b.tensor("x", META)

@@ -218,6 +218,26 @@ def test_time_grows_with_the_graph_and_not_faster() -> None:
     assert lines(400) < 2.6 * lines(200)
 
 
+def test_frozen_parameters_that_both_sides_add_to_a_module_are_both_counted() -> None:
+    elements = {"w": 6, "u": 2, "v": 3}
+
+    def model(*names: str) -> Graph:
+        b = Builder()
+        for name in names:
+            meta = TensorMeta("float32", (elements[name],))
+            value = b.tensor(f"m.{name}", meta, role="parameter", scope="m")
+            b.output(b.function(f"f{name}", [value], [meta], scope="m"))
+        own = sum(elements[name] for name in names)
+        scopes = [
+            Scope(path, kind, total=own, trainable=6, own=own if path else 0) for path, kind in (("", "N"), ("m", "M"))
+        ]
+        return b.build(scopes=scopes)
+
+    found = merged(model("w"), model("w", "u"), model("w", "v")).graph
+    assert found is not None
+    assert [(each.own, each.total, each.trainable) for each in found.scopes.values()] == [(0, 11, 6), (11, 11, 6)]
+
+
 def test_models_merge_to_what_a_capture_of_both_edits_gives() -> None:
     pytest.importorskip("torch")
     from merged_models import EDITS, model_graph
