@@ -100,6 +100,8 @@ def test_what_leaves_torch_is_cut_where_it_leaves(way: str) -> None:
     statuses, causes = told(rec, loss, {"a": a, "c": c})
     assert statuses == {"a": "cut", "c": "reached"}
     assert causes == [("exit", ("a",), line + 1)]
+    (cut,) = rec.capture(loss, params={"a": a, "c": c}).cuts
+    assert (cut.kind, cut.names, cut.scope) == ("exit", ("a",), "")
 
 
 def test_what_is_subtracted_without_gradient_leaves_the_leaf_reached() -> None:

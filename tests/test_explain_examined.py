@@ -131,6 +131,18 @@ def test_a_gradient_that_is_scaled_to_zero_after_the_step_was_used() -> None:
     assert rec.explain(loss, optimizer=optimizer).level == "none"
 
 
+def test_a_gradient_that_is_scaled_to_something_is_no_alarm() -> None:
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with gradir.record(model, flow=True) as rec:
+        loss = model(torch.ones(4, 2)).square().mean()
+        loss.backward()
+        for parameter in model.parameters():
+            parameter.grad.mul_(0.5)
+        optimizer.step()
+    assert rec.explain(loss, optimizer=optimizer).causes == ()
+
+
 @pytest.mark.parametrize("on", [torch.enable_grad, lambda: torch.set_grad_enabled(True)])
 def test_gradients_switched_on_in_inference_mode_change_nothing(on: Any) -> None:
     model = nn.Linear(2, 1)

@@ -10,7 +10,7 @@ from samples import chain, everything, hostile
 from strategies import graphs
 
 import gradir
-from gradir.ir import Builder, Graph, Producer, TensorMeta
+from gradir.ir import Builder, Graph, Producer, Scope, TensorMeta
 from gradir.ir.build import Value
 from gradir.ir.validate import check_all
 from gradir.passes.shared_words import in_shared_words, shared_name
@@ -161,6 +161,19 @@ def test_what_stands_elsewhere_stays() -> None:
     w = Written()
     sigmoid = w("logistic", w.x)
     assert w.shared(w("add", w("mul", w.x, sigmoid), sigmoid)) == ["silu", "sigmoid", "add"]
+
+
+@pytest.mark.parametrize(("with_modules", "ids"), [(True, ["a/mul:1", "a/add:1"]), (False, ["a/mul:1", "b/add:1"])])
+def test_an_operation_is_in_the_module_that_ran_it_or_in_that_of_its_parameter(
+    with_modules: bool, ids: list[str]
+) -> None:
+    b = Builder()
+    a_w, b_w = (b.tensor(f"{path}.w", X, role="parameter", scope=path) for path in "ab")
+    value = b.function("mul", [b.tensor("x", X, role="parameter"), a_w], [X], scope="a")
+    b.output(b.function("add", [value, b_w], [X], scope="a"))
+    graph = b.build(scopes=[Scope("a", "A", calls=1), Scope("b", "B")], producer=Producer(framework="jax"))
+    shared = in_shared_words(graph, with_modules=with_modules)
+    assert [node.id for node in shared.nodes.values() if node.op] == ids
 
 
 def test_what_has_no_shared_word_keeps_its_name() -> None:
