@@ -45,7 +45,10 @@ def test_the_benchmark_of_explaining_runs(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     costs, noise = done.stdout.strip().split("\n\n")
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in costs.splitlines()]
-    assert [row[0] for row in rows[2:]] == ["distilbert", "median of all 1", "worst of all 1"]
+    names = [row[0] for row in rows[2:]]
+    assert names[:3] == ["distilbert", "median of all 1", "worst of all 1"]
+    # On a busy machine its forward may take 50 ms, and has two rows more.
+    assert names[3:] in ([], [f"{what} of the 1 of 50 ms and more" for what in ("median", "worst")])
     assert all(float(ratio) > 0 for row in rows[2:] for ratio in row[2:])
     assert noise.startswith("The ratios")
 
