@@ -19,6 +19,7 @@ from gradir.diffs.merging.three_way import _Merge
 from gradir.errors import GraphError
 from gradir.ir import Builder, Collective, Cut, Graph, Node, Rank, Ref, Scope, Source, TensorMeta
 from gradir.ir.validate import check_all
+from gradir.review.text import render_conflicts
 
 PLAIN = TensorMeta("float32", (3,))
 
@@ -216,6 +217,26 @@ def test_time_grows_with_the_graph_and_not_faster() -> None:
         return steps(merge)
 
     assert lines(400) < 2.6 * lines(200)
+
+
+def test_conflicts_are_shown_by_module_with_both_sides_and_many_modules_end_in_names() -> None:
+    def model(value: int) -> Graph:
+        b = Builder()
+        at = b.tensor("x", PLAIN)
+        for number in range(14):
+            at = b.function("exp", [at], [PLAIN], scope=f"h.{number}", attrs={"k": value})
+        b.output(at)
+        return b.build()
+
+    graphs = model(0), model(1), model(2)
+    lines = render_conflicts(merged(*graphs).conflicts, *graphs).splitlines()
+    change = "    ~ h.0/exp:1  exp float32[3]"
+    assert lines[:7] == [
+        "h.0: both sides changed it, and not in the same way",
+        *("  ours", change, "        attrs.k: 0 -> 1"),
+        *("  theirs", change, "        attrs.k: 0 -> 2"),
+    ]
+    assert (len(lines), lines[-1]) == (12 * 7 + 1, "and 2 modules more: h.{12,13}")
 
 
 def test_frozen_parameters_that_both_sides_add_to_a_module_are_both_counted() -> None:
