@@ -130,6 +130,12 @@ def test_a_parameter_without_a_gradient_is_one_line_and_the_first() -> None:
     assert report[2] == "**Cuts:** 1 `unreached` added: `h.1.fc.weight`  "
 
 
+def test_an_order_that_alone_is_another_is_shown() -> None:
+    x, *both = [Node("x", "leaf"), *(Node(f"{op}:1", op=op, inputs=(Ref("x", 0),)) for op in "ab")]
+    found = gradir.diff(Graph.of([x, *both]), Graph.of([x, *both[::-1]]))
+    assert found.to("text").splitlines()[1:] == ["", "(whole graph)", "  ~ order", "      nodes: a:1 -> b:1"]
+
+
 def test_what_came_and_went_stands_in_the_order_of_the_model() -> None:
     a = network(3, special={2: "exp"}, extra="pool")
     b = replace(network(3, special={0: "sin"}), scopes=network(3).scopes)
