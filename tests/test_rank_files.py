@@ -8,7 +8,7 @@ import pytest
 from command_line import fails, runner
 
 import gradir
-from gradir.cli.rank_files import for_rank
+from gradir.cli.rank_files import for_rank, launched
 from gradir.ir import Rank
 
 SPEC_FILE = """
@@ -49,7 +49,8 @@ def test_a_name_has_the_rank_and_the_number_of_ranks(output: str, told: dict[str
         ("run.gir", FOUR, r"cannot write run.gir from all 4 processes; put \{rank\} into .* -o run\.\{rank\}\.gir$"),
         ("a.b/run.gir.gz", FOUR, r"as in -o a\.b/run\.\{rank\}\.gir\.gz$"),
         ("run.{world}.gir", FOUR, r"^cannot write run\.\{world\}\.gir from all 4 processes"),
-        ("{rank}.gir", {"RANK": "two"}, r"cannot fill \{rank\} in -o \{rank\}.gir: RANK is 'two', not a number$"),
+        ("{rank}.gir", {"RANK": "two"}, r"^RANK is 'two', not a number; start the program with a launcher"),
+        ("run.gir", {"RANK": "0", "WORLD_SIZE": "9" * 5000}, r"^WORLD_SIZE is '9{60}'…, not a number; start"),
         ("{rank}.gir", {"WORLD_SIZE": "4"}, r"RANK is not set; start the program with a launcher such as torchrun$"),
         (
             "{rank}-{world}.gir",
@@ -61,6 +62,18 @@ def test_a_name_has_the_rank_and_the_number_of_ranks(output: str, told: dict[str
 def test_a_name_that_several_ranks_would_write_is_refused(output: str, told: dict[str, str], message: str) -> None:
     with pytest.raises(gradir.CaptureError, match=message):
         for_rank(output, told)
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"RANK": "2", "WORLD_SIZE": "2"}, r"^RANK is 2, and WORLD_SIZE 2: start the program with a launcher"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "-1"}, r"^LOCAL_RANK is '-1', not a number;"),
+    ],
+)
+def test_a_launcher_that_says_no_rank_is_refused(told: dict[str, str], message: str) -> None:
+    with pytest.raises(gradir.CaptureError, match=message):
+        launched(told)
 
 
 def test_capture_and_run_fill_the_rank_in(tmp_path: Path, clean_environment: dict[str, str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 import gradir
 from gradir.cli import main
 from gradir.distributed.simulation import Mismatch, Stuck, simulated
-from gradir.ir import Builder, Collective, Cut, Graph, Rank, Scope, Source, TensorMeta
+from gradir.ir import Builder, Collective, Cut, Graph, Node, Rank, Scope, Source, TensorMeta
 
 WORLD = (0, 1, 2, 3)
 
@@ -294,3 +294,29 @@ def test_the_command_says_it_in_three_forms_and_by_its_status(
     ranked(0, world=2).save(paths[1])
     assert status() == 2
     assert "are both of rank 0" in capfd.readouterr().err
+
+
+def test_many_unlike_ranks_are_a_short_report_unless_it_is_full(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    world = 64
+    graphs = [ranked(rank, [reduce(rank + 1)], graph=net(size=2), world=world) for rank in range(world)]
+    for rank, graph in enumerate(graphs):
+        # Every second one lacks the same module, the others have an operation of their own.
+        other = net(branch=False) if rank % 2 else replace(graph, nodes=dict(renamed(graph, f"f{rank}")))
+        replace(other, rank=graph.rank, collectives=graph.collectives).save(tmp_path / f"{rank}.gir")
+    paths = [str(tmp_path / f"{rank}.gir") for rank in range(world)]
+    assert main(["ranks", *paths]) == 1
+    short = capfd.readouterr().out.splitlines()
+    assert len(short) <= 40
+    assert "  and 25 graphs more" in short
+    assert "  ranks 1, 3, 5, 7, 9, 11 and 26 more: 3 nodes," in "\n".join(short)
+    assert "(--full lists all)" in short
+    assert main(["ranks", "--full", *paths]) == 1
+    full = capfd.readouterr().out
+    assert len(full.splitlines()) > 100
+    assert "more graphs" not in full
+
+
+def renamed(graph: Graph, op: str) -> Iterator[tuple[str, Node]]:
+    return ((node.id, replace(node, op=op) if node.op == "mul" else node) for node in graph.nodes.values())

@@ -169,6 +169,6 @@ def _standing_in(options: argparse.Namespace) -> AbstractContextManager[None]:
 
 
 def _world(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()) or not 0 < int(text) <= _MOST:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of ranks")
+    if not (text.isascii() and text.isdecimal()) or len(text) > len(str(_MOST)) or not 0 < int(text) <= _MOST:
+        raise argparse.ArgumentTypeError(f"{text[:60]!r} is not a number of ranks")
     return int(text)

@@ -15,6 +15,7 @@ _SET_BY: Final[Mapping[str, str]] = {_RANK: "RANK", _WORLD: "WORLD_SIZE"}
 """What a launcher such as torchrun says to each process that it starts."""
 
 _SEVERAL: Final = 2
+_MOST_DIGITS: Final = 9
 _ALONE: Final[Mapping[str, str]] = {_RANK: "0", _WORLD: "1"}
 
 
@@ -30,9 +31,9 @@ def for_rank(output: str, environment: Mapping[str, str] | None = None) -> str:
         SpecError: there are several processes, and each would write the same file; what the launcher says is no number.
     """
     told = os.environ if environment is None else environment
-    world = told.get(_SET_BY[_WORLD], "")
     if _RANK not in output:
-        if world.isdecimal() and int(world) > 1 and told.get(_SET_BY[_RANK]) and not _takes_any_number(output):
+        world = _number(told, _SET_BY[_WORLD]) or 1
+        if world > 1 and told.get(_SET_BY[_RANK]) and not _takes_any_number(output):
             raise SpecError(
                 f"cannot write {output} from all {world} processes; "
                 f"put {_RANK} into the name, as in -o {_with_rank(output)}"
@@ -46,12 +47,30 @@ def launched(environment: Mapping[str, str] | None = None) -> tuple[int, int] | 
 
     >>> launched({"RANK": "3", "WORLD_SIZE": "16"}), launched({"RANK": "0", "WORLD_SIZE": "1"}), launched({})
     ((3, 16), None, None)
+
+    Raises:
+        SpecError: what the launcher says is no number, or no rank of so many.
     """
     told = os.environ if environment is None else environment
-    rank, world = (told.get(_SET_BY[word], "") for word in (_RANK, _WORLD))
-    if not all(number.isascii() and number.isdecimal() for number in (rank, world)) or int(world) < _SEVERAL:
+    rank, world, _ = (_number(told, name) for name in (*_SET_BY.values(), "LOCAL_RANK"))
+    if rank is None or world is None or world < _SEVERAL:
         return None
-    return int(rank), int(world)
+    if rank >= world:
+        raise SpecError(f"RANK is {rank}, and WORLD_SIZE {world}: start the program with a launcher such as torchrun")
+    return rank, world
+
+
+def _number(told: Mapping[str, str], name: str) -> int | None:
+    """Return the number in a variable, None if it is not set."""
+    text = told.get(name)
+    if not text:
+        return None
+    # Python reads no number of thousands of digits.
+    if not (text.isascii() and text.isdecimal()) or len(text) > _MOST_DIGITS:
+        from gradir.ir.excerpt import excerpt
+
+        raise SpecError(f"{name} is {excerpt(text)}, not a number; start the program with a launcher such as torchrun")
+    return int(text)
 
 
 def of_rank(output: str, rank: int, world: int) -> str:
@@ -67,15 +86,11 @@ def _filled(output: str, word: str, told: Mapping[str, str]) -> str:
     if word not in output:
         return output
     name = _SET_BY[word]
-    number = told.get(name) or ("" if any(map(told.get, _SET_BY.values())) else _ALONE[word])
-    if not (number.isascii() and number.isdecimal()):
-        is_what = (
-            f"is {number!r}, not a number"
-            if number
-            else "is not set; start the program with a launcher such as torchrun"
-        )
-        raise SpecError(f"cannot fill {word} in -o {output}: {name} {is_what}")
-    return output.replace(word, number)
+    number = _number(told, name)
+    if number is None and any(map(told.get, _SET_BY.values())):
+        how = "is not set; start the program with a launcher such as torchrun"
+        raise SpecError(f"cannot fill {word} in -o {output}: {name} {how}")
+    return output.replace(word, _ALONE[word] if number is None else str(number))
 
 
 def _takes_any_number(output: str) -> bool:

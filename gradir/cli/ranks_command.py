@@ -46,6 +46,7 @@ def add_options(parser: Parser) -> None:
         choices=("text", "markdown", "json", "html"),
         help="format of the report (default: by the suffix of -o, or text)",
     )
+    output.add_argument("--full", action="store_true", help="text and markdown: list every graph and finding")
     output.add_argument(
         "--link",
         metavar="GIR",
@@ -60,6 +61,7 @@ def run(options: argparse.Namespace) -> int:
 
     from gradir import files, link
     from gradir.distributed.examining import examined
+    from gradir.distributed.words import rendered
 
     for path in options.files:
         files.check_apart(path, options.output)
@@ -69,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     if options.link is not None:
         link(options.files).save(options.link)
     form = options.format or _BY_SUFFIX.get(PurePath(options.output).suffix, "text")
-    text = found.to(form)
+    text = rendered(found, form, full=options.full)
     write_shown(options.output, (_wrapped(text) if form == "text" else text).encode(), form)
     return int(any(finding.kind in options.fail_on for finding in found.findings))
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gradir.cli.parser import Parser
     from gradir.protocols import Running
 
+_MOST_DIGITS: Final = 19
 FAILED: Final = 1
 """The exit status of Python where a program raises."""
 
@@ -115,8 +116,10 @@ def number(what: str, first: int = 1, last: int = sys.maxsize) -> Callable[[str]
     """Return a parser of whole numbers from the first to the last."""
 
     def read(text: str) -> int:
-        if not (text.isascii() and text.isdecimal()) or not first <= int(text) <= last:
-            raise argparse.ArgumentTypeError(f"{text!r} is not the number of a {what}: {first} is the first")
+        if not (text.isascii() and text.isdecimal()) or len(text) > _MOST_DIGITS or not first <= int(text) <= last:
+            from gradir.ir.excerpt import excerpt
+
+            raise argparse.ArgumentTypeError(f"{excerpt(text)} is not the number of a {what}: {first} is the first")
         return int(text)
 
     return read

@@ -40,6 +40,10 @@ _SIZES: Final = (
 )
 """What follows from the sizes of a rank's parts."""
 
+_FEW: Final = 4
+_MOST_NODES: Final = 60_000
+"""So many nodes of distinct graphs are read and held, which takes a second and some tens of megabytes."""
+
 _MOST: Final = 5
 _MOST_OPERANDS: Final = 2
 
@@ -54,13 +58,21 @@ def examined(sources: Iterable[object]) -> Ranks:
     world = ranks[0].rank.world
     groups: list[Group] = []
     firsts: list[RankFile] = []
-    findings: list[Finding] = []
+    unlike: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
     # The largest group of each stage, and its graph: stages of a pipeline are different by themselves.
     usual: dict[int | None, tuple[int, Graph]] = {}
     unreached: dict[int | None, dict[int, tuple[str, ...]]] = defaultdict(dict)
-    whole = [one for one in ranks if not one.rank.stopped]
-    for members in _alike(whole):
-        graph, stage = graph_in(members[0]), members[0].rank.stage
+    compared: list[RankFile] = []
+    left: list[list[RankFile]] = []
+    read_nodes = 0
+    for members in _alike([one for one in ranks if not one.rank.stopped]):
+        stage = members[0].rank.stage
+        if stage in usual and len(groups) >= _FEW and read_nodes > _MOST_NODES:
+            left.append(members)
+            continue
+        graph = graph_in(members[0])
+        read_nodes += len(graph.nodes)
+        compared += members
         group = _group(members, graph)
         names = tuple(cut.names[0] for cut in graph.cuts if cut.names and not cut.is_place)
         unreached[stage].update(dict.fromkeys(group.ranks, names))
@@ -74,11 +86,16 @@ def examined(sources: Iterable[object]) -> Ranks:
         if lines:
             groups.append(group)
             firsts.append(members[0])
-            findings.append(Finding("graphs", group.ranks, lines))
+            unlike[lines] += group.ranks
         else:
             joined = tuple(sorted({*groups[place].ranks, *group.ranks}))
             groups[place] = replace(groups[place], ranks=joined, uneven=groups[place].uneven or sizes)
-    outcome, problems = _exchanged(ranks, is_sample=len(ranks) < world)
+    if left:
+        line = f"{counted(len(left), 'graph')} more, not compared in detail, since there are so many"
+        unlike[line,] = [one.rank.rank for members in left for one in members]
+    findings = [Finding("graphs", tuple(sorted(numbers)), lines) for lines, numbers in unlike.items()]
+    compared.sort(key=lambda one: one.rank.rank)
+    outcome, problems = _exchanged(ranks, compared, is_sample=len(ranks) < world)
     nowhere, some = _without_gradient(unreached.values())
     ranks_there = tuple(one.rank.rank for one in ranks)
     # A process that recorded what it exchanges names what carries its messages, even if it exchanged nothing.
@@ -129,7 +146,9 @@ def _without_gradient(
     return tuple(nowhere), tuple(found)
 
 
-def _exchanged(ranks: Sequence[RankFile], *, is_sample: bool) -> tuple[Outcome, list[Finding]]:
+def _exchanged(
+    ranks: Sequence[RankFile], compared: Sequence[RankFile], *, is_sample: bool
+) -> tuple[Outcome, list[Finding]]:
     programs = {one.rank.rank: one.collectives for one in ranks}
     outcome = simulated(programs, {one.rank.rank: one.rank.groups for one in ranks})
     joined = {one.rank.rank for one in ranks if one.rank.stopped == "joins"}
@@ -137,15 +156,14 @@ def _exchanged(ranks: Sequence[RankFile], *, is_sample: bool) -> tuple[Outcome, 
         # It waits for the next step, which the others do not take.
         outcome = outcome._replace(problem=None)
     mixed = _mixed([each for each in outcome.mixed if joined.isdisjoint(each)], outcome.mixed_count)
-    whole = [one for one in ranks if not one.rank.stopped]
     if not mixed and outcome.problem is None:
-        found = [*swapped(whole)]
+        found = [*swapped(compared)]
         mixed = _mixed([each.issued for each in found[:1]], len(found), found[0].made_by if found else {})
     waiting = {one.rank.rank for one in ranks if one.rank.stopped == "waits"}
     hangs = [*_hangs(outcome, waiting, is_sample=is_sample)]
     if not hangs and not mixed:
         hangs = [*_stopped_in([one for one in ranks if one.rank.stopped in ("waits", "fails")])]
-    return outcome, [*hangs, *mixed, *missing(whole)]
+    return outcome, [*hangs, *mixed, *missing(compared)]
 
 
 def _stopped_in(ranks: Sequence[RankFile]) -> Iterator[Finding]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from gradir.distributed.model import FORMAT, VERSION, Finding, Group, Ranks
 from gradir.errors import ExportError
@@ -31,10 +33,11 @@ _STOPPED: Final[Mapping[str, str]] = {
 }
 _UNRECORDED: Final = "no collectives recorded, so a hang or mixed tensors are not ruled out"
 _MOST: Final = 8
+_MOST_LINES: Final = 40
 
 
-def rendered(ranks: Ranks, form: str) -> str:
-    """Write a comparison of ranks in a format.
+def rendered(ranks: Ranks, form: str, *, full: bool = False) -> str:
+    """Write a comparison of ranks in a format; unless it is ``full``, a long text shows the first of each kind.
 
     Raises:
         ExportError: there is no such form.
@@ -45,39 +48,68 @@ def rendered(ranks: Ranks, form: str) -> str:
         from gradir.distributed.page import page
 
         return page(ranks)
-    return _FORMS[form](ranks)
+    return _FORMS[form](ranks, full)
 
 
-def _text(ranks: Ranks) -> str:
+def _text(ranks: Ranks, full: bool) -> str:
+    shown, more = (ranks, _Left()) if full else _shortened(ranks)
     lines = [headline(ranks)]
-    lines += [f"  {line}" for line in (*map(_group, ranks.groups), *stops(ranks))]
-    for finding in ranks.findings:
+    lines += [f"  {line}" for line in (*map(_group, shown.groups), *more.groups, *stops(ranks))]
+    for finding in shown.findings:
         lines.append(title(finding))
         lines += [f"  {line}" for line in finding.lines]
-    lines += map("".join, rest(ranks))
+    lines += [*more.findings, *map("".join, rest(ranks))]
     return "".join(f"{printable(line)}\n" for line in lines)
 
 
-def _markdown(ranks: Ranks) -> str:
-    lines = [f"**{headline(ranks)}**", ""]
+class _Left(NamedTuple):
+    """What a short report leaves out, in words."""
+
+    groups: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
+
+
+def _shortened(ranks: Ranks) -> tuple[Ranks, _Left]:
+    """Return a report of few lines, with the first finding of each kind, and what is not in it."""
+    if len(ranks.groups) + sum(1 + len(finding.lines) for finding in ranks.findings) <= _MOST_LINES:
+        return ranks, _Left()
+    firsts = list({finding.kind: finding for finding in reversed(ranks.findings)}.values())[::-1]
+    room = max(1, (_MOST_LINES - _MOST) // max(1, len(firsts)) - 2)
+    findings = []
+    for finding in firsts:
+        lines, more = finding.lines[:room], len(finding.lines) - room
+        findings.append(replace(finding, lines=(*lines, *[f"and {counted(more, 'line')} more"] * (more > 0))))
+    groups, more = ranks.groups[:_MOST], len(ranks.groups) - _MOST
+    others = len(ranks.findings) - len(firsts)
+    left = _Left(
+        tuple([f"and {counted(more, 'graph')} more"] * (more > 0)),
+        (f"and {counted(others, 'finding')} more (--full lists all)" if others else "(--full lists all)",),
+    )
+    return replace(ranks, groups=groups, findings=tuple(findings)), left
+
+
+def _markdown(ranks: Ranks, full: bool) -> str:
+    whole, (ranks, more) = ranks, (ranks, _Left()) if full else _shortened(ranks)
+    lines = [f"**{headline(whole)}**", ""]
     lines += [
         "| ranks | nodes | edges | saved for backward | elements held | collectives |",
         "|---|---|---|---|---|---|",
     ]
     lines += [f"| {' | '.join(row(group))} |" for group in ranks.groups]
-    lines += [f"\n{line}" for line in stops(ranks)]
+    lines += [f"\n{line}" for line in (*more.groups, *stops(ranks))]
     for finding in ranks.findings:
         lines += ["", f"**{title(finding)}**", ""]
         lines += [f"- {code_span(printable(line), None)}" for line in finding.lines]
-    lines += ["", *(f"{said}{code_span(printable(names), None)}" if names else said for said, names in rest(ranks))]
+    lines += [f"\n{line}" for line in more.findings]
+    lines += ["", *(f"{said}{code_span(printable(names), None)}" if names else said for said, names in rest(whole))]
     return "\n".join(lines) + "\n"
 
 
-def _json(ranks: Ranks) -> str:
+def _json(ranks: Ranks, full: bool) -> str:  # noqa: ARG001 (data is whole)
     return Headed("account of ranks", FORMAT, VERSION, "gradir ranks --format json").encode(ranks).decode()
 
 
-_FORMS: Final[Mapping[str, Callable[[Ranks], str]]] = {"text": _text, "markdown": _markdown, "json": _json}
+_FORMS: Final[Mapping[str, Callable[[Ranks, bool], str]]] = {"text": _text, "markdown": _markdown, "json": _json}
 FORMS: Final = (*_FORMS, _PAGE)
 
 
