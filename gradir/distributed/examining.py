@@ -16,7 +16,7 @@ from gradir.distributed.missing import missing, place_in
 from gradir.distributed.model import Finding, Group, Kind, Ranks
 from gradir.distributed.operands import swapped
 from gradir.distributed.reading import RankFile, graph_in, read
-from gradir.distributed.simulation import Mismatch, Outcome, Stuck, simulated
+from gradir.distributed.simulation import POINT_TO_POINT, Mismatch, Outcome, Stuck, simulated
 from gradir.distributed.timeline import pictured
 from gradir.distributed.words import said, span
 from gradir.ir import Collective, Graph
@@ -152,8 +152,14 @@ def _exchanged(
     programs = {one.rank.rank: one.collectives for one in ranks}
     outcome = simulated(programs, {one.rank.rank: one.rank.groups for one in ranks})
     joined = {one.rank.rank for one in ranks if one.rank.stopped == "joins"}
-    if isinstance(outcome.problem, Stuck) and joined and joined.issuperset(outcome.problem.first):
-        # It waits for the next step, which the others do not take.
+    # The last message of a rank without a graph is for the rest of the step, or for the next one. The others do not
+    # take it, since they end at their own backward.
+    later = joined | {
+        one.rank.rank
+        for one in ranks
+        if one.rank.stopped and one.collectives and one.collectives[-1].op in POINT_TO_POINT
+    }
+    if isinstance(outcome.problem, Stuck) and outcome.problem.first and later.issuperset(outcome.problem.first):
         outcome = outcome._replace(problem=None)
     mixed = _mixed([each for each in outcome.mixed if joined.isdisjoint(each)], outcome.mixed_count)
     if not mixed and outcome.problem is None:
@@ -162,7 +168,8 @@ def _exchanged(
     waiting = {one.rank.rank for one in ranks if one.rank.stopped == "waits"}
     hangs = [*_hangs(outcome, waiting, is_sample=is_sample)]
     if not hangs and not mixed:
-        hangs = [*_stopped_in([one for one in ranks if one.rank.stopped in ("waits", "fails")])]
+        stopped = [one for one in ranks if one.rank.stopped in ("waits", "fails") and one.rank.rank not in later]
+        hangs = [*_stopped_in(stopped)]
     return outcome, [*hangs, *mixed, *missing(compared)]
 
 

@@ -158,6 +158,10 @@ class _Run:
                 return None
         elif (sent := mail.popleft()).tensors != issued.tensors:
             return Mismatch(key, {sender: sent, rank: issued}, "other tensors")
+        elif None not in (sent.microbatch, issued.microbatch) and sent.microbatch != issued.microbatch:
+            self._mixed_count += 1
+            if len(self._mixed) < _MOST_KINDS:
+                self._mixed.setdefault((key, sender, rank), {sender: sent, rank: issued})
         self._at[rank] += 1
         self._done += 1
         return ()

@@ -27,7 +27,7 @@ _TITLES: Final[Mapping[str, str]] = {
 
 _STOPPED: Final[Mapping[str, str]] = {
     "waits": "waited in the last collective",
-    "fails": "failed",
+    "fails": "failed, or another rank ended",
     "joins": "had no more data, and joined the exchanges of the others",
     "ends": "ended before the captured step",
 }
@@ -162,6 +162,8 @@ def said(issued: Collective) -> str:
     parts = [issued.phase, issued.op, ", ".join(map(tensor_text, issued.tensors)), f"on {issued.group}"]
     if issued.peer is not None:
         parts.append(f"with {issued.peer}")
+    if issued.microbatch is not None:
+        parts.append(f"of microbatch {issued.microbatch}")
     if issued.node or issued.scope:
         parts.append(f"at {issued.node or issued.scope}")
     if issued.source is not None:

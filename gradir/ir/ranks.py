@@ -57,7 +57,8 @@ class Collective(Record, frozen=True, gc=False):
     ``tensors`` are those sent, or those received into. ``splits`` are unequal sizes sent and received.
 
     ``node`` is the node whose backward issued it. In a forward pass, ``scope`` is the module and ``source`` the line.
-    ``operands`` are the ids of the parameters or nodes that the tensors belong to, if known.
+    ``operands`` are the ids of the parameters or nodes that the tensors belong to, and ``microbatch`` is the one that a
+    pipeline's schedule sends or receives, if known.
     """
 
     phase: str
@@ -71,6 +72,7 @@ class Collective(Record, frozen=True, gc=False):
     scope: str = ""
     source: Source | None = None
     operands: Annotated[tuple[str, ...], About(refers=True)] = ()
+    microbatch: Count | None = None
 
     def __post_init__(self) -> None:
         if HAS_MANY_EMPTY_TUPLES:

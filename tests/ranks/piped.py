@@ -10,15 +10,23 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 import gradir
 
 
-def scheduled(kind, rank: int, world: int):
-    """The graph of a stage for one of four microbatches."""
+losses_of = {}
+
+
+def scheduled(kind, rank: int, world: int, swaps: bool = False):
+    """The graph of a stage for one of four microbatches, of which the second stage may receive two in another order."""
     torch.manual_seed(0)
     model = Net().h[0] if rank else Net(blocks=1)
     stage = PipelineStage(model, rank, world, torch.device("cpu"))
+    if swaps and rank == 1:
+        receive = stage.get_fwd_recv_ops
+        stage.get_fwd_recv_ops = lambda number: receive({0: 1, 1: 0}.get(number, number))
     schedule = kind(stage, n_microbatches=4, loss_fn=lambda output, target: (output - target).square().mean())
-    first, last = [torch.ones(8, 4)] if rank == 0 else [], {"target": torch.zeros(8, 4)} if rank + 1 == world else {}
+    first, last = [torch.arange(32.0).view(8, 4)] if rank == 0 else [], {"target": torch.arange(32.0).view(8, 4)} if rank + 1 == world else {}
+    losses = []
     with gradir.record(model, collectives=True) as rec:
-        schedule.step(*first, **last)
+        schedule.step(*first, **last, losses=losses)
+    losses_of[kind.__name__, swaps] = [loss.item() for loss in losses]
     return rec.with_collectives(gradir.capture(model, torch.ones(2, 4, requires_grad=rank > 0)))
 
 
@@ -58,8 +66,10 @@ def main(rank: int, world: int) -> object:
         "1F1B": scheduled(Schedule1F1B, rank, world),
         "GPipe": scheduled(ScheduleGPipe, rank, world),
         "by hand": by_hand(rank, world),
+        "swapped": scheduled(ScheduleGPipe, rank, world, swaps=True),
     }
-    return {name: gradir.dumps(graph).decode() for name, graph in graphs.items()}
+    found = {name: gradir.dumps(graph).decode() for name, graph in graphs.items()}
+    return {**found, "losses": [losses_of["ScheduleGPipe", swaps] for swaps in (False, True)]}
 
 
 if __name__ == "__main__":

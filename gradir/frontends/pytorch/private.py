@@ -333,6 +333,13 @@ _STAGES: Final = ("to tell the stage of a pipeline", "it is not told")
 MICROBATCHES: Final = _word(f"{PIPELINES}.schedules:_n_microbatches", *_STAGES)
 STAGES: Final = (_word(f"{PIPELINES}.schedules:_stages", *_STAGES), _word(f"{PIPELINES}.schedules:_stage", *_STAGES))
 """Where a schedule has the stages of its process, or its only one."""
+_MICROBATCH: Final = ("to tell the microbatch of a message", "it is not told")
+RECEIVED: Final = (
+    _word(f"{PIPELINES}.stage:args_recv_info", *_MICROBATCH),
+    _word(f"{PIPELINES}.stage:grad_recv_info", *_MICROBATCH),
+)
+"""Where a stage has, by microbatch, the buffers into which it receives."""
+SENT: Final = _word(f"{PIPELINES}.stage:fwd_cache", *_MICROBATCH)
 JOIN: Final = "torch.distributed.algorithms.join"
 WAITING: Final = ("torch.distributed.", "torch.nn.parallel.", "torch._ops")
 """Where a process is that waits for others."""

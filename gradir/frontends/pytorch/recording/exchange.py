@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from linecache import getline
 from traceback import walk_stack
 from types import FrameType
@@ -25,6 +26,7 @@ from gradir.errors import CaptureError
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.attributes import MetadataReader
 from gradir.frontends.pytorch.reading.distributed import Groups, group_called, reduction
+from gradir.frontends.pytorch.reading.tensors import held_by
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.leaving import DispatchMode
 from gradir.frontends.pytorch.recording.operands import Operand, Operands
@@ -157,11 +159,14 @@ class Exchange:
             # The user's own instruction that led to a frame, or a library's where there is none.
             places = () if found is None else (found.caller, found)
             place = next((each for each in places if each is not None and not is_commands(each.code)), None)
-        if self.pipeline is None and private.PIPELINES in sys.modules:
-            self.pipeline = _pipeline_around(frame)
+        stages: Sequence[Any] = ()
+        if private.PIPELINES in sys.modules and (found_stages := _stages_around(frame)):
+            microbatches, stages = found_stages
+            first = min(stage.stage_index for stage in stages)
+            self.pipeline = self.pipeline or Pipeline(first, stages[0].num_stages, microbatches)
         operands = self.operands.of(_given(name.removesuffix("_"), arguments), node, frame, phase)
         is_shadow = private.JOIN in sys.modules and _is_in_join(frame)
-        for told in self._told(name, arguments, frame):
+        for told in self._told(name, arguments, frame, stages):
             self._messages.append(_Message(replace(told, phase=phase), group, node, module, place, operands, is_shadow))
 
     def collectives(
@@ -183,15 +188,19 @@ class Exchange:
                 operands=tuple(filter(None, dict.fromkeys(map(id_of, operands)))),
             )
 
-    def _told(self, name: str, arguments: Mapping[str, Any], frame: FrameType) -> Iterator[Collective]:
+    def _told(
+        self, name: str, arguments: Mapping[str, Any], frame: FrameType, stages: Sequence[Any]
+    ) -> Iterator[Collective]:
         """What is issued at once, without its phase and its group."""
         if name == _SEVERAL:
             columns = (arguments[column] for column in ("op_list", "peer_list", "tensors"))
             for way, peer, tensor in zip(*columns, strict=True):
                 op = _CALLED.get(way, plain_text(way))
-                yield Collective("", op, "", int(peer), tensors=self._described([tensor]))
+                number = _microbatch_of(tensor, stages)
+                yield Collective("", op, "", int(peer), tensors=self._described([tensor]), microbatch=number)
             return
         bare = name.removesuffix("_")
+        given = _given(bare, arguments)
         splits = tuple([tuple(map(int, arguments[argument])) for argument in _SPLITS if argument in arguments])
         yield Collective(
             "",
@@ -199,8 +208,9 @@ class Exchange:
             "",
             next((int(arguments[argument]) for argument in _PEERS if argument in arguments), None),
             _reduction_of(arguments, frame),
-            self._described(_given(bare, arguments)),
+            self._described(given),
             splits if any(splits) else (),
+            microbatch=_microbatch_of(given[0], stages) if len(given) == 1 else None,
         )
 
     def _described(self, tensors: Iterable[torch.Tensor]) -> tuple[TensorMeta, ...]:
@@ -271,8 +281,8 @@ def _is_in_join(frame: FrameType | None) -> bool:
     return any(outer.f_code.co_name == "__exit__" for outer in inside)
 
 
-def _pipeline_around(frame: FrameType | None) -> Pipeline | None:
-    """The pipeline whose schedule runs a frame."""
+def _stages_around(frame: FrameType | None) -> tuple[int, Sequence[Any]] | None:
+    """The microbatches of the pipeline whose schedule runs a frame, and the stages of this process."""
     for inner, _ in walk_stack(frame):
         is_inside = str(inner.f_globals.get("__name__")).startswith(private.PIPELINES)
         schedule = inner.f_locals.get("self") if is_inside else None
@@ -280,8 +290,29 @@ def _pipeline_around(frame: FrameType | None) -> Pipeline | None:
         several, lone = private.STAGES
         stages = getattr(schedule, several, None) or [getattr(schedule, lone, None)]
         if type(microbatches) is int and all(hasattr(stage, "stage_index") for stage in stages):
-            return Pipeline(min(stage.stage_index for stage in stages), stages[0].num_stages, microbatches)
+            return microbatches, stages
     return None
+
+
+def _microbatch_of(tensor: torch.Tensor, stages: Iterable[Any]) -> int | None:
+    """The microbatch that a tensor is of, which a stage receives or sends; none of a gradient that it sends.
+
+    A stage forgets a gradient before it sends it.
+    """
+    storage = private.storage_handle(tensor.untyped_storage())
+    for number, each in chain.from_iterable(map(_messages_of, stages)):
+        if isinstance(each, torch.Tensor) and private.storage_handle(held_by(each).untyped_storage()) == storage:
+            return number
+    return None
+
+
+def _messages_of(stage: Any) -> Iterator[tuple[int, object]]:
+    """The tensors that a stage receives into or sends, with their microbatches."""
+    for name in private.RECEIVED:
+        for number, infos in getattr(stage, name, {}).items():
+            yield from ((number, getattr(info, "buffer", None)) for info in infos)
+    for number, (outputs, _) in getattr(stage, private.SENT, {}).items():
+        yield from ((number, each) for each in outputs)
 
 
 def _reduction_of(arguments: Mapping[str, Any], frame: FrameType) -> str:
