@@ -100,7 +100,9 @@ def test_what_does_not_fit_is_told_of_both_sides(other: Collective, reason: str)
 def test_a_rooted_collective_needs_one_root_and_a_gather_no_equal_sizes() -> None:
     groups = {rank: {"world": (0, 1)} for rank in (0, 1)}
     sent = [Collective("forward", "broadcast", "world", root) for root in (0, 1)]
-    assert isinstance(simulated({0: sent[:1], 1: sent[1:]}, groups).problem, Mismatch)
+    problem = simulated({0: sent[:1], 1: sent[1:]}, groups).problem
+    assert isinstance(problem, Mismatch)
+    assert problem.reason == "other roots"
     pieces = [Collective("forward", "gather", "world", 0, tensors=(TensorMeta("int8", (size,)),)) for size in (2, 3)]
     assert simulated({0: pieces[:1], 1: pieces[1:]}, groups)[:3] == (1, None, {})
 

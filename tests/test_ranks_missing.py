@@ -77,6 +77,13 @@ def test_a_wrapper_that_waits_for_a_gradient_names_parameter_and_line() -> None:
     partly = graph("a", "text", cuts=("text",))
     ((_, lines),) = told(of_ranks(*[(partly, waits, [])] * 2))
     assert lines[1] == "the loss depends on text (train.py:11), and not on these"
+    # One that was frozen behind the wrapper is known from the other ranks.
+    both = graph("a", "text", "image")
+    ((_, lines),) = told(of_ranks((graph("a", "text"), waits, []), (both, REDUCES, [reduced("a", "text", "image")])))
+    assert lines[:2] == (
+        "waits for the gradients of image.weight, and reduces no bucket that lacks one",
+        "other ranks run image (train.py:12)",
+    )
     # What asks which gradients are to come waits for none.
     assert told(of_ranks(*[(text, {"": ("unused",)}, [reduced("a", "text")])] * 2)) == []
 

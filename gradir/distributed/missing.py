@@ -86,8 +86,12 @@ def _unfinished(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]
     for one in ranks:
         paths = [path for path, state in one.rank.wrappers.items() if _UNFINISHED in state]
         if paths:
-            unreached = (cut.names[0] for cut in graphs(one).cuts if cut.names and not cut.is_place)
-            waiting[tuple(name for name in unreached if any(_is_below(name, path) for path in paths))].append(one)
+            own = graphs(one)
+            names = [cut.names[0] for cut in own.cuts if cut.names and not cut.is_place]
+            # Frozen behind the wrapper's back, a parameter is in the graphs of the others alone.
+            there = (node.id for graph in graphs.all for node in graph.nodes.values() if node.role == "parameter")
+            names = names or [name for name in dict.fromkeys(there) if name not in own.nodes]
+            waiting[tuple(name for name in names if any(_is_below(name, path) for path in paths))].append(one)
     for names, members in waiting.items():
         lines = [f"waits for the gradients of {_listed(names)}, and reduces no bucket that lacks one"]
         modules = dict.fromkeys(filter(None, (name.rpartition(".")[0] for name in names)))

@@ -175,7 +175,10 @@ class _Run:
             return ""
         kinds = {_shape(issued) for issued in here.values()}
         if len(kinds) > 1:
-            return "other operations" if len({issued.op for issued in here.values()}) > 1 else "other tensors"
+            ops, tensors, peers = map(set, zip(*kinds, strict=True))
+            if len(ops) > 1:
+                return "other operations"
+            return "other roots" if len(tensors) == 1 and len(peers) > 1 else "other tensors"
         if first.op == "all_to_all":
             return _wrong_splits(key[1], here)
         return ""
@@ -247,7 +250,7 @@ def _is_as(issued: Collective, first: Collective) -> bool:
     )
 
 
-def _shape(issued: Collective) -> Hashable:
+def _shape(issued: Collective) -> tuple[Hashable, ...]:
     """Return the part that must be the same in all ranks."""
     tensors = tuple([(tensor.dtype, tensor.shape) for tensor in issued.tensors])
     peer = issued.peer if issued.op in ROOTED else None
