@@ -209,7 +209,9 @@ class _Region:
 
 
 def _storage(tensor: Any) -> int:
-    return int(StorageWeakRef(tensor.untyped_storage()).cdata) if isinstance(tensor, torch.Tensor) else 0
+    if not isinstance(tensor, torch.Tensor):
+        return 0
+    return int(StorageWeakRef(tensor.untyped_storage()).cdata)  # type: ignore[no-untyped-call]
 
 
 def _bytes(tensor: Any) -> int | None:
@@ -283,9 +285,9 @@ class _Regions:
 
 
 def _run_as_it_is(graph: fx.GraphModule, _: object) -> Callable[..., object]:
-    from torch._functorch.aot_autograd import make_boxed_func
+    from torch._functorch._aot_autograd.utils import make_boxed_func
 
-    run: Callable[..., object] = make_boxed_func(graph.forward)  # type: ignore[no-untyped-call]
+    run: Callable[..., object] = make_boxed_func(graph.forward)
     return run
 
 
