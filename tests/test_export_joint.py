@@ -231,8 +231,9 @@ def test_the_command_traces_a_class_of_modules(tmp_path: Path, monkeypatch: pyte
     arguments = ["capture", f"{exported_models.__file__}:Mlp", "--input", "float32[3,4]", "--graph", "joint"]
     assert main([*arguments, "-o", "joint.gir"]) == 0
     assert gradir.load("joint.gir").nodes.keys() == joint("mlp").nodes.keys()
-    for exporter in ("html", "dot", "mermaid", "tree"):
-        assert gradir.export(gradir.load("joint.gir"), exporter)
+    pictures = [gradir.export(gradir.load("joint.gir"), exporter) for exporter in ("html", "dot", "mermaid", "tree")]
+    assert "Joint graph of Mlp" in pictures[2]
+    assert all("mm (backward)" in picture for picture in pictures[1:3])
 
 
 def test_what_has_no_joint_graph_is_refused_in_one_line():
@@ -249,5 +250,6 @@ def test_a_check_captures_what_the_file_has(tmp_path: Path, monkeypatch: pytest.
     program = [f"{exported_models.__file__}:Mlp", "--input", "float32[3,4]"]
     assert main(["capture", *program, "--graph", "joint", "-o", "joint.gir"]) == 0
     assert main(["check", *program, "--against", "joint.gir"]) == 0
+    assert capsys.readouterr().out == "no difference in the joint graph\n"
     assert main(["capture", *program, "--graph", "joint", "--verify"]) == 2
     assert "verifying needs an autograd graph, which --graph joint does not capture" in capsys.readouterr().err

@@ -15,6 +15,7 @@ from gradir.ir.marks import (
     UNREAD,
     WEIGHTS,
     failure,
+    is_backward,
     is_focus,
     is_layer,
     lost_slots,
@@ -156,6 +157,8 @@ class Words:
             operation += _slots_text(node)
         if node.ext and (before := operation_before(node)):
             operation = f"{before} → {operation}"
+        if is_backward(node) and "backward" not in operation:
+            operation += " (backward)"
         lines = [operation] if operation else []
         if node.opaque:
             lines.append("(opaque)")

@@ -12,7 +12,7 @@ from gradir.ir import Graph, Node, Scope
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import sources
 from gradir.ir.frames import frames, module_of
-from gradir.ir.marks import SIGNS, is_lost, left_out, overlay_mark, stands_for_several, status, times
+from gradir.ir.marks import SIGNS, graph_kind, is_lost, left_out, overlay_mark, stands_for_several, status, times
 from gradir.ir.model import BESIDE as BESIDE_ROLES
 from gradir.ir.text import counted
 from gradir.protocols import Options
@@ -193,7 +193,7 @@ class Picture:
     def title(self) -> str:
         """Return the title in plain words."""
         name = self._graph.scopes[""].class_name if "" in self._graph.scopes else ""
-        graph = "Forward graph" if self._graph.producer.options.get("graph") == "forward" else "Autograd graph"
+        graph = f"{graph_kind(self._graph).capitalize()} graph"
         return f"{graph} of {name}" if name.isidentifier() and name.isascii() else graph
 
     @property

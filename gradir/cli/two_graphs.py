@@ -10,6 +10,7 @@ from gradir.cli import comparing
 from gradir.cli.report import one_line, report, write_shown
 from gradir.errors import SpecError
 from gradir.forwards import IGNORED, has_forward
+from gradir.ir.marks import graph_kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,8 +105,8 @@ class TwoGraphs(NamedTuple):
         sides = self.autograd.sides
         if sides is None or sides.in_shared_words:
             return ""
-        if sides.before.producer.options.get("graph") == "forward":
-            return "no difference in the forward graph\n"
+        if (kind := graph_kind(sides.before)) != "autograd":
+            return f"no difference in the {kind} graph\n"
         if self.forward is None:
             return (
                 f"no difference in the autograd graph; the forward graph was not compared: {one_line(self.missing)}\n"

@@ -39,6 +39,7 @@ __all__ = [
     "Mark",
     "failure",
     "flops",
+    "graph_kind",
     "is_backward",
     "is_focus",
     "is_layer",
@@ -98,6 +99,8 @@ TIMES: Final = "times"
 FLOPS: Final = "flops"
 """The key of ``ext`` for the floating-point operations that a node took in the forward; as an option of the producer,
 those of operations without a node, by module."""
+
+_KINDS: Final = frozenset({"forward", "joint", "compiled"})
 
 PHASE: Final = "phase"
 """The key of ``ext`` for the part of training that a node is of, if that is ``backward``."""
@@ -196,6 +199,17 @@ def is_backward(node: Node) -> bool:
     (True, False)
     """
     return bool(node.ext) and node.ext.get(PHASE) == "backward"
+
+
+def graph_kind(graph: Graph) -> str:
+    """Return which graph it is: ``autograd``, ``forward``, ``joint`` or ``compiled``.
+
+    >>> from gradir.ir import Graph, Producer
+    >>> graph_kind(Graph.of([])), graph_kind(Graph.of([], producer=Producer(options={"graph": "joint"})))
+    ('autograd', 'joint')
+    """
+    kind = graph.producer.options.get("graph")
+    return kind if isinstance(kind, str) and kind in _KINDS else "autograd"
 
 
 def savings(graph: Graph) -> Iterator[tuple[str, str, int]]:

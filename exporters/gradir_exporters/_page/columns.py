@@ -13,7 +13,7 @@ from gradir.explanations.stored import verdict
 from gradir.ir.cuts import cut_counts
 from gradir.ir.edge_columns import EdgeColumns
 from gradir.ir.ids import function_prefix, split_ordinal
-from gradir.ir.marks import UNREAD, failure, status, unread
+from gradir.ir.marks import UNREAD, failure, graph_kind, status, unread
 from gradir.ir.memo import Memo, Table
 from gradir.ir.merged import bytes_told
 from gradir.ir.model import first_known
@@ -95,7 +95,7 @@ class Columns:
             known = known._replace(kinds=nearly)
             once = EqualSteps(self._tree, self._scopes, known, layers, words, how="nearly equal")
         return {
-            "kind": "forward" if graph.producer.options.get("graph") == "forward" else "autograd",
+            "kind": graph_kind(graph),
             "framework": graph.producer.framework,
             "sides": [printable(name) for name, _ in self._sides],
             "figures": _figures([side for _, side in self._sides] or [graph]),

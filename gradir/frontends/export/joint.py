@@ -378,7 +378,8 @@ def _joined(regions: Sequence[_Region], target: Traced | None) -> Program:
         inputs.update((name, each) for name, each in region.described_inputs() if name not in linked)
         writes += region.writes
         results = [value for _, value in sorted(region.results.items()) if value.name not in taken]
-        ends += [(str(len(ends) + place), value) for place, value in enumerate(results)]
+        before = sum(path.isdigit() for path, _ in ends)
+        ends += [(str(before + place), value) for place, value in enumerate(results)]
         for place, value in region.gradients.items():
             _, names = region.named[place] if place >= 0 else ("", ())
             reached.add(names)
