@@ -115,6 +115,7 @@ def test_a_loss_that_makes_its_model_is_traced_with_the_names_of_eager(program):
     }
     assert found.scopes["layers.0"].detail == "in_features=4, out_features=8, bias=True"
     assert {node.source.line for node in found.nodes.values() if node.op in {"pow", "mean"}} == {6}
+    assert main(["capture", name, "--graph", "joint", "--fake"]) == 2
     assert main(["capture", program("loss = 3"), "--graph", "joint"]) == 2
 
 

@@ -101,7 +101,8 @@ def _whole(found: Sequence[_Region], returned: Sequence[torch.Tensor]) -> _Regio
     made = {id(tensor) for each in trained for tensor in each.returned}
     if len(trained) == 1 and any(id(tensor) in made for tensor in returned):
         return trained[0]
-    cut = next(filter(None, map(_break, found)), None)
+    # A call that makes its model begins with a break that loses nothing.
+    cut = next(filter(None, map(_break, (*trained, *found))), None)
     if cut is None or cut.source is None:
         raise CaptureError("torch.compile traced nothing that needs a gradient, so there is no joint graph")
     raise CaptureError(

@@ -208,6 +208,8 @@ def _traced(request: CaptureRequest) -> object:
         # torch warns of gradir's own hooks.
         warnings.filterwarnings("ignore", "Using `torch.compile")
         ran = run_recorded(request)
+    if request.fake and ran.call is None:
+        raise SpecError("--fake traces a class of modules with --input: the second run of a function has data")
     eager = ran.recorder.assemble(flatten(ran.outputs), model=ran.model, params=request.params).graph
     _set_seed(request)
     model = request.model if ran.model is None else ran.model
