@@ -66,6 +66,14 @@ class Pairing:
             if self._price_of_matching(node, other) < _BOTH:
                 self.add([(node, other)])
 
+    def add_same_ids(self) -> None:
+        """Match free nodes with one id and one role, also where that costs more: what froze keeps its operations."""
+        index = self._after.index
+        for node in self._free():
+            other = index.get(self._before.ids[node], NOTHING)
+            if other >= 0 and self.back[other] < 0 and self._have_one_role(node, other):
+                self.add([(node, other)])
+
     def add_neighbours(self) -> None:
         """Match free nodes of one loose label that stand at the same slots of matched nodes, and so on from there."""
         loose, other_loose = self._before.loose, self._after.loose

@@ -257,6 +257,7 @@ def _completed(pairing: Pairing, around: Surroundings) -> list[int]:
     pairing.add_neighbours()
     pairing.add_changed()
     pairing.add_lone()
+    pairing.add_same_ids()
     pairing.part()
     return pairing.there
 
