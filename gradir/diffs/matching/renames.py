@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from gradir.ir import Node
 
-_REMEMBERED: Final = 1 << 17
+_REMEMBERED: Final = 1 << 19
 """More names than the modules of a graph of 100,000 nodes have: a cache that is too small remembers none of them."""
 
 
