@@ -52,6 +52,23 @@ def test_settings_are_told_and_not_what_follows_from_them(size: tuple[int, ...],
     )
 
 
+def test_what_only_has_the_sizes_of_a_new_module_is_no_edit() -> None:
+    def graph(first: str, *wide: str) -> Graph:
+        b = Builder()
+        value, width = b.tensor("x", TensorMeta("float32", (4,))), 4
+        for number in range(2):
+            value = b.function(first, [value], [TensorMeta("float32", (width,))], scope=f"h.{number}")
+        for op in wide:
+            width = 8
+            value = b.function(op, [value], [TensorMeta("float32", (width,))], scope="wide")
+        b.output(b.function("tanh", [value], [TensorMeta("float32", (width,))]))
+        names = ["", "h", "h.0", "h.1", *(["wide"] if wide else [])]
+        return b.build(scopes=[Scope(name, "Layer") for name in names])
+
+    found = gradir.diff(graph("exp"), graph("sin", "cos", "cos"))
+    assert found.findings[0].text == "exp became sin in h.{0,1}; Layer put in as wide; nothing else."
+
+
 @given(valid_pairs)
 def test_every_form_has_it(pair: tuple[Graph, Graph]) -> None:
     found = gradir.diff(*pair)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gradir.ir import Graph
 
 __all__ = [
+    "CAME",
     "UNSET",
     "Change",
     "Diff",
@@ -39,6 +40,9 @@ __all__ = [
 Kind = Literal["added", "removed", "changed", "renamed", "moved"]
 Subject = Literal["node", "scope", "cut", "module", "graph"]
 Level = Literal["error", "change", "note"]
+
+CAME: Final = frozenset({"added", "removed"})
+"""The kinds of changes of what only one graph has."""
 
 _SIDES: Final = "sides"
 _KEY: Final = re.compile(r"[A-Za-z0-9_-]+")

@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from gradir.diffs.changes import UNSET, Change, Diff, FieldChange
+from gradir.diffs.changes import CAME, UNSET, Change, Diff, FieldChange
 from gradir.diffs.field_changes import compared_fields, fits, head_fields, names_field
 from gradir.errors import GradirError
 from gradir.hints import did_you_mean
@@ -77,7 +77,7 @@ def across(diff: Diff, before: Mapping[str, Node], after: Mapping[str, Node]) ->
     """
 
     def told(change: Change) -> tuple[FieldChange, ...]:
-        if change.kind in {"added", "removed"}:
+        if change.kind in CAME:
             return change.fields
         fields = tuple(field for field in change.fields if not _is_of_one_framework(field))
         if any(field.path == ("op",) for field in fields):

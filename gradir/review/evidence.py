@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 from operator import add
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.diffs.changes import Size
+from gradir.diffs.changes import CAME, Size
+from gradir.diffs.field_changes import names_field
 from gradir.diffs.sequences import matched
 from gradir.ir import Graph, Scope
 from gradir.ir.edges import sources
@@ -22,7 +24,7 @@ from gradir.vocabulary import vocabulary_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from gradir.diffs.changes import Change, Diff
+    from gradir.diffs.changes import Change, Diff, FieldChange
     from gradir.ir import Node
     from gradir.vocabulary import Vocabulary
 
@@ -174,7 +176,7 @@ class WholeModules:
 
     def of(self, change: Change) -> WholeModule | None:
         """Return the module that came or went with a node or a module."""
-        if change.subject in {"node", "scope"} and change.kind in {"added", "removed"}:
+        if change.subject in {"node", "scope"} and change.kind in CAME:
             return self.at(change.scope, added=change.kind == "added")
         return None
 
@@ -274,6 +276,11 @@ class Places(NamedTuple):
         return cls(trees, ModuleOrder(diff, trees), WholeModules(diff, graphs, trees), Renamed(diff.changes))
 
 
+_OF_TENSORS: Final = frozenset({"shape", "dtype", "device", "layout", "bytes"})
+_WHOLE_TENSOR: Final = 2
+"""Keys in the path of a whole output or saved tensor."""
+
+
 @dataclass(frozen=True)
 class Evidence:
     """A diff with all that several rules ask of it; ``changes`` are those of the diff, with numbers by their names."""
@@ -305,6 +312,21 @@ class Evidence:
         of_all = whole_change(diff.changes, graphs, matched, words)
         changes = told_changes(diff)
         return cls(diff, graphs, matched, changes, words, Places.of(diff), of_all, range(len(changes)))
+
+    @cached_property
+    def _changed(self) -> frozenset[str]:
+        return frozenset(change.id for change in self.changes if change.subject == "node")
+
+    def reads_a_change(self, change: Change) -> bool:
+        """Return whether a node of the second graph reads from one that is another one or changed."""
+        node = self.graphs[1].nodes.get(change.id)
+        return node is not None and not self._changed.isdisjoint(sources(node))
+
+    def is_of_tensors(self, field: FieldChange) -> bool:
+        """Return whether a field of a node is a size, dtype or device of a tensor, which follows from the inputs."""
+        if field.path[0] in {"out", "saved"} and len(field.path) > _WHOLE_TENSOR:
+            return field.path[-1] in _OF_TENSORS
+        return any(names_field(pattern, field.name) for pattern in self.words.sizes)
 
 
 def serving(graph: Graph, is_one: Callable[[Node], bool]) -> set[str]:

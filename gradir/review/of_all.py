@@ -6,7 +6,7 @@ from collections import Counter
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from gradir.diffs.changes import Finding
+from gradir.diffs.changes import CAME, Finding
 from gradir.diffs.field_changes import names_field
 from gradir.ir import Ref
 from gradir.review.relative_changes import COUNTS, WHOLE_NUMBER
@@ -29,7 +29,6 @@ _MOST_SIZES: Final = 3
 _POWERS: Final = 3
 """A number of bytes or a stride may have so many sizes as factors that changed."""
 
-_CAME: Final = frozenset({"added", "removed"})
 _PROPERTIES: Final = ("dtype", "device", "layout", "shape")
 
 
@@ -165,7 +164,7 @@ class _Whole:
         for change in changes:
             tensor = change.tensor if change.subject == "node" and change.what in words.casts else None
             # A cast to something else is no part of this.
-            if tensor is not None and change.kind in _CAME and not values.isdisjoint((tensor.dtype, tensor.device)):
+            if tensor is not None and change.kind in CAME and not values.isdisjoint((tensor.dtype, tensor.device)):
                 self._casts[change.kind == "added"].add(change.id)
 
     def sizes_text(self, changed: Sequence[Change]) -> str:
@@ -194,7 +193,7 @@ class _Whole:
             return bool(self.ratios) and self._explains_scope(change.fields)
         if change.subject != "node":
             return False
-        if change.kind in _CAME:
+        if change.kind in CAME:
             return change.id in self._casts[change.kind == "added"]
         if change.kind != "changed" or not change.fields:
             return False

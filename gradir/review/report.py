@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import astuple
 
-from gradir.diffs.changes import Size
+from gradir.diffs.changes import CAME, Size
 from gradir.ir.cuts import cut_text
 from gradir.ir.name_ranges import ranges
 from gradir.ir.text import amount, short_bytes, word
@@ -248,7 +248,7 @@ def _note(module: Module, scope: Change | None) -> str:
 
 def _is_subtotal(change: Change, wholes: WholeModules) -> bool:
     """Return whether only the counts of a module differ, and the row of one that it lies in says why."""
-    if change.kind in {"added", "removed"} or not all(field.path[0] in COUNTS for field in change.fields):
+    if change.kind in CAME or not all(field.path[0] in COUNTS for field in change.fields):
         return False
     return bool(wholes.at(change.id, added=True) or wholes.at(change.was or change.id, added=False))
 
@@ -261,7 +261,7 @@ def _lies_in(change: Change, wholes: WholeModules) -> bool:
 def _settings(scope: Change | None, grown: Size) -> str:
     """Return the settings of a module that differ; its counts only if the column of parameters is empty."""
     fields = () if scope is None else scope.fields
-    if scope is not None and scope.kind in {"added", "removed"}:
+    if scope is not None and scope.kind in CAME:
         return what_text(scope) if fields else ""
     return settings(field for field in fields if not (grown.parameters and field.path[0] in COUNTS))
 

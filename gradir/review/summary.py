@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from gradir.diffs.changes import Finding
+from gradir.diffs.changes import CAME, Finding
 from gradir.ir import Ref
 from gradir.ir.text import counted, word
 from gradir.review.evidence import Evidence, serving
@@ -30,7 +30,6 @@ _FEW: Final = 3
 """So many changes of one module are read as they are."""
 
 _LONGEST: Final = 80
-_CAME: Final = frozenset({"added", "removed"})
 _MODULES: Final = frozenset({"same", "module-added", "module-removed"})
 _SETTINGS: Final = frozenset({"detail", "attrs"})
 _EDGES: Final = frozenset({"in", "names"})
@@ -107,11 +106,16 @@ class _Following:
 
     def __init__(self, evidence: Evidence, of_kind: Mapping[str, Sequence[Finding]]) -> None:
         self._has_slots = any(of_kind[kind] for kind in (*_SLOTS, "cut-added", "cut-removed", "frozen", "unfrozen"))
-        edited = (change for change in evidence.changes if change.kind != "changed" or _has_other_operation(change))
+        edited = (
+            change
+            for change in evidence.changes
+            if change.kind != "changed" or any(field.path == ("op",) for field in change.fields)
+        )
         self._edited = {name for change in edited for name in (change.id, change.was)} - {""}
         changes = [evidence.changes[at] for each in of_kind["cut-added"] for at in each.changes[0]]
         names = {name for change in changes for name in (change.cut.names if change.cut else (change.id,))}
         self.accumulators = evidence.words.accumulators
+        self._evidence, self._is_of_tensors = evidence, evidence.is_of_tensors
         self._behind: set[str] = set()
         if names:
             self._behind = serving(evidence.graphs[0], lambda node: not names.isdisjoint((node.id, *node.names)))
@@ -125,17 +129,17 @@ class _Following:
         lost = [field.before.id for field in change.fields if field.after is None and isinstance(field.before, Ref)]
         if lost and self._behind.issuperset(lost):
             return True
-        return _only_reads(change) and all(self._explains(field) for field in change.fields if _is_edge(field))
+        edges = [field for field in change.fields if _is_edge(field)]
+        rest = [field for field in change.fields if field not in edges]
+        if change.kind != "changed" or not all(map(self._is_of_tensors, rest)):
+            return False
+        return all(map(self._explains, edges)) if edges else self._evidence.reads_a_change(change)
 
     def _explains(self, field: FieldChange) -> bool:
         ends = [value.id for value in (field.before, field.after) if isinstance(value, Ref)]
         if field.path[0] == "in" and None in (field.before, field.after):
             return self._has_slots
         return not ends or not self._edited.isdisjoint(ends)
-
-
-def _has_other_operation(change: Change) -> bool:
-    return any(field.path == ("op",) for field in change.fields)
 
 
 def _edits(
@@ -175,7 +179,7 @@ def _is_edge(field: FieldChange) -> bool:
 
 def _is_whole(changes: Sequence[Change], path: str) -> bool:
     """Return whether a module came or went that has no nodes."""
-    return [(each.subject, each.id, each.kind in _CAME) for each in changes] == [("scope", path, True)]
+    return [(each.subject, each.id, each.kind in CAME) for each in changes] == [("scope", path, True)]
 
 
 def _whole_module(changes: Sequence[Change], path: str, *, itself: bool) -> tuple[str, str]:
@@ -216,8 +220,8 @@ def _edit(changes: Sequence[Change], accumulators: Collection[str]) -> tuple[str
         if not _is_edge(field) and (change.subject == "node" or field.path[0] not in _COUNTS)
     ]
     # Settings that have a name say more than a count; what else changed follows from them more often than not.
-    texts = (settings(fields), described if "=" in described else "", counted(len(changes), "change"))
-    return f"{next(text for text in texts if 0 < len(text) <= _LONGEST)} in", ""
+    ways = (settings(fields), described if "=" in described else "", counted(len(changes), "change"))
+    return f"{next(text for text in ways if 0 < len(text) <= _LONGEST)} in", ""
 
 
 def _became(change: Change, field: FieldChange) -> str:

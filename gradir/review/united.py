@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
+from gradir.diffs.changes import CAME
 from gradir.diffs.sequences import matched
 from gradir.errors import ExportError
 from gradir.gcpause import paused_gc
@@ -80,7 +81,7 @@ class United:
 
     def cut(self, change: Change) -> Cut | None:
         """Return the cut that came or went with the ids and paths of the union; nothing for another change."""
-        if change.subject != "cut" or change.kind not in {"added", "removed"}:
+        if change.subject != "cut" or change.kind not in CAME:
             return None
         is_gone = change.kind == "removed"
         cut = change.cut or self._cuts[is_gone].get((change.what, change.id))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from gradir.diffs.changes import FieldChange
+from gradir.diffs.changes import CAME, FieldChange
 from gradir.diffs.field_changes import further_parts, numbered, parts_of
 from gradir.ir import Cut, Node, Ref, Saved, Scope, Source, TensorMeta
 from gradir.ir.cuts import cut_text
@@ -223,7 +223,7 @@ def told_fields(change: Change) -> Iterator[tuple[str, str, str]]:
 
 def fields_below(change: Change) -> tuple[FieldChange, ...]:
     """Return the fields of a change except for settings that stand elsewhere."""
-    if change.kind in {"added", "removed"}:
+    if change.kind in CAME:
         return ()
     if not any(field.path == _OPERATION for field in change.fields):
         return change.fields
@@ -277,7 +277,7 @@ def change_summary(change: Change) -> str:
 
 def what_text(change: Change) -> str:
     """Return the operation or class of a change; of what came or went with its settings: ``Dropout(p=0.1)``."""
-    if change.kind not in {"added", "removed"}:
+    if change.kind not in CAME:
         return word(change.what)
     return operation_text(change, change.what, before=change.kind == "removed")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gradir.diffs.changes import UNSET, Finding
+from gradir.diffs.changes import CAME, UNSET, Finding
 from gradir.ir import Ref
 from gradir.ir.cuts import cut_text, lacking_flow
 from gradir.ir.ids import accumulated
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from gradir.ir import Cut, Graph
     from gradir.review.evidence import Evidence
 
-_CAME: Final = frozenset({"added", "removed"})
 _MAY_BE_REACHED: Final = "hidden"
 """The kind of cut of a parameter that an opaque function may reach."""
 
@@ -31,13 +30,13 @@ def cuts(evidence: Evidence) -> Iterator[Finding]:
     yield from _growth(evidence, [change for change in changes if change.subject == "cut"])
     groups: dict[tuple[str, str | int], list[int]] = {}
     for at, change in enumerate(changes):
-        if change.subject == "cut" and change.kind in _CAME:
+        if change.subject == "cut" and change.kind in CAME:
             # A place is a finding of its own.
             groups.setdefault((change.kind, change.what if change.cut is None else at), []).append(at)
     nodes: dict[tuple[str, str], list[int]] = {}
     for at in evidence.left if groups else ():
         change = changes[at]
-        if change.subject == "node" and change.kind in _CAME:
+        if change.subject == "node" and change.kind in CAME:
             nodes.setdefault((change.kind, accumulated(change.id, evidence.words.accumulators)), []).append(at)
     for key in sorted(groups, key=lambda key: key[0]):
         other = "removed" if key[0] == "added" else "added"
@@ -110,7 +109,7 @@ def _without_gradient(graph: Graph) -> set[str]:
 
 def _slots_of_one_side(change: Change, side: str, other: str) -> list[tuple[int, str]]:
     """Return the slots of a changed node with an edge on one side alone, each with the node that it leads to."""
-    if change.subject != "node" or change.kind in _CAME or any(field.path == ("op",) for field in change.fields):
+    if change.subject != "node" or change.kind in CAME or any(field.path == ("op",) for field in change.fields):
         return []
     slots, instead = [], 0
     for field in change.fields:

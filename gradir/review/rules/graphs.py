@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gradir.diffs.changes import UNSET, Finding
 from gradir.diffs.computing import computes_the_same
-from gradir.diffs.field_changes import names_field
-from gradir.ir import Node, Saved
+from gradir.ir import Saved
 from gradir.ir.cuts import lacking_flow
-from gradir.ir.edges import sources
 from gradir.ir.model import MOST
 from gradir.ir.saved import unknown_slots
 from gradir.ir.text import printable
@@ -109,10 +107,7 @@ def _framework(graph: Graph) -> str:
 _FEWEST_ALIKE: Final = 3
 """Fewer nodes are read as they are."""
 
-_OF_TENSORS: Final = frozenset({"shape", "dtype", "device", "layout", "bytes"})
 _DESCRIBES: Final = frozenset({"class", "detail"})
-_PARTS: Final = 2
-"""Keys in the path of a whole output or saved tensor."""
 
 
 def for_all(evidence: Evidence) -> Iterator[Finding]:
@@ -161,14 +156,12 @@ def tensors(evidence: Evidence) -> Iterator[Finding]:
         for change in changes
         if change.subject == "scope" and any(field.path[0] in _DESCRIBES for field in change.fields)
     }
-    names = {change.id for change in changes if change.subject == "node"}
 
     def follows(change: Change) -> bool:
-        node = evidence.graphs[1].nodes.get(change.id, Node(""))
-        return node.scope in described if node.role == "parameter" else not names.isdisjoint(sources(node))
+        return change.scope in described if change.what == "parameter" else evidence.reads_a_change(change)
 
-    alone = [at for at in evidence.left if _is_changed_node(changes[at]) and _has_other_tensors(evidence, changes[at])]
-    found = [at for at in alone if follows(changes[at])]
+    nodes = [at for at in evidence.left if _is_changed_node(changes[at])]
+    found = [at for at in nodes if all(map(evidence.is_of_tensors, changes[at].fields)) and follows(changes[at])]
     if len(found) >= _FEWEST_ALIKE:
         yield Finding(
             "tensors",
@@ -181,15 +174,6 @@ def tensors(evidence: Evidence) -> Iterator[Finding]:
 
 def _is_changed_node(change: Change) -> bool:
     return (change.subject, change.kind) == ("node", "changed")
-
-
-def _has_other_tensors(evidence: Evidence, change: Change) -> bool:
-    return all(
-        field.path[-1] in _OF_TENSORS
-        if field.path[0] in {"out", "saved"} and len(field.path) > _PARTS
-        else any(names_field(pattern, field.name) for pattern in evidence.words.sizes)
-        for field in change.fields
-    )
 
 
 def _values(fields: Iterable[FieldChange]) -> dict[str, list[list[object]]]:

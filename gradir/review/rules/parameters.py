@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.diffs.changes import Finding
+from gradir.diffs.changes import CAME, Finding
 from gradir.ir.edges import sources
 from gradir.ir.name_ranges import ranges
 from gradir.ir.totals import elements
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from gradir.ir.module_tree import ModuleTree
     from gradir.review.evidence import Evidence
 
-_CAME: Final = frozenset({"added", "removed"})
 _OF_BACKWARD: Final = ("saved", "attrs")
 """The fields of an operation that tell what it keeps for a backward to more or fewer of its inputs."""
 
@@ -89,7 +88,7 @@ def _frozen_modules(evidence: Evidence) -> Iterator[tuple[str, list[_Frozen]]]:
 def _changed_scopes(evidence: Evidence) -> Iterator[tuple[Scope, Scope]]:
     before, after = (graph.scopes for graph in evidence.graphs)
     for change in evidence.changes:
-        if change.subject == "scope" and change.kind not in _CAME:
+        if change.subject == "scope" and change.kind not in CAME:
             old, new = before.get(change.was or change.id), after.get(change.id)
             if old is not None and new is not None:
                 yield old, new
@@ -162,10 +161,10 @@ def _consequences(evidence: Evidence, word: str, modules: Sequence[_Frozen]) -> 
     dead: set[str] = set()
     for at, change in enumerate(evidence.changes):
         paths = [field.path for field in change.fields]
-        if change.subject == "scope" and change.kind not in _CAME and paths == [("trainable",)]:
+        if change.subject == "scope" and change.kind not in CAME and paths == [("trainable",)]:
             found.add(at)
         node = trained.nodes.get((change.was or change.id) if side == "before" else change.id)
-        if change.subject != "node" or change.kind in _CAME or node is None:
+        if change.subject != "node" or change.kind in CAME or node is None:
             continue
         changed.append((at, node))
         is_kept = paths == [("role",)] and getattr(change.fields[0], other) == "buffer"
@@ -212,7 +211,11 @@ def tied(evidence: Evidence) -> Iterator[Finding]:
         for field in change.fields
         if field.path == ("names",)
     ]
-    names = [_parameter_names(graph) for graph in evidence.graphs] if fields else []
+    names = [
+        {name for node in graph.nodes.values() if node.role == "parameter" for name in node.names}
+        for graph in evidence.graphs
+        if fields
+    ]
     both = [[value if isinstance(value, tuple) else () for value in (each.before, each.after)] for each in fields]
     for kind, side in (("tied", 1), ("untied", 0)):
         found = [
@@ -241,7 +244,7 @@ def unowned(evidence: Evidence) -> Iterator[Finding]:
     came = [node for node in nameless if node.role == "parameter" and node.id not in matched]
     gone = [node for node in before.nodes.values() if node.id not in evidence.matched]
     # Those that had no owner before may be these.
-    spare = _tensors(filter(_has_no_owner, gone))
+    spare = _tensors(node for node in gone if node.role == "parameter" and not node.names)
     new = [node for node in came if not _take(spare, node)]
     owned = [node for node in gone if node.role == "parameter" and node.names] if new else []
     known = owned if _tensors(owned) == _tensors(new) else new
@@ -250,14 +253,6 @@ def unowned(evidence: Evidence) -> Iterator[Finding]:
     if found:
         details = {"elements": sum(map(elements, found))}
         yield Finding("unowned", "error", tuple(names), count=len(found), details=details)
-
-
-def _parameter_names(graph: Graph) -> set[str]:
-    return {name for node in graph.nodes.values() if node.role == "parameter" for name in node.names}
-
-
-def _has_no_owner(node: Node) -> bool:
-    return node.role == "parameter" and not node.names
 
 
 def _tensors(nodes: Iterable[Node]) -> Counter[object]:
