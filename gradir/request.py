@@ -36,7 +36,7 @@ FEATURES: Final[Mapping[str, str]] = {
     "watching": "watch a training from step to step (gradir watch)",
     "running": "capture or explain a script at its backward (gradir run, gradir explain)",
 }
-"""What a front-end may be unable to do, in words; one that an option alone needs has the name of that option."""
+"""Optional abilities of front-ends, in words; one that an option alone needs has the name of that option."""
 
 _PROGRAMS: Final = ("capture", "graph", "explain")
 _GRAPHS: Final = ("capture", "graph")
@@ -83,7 +83,7 @@ class Declared(NamedTuple):
 
 
 class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What to capture, and every option of a capture.
+    """The target and every option of a capture.
 
     For a program, ``target`` is the object that PROGRAM names, before it runs, and ``inputs`` are texts such as
     ``float32[1,3]``. Otherwise the target is the user's object, with its call arguments.

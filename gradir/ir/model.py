@@ -138,7 +138,7 @@ class NonFinite(Record, frozen=True, gc=False):
 AttrScalar = Union[None, bool, Int64, Float64, str, NonFinite]
 AttrRow = tuple[Union[AttrScalar, tuple[AttrScalar, ...]], ...]
 AttrValue = Union[AttrScalar, tuple[Union[AttrScalar, AttrRow], ...]]
-"""What an attribute can hold: a scalar, or a list of scalars and of lists, three deep. Integers fit in 64 bits."""
+"""The value of an attribute: a scalar, or a list of scalars and of lists, three deep. Integers fit in 64 bits."""
 
 
 class TensorMeta(Record, frozen=True, gc=False):
