@@ -20,7 +20,7 @@ __all__ = ["commands_page", "plugins_page"]
 COMMANDS_HEAD: Final = """\
 # Reference of the commands
 
-Every command with its options. `gradir help COMMAND` has more examples and the details, and [Using
+Every command with its options. `gradir help COMMAND` has examples and the details, and [Using
 gradir](using.md#on-the-command-line) the [exit status](using.md#exit-status).
 """
 
@@ -151,7 +151,7 @@ def _below(parser: Parser) -> Iterator[Parser]:
 
 
 def _command(parser: Parser, common: Mapping[str, Set[str]]) -> Iterator[str]:
-    """A command: what it does, its arguments and options, its examples and what else there is to say."""
+    """A command: what it does, its arguments and options."""
     yield f"{'#' * len(parser.prog.split())} {parser.prog}\n"
     if parser.description:
         yield f"{_plain(parser.description)}\n"
@@ -171,9 +171,6 @@ def _command(parser: Parser, common: Mapping[str, Set[str]]) -> Iterator[str]:
         also += [f"[{title}](#{title.replace(' ', '-')})"] if names and found <= given and len(names) > 1 else names
     if also:
         yield f"{'Takes a' if also[0] == 'GRAPH' else 'Also'} {', '.join(also)}.\n"
-    examples = parser.ending(whole=False).partition("\n\n")[0].split("\n")
-    if examples[0] == "examples:":
-        yield f"    {examples[1].strip()}\n"
 
 
 def _rows(parser: argparse.ArgumentParser, group: argparse._ArgumentGroup) -> list[str]:
