@@ -62,7 +62,7 @@ FOR_PLUG_INS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "ir": ("Types of fields, and of what `Builder` takes and returns.", ()),
     "explanations.model": ("Types of fields of an explanation.", ("Allowed", "Level", "OfGraph")),
     "passes": ("Helpers for passes.", ("matching", "within", "without")),
-    "review.united": ("Both graphs of a diff in one, for a renderer that draws.", ("DrawnUnion", "United")),
+    "review.united": ("Both graphs of a diff in one, for a renderer that draws.", ("United",)),
     "ir.marks": (
         "Marks on the nodes of graphs such as `United.graph`.",
         (

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # The largest figures that pass. Lower one when the prose got better.
 LIMITS = {
-    "Markdown": {"words": 45_900, "median": 11, "above 40 words": 0, "What/Where clauses": 1, "forbidden": 4},
+    "Markdown": {"words": 45_000, "median": 11, "above 40 words": 0, "What/Where clauses": 1, "forbidden": 4},
     "docstrings": {"words": 72_450, "median": 14, "above 40 words": 13, "What/Where clauses": 127, "forbidden": 85},
     "code": {"lines": 66_600, "lines per comment": 66},
 }

@@ -168,7 +168,7 @@ _SHOWN = "detach-by-accident"
 _LONGEST = 160
 _LISTED = (
     *("one-more-layer", "rename", "dropout-removed", "checkpointing", "residual-detached"),
-    *("another-eps", "tied-weights", "autocast", "another-batch"),
+    *("another-eps", "autocast", "another-batch"),
 )
 
 
