@@ -78,7 +78,7 @@ def kept(graph: gradir.Graph) -> Counter[str]:
     return found
 
 
-@pytest.mark.parametrize("name", ["mlp", "gpt", "unet"])
+@pytest.mark.parametrize("name", ["gpt", "unet"])
 def test_bytes_that_each_partitioner_keeps_are_those_of_a_real_run(name):
     model, inputs = MODELS[name]()
     own = {each.untyped_storage().data_ptr() for each in (*model.parameters(), *model.buffers())}
@@ -242,6 +242,13 @@ def test_what_has_no_joint_graph_is_refused_in_one_line():
         gradir.capture(torch.ones(2, requires_grad=True).exp(), graph="joint")
     with pytest.raises(CaptureError, match="needs a function, or a module and its inputs, and Mlp has none"):
         gradir.capture(torch.fx.symbolic_trace(MODELS["mlp"]()[0]), graph="joint")
+
+
+def test_an_old_torch_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion("2.9.1"))
+    for target in (MODELS["mlp"]()[0], exported("mlp")):
+        with pytest.raises(CaptureError, match=r"need torch 2\.10 or later, and this is 2\.9\.1"):
+            gradir.capture(target, graph="joint")
 
 
 def test_a_check_captures_what_the_file_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):

@@ -6,13 +6,15 @@ import logging
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from operator import getitem
 from typing import Any, Final
 
 import torch
 from torch import fx
+from torch._functorch._aot_autograd.utils import make_boxed_func
+from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 from torch._guards import CompileContext
 from torch.multiprocessing.reductions import StorageWeakRef
 
@@ -22,7 +24,7 @@ from gradir.frontends.export.fx import known_inputs, meta_of, program_of
 from gradir.frontends.export.program import Call, Input, Kept, Named, Part, Program, bare_path
 from gradir.frontends.paths import ShownPaths
 from gradir.frontends.pytorch.reading.outputs import tensors_of
-from gradir.frontends.pytorch.target import Traced
+from gradir.frontends.pytorch.target import Traced, expect_traceable
 from gradir.frontends.substitution import replace_function
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import below
@@ -45,24 +47,23 @@ def joint_program(target: Any) -> Program:
     if not isinstance(target, Traced):
         return _of_exported(target)
     regions = _Regions(_Names(target), target.compiles)
-    with _quiet():
-        # What was compiled before stands in the way of another backend.
+    inner = getattr(target.call, "func", target.call)
+    log = logging.getLogger("torch._dynamo")
+    level = log.level
+    # gradir reports the graph breaks itself, and what was compiled before stands in the way of another backend.
+    log.setLevel(logging.ERROR)
+    torch.compiler.reset()
+    try:
+        result = called(partial(_run, target, regions), getattr(inner, "__qualname__", type(inner).__name__))
+    finally:
         torch.compiler.reset()
-        try:
-            result = called(partial(_run, target, regions), _name_of(target.call))
-        finally:
-            torch.compiler.reset()
+        log.setLevel(level)
     found = [each for each in regions.found if each.is_read]
     if not target.compiles:
         found = [_whole(found, tensors_of(result))]
     elif not found:
         raise CaptureError("nothing compiled ran: call what torch.compile returns, or use --graph joint")
     return _joined(found, target)
-
-
-def _name_of(call: Callable[[], object]) -> str:
-    inner = getattr(call, "func", call)
-    return str(getattr(inner, "__qualname__", type(inner).__name__))
 
 
 def _run(target: Traced, regions: _Regions) -> object:
@@ -81,18 +82,6 @@ def _run(target: Traced, regions: _Regions) -> object:
             # To compile what makes a model takes longer than the model itself, and breaks the graph anyway.
             replace_function(entered, kind, "__init__", torch.compiler.disable(kind.__init__))  # type: ignore[no-untyped-call]
         return torch.compile(inner, backend=regions)(*args, **kwargs)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep torch from logging the graph breaks, which gradir reports."""
-    log = logging.getLogger("torch._dynamo")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(level)
 
 
 def _whole(found: Sequence[_Region], returned: Sequence[torch.Tensor]) -> _Region:
@@ -158,7 +147,6 @@ class _Region:
         self.owned = {_storage(self.tensors[node.name]) for node in nodes if node.op == "placeholder"}
 
     def _place(self, what: Any, name: str) -> None:
-        """Note an input by torch's description of it."""
         kind = type(what).__name__
         if kind == "PlainAOTInput":
             self.places[what.idx] = self.start + name
@@ -167,7 +155,6 @@ class _Region:
         self.described[what] = self.start + name
 
     def _end(self, what: Any, value: Named) -> None:
-        """Note an output by torch's description of it."""
         kind = type(what).__name__
         if kind == "InputMutationAOTOutput":
             self.writes.append((self.described[what.mutated_input], value.name))
@@ -229,16 +216,13 @@ class _Regions:
         self.found: list[_Region] = []
         self._names = names
         self._options: dict[str, Any] = {}
-        self._partitioners: dict[str, Callable[..., Any]] = {}
-        from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
-
+        self._partitioners = {"default": default_partition, "min-cut": min_cut_rematerialization_partition}
         if compiles:
+            # Inductor takes seconds to load.
             from torch._inductor.decomposition import select_decomp_table
 
             self._options["decompositions"] = select_decomp_table()
-            self._partitioners["inductor"] = min_cut_rematerialization_partition
-        else:
-            self._partitioners = {"default": default_partition, "min-cut": min_cut_rematerialization_partition}
+            self._partitioners = {"inductor": min_cut_rematerialization_partition}
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., object]:
         from torch._dynamo.backends.common import aot_autograd
@@ -286,8 +270,6 @@ class _Regions:
 
 
 def _run_as_it_is(graph: fx.GraphModule, _: object) -> Callable[..., object]:
-    from torch._functorch._aot_autograd.utils import make_boxed_func
-
     run: Callable[..., object] = make_boxed_func(graph.forward)
     return run
 
@@ -517,6 +499,7 @@ def _place(stack: Sequence[Any]) -> Source | None:
 
 def _of_exported(target: Any) -> Program:
     """Read the joint graph of an exported program, which runs nothing."""
+    expect_traceable()
     name = type(target).__name__
     if getattr(target, "example_inputs", None) is None:
         raise CaptureError(f"a joint graph needs a function, or a module and its inputs, and {name} has none")

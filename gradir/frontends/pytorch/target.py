@@ -34,8 +34,6 @@ T = TypeVar("T")
 
 TRACED: Final = frozenset({"joint", "compiled"})
 """The graphs that torch.compile traces."""
-_TRACES: Final = "2.10"
-"""The first release that describes the inputs and outputs of a joint graph."""
 
 
 class _Forward(NamedTuple):
@@ -184,6 +182,18 @@ def run_recorded(request: CaptureRequest, recorders: list[Recorder] | None = Non
     return _Ran(recorder, outputs, model)
 
 
+def expect_traceable() -> None:
+    """Refuse a release of torch that does not describe the inputs and outputs of joint graphs.
+
+    Raises:
+        CaptureError: it is one.
+    """
+    if torch.__version__ < torch.torch_version.TorchVersion("2.10"):
+        raise CaptureError(
+            f"joint and compiled graphs need torch 2.10 or later, and this is {torch.__version__}: update it"
+        )
+
+
 def _traced(request: CaptureRequest) -> object:
     """Run what `Traced` is about, eagerly, or return what states its graph by itself.
 
@@ -191,10 +201,7 @@ def _traced(request: CaptureRequest) -> object:
         CaptureError: torch is too old, or the target is no module or function.
     """
     target = request.target
-    if torch.__version__ < torch.torch_version.TorchVersion(_TRACES):
-        raise CaptureError(
-            f"--graph {request.graph} needs torch {_TRACES} or later, and this is {torch.__version__}: update it"
-        )
+    expect_traceable()
     if not callable(target):
         raise SpecError(
             f"a {request.graph} graph is traced of a function or a module, and this is of type "
