@@ -216,7 +216,10 @@ class _Regions:
         self.found: list[_Region] = []
         self._names = names
         self._options: dict[str, Any] = {}
-        self._partitioners = {"default": default_partition, "min-cut": min_cut_rematerialization_partition}
+        self._partitioners: dict[str, Callable[..., Any]] = {
+            "default": default_partition,
+            "min-cut": min_cut_rematerialization_partition,
+        }
         if compiles:
             # Inductor takes seconds to load.
             from torch._inductor.decomposition import select_decomp_table
