@@ -330,8 +330,6 @@ def _touched(graph: Graph, saved: bool) -> Iterator[str]:
 
 
 class _Tree:
-    """The module tree, each module opened when a node first needs it."""
-
     def __init__(self, scopes: Mapping[str, Scope]) -> None:
         self._scopes = scopes
         self._root = Group()

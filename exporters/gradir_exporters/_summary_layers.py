@@ -301,8 +301,6 @@ def _is_parameter(node_id: str, nodes: Mapping[str, Node]) -> bool:
 
 
 class _Leaving:
-    """Collects the tensors that leave each module."""
-
     def __init__(self, tree: ModuleTree, *, is_told: bool) -> None:
         self._tree = tree
         self._is_told = is_told

@@ -99,7 +99,7 @@ class HtmlExporter:
             title = options.title or _title(graph, options.file, sides)
             block = {"title": printable(title), **columns.block()}
         with stage("packing the page"):
-            first, second = _squeezed(block), _squeezed(columns.facts.block())
+            first, second = (_packed(json_text(part)) for part in (block, columns.facts.block()))
         contents = f"{counted(len(graph.nodes), 'node')} and {counted(columns.edges, 'edge')}"
         return _page(title, contents, first, second)
 
@@ -133,11 +133,8 @@ def _title(graph: Graph, file: str, sides: Sequence[tuple[str, Graph]]) -> str:
     return ": ".join(filter(None, said)) or "Graph"
 
 
-def _squeezed(block: object) -> str:
-    return _packed(json_text(block))
-
-
 def _packed(text: str) -> str:
+    """Return a text compressed to the same bytes on every system, in base64."""
     packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
     data = packer.compress(text.encode()) + packer.flush()
     return b64encode(data[:_NO_SYSTEM] + b"\xff" + data[_NO_SYSTEM + 1 :]).decode()

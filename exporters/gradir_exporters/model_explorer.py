@@ -183,8 +183,6 @@ def _value_facts(kind: str, values: Mapping[str, AttrValue]) -> list[_KeyValue]:
 
 
 class _Facts:
-    """What is said of a node beyond its words, in attributes."""
-
     def __init__(self, options: ModelExplorerOptions) -> None:
         self._options = options
         self._attrs = MappingMemo(partial(_value_facts, "attr"))

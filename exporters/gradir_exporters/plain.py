@@ -99,8 +99,6 @@ def _brief_facts(node: Node) -> Iterator[str]:
 
 
 class _Written:
-    """What occurs in many nodes, each distinct one written once."""
-
     def __init__(self) -> None:
         self.words = Memo(word)
         self.tensors = Memo(_tensor)
