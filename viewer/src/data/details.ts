@@ -2,7 +2,7 @@ import { column, type Packed, readBlock } from "./block.ts";
 import { rowAt } from "../graph/columns.ts";
 import type { Details, DetailsOfAll, Model } from "./model.ts";
 
-/** The second block, as exporters/gradir_exporters/_page_details.py writes it. */
+/** The second block, as exporters/gradir_exporters/_page/details.py writes it. */
 export interface DetailsBlock {
   readonly role: Packed;
   readonly roles: readonly string[];

@@ -1,4 +1,4 @@
-/** A frame for each call of a module that is called again at another place. The rule is that of `gradir_exporters._frames`. */
+/** A frame for each call of a module that is called again at another place. The rule is that of `gradir.ir.frames`. */
 import { roles } from "../data/model.ts";
 import type { Model } from "../data/model.ts";
 import { depths } from "./columns.ts";
