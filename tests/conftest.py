@@ -219,17 +219,6 @@ def every_captured_graph_is_as_good_as_its_word(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Tiny operations on many threads, in tests that run side by side, wait for each other only."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture
 def forked_python(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every Python process that a command starts be a fork, which need not import torch."""
     python = tmp_path_factory.mktemp("forked") / "python"

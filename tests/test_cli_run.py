@@ -131,7 +131,6 @@ def test_what_is_older_than_the_last_backward_has_its_module_too(step: str, path
     assert [node.scope for node in graph.nodes.values() if node.op == "addmm"] == paths[::-1][: len(set(paths))]
 
 
-@pytest.mark.usefixtures("one_thread")
 def test_a_trainer_of_transformers(capfd: Read) -> None:
     pytest.importorskip("transformers")
     pytest.importorskip("accelerate")

@@ -21,8 +21,6 @@ from gradir.cli import main  # noqa: E402
 from gradir.diffs.changes import Change, Diff  # noqa: E402
 from gradir.ir import Graph  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 each_change = pytest.mark.parametrize("name", CHANGES)
 
 

@@ -31,8 +31,6 @@ from gradir.ir.totals import totals  # noqa: E402
 from gradir.ir.validate import problems  # noqa: E402
 from gradir.passes import fold, scope_depth  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 nn = torch.nn
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "verification-models.txt"

@@ -24,8 +24,6 @@ from torch.utils import _pytree as pytree  # noqa: E402
 
 import gradir  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 PRINT_THEMSELVES = {"Conv1D"}
 """Classes of these models that have a __repr__ of their own."""
 

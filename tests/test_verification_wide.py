@@ -27,8 +27,6 @@ from wide.workers import isolated, two_workers  # noqa: E402
 import gradir  # noqa: E402
 from gradir.ir import Graph, Ref  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 nn = torch.nn
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
