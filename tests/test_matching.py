@@ -24,7 +24,7 @@ from gradir.diffs.matching.numbered import FREE, NOTHING, NumberedGraph
 from gradir.diffs.matching.pairing import cheaper_pieces
 from gradir.diffs.matching.renames import Naming
 from gradir.diffs.sequences import Gap, align, common_subsequence, increasing
-from gradir.ir import Graph, Node, Ref, Saved, Source, TensorMeta
+from gradir.ir import Builder, Graph, Node, Ref, Saved, Source, TensorMeta
 from gradir.ir.memo import Table
 
 BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "matching.py"
@@ -405,3 +405,20 @@ def test_the_benchmark_runs(tmp_path: Path) -> None:
     lines = done.stdout.splitlines()
     assert len(lines) > len(EDITS)
     assert len({line.count("|") for line in lines}) == 1
+
+
+def test_an_operation_costs_more_in_a_module_with_other_parameters_than_put_in_anew() -> None:
+    meta = TensorMeta("float32", (3,))
+
+    def model(path: str) -> Graph:
+        b = Builder()
+        x, *weights = b.tensor("x", meta), *(b.tensor(f"{p}.w", meta, role="parameter", scope=p) for p in "ac")
+        value = b.function("mul", [x], [meta], scope=path)
+        for p, weight in zip("ac", weights, strict=True):
+            value = b.function("add", [value, weight], [meta], scope=p)
+        b.output(value)
+        return b.build()
+
+    before, after = model("a"), model("c")
+    same = {name: name for name in before.nodes if name in after.nodes}
+    assert edit_cost(before, after, {**same, "a/mul:1": "c/mul:1"}) > edit_cost(before, after, same) == 3

@@ -322,3 +322,11 @@ def test_many_unlike_ranks_are_a_short_report_unless_it_is_full(
 
 def renamed(graph: Graph, op: str) -> Iterator[tuple[str, Node]]:
     return ((node.id, replace(node, op=op) if node.op == "mul" else node) for node in graph.nodes.values())
+
+
+def test_a_message_to_a_rank_without_a_file_is_not_told_to_be_lost() -> None:
+    sent, groups = Collective("forward", "send", "world", peer=1), {"world": (0, 1)}
+    alone = simulated({0: [sent]}, {0: groups})
+    assert (alone.problem, alone.unreceived) == (None, {})
+    both = simulated({0: [sent], 1: []}, {0: groups, 1: groups})
+    assert (both.problem, both.unreceived) == (None, {0: sent})
