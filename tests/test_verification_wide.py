@@ -17,9 +17,9 @@ pytest.importorskip("transformers")
 from module_truth import ModuleTruth  # noqa: E402
 from msgspec.structs import replace  # noqa: E402
 from wide.oracle import disagreements, engine  # noqa: E402
-from wide.pool import results_of  # noqa: E402
+from wide.pool import joined, results_of  # noqa: E402
 from wide.record import document, record, totals  # noqa: E402
-from wide.results import Kept, Result, versions  # noqa: E402
+from wide.results import PROGRAM, Kept, Result, versions  # noqa: E402
 from wide.sample import SAMPLE  # noqa: E402
 from wide.shrinking import shrunk  # noqa: E402
 from wide.workers import isolated, two_workers  # noqa: E402
@@ -50,6 +50,20 @@ def test_the_record_has_no_mismatch_and_the_page_its_totals() -> None:
     assert sum("failure" not in one for one in RECORD["results"]) > 300
     assert [one for one in RECORD["results"] if "mismatches" in one] == []
     assert "\n".join(totals(RECORD["results"])) in (DOCS / "verification.md").read_text("utf-8")
+
+
+def test_the_record_of_exported_programs_has_no_mismatch_and_the_page_its_totals() -> None:
+    exported = json.loads((DOCS / "verification-exported.json").read_text("utf-8"))["results"]
+    assert [one for one in exported if "mismatches" in one] == []
+    assert "\n".join(totals(exported)) in (DOCS / "verification.md").read_text("utf-8")
+
+
+def test_a_program_that_differs_between_processes_is_no_fault_of_a_capture() -> None:
+    one, other = ({"json": text, PROGRAM: text} for text in "ab")
+    failed = joined(Result("timm", "one", digests=one), Result("timm", "one", digests=other))
+    assert (failed.failure, failed.mismatches) == ("program", [])
+    wrong = joined(Result("timm", "one", digests=one), Result("timm", "one", digests={**one, "json": "b"}))
+    assert wrong.mismatches == ["json: another process writes other bytes"]
 
 
 class Model(nn.Module):

@@ -16,7 +16,7 @@ import gradir
 from gradir.capturing import read
 from gradir.ir import Graph
 from wide.check import begun, seeded
-from wide.results import Result
+from wide.results import PROGRAM, Result
 
 __all__ = ["exported", "exported_again", "prepare"]
 
@@ -40,7 +40,7 @@ def exported(key: str) -> Result:
     result.nodes, result.edges = len(graph.nodes), len(graph.edges)
     result.reached = sum(node.role == "parameter" for node in graph.nodes.values())
     result.mismatches += _differences(graph, program)
-    result.digests = {"json": _digest(graph)}
+    result.digests = _digests(graph, program)
     return result
 
 
@@ -48,7 +48,7 @@ def exported_again(key: str, choice: str) -> Result:
     """The bytes of the graph, to be compared with those of another process."""
     result, program = _exported(key, choice)
     if program is not None:
-        result.digests = {"json": _digest(gradir.capture(program))}
+        result.digests = _digests(gradir.capture(program), program)
     return result
 
 
@@ -68,12 +68,13 @@ def _exported(key: str, choice: str = "") -> tuple[Result, torch.export.Exported
     try:
         return result, torch.export.export(real.model.eval(), *given[0])
     except Exception as error:  # noqa: BLE001 (whatever torch.export cannot do)
-        result.failure, result.detail = "export", f"{type(error).__name__}: {error}"[:200]
+        result.failure, result.detail = "export", " ".join(f"{type(error).__name__}: {error}".split())[:200]
         return result, None
 
 
-def _digest(graph: Graph) -> str:
-    return hashlib.sha256(gradir.dumps(graph)).hexdigest()
+def _digests(graph: Graph, program: torch.export.ExportedProgram) -> dict[str, str]:
+    texts = {"json": gradir.dumps(graph), PROGRAM: str(program.graph).encode()}
+    return {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
 
 
 def _differences(graph: Graph, program: torch.export.ExportedProgram) -> Iterator[str]:

@@ -7,10 +7,10 @@ import threading
 from collections.abc import Iterator
 from queue import Empty, SimpleQueue
 
-from wide.results import Result
+from wide.results import PROGRAM, Result
 from wide.workers import Worker
 
-__all__ = ["results_of"]
+__all__ = ["joined", "results_of"]
 
 
 def results_of(
@@ -66,13 +66,17 @@ class _Pool:
         with contextlib.suppress(Empty):
             compared = self._to_digest[number].get(timeout=0.2)
             again = self._workers[number].ask(self._tasks[1], compared.key, compared.choice)
-            self.done.put(_joined(compared, again))
+            self.done.put(joined(compared, again))
 
 
-def _joined(compared: Result, digested: Result) -> Result:
+def joined(compared: Result, digested: Result) -> Result:
+    """Return one result with what another process found."""
     if digested.failure:
         compared.mismatches.append(f"built in one process, and not in another: {digested.failure}")
     compared.mismatches += digested.mismatches
+    if digested.digests and compared.digests.get(PROGRAM) != digested.digests.get(PROGRAM):
+        compared.failure, compared.detail = "program", "its graph of FX is another one in another process"
+        return compared
     for name, digest in compared.digests.items():
         if digested.digests and digested.digests.get(name) != digest:
             compared.mismatches.append(f"{name}: another process writes other bytes")

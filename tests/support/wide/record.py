@@ -21,6 +21,7 @@ _FAILURES: Final = {
     "inputs": "its forward takes none of the inputs that the rules make",
     "memory": "it needs more than 9 GiB",
     "package": "a package is missing, or an operator that no build for the CPU has",
+    "program": "torch.export gives another program in another process",
     "size": "it has more than 40 million parameters as small as the rules make it",
     "time": "it takes more than five minutes",
 }

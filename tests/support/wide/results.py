@@ -13,6 +13,9 @@ import msgspec
 __all__ = ["Kept", "Result", "fingerprint"]
 
 ROOT = Path(__file__).resolve().parents[3]
+PROGRAM = "program"
+"""The digest of what torch.export made, which a capture in another process can only equal if this does."""
+
 PACKAGES = ("torch", "transformers", "timm", "torchvision", "numpy")
 
 
