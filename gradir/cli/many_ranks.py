@@ -30,15 +30,11 @@ _SHARDED: Final = re.compile(r"(?P<dimension>.+):(?:Strided)?Shard\((?P<axis>\d+
 
 
 class _Ended(NamedTuple):
-    """The exit status and standard error of a process."""
-
     status: int
     told: str
 
 
 class _Ranks:
-    """Capture ranks in parallel processes."""
-
     def __init__(self, options: argparse.Namespace, folder: str) -> None:
         self._options = options
         self._folder = folder
@@ -68,7 +64,6 @@ class _Ranks:
         return not failed
 
     def _capture(self, rank: int, more: Sequence[str]) -> _Ended:
-        """Capture a rank in a process, and wait for its end."""
         options = self._options
         given, rest = list(options.arguments), list(options.program_arguments)
         end = len(given) - len(rest) - 1
@@ -87,7 +82,6 @@ class _Ranks:
 
 
 def _of_one(words: Sequence[str]) -> Iterator[str]:
-    """Yield the arguments of a command without ``--ranks``."""
     left = iter(words)
     for word in left:
         if word == _WHICH:
@@ -163,13 +157,11 @@ def _written(options: argparse.Namespace, captures: _Ranks, ranks: Sequence[int]
 
 
 def _print(told: Mapping[str, Sequence[int]]) -> None:
-    """Print each line once, with its ranks."""
     for line, ranks in told.items():
         print(one_line(f"{span(ranks)}: {line}"), file=sys.stderr)
 
 
 def _failed(ended: Mapping[int, _Ended]) -> int:
-    """Report the first rank that failed, which is the same one in every run."""
     rank = min(rank for rank, each in ended.items() if each.status not in (0, _RAISED)) if ended else 0
     *before, last = ended[rank].told.splitlines() or [""]
     for line in before:

@@ -94,7 +94,6 @@ def _filled(output: str, word: str, told: Mapping[str, str]) -> str:
 
 
 def _takes_any_number(output: str) -> bool:
-    """Return whether many processes may write there: standard output, a pipe or a device."""
     if output == "-":
         return True
     try:

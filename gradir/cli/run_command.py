@@ -140,8 +140,6 @@ def _divided(options: argparse.Namespace) -> Script:
 
 
 class _Run:
-    """One run of a script, and its capture."""
-
     def __init__(self, options: argparse.Namespace, script: Script, own: OwnOutput | None = None) -> None:
         """Prepare the capture; ``own`` is standard output if the file is written there."""
         from gradir.files import Located
@@ -227,7 +225,6 @@ class _Run:
 
     @property
     def _is_enough(self) -> bool:
-        """Return whether the script was to end after the capture, and did."""
         return not self._options.go_on and (self._is_written or self._error is not None)
 
     def _captured(self, call: ReachedBackward) -> Graph:
@@ -251,7 +248,6 @@ class _Run:
         self._timer.start()
 
     def _written(self, call: ReachedBackward) -> Graph | None:
-        """Capture and write a graph; return none if that failed."""
         from msgspec.structs import replace
 
         from gradir import api

@@ -127,7 +127,6 @@ def _group(members: Sequence[RankFile], graph: Graph) -> Group:
 def _without_gradient(
     unreached: Iterable[Mapping[int, Sequence[str]]],
 ) -> tuple[tuple[str, ...], tuple[Finding, ...]]:
-    """The parameters without gradient on all ranks of a stage, and those on some of them, the same ones together."""
     nowhere: list[str] = []
     names_of: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
     for by_rank in unreached:
@@ -182,7 +181,6 @@ def _stopped_in(ranks: Sequence[RankFile]) -> Iterator[Finding]:
 
 
 def _mixed(several: Sequence[Mapping[int, Collective]], count: int, made: Mapping[int, str] = NOTHING) -> list[Finding]:
-    """Return the finding of collectives that fit but belong to other tensors."""
     if not several:
         return []
     lines = ["the sizes fit, the tensors do not:"]
@@ -214,7 +212,6 @@ def _hangs(outcome: Outcome, waiting: Container[int], *, is_sample: bool) -> Ite
 
 
 def _hanging(stuck: Stuck) -> list[str]:
-    """Which ranks wait for which that have ended."""
     lines = [f"wait for ever: {line}" for line in _said_by({rank: stuck.waiting[rank] for rank in stuck.first})]
     by_count: defaultdict[int, list[int]] = defaultdict(list)
     for rank, count in stuck.ended.items():
@@ -228,7 +225,6 @@ def _hanging(stuck: Stuck) -> list[str]:
 
 
 def _said_by(issued: Mapping[int, Collective], made: Mapping[int, str] = NOTHING) -> Iterator[str]:
-    """Each collective with the ranks that issued it, and with what made its tensors."""
     by_text: defaultdict[str, list[int]] = defaultdict(list)
     for rank, collective in sorted(issued.items()):
         by_text[said(collective) + (f", {made[rank]}" if rank in made else "")].append(rank)
@@ -242,7 +238,6 @@ def _operands(issued: Collective) -> str:
 
 
 def _alike(ranks: Sequence[RankFile]) -> list[list[RankFile]]:
-    """The ranks of a stage whose graphs have the same bytes, most first."""
     found: dict[tuple[int | None, bytes], list[RankFile]] = defaultdict(list)
     for one in ranks:
         found[one.rank.stage, one.digest].append(one)
@@ -287,12 +282,10 @@ def _differences(usual: Graph, other: Graph) -> _Differing:
 
 
 def _framework(graph: Graph) -> str:
-    """Return the framework of a graph and its release."""
     return f"{graph.producer.framework} {graph.producer.framework_version}".strip()
 
 
 def _functions(graph: Graph) -> Counter[str]:
-    """How many functions each module has, with those below it."""
     found: Counter[str] = Counter()
     for scope, count in Counter(node.scope for node in graph.nodes.values() if node.role == "function").items():
         for path in upwards(scope):
@@ -306,7 +299,6 @@ def _place(graph: Graph, path: str) -> str:
 
 
 def _whole(has: Mapping[str, int], lacks: Mapping[str, int]) -> Iterator[str]:
-    """The modules that one graph has and another lacks with all that is in them, the outermost of them."""
     for path, count in has.items():
         above = path.rpartition(".")[0]
         if path and count and not lacks.get(path) and (not above or lacks.get(above)):
@@ -314,7 +306,6 @@ def _whole(has: Mapping[str, int], lacks: Mapping[str, int]) -> Iterator[str]:
 
 
 def _first_changes(changes: Sequence[Change], order: Mapping[str, int]) -> Iterator[str]:
-    """Return the first changes by module."""
     by_module: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for change in changes:
         path = change.id if change.subject == "scope" else change.scope

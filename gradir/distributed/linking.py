@@ -80,7 +80,6 @@ def _check_stages(ranks: Sequence[RankFile]) -> None:
 
 
 def _first_pipeline(channels: Sequence[Channel]) -> tuple[set[int], set[int]]:
-    """The ranks that send to each other with the lowest of them, and the others that send."""
     beside: defaultdict[int, set[int]] = defaultdict(set)
     for channel in channels:
         beside[channel.sender].add(channel.receiver)
@@ -99,7 +98,6 @@ def _first_pipeline(channels: Sequence[Channel]) -> tuple[set[int], set[int]]:
 def _links_of(
     channel: Channel, graphs: Mapping[int, Graph], files: Mapping[int, RankFile], taken: set[tuple[int, str]]
 ) -> tuple[list[Link], list[str]]:
-    """The tensors that are handed on by a channel, each as often as there are microbatches."""
     links: list[Link] = []
     troubles: list[str] = []
     rounds = files[channel.sender].rank.microbatches
@@ -144,7 +142,6 @@ def _alike(graph: Graph, role: str, kind: _Kind) -> list[Node]:
 
 
 def _paired(outputs: Sequence[Node], leaves: Sequence[Node]) -> list[tuple[Node, Node]]:
-    """Which output is which leaf, if it is beyond doubt."""
     if len(outputs) == len(leaves) == 1:
         return [(outputs[0], leaves[0])]
     by_id = {leaf.id: leaf for leaf in leaves}
@@ -185,7 +182,6 @@ def _unlinked_stages(order: Sequence[int], files: Mapping[int, RankFile], chosen
 
 
 def _name(one: RankFile, files: Mapping[int, RankFile], order: Iterable[int]) -> str:
-    """Return the name of a rank's module: its stage, if no other rank has the same."""
     stages = [files[rank].rank.stage for rank in order]
     return f"rank{one.rank.rank}" if None in stages or len({*stages}) < len(stages) else f"stage{one.rank.stage}"
 
@@ -234,8 +230,6 @@ def joined(graphs: Mapping[int, tuple[str, Graph]], links: Iterable[Link]) -> Gr
 
 
 class _Side:
-    """The graph of one rank, by the names that it has in that of all."""
-
     def __init__(self, name: str, graph: Graph) -> None:
         self.graph = graph
         self._name = name
@@ -310,7 +304,6 @@ class _Side:
         return None if ref is None else Ref(self._id(ref.id), ref.output_nr)
 
     def _storage(self, key: str) -> str:
-        """A key of a storage: the node that owns it, or its slot behind the id of another."""
         if key in self.graph.nodes:
             return self._id(key)
         owner, slot = split_last(key)
@@ -320,7 +313,6 @@ class _Side:
         return f"{self._name}.{path}" if path else self._name
 
     def _id(self, id_: str) -> str:
-        """What a node is called: below the module of its rank, and what follows from a received leaf as that is."""
         if id_ in self._receives:
             return self._receives[id_][0]
         if id_ in self._sends:

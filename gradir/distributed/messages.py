@@ -96,7 +96,6 @@ def _matched(ranks: Sequence[RankFile]) -> tuple[dict[_Way, tuple[tuple[TensorMe
 
 
 def _messages(one: RankFile) -> Iterator[tuple[_Way, Collective]]:
-    """The sends and receives of a rank, by way."""
     rank = one.rank.rank
     # What has a thousand collectives has them on few groups.
     keys: Mapping[str, Key] = {label: (label, members) for label, members in one.rank.groups.items()}
@@ -117,7 +116,6 @@ def _sizes(issued: Collective) -> str:
 
 
 def _sends_first(ranks: Iterable[RankFile], way: _Way) -> bool:
-    """Return whether the sender's first message with the receiver is one that it sends."""
     key, sender, receiver = way
     one = next(one for one in ranks if one.rank.rank == sender)
     first = next(way for way, _ in _messages(one) if way[0] == key and {*way[1:]} == {sender, receiver})
@@ -125,6 +123,5 @@ def _sends_first(ranks: Iterable[RankFile], way: _Way) -> bool:
 
 
 def _differ(ranks: Sequence[RankFile], way: _Way) -> bool:
-    """Return whether one of both sends first and the other receives first."""
     key, sender, receiver = way
     return _sends_first(ranks, way) != _sends_first(ranks, (key, receiver, sender))

@@ -41,8 +41,6 @@ def missing(ranks: Sequence[RankFile]) -> Iterator[Finding]:
 
 
 class _Graphs:
-    """The graphs of ranks, each read once, when it is asked for."""
-
     def __init__(self, ranks: Sequence[RankFile]) -> None:
         self._known: dict[bytes, Graph] = {}
         # The same graph is asked for in the same words.
@@ -75,13 +73,11 @@ def place_in(graph: Graph, path: str) -> str:
 
 
 def _inside(graph: Graph, path: str) -> Iterator[Node]:
-    """The functions of a module and of those below it, which a graph need not have."""
     functions = (node for node in graph.nodes.values() if node.role == "function")
     return (node for node in functions if f"{node.scope}.".startswith(f"{path}."))
 
 
 def _unfinished(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]:
-    """The wrappers that wait for gradients that have not come."""
     waiting: defaultdict[tuple[str, ...], list[RankFile]] = defaultdict(list)
     for one in ranks:
         paths = [path for path, state in one.rank.wrappers.items() if _UNFINISHED in state]
@@ -92,16 +88,15 @@ def _unfinished(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]
             there = (node.id for graph in graphs.all for node in graph.nodes.values() if node.role == "parameter")
             names = names or [name for name in dict.fromkeys(there) if name not in own.nodes]
             waiting[tuple(name for name in names if any(_is_below(name, path) for path in paths))].append(one)
-    for names, members in waiting.items():
-        lines = [f"waits for the gradients of {_listed(names)}, and reduces no bucket that lacks one"]
-        modules = dict.fromkeys(filter(None, (name.rpartition(".")[0] for name in names)))
+    for lacking, members in waiting.items():
+        lines = [f"waits for the gradients of {_listed(lacking)}, and reduces no bucket that lacks one"]
+        modules = dict.fromkeys(filter(None, (name.rpartition(".")[0] for name in lacking)))
         lines += [graphs.said_of(module, graphs(members[0])) for module in [*modules][:_MOST]]
         lines.append("the next forward raises that the reduction of this backward has not finished")
         yield Finding("missing", tuple(one.rank.rank for one in members), tuple(lines))
 
 
 def _nowhere(ranks: Sequence[RankFile], graphs: _Graphs) -> Iterator[Finding]:
-    """The parameters that several ranks train without exchanging their gradients."""
     by_name: defaultdict[str, list[RankFile]] = defaultdict(list)
     for one in ranks:
         for name in one.rank.unreduced:
@@ -167,7 +162,6 @@ def _said(state: _State) -> str:
 
 
 def _left_out(some: Iterable[RankFile], ranks: Iterable[RankFile], graphs: _Graphs) -> Iterator[Finding]:
-    """Yield the exchanges that a rank leaves out, though it has the module, and others of its group make."""
     lists = {id(one.collectives): _by_group(one) for one in ranks}
     in_group: defaultdict[Key, list[RankFile]] = defaultdict(list)
     for one in ranks:
@@ -200,7 +194,6 @@ _NOTHING: Final[_Exchanged] = ((), (), 0)
 
 
 def _by_group(one: RankFile) -> Mapping[str, _Exchanged]:
-    """By group, the modules that exchange in a forward, the parameters reduced in a backward, and how often."""
     forward: defaultdict[str, dict[str, None]] = defaultdict(dict)
     reduced: defaultdict[str, dict[str, None]] = defaultdict(dict)
     counts: Counter[str] = Counter()
@@ -216,7 +209,6 @@ def _by_group(one: RankFile) -> Mapping[str, _Exchanged]:
 
 
 def _silent(one: RankFile, scopes: Iterable[str], graphs: _Graphs) -> Iterator[str]:
-    """The modules that exchange nothing on this rank, which runs them."""
     for path in scopes:
         scope = graphs(one).scopes.get(path)
         if scope is not None and scope.calls:
@@ -227,7 +219,6 @@ def _silent(one: RankFile, scopes: Iterable[str], graphs: _Graphs) -> Iterator[s
 
 
 def _unreduced(graph: Graph, names: Sequence[str]) -> Iterator[str]:
-    """The parameters that a rank does not reduce, by why."""
     unreached = {cut.names[0] for cut in graph.cuts if cut.names and not cut.is_place}
     whys = {name: "without gradient here" if name in unreached else "" for name in names}
     whys |= {name: "frozen here, or not there" for name in names if name not in unreached | graph.nodes.keys()}

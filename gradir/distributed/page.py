@@ -85,7 +85,6 @@ def page(ranks: Ranks) -> str:
 
 
 def _shown(ranks: Ranks) -> tuple[list[tuple[str, Graph]], int]:
-    """The graphs of the first groups, with what they are called, and how many are left out."""
     graphs = ranks.graphs
     named = [
         (f"graph of {row(group)[0]}: {counted(group.nodes, 'node')}", graph)
@@ -127,7 +126,6 @@ def _section(finding: Finding) -> Iterable[str]:
 
 
 def _letter(number: int) -> str:
-    """Return the name of a group of equal graphs in the mesh: A to Z, and then by number."""
     return chr(ord("A") + number) if number < _LETTERS else str(number + 1)
 
 
@@ -136,7 +134,6 @@ def _look(number: int) -> str:
 
 
 def _mesh(places: Mapping[int, Mapping[str, int]], group_of: Mapping[int, int]) -> Iterator[str]:
-    """Yield a grid of the last two dimensions for each place in those before."""
     dimensions = [*next(iter(places.values()))]
     grids: dict[tuple[int, ...], dict[tuple[int, ...], int]] = {}
     for rank, place in places.items():
@@ -172,7 +169,6 @@ def _place(rank: int, group: int | None) -> str:
 
 
 def _timeline(picture: Picture) -> Iterator[str]:
-    """Yield a table with a row for each rank and a column for each collective, in order."""
     start = picture.rows[0].start
     issued_there = [issued for lane in picture.rows for _, issued in lane.cells]
     count = max(len([*lane.cells]) + (lane.marked == len(lane.issued)) for lane in picture.rows)
@@ -202,7 +198,6 @@ def _timeline(picture: Picture) -> Iterator[str]:
 
 
 def _code(op: str) -> str:
-    """Return a short name of an operation, for a narrow cell."""
     return _CODES.get(op) or op[:_LABEL]
 
 

@@ -91,7 +91,6 @@ def _read(source: _Source, number: int, lists: dict[bytes, Sequence[Collective]]
 
 
 def _numbered(given: Sequence[RankFile]) -> list[RankFile]:
-    """Return files that do not say their rank with the number that their names or places give them."""
     split = [_NUMBER.split(one.name) for one in given]
     differing = [place for place, column in enumerate(zip_longest(*split)) if len({*column}) > 1]
     numbers = [int(parts[differing[0]]) for parts in split] if len(differing) == 1 and differing[0] % 2 else []
@@ -102,7 +101,6 @@ def _numbered(given: Sequence[RankFile]) -> list[RankFile]:
 
 
 def _check_groups(one: RankFile) -> None:
-    """Each collective is on a group of its rank, with one that is in it."""
     for number, collective in enumerate(one.collectives):
         members = one.rank.groups.get(collective.group)
         if members is None:
@@ -153,7 +151,6 @@ def _check_one_run(ranks: Sequence[RankFile]) -> None:
 
 
 def _check_members(holders: _Holders, own: dict[tuple[str, int], tuple[_Members, RankFile]]) -> None:
-    """Refuse a group with a rank twice, or on whose ranks those in it do not agree."""
     for (label, members), files_of in holders.items():
         if len({*members}) < len(members):
             raise GradirError(f"the group {excerpt(label)} has a rank twice: capture it anew")

@@ -78,8 +78,6 @@ def simulated(programs: Mapping[int, Sequence[Collective]], groups: Mapping[int,
 
 
 class _Room:
-    """A process group: those of its ranks that have a program, and what each of them issued that waits there."""
-
     def __init__(self, key: Key, programs: Container[int]) -> None:
         self.key = key
         self.present = tuple([member for member in key[1] if member in programs])
@@ -167,7 +165,6 @@ class _Run:
         return ()
 
     def _reason(self, key: Key, here: Mapping[int, Collective]) -> str:
-        """Why what the ranks of a group issued at once does not fit; empty where it does."""
         first = next(iter(here.values()))
         # Ranks with equal lists have the same objects.
         others = {id(issued): issued for issued in here.values()}.values()
@@ -198,7 +195,6 @@ class _Run:
         return Stuck(waiting, ended, tuple(first))
 
     def _missing(self, rank: int, issued: Collective) -> Sequence[int]:
-        """For whom a rank waits."""
         room = self._rooms[rank][issued.group]
         if issued.op == "recv" and issued.peer is not None:
             return (room.key[1][issued.peer],)
@@ -241,7 +237,6 @@ def _is_other(one: Collective, other: Collective) -> bool:
 
 
 def _is_as(issued: Collective, first: Collective) -> bool:
-    """Whether it is the same in all that has to be, which is found out fast where it is."""
     return (
         issued.op == first.op
         and issued.tensors == first.tensors
@@ -251,7 +246,6 @@ def _is_as(issued: Collective, first: Collective) -> bool:
 
 
 def _shape(issued: Collective) -> tuple[Hashable, ...]:
-    """Return the part that must be the same in all ranks."""
     tensors = tuple([(tensor.dtype, tensor.shape) for tensor in issued.tensors])
     peer = issued.peer if issued.op in ROOTED else None
     return issued.op, tensors if issued.op not in _UNEVEN else None, peer

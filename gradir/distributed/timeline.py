@@ -71,7 +71,6 @@ def pictured(ranks: Sequence[RankFile], outcome: Outcome, said: Callable[[Collec
 
 
 def _marks(ranks: Sequence[RankFile], outcome: Outcome) -> Iterator[tuple[int, int]]:
-    """Yield the ranks of the first problem, each with the number of its collective there."""
     problem = outcome.problem
     issued: Mapping[int, Collective] = next(iter(outcome.mixed), {})
     if isinstance(problem, Mismatch):

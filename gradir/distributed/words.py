@@ -63,14 +63,11 @@ def _text(ranks: Ranks, full: bool) -> str:
 
 
 class _Left(NamedTuple):
-    """What a short report leaves out, in words."""
-
     groups: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
 
 
 def _shortened(ranks: Ranks) -> tuple[Ranks, _Left]:
-    """Return a report of few lines, with the first finding of each kind, and what is not in it."""
     if len(ranks.groups) + sum(1 + len(finding.lines) for finding in ranks.findings) <= _MOST_LINES:
         return ranks, _Left()
     firsts = list({finding.kind: finding for finding in reversed(ranks.findings)}.values())[::-1]

@@ -21,10 +21,8 @@ def scheduled(kind, rank: int, world: int, swaps: bool = False):
         receive = stage.get_fwd_recv_ops
         stage.get_fwd_recv_ops = lambda number: receive({0: 1, 1: 0}.get(number, number))
     schedule = kind(stage, n_microbatches=4, loss_fn=lambda output, target: (output - target).square().mean())
-    first, last = (
-        [torch.arange(32.0).view(8, 4)] if rank == 0 else [],
-        {"target": torch.arange(32.0).view(8, 4)} if rank + 1 == world else {},
-    )
+    rows = torch.arange(32.0).view(8, 4)
+    first, last = [rows] if rank == 0 else [], {"target": rows} if rank + 1 == world else {}
     losses = []
     with gradir.record(model, collectives=True) as rec:
         schedule.step(*first, **last, losses=losses)

@@ -338,11 +338,11 @@ RECEIVED: Final = (
     _word(f"{PIPELINES}.stage:args_recv_info", *_MICROBATCH),
     _word(f"{PIPELINES}.stage:grad_recv_info", *_MICROBATCH),
 )
-"""Where a stage has, by microbatch, the buffers into which it receives."""
+"""By microbatch, the buffers into which a stage receives."""
 SENT: Final = _word(f"{PIPELINES}.stage:fwd_cache", *_MICROBATCH)
 JOIN: Final = "torch.distributed.algorithms.join"
 WAITING: Final = ("torch.distributed.", "torch.nn.parallel.", "torch._ops")
-"""Where a process is that waits for others."""
+"""The modules in which a process waits for others."""
 _NOTING: Final = "to note what processes exchange"
 _NOTHING_NOTED: Final = "it cannot be noted"
 _RUNNING_NODE: Final = _word("torch._C._current_autograd_node", _NOTING, _NOTHING_NOTED)

@@ -167,7 +167,6 @@ def _is_of(value: object, module: str, name: str) -> bool:
 
 
 def _mesh_of(value: object) -> Any:
-    """The mesh that a value is, or that it says a tensor to lie on."""
     if type(value) in _AS_IS:
         return None
     if _is_of(value, "torch.distributed.device_mesh", "DeviceMesh"):

@@ -70,7 +70,6 @@ _OWN: Final = "gradir."
 
 @lru_cache(maxsize=4096)
 def _communicates_as(func: Any) -> str:
-    """The name of an operation that communicates; nothing of all others."""
     if not isinstance(func, private.Operator):
         return ""
     namespace, _, name = private.schema_of(func).name.partition("::")
@@ -78,8 +77,6 @@ def _communicates_as(func: Any) -> str:
 
 
 class _Message(NamedTuple):
-    """A collective as it was issued, with live objects for what has its name only once the graph is there."""
-
     collective: Collective
     group: Any
     node: GradFn | None
@@ -191,7 +188,6 @@ class Exchange:
     def _told(
         self, name: str, arguments: Mapping[str, Any], frame: FrameType, stages: Sequence[Any]
     ) -> Iterator[Collective]:
-        """What is issued at once, without its phase and its group."""
         if name == _SEVERAL:
             columns = (arguments[column] for column in ("op_list", "peer_list", "tensors"))
             for way, peer, tensor in zip(*columns, strict=True):
@@ -268,7 +264,6 @@ def _group_of(name: str, arguments: Mapping[str, Any]) -> Any:
 
 
 def _given(name: str, arguments: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
-    """What the process gives, or receives into where it gives nothing."""
     if name in _EMPTY:
         return ()
     found = next((arguments[argument] for argument in _GIVEN if argument in arguments), ())
@@ -282,7 +277,6 @@ def _is_in_join(frame: FrameType | None) -> bool:
 
 
 def _stages_around(frame: FrameType | None) -> tuple[int, Sequence[Any]] | None:
-    """The microbatches of the pipeline whose schedule runs a frame, and the stages of this process."""
     for inner, _ in walk_stack(frame):
         is_inside = str(inner.f_globals.get("__name__")).startswith(private.PIPELINES)
         schedule = inner.f_locals.get("self") if is_inside else None
@@ -307,7 +301,6 @@ def _microbatch_of(tensor: torch.Tensor, stages: Iterable[Any]) -> int | None:
 
 
 def _messages_of(stage: Any) -> Iterator[tuple[int, object]]:
-    """The tensors that a stage receives into or sends, with their microbatches."""
     for name in private.RECEIVED:
         for number, infos in getattr(stage, name, {}).items():
             yield from ((number, getattr(info, "buffer", None)) for info in infos)

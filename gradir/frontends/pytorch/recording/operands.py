@@ -102,7 +102,6 @@ def _running_function(frame: FrameType) -> int | None:
 
 
 def _accumulating(node: GradFn | None) -> torch.Tensor | None:
-    """The parameter whose gradient a node accumulates."""
     return getattr(node, "variable", None) if type(node).__name__ == private.ACCUMULATOR else None
 
 

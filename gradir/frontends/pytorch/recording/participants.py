@@ -336,7 +336,6 @@ def _has_finished(reducer: Any) -> bool:
 
 
 def _parts(modules: Modules) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of modules that several processes hold together, by name, in the form between steps."""
     kept = {id(form): forms[-1] for forms in forms_of_sharded(modules.paths) for form in forms}
     for tensor, names, _, _ in modules.owned:
         part = kept.get(id(tensor), tensor)

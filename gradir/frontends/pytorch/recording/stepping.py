@@ -1,4 +1,4 @@
-"""What a process exchanges between a backward and the optimizer's step, and which gradients it never exchanges."""
+"""Exchanges between a backward and the optimizer's step, and gradients that are in none."""
 
 from __future__ import annotations
 

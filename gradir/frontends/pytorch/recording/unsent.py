@@ -42,7 +42,6 @@ def unsent(func: Any, arguments: Mapping[str, Any], group: Any) -> Any:
 
 
 def _shaped(name: str, tensor: torch.Tensor, arguments: Mapping[str, Any], size: int) -> torch.Tensor:
-    """What a functional collective makes of a tensor."""
     shape = list(tensor.shape or (1,))
     if name.startswith("all_gather"):
         shape[0] *= size
@@ -75,7 +74,6 @@ def _finished(name: str, returns: int, arguments: Mapping[str, Any]) -> Any:
 
 
 def _pairs(filled: Any, sent: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor | None]]:
-    """Each tensor that is received, with one that this process sends, if it sends any."""
     if isinstance(filled, torch.Tensor):
         yield filled, sent
         return
