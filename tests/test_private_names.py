@@ -174,7 +174,7 @@ def test_the_code_of_a_custom_function_is_told_where_torch_runs_none_above_it() 
     assert not private._forward_of(torch.nn.Linear.forward.__code__)
 
 
-OURS = {"_replace", "_getframe"}
+OURS = {"_replace", "_current_frames", "_getframe"}
 """Names of NamedTuple and of sys."""
 
 PRIVATE_PATH = re.compile(r"torch\.(\w+\.)*_[a-zA-Z].*")

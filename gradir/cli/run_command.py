@@ -164,7 +164,8 @@ class _Run:
         own = {name: getattr(options, name) for name in ("step", "flow", "dry")}
         collectives = bool(options.collectives or options.dry or (self._launched and not options.go_on))
         request = CaptureRequest(sources=True, collectives=collectives, **own)
-        watchdog = Watchdog(options.patience, self._waiting, self._stop) if self._launched and collectives else None
+        watched = self._launched and collectives and Watchdog.is_possible()
+        watchdog = Watchdog(options.patience, self._waiting, self._stop) if watched else None
         with running(request, self._reached) as self._seeing, watchdog or nullcontext():
             left = self._script.run(options, lambda: self._is_enough, self._failed)
             self._timer.cancel()

@@ -25,6 +25,11 @@ class Watchdog:
         self._ended, self._told = os.pipe()
         self._thread = threading.Thread(target=self._watch, name="gradir-watchdog", daemon=True)
 
+    @staticmethod
+    def is_possible() -> bool:
+        """Return whether signals reach a pipe here, as they do in the main thread of a POSIX system."""
+        return os.name == "posix" and threading.current_thread() is threading.main_thread()
+
     def __enter__(self) -> Watchdog:
         os.set_blocking(self._told, False)
         self._before = signal.getsignal(signal.SIGTERM)
