@@ -18,7 +18,6 @@ from gradir.cli.programs import OwnOutput, program_output, summary
 from gradir.cli.rank_files import for_rank, launched
 from gradir.cli.report import TROUBLE, one_line, report
 from gradir.cli.scripts import Script, add_script, calls_of, number
-from gradir.cli.waiting import Watchdog
 from gradir.errors import SpecError
 
 if TYPE_CHECKING:
@@ -158,6 +157,7 @@ class _Run:
     def status(self) -> int:
         """Run, and tell how it ended."""
         from gradir.capturing import running
+        from gradir.cli.waiting import Watchdog
         from gradir.request import CaptureRequest
 
         options, name = self._options, self._script.name

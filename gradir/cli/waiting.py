@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -22,19 +23,19 @@ class Watchdog:
 
     def __init__(self, patience: float, waiting: Callable[[], int | None], stop: Callable[[str], bool]) -> None:
         self._patience, self._waiting, self._stop = patience, waiting, stop
-        self._ended, self._told = os.pipe()
+        self._ended, self._told = socket.socketpair()
         self._thread = threading.Thread(target=self._watch, name="gradir-watchdog", daemon=True)
 
     @staticmethod
     def is_possible() -> bool:
-        """Return whether signals reach a pipe here, as they do in the main thread of a POSIX system."""
+        """Return whether signals reach a socket here, as they do in the main thread of a POSIX system."""
         return os.name == "posix" and threading.current_thread() is threading.main_thread()
 
     def __enter__(self) -> Watchdog:
-        os.set_blocking(self._told, False)
+        self._told.setblocking(False)
         self._before = signal.getsignal(signal.SIGTERM)
-        # The launcher's signal reaches the thread by the pipe, whatever the main thread does.
-        self._fd = signal.set_wakeup_fd(self._told, warn_on_full_buffer=False)
+        # The launcher's signal reaches the thread by the socket, whatever the main thread does.
+        self._fd = signal.set_wakeup_fd(self._told.fileno(), warn_on_full_buffer=False)
         if self._before == signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._leave)
         self._thread.start()
@@ -44,9 +45,9 @@ class Watchdog:
         signal.set_wakeup_fd(self._fd)
         if signal.getsignal(signal.SIGTERM) == self._leave:
             signal.signal(signal.SIGTERM, self._before)
-        os.close(self._told)
+        self._told.close()
         self._thread.join()
-        os.close(self._ended)
+        self._ended.close()
 
     def _leave(self, number: int, frame: object) -> None:  # noqa: ARG002 (as Python calls it)
         if not self._stop("fails"):
@@ -57,7 +58,7 @@ class Watchdog:
         moved, before = time.monotonic(), None
         while True:
             is_told = bool(select.select([self._ended], [], [], _CHECKED_EACH)[0])
-            signals = os.read(self._ended, 64) if is_told else b""
+            signals = self._ended.recv(64) if is_told else b""
             if is_told and not signals:
                 return
             now = self._waiting()
