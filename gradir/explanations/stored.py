@@ -18,6 +18,7 @@ from gradir.ir.excerpt import shortened
 from gradir.ir.marks import ELIDED, FOCUS, LEFT_OUT, STATUS, VERDICT, failure, overlay_verdict, stands_for_several
 from gradir.ir.text import printable
 from gradir.overlays import MOST_OF_A_VERDICT
+from gradir.vocabulary.causes import ADVICE
 from gradir.vocabulary.patterns import EXCUSING, LOST, OTHER_MODEL
 
 _OF_ANY_GRAPH: Final = frozenset({"hidden", "unreached"})
@@ -74,7 +75,8 @@ def explained(graph: Graph) -> Explanation:
             status = "unreached" if cut.kind == "opaque" else "cut"
             statuses.update((name, status) for name in cut.names if statuses[name] in {"unused", "unreached"})
     examined = Examined(reason="a file has none", advice="explain the program")
-    causes = united(_causes(statuses, flow, graph.producer.framework), statuses)
+    framework = graph.producer.framework if graph.producer.framework in ADVICE else ""
+    causes = united(_causes(statuses, flow, framework), statuses)
     return Explanation(statuses, causes, tied=tied, examined=examined)
 
 

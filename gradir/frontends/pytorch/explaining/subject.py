@@ -70,8 +70,11 @@ def find_left_over(
     """The tensors of an optimizer that a model no longer has: not ``used``, by id(), and no living module has them."""
     own = {id(tensor) for tensor in parameters.values()}
     stale = {id(tensor): tensor for tensor in trained if id(tensor) not in own and id(tensor) not in used}
-    held = (tensor for module in living(nn.Module) for tensor in private.own_parameters(module).values())
-    return [] if not stale or any(id(tensor) in stale for tensor in held) else [*stale.values()]
+    # Only then, since it takes longer the more objects a program has.
+    held = (
+        (tensor for module in living(nn.Module) for tensor in private.own_parameters(module).values()) if stale else ()
+    )
+    return [] if any(id(tensor) in stale for tensor in held) else [*stale.values()]
 
 
 def find_replaced(

@@ -279,7 +279,8 @@ class Recorded:
         """Explain what an operation raised while it was recorded; nothing if none did."""
         return None if self._recording is None else self._recording.explained_failure(error)
 
-    def _stop_recording(self) -> None:
+    def stop_recording(self) -> None:
+        """Record no more, if anything is recorded."""
         recording, self._recording = self._recording, None
         if recording is not None:
             recording.leave()
@@ -309,7 +310,7 @@ class Running(Recorded):
         if self._until is not None:
             self._until.close()
         self._close()
-        self._stop_recording()
+        self.stop_recording()
 
     def before_backward(self, tensors: object, frame: FrameType) -> bool:
         """Count a call, and hand it on if it is the one; return whether it ran already."""
@@ -382,7 +383,7 @@ class Running(Recorded):
         left = self._step - self.calls
         if left <= 0 and self._raised is None:
             self._close()
-            self._stop_recording()
+            self.stop_recording()
         elif left <= _NOTED and self._recording is None:
             self._recording = Recording(replace(self._request, step=left), self._optimizers)
 

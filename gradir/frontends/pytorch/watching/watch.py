@@ -126,7 +126,7 @@ class Watching(Recorded):
         self._optimizers.close()
         self._scaling.close()
         self.tape.close()
-        self._stop_recording()
+        self.stop_recording()
 
     # What a program does, in the order of one step.
 
@@ -263,7 +263,7 @@ class Watching(Recorded):
         finally:
             self._explained.update(map(id, optimizers))
             if self._explained.issuperset(map(id, self._optimizers.alive)) or self.backwards >= _EXPLAINED:
-                self._stop_recording()
+                self.stop_recording()
         self._movements.excused |= {name for name, status in found.statuses.items() if status == "zero"}
         is_scaled = self._scaling.excuses(tensors, self._loss)
         for cause in found.causes:
