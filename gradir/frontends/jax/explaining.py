@@ -21,7 +21,7 @@ from gradir.frontends.jax.reading.flatten import Record, Value
 from gradir.frontends.jax.reading.flow import kind_of, sources_of
 from gradir.frontends.jax.reading.jaxprs import is_inexact, type_of
 from gradir.frontends.jax.replay import Replay, Step, origins, passed_by, run_again
-from gradir.frontends.jax.traps import Why, shown_operation, why_nonfinite, why_zero
+from gradir.frontends.jax.traps import shown_operation, why_nonfinite, why_zero
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import below, closed_over, codes_in, reached
 from gradir.lines import line_text
@@ -120,24 +120,26 @@ def _changed(trace: Trace, replay: Replay | None, status: Changed, names: Sequen
         for record in found or (None,):
             behind.setdefault(record, []).append(leaf.name)
     numbers = {id(record): number for number, record in enumerate(trace.flat.records)}
-    told: dict[tuple[object, ...], tuple[Why, list[str]]] = {}
+    # Several operations of the backward may lead to one of the forward.
+    told: dict[Cause, list[str]] = {}
     for record in sorted(behind, key=lambda each: numbers.get(id(each), -1)):
         if replay is None or record is None:
             detail = "" if replay is not None else "in which operation is not known"
-            yield Cause(status, _CHANGED[status], names=tuple(behind[record]), detail=detail, framework="jax")
+            cause = Cause(status, _CHANGED[status], detail=detail, framework="jax")
         elif record not in steps:
             op, source = plain_text(shown_operation(record)), record.context.source
-            yield Cause("not_chosen", _CHANGED[status], op, tuple(behind[record]), source, framework="jax")
+            cause = Cause("not_chosen", _CHANGED[status], op, source=source, framework="jax")
         else:
-            step = steps[record]
-            why = why_zero(step, is_lost=replay.is_lost) if status == "zero" else why_nonfinite(replay, step)
-            key = (why.kind, why.op, why.detail, why.step.record)
-            told.setdefault(key, (why, []))[1].extend(behind[record])
-    for why, leaves in told.values():
-        names, source = tuple(dict.fromkeys(leaves)), why.step.record.context.source
-        yield Cause(
-            why.kind, why.level, plain_text(why.op), names, source, detail=plain_text(why.detail), framework="jax"
-        )
+            cause = _cause(replay, steps[record], status)
+        told.setdefault(cause, []).extend(behind[record])
+    yield from (replace(cause, names=tuple(dict.fromkeys(names))) for cause, names in told.items())
+
+
+def _cause(replay: Replay, step: Step, status: Changed) -> Cause:
+    why = why_zero(step, is_lost=replay.is_lost) if status == "zero" else why_nonfinite(replay, step)
+    source = why.step.record.context.source
+    op, detail = plain_text(why.op), plain_text(why.detail)
+    return Cause(why.kind, why.level, op, source=source, detail=detail, framework="jax")
 
 
 def _of_graph(trace: Trace, statuses: Mapping[str, str]) -> OfGraph | None:
