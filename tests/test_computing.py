@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
+from msgspec.structs import replace  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
 
@@ -190,6 +191,14 @@ def test_of_constants_that_are_too_long_for_a_graph_the_condition_is_said() -> N
     found = compared(one, lambda p: p["b"] * torch.tensor([3.0] * 17).sum())
     assert found.findings[0].text == "computes the same result in other operations, if its 1 constant is equal too"
     assert not compared(one, other), "no graph has their values"
+
+
+def test_other_lines_alone_are_no_other_operations() -> None:
+    graph = gradir.capture(Model(lambda p: p["x"] @ p["w"]), torch.zeros(()), graph="forward", sources=True)
+    lines = {key: replace(node, source=gradir.Source("moved.py", 1)) for key, node in graph.nodes.items()}
+    found = gradir.diff(graph, replace(graph, nodes=lines))
+    assert found
+    assert not any(each.kind == "same-result" for each in found.findings)
 
 
 STEPS: dict[str, Callable[[Tensor, dict[str, Tensor]], Tensor]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from gradir.diffs.changes import UNSET, Finding
+from gradir.diffs.changes import CAME, UNSET, Finding
 from gradir.diffs.computing import computes_the_same
 from gradir.ir import Saved
 from gradir.ir.cuts import lacking_flow
@@ -29,6 +29,8 @@ _IN_COMMON: Final = 10
 """Two different models have less than one node in so many in common."""
 
 _OTHER: Final = {("op",), ("role",)}
+_OF_NO_OPERATION: Final = {"id", "scope", "names", "source", "ext"}
+"""Fields in which nodes of one operation may differ."""
 
 
 def computing(evidence: Evidence) -> Iterator[Finding]:
@@ -38,7 +40,9 @@ def computing(evidence: Evidence) -> Iterator[Finding]:
     """
     is_forward = all(graph.producer.options.get("graph") == "forward" for graph in evidence.graphs)
     nodes = [change for change in evidence.changes if change.subject == "node"]
-    is_edited = any(change.kind != "changed" or change.fields for change in nodes)
+    is_edited = any(
+        change.kind in CAME or any(field.path[0] not in _OF_NO_OPERATION for field in change.fields) for change in nodes
+    )
     if not (is_forward and is_edited) or any(graph.cuts for graph in evidence.graphs):
         return
     same = computes_the_same(*evidence.graphs, evidence.matched)
