@@ -116,8 +116,7 @@ def test_what_a_script_raises_is_explained_at_its_line(body: str, kind: str, cod
     assert found[:1] == [(kind, line_of(text, code))]
 
 
-def test_the_optimizer_is_the_one_that_the_backward_is_for(capfd: Read) -> None:
-    loop = """\
+TWO_MODELS = """\
 g, d = nn.Linear(3, 4), nn.Linear(4, 1)
 of_g, of_d = torch.optim.Adam(g.parameters()), torch.optim.Adam(d.parameters())
 for _ in range(2):
@@ -129,9 +128,12 @@ for _ in range(2):
     (-d(fake{cut}).mean()).backward()
     of_g.step()
 """
-    first = explained(HEAD + loop.format(cut=""), capfd=capfd)
+
+
+def test_the_optimizer_is_the_one_that_the_backward_is_for(capfd: Read) -> None:
+    first = explained(HEAD + TWO_MODELS.format(cut=""), capfd=capfd)
     assert not errors(first)
-    text = HEAD + loop.format(cut=".detach()")
+    text = HEAD + TWO_MODELS.format(cut=".detach()")
     assert not errors(explained(text, "--step", "1", capfd=capfd))
     assert errors(explained(text, "--step", "2", capfd=capfd)) == [("detach", line_of(text, "-d(fake"))]
 
@@ -171,6 +173,18 @@ def test_a_run_with_the_flow_can_be_explained(capfd: Read) -> None:
     capfd.readouterr()
     assert main(["explain", "--format", "json", "loss.gir"]) == 1
     assert errors(json.loads(capfd.readouterr().out)) == [("detach", line_of(text, "detach"))]
+
+
+def test_the_file_of_a_run_has_the_model_that_its_optimizer_trains(capfd: Read) -> None:
+    text = HEAD + TWO_MODELS.format(cut=".detach()")
+    Path("train.py").write_text(text)
+    for step, status, names in (("1", 0, {"weight", "bias"}), ("2", 1, {"g.weight", "g.bias", "d.weight", "d.bias"})):
+        assert main(["run", "--flow", "--step", step, "-o", "loss.gir", "train.py"]) == 0
+        capfd.readouterr()
+        assert main(["explain", "--format", "json", "loss.gir"]) == status
+        found = json.loads(capfd.readouterr().out)
+        assert found["statuses"].keys() == names
+        assert errors(found) == [("detach", line_of(text, "-d(fake"))] * status
 
 
 def test_options_of_a_program_are_refused_before_a_script(capfd: Read) -> None:

@@ -170,7 +170,9 @@ class Recording:
 
     def captured(self, tensors: object, frame: FrameType) -> Graph:
         """Capture the graph of a call, with what was exchanged if that is asked for."""
-        parts = [part for part in self._recorder.forget_others(tensors) if has_parameters(part)]
+        # A module that does nothing for the loss belongs to the graph where the optimizer of this backward has it.
+        meant = _trained_by(self._optimizers.of_backward(), self._recorder.called)
+        parts = [part for part in self._recorder.forget_others(tensors, but=meant) if has_parameters(part)]
         live = self._recorder.live_capture(tensors, model=_owner_of(parts, frame))
         if self._request.collectives:
             live = self._recorder.exchanged.with_dry_backward(live)
