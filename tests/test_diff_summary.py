@@ -11,8 +11,9 @@ from hypothesis import given
 from reports import of_kind
 
 import gradir
-from gradir.ir import Builder, Cut, Graph, Node, Scope, TensorMeta
+from gradir.ir import Builder, Cut, Graph, Node, Scope, Source, TensorMeta
 from gradir.ir.marks import overlay_verdict
+from gradir.review.summary import sentence
 
 SENTENCES = {
     "detached-residual": "6 lost inputs: in[0] of add:1 in blocks.{0..5}; nothing else.",
@@ -50,6 +51,52 @@ def test_settings_are_told_and_not_what_follows_from_them(size: tuple[int, ...],
     assert found.findings[0].text == (
         f"kernel_size=(3, 3), padding=(1, 1) → kernel_size={size}, padding={padding} in stem; nothing else."
     )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [
+        ("3, 8, kernel_size=3, padding=1", "3, 8, kernel_size=1", "kernel_size=3, padding=1 → kernel_size=1"),
+        ("3, 8, padding=1", "3, 8", "padding=1 → -"),
+        ("8, eps=1", "8, 8, eps=1, p=0", "8, eps=1 → 8, 8, eps=1, p=0"),
+    ],
+)
+def test_a_setting_that_only_one_description_has_is_told(before: str, after: str, text: str) -> None:
+    one, other = (Graph.of([], scopes=[Scope(""), Scope("stem", "Conv2d", each)]) for each in (before, after))
+    assert sentence(gradir.diff(one, other)) == f"{text} in stem; nothing else."
+
+
+def test_lines_that_moved_are_no_edit_beside_one() -> None:
+    def graph(line: int, op: str) -> Graph:
+        names = ["fc/a:1", "fc/b:1", "act/c:1", "out/d:1"]
+        ops = {"act/c:1": op}
+        nodes = [
+            Node(name, op=ops.get(name, name[-3]), scope=name.split("/")[0], source=Source("net.py", line + at))
+            for at, name in enumerate(names)
+        ]
+        return Graph.of(nodes, scopes=[Scope(path, "M") for path in ("", "fc", "act", "out")])
+
+    moved = sentence(gradir.diff(graph(1, "c"), graph(9, "c")))
+    assert moved == "other source lines or variables in {fc,act,out}; nothing else."
+    assert sentence(gradir.diff(graph(1, "c"), graph(9, "d"))) == "c became d in act; nothing else."
+
+
+def test_a_module_around_operations_of_others_is_told_as_a_module() -> None:
+    torch = pytest.importorskip("torch")
+
+    class Net(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self, *, is_whole: bool) -> None:
+            super().__init__()
+            layer = torch.nn.Linear(2, 2)
+            self.fc = torch.nn.Sequential(layer, torch.nn.ReLU()) if is_whole else layer
+            self.is_whole = is_whole
+
+        def forward(self, x: Any) -> Any:
+            return self.fc(x) if self.is_whole else self.fc(x).relu()
+
+    plain, whole = (gradir.capture(Net(is_whole=whole), torch.ones(1, 2)) for whole in (False, True))
+    assert "ReLU put in as fc.1" in gradir.diff(plain, whole).findings[0].text
+    assert "relu moved into (top level)" in gradir.diff(whole, plain).findings[0].text
 
 
 def test_what_only_has_the_sizes_of_a_new_module_is_no_edit() -> None:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from gradir.diffs.changes import CAME, Finding
 from gradir.ir import Ref
+from gradir.ir.model import ROLES
 from gradir.ir.text import counted, word
 from gradir.review.evidence import Evidence, serving
 from gradir.review.kinds import KINDS
@@ -35,6 +36,7 @@ _SETTINGS: Final = frozenset({"detail", "attrs"})
 _EDGES: Final = frozenset({"in", "names"})
 _OF_SAVED: Final = frozenset({"origin", "storage"})
 _COUNTS: Final = frozenset({"own", "total", "trainable", "calls"})
+_OF_TEXT: Final = frozenset({"source", "names"})
 
 
 def summary(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding]:
@@ -129,8 +131,10 @@ class _Following:
         lost = [field.before.id for field in change.fields if field.after is None and isinstance(field.before, Ref)]
         if lost and self._behind.issuperset(lost):
             return True
+        if _is_of_text(change):
+            return True
         edges = [field for field in change.fields if _is_edge(field)]
-        rest = [field for field in change.fields if field not in edges]
+        rest = [field for field in change.fields if field not in edges and field.path != ("source",)]
         if change.kind != "changed" or not all(map(self._is_of_tensors, rest)):
             return False
         return all(map(self._explains, edges)) if edges else self._evidence.reads_a_change(change)
@@ -150,7 +154,9 @@ def _edits(
     left_out: dict[tuple[str, str], list[str]] = {}
     for finding in findings:
         own = [changes[at] for at in finding.changes[0]]
-        if all(map(_only_reads, own)):
+        if all(map(_is_of_text, own)):
+            edit = ("other source lines or variables in", "")
+        elif all(map(_only_reads, own)):
             edit = ("other inputs in", "")
         elif finding.kind == "same" and not _is_whole(own, finding.subjects[0]):
             told = [_but_for_settings(each) for each in own] if "sizes" in finding.details else own
@@ -169,6 +175,12 @@ def _but_for_settings(change: Change) -> Change:
     return replace(change, fields=tuple([field for field in change.fields if field.path[0] not in _SETTINGS]))
 
 
+def _is_of_text(change: Change) -> bool:
+    """Return whether only the line or the variable of an operation is another."""
+    paths = {field.path[0] for field in change.fields}
+    return change.kind == "changed" and (paths == {"source"} or (paths <= _OF_TEXT and change.what not in ROLES))
+
+
 def _only_reads(change: Change) -> bool:
     return change.kind == "changed" and change.subject == "node" and all(map(_is_edge, change.fields))
 
@@ -178,12 +190,17 @@ def _is_edge(field: FieldChange) -> bool:
 
 
 def _is_whole(changes: Sequence[Change], path: str) -> bool:
-    """Return whether a module came or went that has no nodes."""
-    return [(each.subject, each.id, each.kind in CAME) for each in changes] == [("scope", path, True)]
+    """Return whether a module came or went that has no nodes, or those of others."""
+    own = [each for each in changes if not _is_moved(each)]
+    return [(each.subject, each.id, each.kind in CAME) for each in own] == [("scope", path, True)]
+
+
+def _is_moved(change: Change) -> bool:
+    return change.kind == "moved" and not change.fields
 
 
 def _whole_module(changes: Sequence[Change], path: str, *, itself: bool) -> tuple[str, str]:
-    is_gone = changes[0].kind == "removed"
+    is_gone = any(each.kind == "removed" for each in changes)
     if not itself:
         return "all of", " left out" if is_gone else " put in"
     own = (change for change in changes if change.subject == "scope" and change.id == path)
@@ -197,6 +214,8 @@ def _edit(changes: Sequence[Change], accumulators: Collection[str]) -> tuple[str
         for field in change.fields:
             if change.subject == "scope" and field.path == ("class",):
                 return _became(change, field), ""
+    if all(map(_is_moved, changes)):
+        return f"{_counted([what_text(each) for each in changes])} moved into", ""
     gone, came = (
         [what_text(each) for each in changes if each.kind == kind and each.what not in accumulators]
         for kind in ("removed", "added")

@@ -387,10 +387,12 @@ def settings(fields: Iterable[FieldChange]) -> str:
 
 
 def _differing(before: str, after: str) -> tuple[str, str]:
-    """Return the parts of two descriptions that differ; both whole if the numbers of parts differ."""
+    """Return the parts of two descriptions that differ; both whole if the numbers of parts without a name differ."""
     parts = parts_of(before), parts_of(after)
     if len(parts[0]) != len(parts[1]):
-        return before, after
+        unnamed = [[part for part in each if "=" not in part] for each in parts]
+        own = [[part for part in each if part not in other] for each, other in (parts, parts[::-1])]
+        return (before, after) if unnamed[0] != unnamed[1] else (", ".join(own[0]) or "-", ", ".join(own[1]) or "-")
     other = [(was, now) for was, now in zip(*parts, strict=True) if was != now]
     was, now = zip(*other, strict=True) if other else ((before,), (after,))
     return ", ".join(was), ", ".join(now)
