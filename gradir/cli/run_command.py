@@ -9,7 +9,7 @@ import io
 import os
 import sys
 import threading
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Final
 
 from gradir.cli.encoding import add_encoding_options
@@ -138,6 +138,14 @@ def _divided(options: argparse.Namespace) -> Script:
     return Script(name, arguments, options.is_module)
 
 
+def _end(status: int) -> None:
+    """End at once, whatever the other threads wait for, with what was printed."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+    os._exit(status)
+
+
 class _Run:
     def __init__(self, options: argparse.Namespace, script: Script, own: OwnOutput | None = None) -> None:
         """Prepare the capture; ``own`` is standard output if the file is written there."""
@@ -150,8 +158,9 @@ class _Run:
         self._error: Exception | None = None
         self._seeing: Mapping[str, Running] = {}
         self._is_written = self._has_stopped = False
+        self._process = os.getpid()
         # Of a script that never steps there is no more to know.
-        self._timer = threading.Timer(_LONGEST_STEP, os._exit, [0])
+        self._timer = threading.Timer(_LONGEST_STEP, _end, [0])
         self._timer.daemon = True
 
     def status(self) -> int:
@@ -196,17 +205,25 @@ class _Run:
 
     def _failed(self, error: BaseException) -> bool:
         """Write what was exchanged before a script failed; return whether that is no failure, as behind ``Join``."""
-        return self._launched is not None and not isinstance(error, SystemExit) and self._stopped("fails") == "joins"
+        return self._launched is not None and not isinstance(error, SystemExit) and self._told("fails") == "joins"
 
     def _stop(self, why: str) -> bool:
         """End a process that waits or is told to end, with what it exchanged; return whether it ends by itself."""
-        if not self._has_stopped and self._stopped(why):
-            os._exit(TROUBLE)
+        if not self._has_stopped and self._told(why):
+            _end(TROUBLE)
         return self._has_stopped
+
+    def _told(self, why: str) -> str:
+        """Write as `_stopped`, where an error must not hide that of the script, or end a thread that watches."""
+        try:
+            return self._stopped(why)
+        except Exception as error:  # noqa: BLE001
+            report(str(error))
+            return why
 
     def _stopped(self, why: str) -> str:
         """Write what was exchanged in a step without a backward; return why there is none, or nothing."""
-        if self._own is not None or self._is_written:
+        if self._own is not None or self._is_written or os.getpid() != self._process:
             return ""
         graph = next(filter(None, (each.stopped(why) for each in self._seeing.values())), None)
         if graph is None or graph.rank is None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 _CHECKED_EACH: Final = 0.5
+_CLOSED: Final = -1
 
 
 class Watchdog:
@@ -38,16 +39,25 @@ class Watchdog:
         self._fd = signal.set_wakeup_fd(self._told.fileno(), warn_on_full_buffer=False)
         if self._before == signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._leave)
+        # A forked process has the same socket, and its signals are its own.
+        os.register_at_fork(after_in_child=self._forget)
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        signal.set_wakeup_fd(self._fd)
-        if signal.getsignal(signal.SIGTERM) == self._leave:
-            signal.signal(signal.SIGTERM, self._before)
-        self._told.close()
+        if self._told.fileno() != _CLOSED:
+            # To close it ends nothing while a forked process has it too.
+            self._told.shutdown(socket.SHUT_WR)
+        self._forget()
         self._thread.join()
         self._ended.close()
+
+    def _forget(self) -> None:
+        if self._told.fileno() != _CLOSED:
+            signal.set_wakeup_fd(self._fd)
+            if signal.getsignal(signal.SIGTERM) == self._leave:
+                signal.signal(signal.SIGTERM, self._before)
+            self._told.close()
 
     def _leave(self, number: int, frame: object) -> None:  # noqa: ARG002 (as Python calls it)
         if not self._stop("fails"):

@@ -113,7 +113,10 @@ FORMS: Final = (*_FORMS, _PAGE)
 def headline(ranks: Ranks) -> str:
     """How many ranks there are, and how many graphs they have."""
     text = f"{len(ranks.ranks):,} of {counted(ranks.world, 'rank')}, {counted(len(ranks.groups), 'graph')}"
-    return f"{text}; the others have no file, so this is a sample and no hang is claimed" if ranks.is_sample else text
+    if not ranks.is_sample:
+        return text
+    is_hang = any(finding.kind == "hang" for finding in ranks.findings)
+    return f"{text}; the others have no file, so this is a sample{'' if is_hang else ' and no hang is claimed'}"
 
 
 def row(group: Group) -> list[str]:
