@@ -11,7 +11,9 @@ from training_scripts import GAN, HF, LIGHTNING, LOOP
 
 torch = pytest.importorskip("torch")
 
+import gradir  # noqa: E402
 from gradir.cli.main import main  # noqa: E402
+from gradir.explanations.stored import explained as explain_file  # noqa: E402
 
 Read = pytest.CaptureFixture[str]
 
@@ -185,6 +187,9 @@ def test_the_file_of_a_run_has_the_model_that_its_optimizer_trains(capfd: Read) 
         found = json.loads(capfd.readouterr().out)
         assert found["statuses"].keys() == names
         assert errors(found) == [("detach", line_of(text, "-d(fake"))] * status
+        assert main(["run", "--step", step, "-o", "plain.gir", "train.py"]) == 0
+        assert explain_file(gradir.load("plain.gir")).statuses.keys() == names
+        capfd.readouterr()
 
 
 def test_options_of_a_program_are_refused_before_a_script(capfd: Read) -> None:

@@ -302,8 +302,8 @@ class Running(Recorded):
 
     def __enter__(self) -> Running:
         self._backwards.__enter__()
+        self._optimizers.__enter__()
         if self._request.flow:
-            self._optimizers.__enter__()
             self._scaling.__enter__()
         self._record_in_time()
         return self
