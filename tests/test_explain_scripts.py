@@ -192,6 +192,20 @@ def test_the_file_of_a_run_has_the_model_that_its_optimizer_trains(capfd: Read) 
         capfd.readouterr()
 
 
+def test_a_class_that_cannot_be_hashed_is_no_trouble(capfd: Read) -> None:
+    text = NET + (
+        "class Meta(type):\n"
+        "    __hash__ = None\n"
+        "class Unhashable(metaclass=Meta):\n"
+        "    pass\n"
+        "there = Unhashable()\n"
+        "there.itself = there\n"
+        "optimizer = torch.optim.SGD(net.parameters(), 0.1)\n"
+        "net(torch.ones(2, 3)).sum().backward()\n"
+    )
+    assert explained(text, capfd=capfd)["status"] == 0
+
+
 def test_options_of_a_program_are_refused_before_a_script(capfd: Read) -> None:
     Path("train.py").write_text(LOOP)
     assert main(["explain", "--input", "float32[1]", "train.py"]) == 2

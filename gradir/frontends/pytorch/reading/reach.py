@@ -21,7 +21,7 @@ from torch.autograd.function import FunctionCtx
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.outputs import Captured
 from gradir.frontends.pytorch.reading.walk import GradFn, walk
-from gradir.frontends.walks import codes_in, reached
+from gradir.frontends.walks import codes_in
 
 # A function that has the whole program would cost more than its capture.
 _MAX_STEPS: Final = 300_000
@@ -35,9 +35,14 @@ _END: Final = (type, ModuleType, FrameType, str, bytes, bytearray, int, float, c
 def living(kind: type[_T]) -> list[_T]:
     """Return all objects alive of a class."""
     # By their types, which are few: to ask each object for its classes takes longer, and may run code of the user's.
-    starts: list[type] = [kind]
-    kinds = set(reached(starts, type.__subclasses__))
-    return [thing for thing in gc.get_objects() if type(thing) in kinds]
+    kinds: dict[int, type] = {id(kind): kind}
+    waiting: list[type] = [kind]
+    # By id(), since a metaclass may forbid to hash its classes.
+    for each in waiting:
+        found = {id(derived): derived for derived in type.__subclasses__(each) if id(derived) not in kinds}
+        kinds |= found
+        waiting += found.values()
+    return [thing for thing in gc.get_objects() if id(type(thing)) in kinds]
 
 
 def hidden_among(
