@@ -39,9 +39,9 @@ def living(kind: type[_T]) -> list[_T]:
     waiting: list[type] = [kind]
     # By id(), since a metaclass may forbid to hash its classes.
     for each in waiting:
-        found = {id(derived): derived for derived in type.__subclasses__(each) if id(derived) not in kinds}
-        kinds |= found
-        waiting += found.values()
+        derived: list[type] = type.__subclasses__(each)
+        waiting += [new for new in derived if id(new) not in kinds]
+        kinds |= {id(new): new for new in derived}
     return [thing for thing in gc.get_objects() if id(type(thing)) in kinds]
 
 
