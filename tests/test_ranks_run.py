@@ -86,6 +86,8 @@ def ran(last: str, folder: Path) -> gradir.Graph:
         ("head.requires_grad_(False); step()", (), 0),
         ("optimizer.param_groups[0]['params'] = [*body.parameters()]; step()", (), 0),
         ("body.require_backward_grad_sync = False; step()", (), 0),
+        # A sparse gradient has no storage.
+        ("sparse = DDP(nn.Embedding(9, 4, sparse=True)); sparse(torch.arange(3)).sum().backward(); step()", (), 0),
     ],
 )
 def test_a_gradient_that_nothing_exchanges_before_the_step_is_recorded(

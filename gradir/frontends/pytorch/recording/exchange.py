@@ -26,7 +26,7 @@ from gradir.errors import CaptureError
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.attributes import MetadataReader
 from gradir.frontends.pytorch.reading.distributed import Groups, group_called, reduction
-from gradir.frontends.pytorch.reading.tensors import held_by
+from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.leaving import DispatchMode
 from gradir.frontends.pytorch.recording.operands import Operand, Operands
@@ -293,9 +293,9 @@ def _microbatch_of(tensor: torch.Tensor, stages: Iterable[Any]) -> int | None:
 
     A stage forgets a gradient before it sends it.
     """
-    storage = private.storage_handle(tensor.untyped_storage())
+    storage = storage_of(tensor)
     for number, each in chain.from_iterable(map(_messages_of, stages)):
-        if isinstance(each, torch.Tensor) and private.storage_handle(held_by(each).untyped_storage()) == storage:
+        if storage is not None and isinstance(each, torch.Tensor) and storage_of(each) == storage:
             return number
     return None
 

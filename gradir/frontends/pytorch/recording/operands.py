@@ -13,7 +13,7 @@ import torch
 
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.distributed import forms_of_sharded
-from gradir.frontends.pytorch.reading.tensors import Modules
+from gradir.frontends.pytorch.reading.tensors import Modules, storage_of
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.steps import INPLACE, named, signature_of
 from gradir.frontends.pytorch.recording.unsent import sharded_around
@@ -27,7 +27,7 @@ class Operands:
 
     def __init__(self) -> None:
         # By storage, the parameters whose gradients were written there.
-        self._written: defaultdict[int, dict[int, torch.Tensor]] = defaultdict(dict)
+        self._written: defaultdict[int | None, dict[int, torch.Tensor]] = defaultdict(dict)
 
     def note_write(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Note where an operation puts a gradient that the engine accumulates, such as into a bucket."""
@@ -43,7 +43,7 @@ class Operands:
         # What is filled with zeros is the place of a gradient that does not come.
         for name, value in given if len(given) > 1 else ():
             if signature.kinds.get(name) == INPLACE:
-                self._written[_storage(value)][id(parameter)] = parameter
+                self._written[storage_of(value)][id(parameter)] = parameter
 
     def of(
         self, given: Sequence[torch.Tensor], node: GradFn | None, frame: FrameType, phase: str
@@ -54,12 +54,12 @@ class Operands:
         if phase == "forward":
             inside = _running_function(frame)
             return tuple([_made(tensor, inside) for tensor in given])
-        found = {key: each for tensor in given for key, each in self._written.pop(_storage(tensor), {}).items()}
+        found = {key: each for tensor in given for key, each in self._written.pop(storage_of(tensor), {}).items()}
         # A bucket that lacks a gradient may have another one on another rank.
         is_whole = sum(each.numel() for each in found.values()) == sum(tensor.numel() for tensor in given)
         if found or (parameter := _accumulating(node)) is None:
             return tuple(found.values()) if is_whole else ()
-        is_own = parameter.grad is not None and {*map(_storage, given)} == {_storage(parameter.grad)}
+        is_own = parameter.grad is not None and {*map(storage_of, given)} == {storage_of(parameter.grad)}
         return (parameter,) if is_own else ()
 
 
@@ -103,7 +103,3 @@ def _running_function(frame: FrameType) -> int | None:
 
 def _accumulating(node: GradFn | None) -> torch.Tensor | None:
     return getattr(node, "variable", None) if type(node).__name__ == private.ACCUMULATOR else None
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return private.storage_handle(tensor.untyped_storage())

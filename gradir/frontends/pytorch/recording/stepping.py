@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from gradir.frontends.pytorch import private
-from gradir.frontends.pytorch.reading.tensors import Owned, held_by
+from gradir.frontends.pytorch.reading.tensors import Owned, storage_of
 from gradir.frontends.pytorch.recording.steps import INPLACE, named, signature_of, tensors_in
 from gradir.ir import Collective, Graph, Rank
 from gradir.ir.ids import split_id
@@ -33,7 +32,7 @@ class UntilStep:
     def __init__(self, exchanged: Exchanged, graph: Graph, stepped: Callable[[Graph | None], None]) -> None:
         self._exchanged, self._graph, self._stepped = exchanged, graph, stepped
         owned = exchanged.modules.owned
-        self._storages = {private.storage_handle(held_by(each.tensor).untyped_storage()) for each in owned}
+        self._storages = {*map(storage_of, (each.tensor for each in owned))} - {None}
         self._hook = register_optimizer_step_pre_hook(self._before_step)
         exchanged.stop_sending(self)
 
@@ -54,7 +53,7 @@ class UntilStep:
             return
         for name, value in named(signature.names, args, kwargs):
             written = tensors_in(value) if signature.kinds.get(name) == INPLACE else ()
-            if any(private.storage_handle(held_by(each).untyped_storage()) in self._storages for each in written):
+            if any(storage_of(each) in self._storages for each in written):
                 self._end_at_step(None)
 
     def _before_step(self, optimizer: Optimizer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
