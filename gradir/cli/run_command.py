@@ -179,7 +179,8 @@ class _Run:
             left = self._script.run(options, lambda: self._is_enough, self._failed)
             self._timer.cancel()
             calls = sum(each.calls for each in self._seeing.values())
-            if not left and calls and not self._is_enough and self._stopped("ends"):
+            is_there = calls or self._has_stopped
+            if not left and is_there and not self._is_enough and self._stopped("ends"):
                 report(f"{name} {calls_of(self._seeing, options.step)}: wrote {options.output} without a graph")
                 return 0
         if self._is_enough:
