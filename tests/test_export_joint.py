@@ -126,6 +126,24 @@ def test_a_function_is_traced_with_its_arguments():
     assert "x" in found.nodes
 
 
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 2 * ctx.saved_tensors[0] * gradient
+
+
+def test_the_backward_of_a_custom_function_is_of_the_backward():
+    model, inputs = MODELS["mlp"]()
+    nodes = gradir.capture(lambda x: Square.apply(model(x)).sum(), *inputs, graph="joint").nodes
+    (taking,) = (each for each in nodes.values() if any(ref and ref.id.startswith("expand:") for ref in each.inputs))
+    assert (taking.op, taking.ext["phase"]) == ("mul", "backward")
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -178,7 +196,7 @@ def function():
 """
 
 
-def test_graphs_of_compiled_code_are_one_document_with_their_breaks(program):
+def test_graphs_of_compiled_code_are_one_document_with_their_breaks(program, capsys):
     name = program(BROKEN)
     assert main(["capture", name, "--graph", "compiled", "-o", "loss.gir"]) == 0
     found = gradir.load("loss.gir")
@@ -187,6 +205,8 @@ def test_graphs_of_compiled_code_are_one_document_with_their_breaks(program):
         ("graph_break", "Unsupported", 13),
     ]
     assert "`print`" in found.cuts[0].op
+    assert main(["explain", "loss.gir"]) == 0
+    assert "ends a graph here, and gradients go on into the next: Failed to trace" in capsys.readouterr().out
     gradients = {each.id.partition(".")[2] for each in found.outputs if each.id.startswith("output:grad.")}
     assert {"a.weight", "b.layers.0.weight", "head.bias"} <= gradients
     assert found.nodes["a/addmm:1"].ext["region"] == 1

@@ -59,6 +59,14 @@ WORDS: Final[Mapping[str, Words]] = {
         "compiled code runs here, and its result carries no gradient, which cuts {names}",
         'explain it once uncompiled, inside torch.compiler.set_stance("force_eager"): that tells the line inside',
     ),
+    "graph_break": Words(
+        "torch.compile ends a graph here, and gradients go on into the next: {op}",
+        "move this line out of the compiled code, or write it as torch's reason asks, to have one graph",
+    ),
+    "recompile": Words(
+        "torch.compile compiles this call anew: {op}",
+        "keep what changed equal between calls, or pass dynamic=True to torch.compile if it is a size",
+    ),
     "opaque": Words(
         "compiled code gives {names} no gradient, or only zeros, and what it does inside is not recorded",
         'explain it once uncompiled, inside torch.compiler.set_stance("force_eager"), if {names} should learn',

@@ -135,8 +135,14 @@ class _Region:
             if isinstance(value, Named):
                 self._end(what, value)
         self.numbers = {node.name: node.meta.get("seq_nr") for node in nodes}
-        tags = {node.name: node.meta.get("partitioner_tag") for node in nodes}
-        self.backward = {name for name, tag in tags.items() if tag in {"is_backward", "must_be_in_backward"}}
+        tangents = {name.removeprefix(self.start) for name in self.tangents.values()}
+        self.backward = set[str]()
+        for node in nodes:
+            # The backward of a custom function has no tag.
+            takes = {each.name for each in node.all_input_nodes}
+            is_tagged = node.meta.get("partitioner_tag") in {"is_backward", "must_be_in_backward"}
+            if is_tagged or not (takes.isdisjoint(tangents) and takes.isdisjoint(self.backward)):
+                self.backward.add(node.name)
         self.tensors = {node.name: node.meta.get("val") for node in nodes}
         self.outputs = {
             node.name: (node.args[0].name, node.args[1]) if node.target is getitem else (node.name, 0)
