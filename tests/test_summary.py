@@ -25,7 +25,7 @@ from samples import HOSTILE_LABELS, chain, everything, hostile
 from strategies import graphs
 
 import gradir
-from gradir.ir import Builder, Graph, Node, Ref, Saved, Scope, TensorMeta
+from gradir.ir import Builder, Graph, Node, Producer, Ref, Saved, Scope, TensorMeta
 from gradir.ir.text import printable
 from gradir.ir.totals import totals
 from gradir.passes import fold
@@ -445,3 +445,9 @@ def test_a_list_has_the_shape_of_what_leaves_it_and_a_told_caller_that_of_the_mo
     assert rows_by_path(told)[""]["output_shapes"] == [[4]]
     inside = replace(graph, producer=producer)
     assert rows_by_path(inside)[""]["output_shapes"] == [[]]
+
+
+def test_ways_to_train_are_few_whatever_a_file_says() -> None:
+    # Each is a column, so that many of them in many modules would fill the memory.
+    told = Producer(options={"savings": tuple((f"way{number}", "", 1) for number in range(100))})
+    assert len(data(replace(stacked(), producer=told))["totals"]["kept"]) == 8

@@ -108,6 +108,8 @@ PHASE: Final = "phase"
 SAVINGS: Final = "savings"
 """The option of the producer for the bytes that each of several ways to train keeps for its backward, by module."""
 
+_MOST_WAYS: Final = 8
+
 MILLISECONDS: Final = "ms"
 """The key of ``ext`` for the times that a node took, forward and backward. No two captures measure the same."""
 
@@ -220,9 +222,11 @@ def savings(graph: Graph) -> Iterator[tuple[str, str, int]]:
     [('eager', 'fc', 96)]
     """
     rows = graph.producer.options.get(SAVINGS)
+    names = set[str]()
     for row in rows if isinstance(rows, tuple) else ():
-        # A file may hold anything there.
-        if isinstance(row, tuple) and [*map(type, row)] == [str, str, int]:
+        # A file may hold anything there. Each way is a column of the table of modules.
+        if isinstance(row, tuple) and [*map(type, row)] == [str, str, int] and len(names | {row[0]}) <= _MOST_WAYS:
+            names.add(row[0])  # type: ignore[arg-type]
             yield row  # type: ignore[misc]
 
 
