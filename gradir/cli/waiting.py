@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -40,7 +41,8 @@ class Watchdog:
         if self._before == signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._leave)
         # A forked process has the same socket, and its signals are its own.
-        os.register_at_fork(after_in_child=self._forget)
+        if sys.platform != "win32":
+            os.register_at_fork(after_in_child=self._forget)
         self._thread.start()
         return self
 
