@@ -204,6 +204,12 @@ def _node_with(packages: str) -> str:
 
 
 @pytest.fixture(autouse=True)
+def _own_excepthook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Undo what torch does to it for a process group: it names the rank in every later traceback."""
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+
+
+@pytest.fixture(autouse=True)
 def every_captured_graph_is_as_good_as_its_word(monkeypatch: pytest.MonkeyPatch) -> None:
     """Check in full what capture vouches for, whatever a test captures."""
     if "torch" not in sys.modules:
