@@ -130,6 +130,15 @@ def test_a_loss_that_reaches_no_parameter_is_a_finding(capfd: Read) -> None:
     assert main(["explain", "net.py:loss"]) == 0
 
 
+def test_a_rank_that_raises_may_be_captured_without_the_others(capfd: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    dry = "; if another rank ended first, --dry captures this one, and sends nothing"
+    assert "--dry" not in said("capture net.py:raises -o x.gir --collectives", capfd)
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert said("capture net.py:raises -o x.{rank}.gir --collectives", capfd).endswith(dry)
+    assert "--dry captures" not in said("capture net.py:raises -o x.{rank}.gir --collectives --dry", capfd)
+
+
 def test_a_forward_that_raises_is_explained_and_captured_up_to_there(capfd: Read) -> None:
     text = said("capture net.py:raises -o x.gir", capfd)
     assert text.endswith("'gradir explain' finds the cause, and --graph forward captures what ran before")

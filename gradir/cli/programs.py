@@ -12,6 +12,7 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gradir.cli.parser import Parser, add_traceback
+from gradir.cli.rank_files import launched
 from gradir.cli.report import one_line, report
 from gradir.errors import CaptureError, FileError, SpecError
 
@@ -183,6 +184,9 @@ def _forward_advice(error: CaptureError, request: CaptureRequest) -> str:
     cause = error.__cause__
     if not isinstance(error, SpecError) or cause is None or request.graph == "forward" or request.fake:
         return ""
+    # A backend raises in all ranks but the one to blame.
+    if request.collectives and not request.dry and isinstance(cause, RuntimeError) and launched() is not None:
+        return "; if another rank ended first, --dry captures this one, and sends nothing"
     if "forward" not in claims.kinds()[claims.frontend_of(request)].features:
         return ""
     forward = "--graph forward captures what ran before"
