@@ -37,8 +37,9 @@ _NO_SYSTEM: Final = 9
 _START: Final = """\
 (async () => {
   try {
-    const packed = document.getElementById("script").textContent;
-    const bytes = Uint8Array.from(atob(packed), (sign) => sign.charCodeAt(0));
+    const signs = atob(document.getElementById("script").textContent);
+    const bytes = new Uint8Array(signs.length);
+    for (let at = 0; at < signs.length; at++) bytes[at] = signs.charCodeAt(at);
     const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
     const script = document.createElement("script");
     script.textContent = await new Response(unpacked).text();

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { flag, statuses } from "../src/data/model.ts";
 import { colouring, colourings, looksOf } from "../src/draw/looks.ts";
 import { curve } from "../src/draw/pen.ts";
-import { bytesText, plain, shortened } from "../src/draw/plain.ts";
+import { bytesText, numberText, plain, shortened } from "../src/draw/plain.ts";
 import { resultsOf, sumsOf } from "../src/draw/sums.ts";
 import { shown } from "../src/graph/shown.ts";
 import { allOpened, changedOpened, openedTo } from "../src/opening.ts";
@@ -143,4 +143,8 @@ test("what is drawn for several layers has the look of the worst of them, and th
   model.scopes.saved[first] = 100;
   const bytes = colouring(model, sums, "saved");
   assert.notDeepEqual(bytes.scope(first, 1), bytes.scope(first, 8));
+});
+
+test("whole numbers have commas", () => {
+  assert.deepEqual([0, 999, 1000, 65536, 1_234_567].map(numberText), ["0", "999", "1,000", "65,536", "1,234,567"]);
 });

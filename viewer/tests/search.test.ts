@@ -75,6 +75,16 @@ test("between slashes stands a regular expression", () => {
   assert.throws(() => parsed("/(/"), SyntaxError);
 });
 
+test("the best hits come first, equal ones in their order, and no more than asked for", () => {
+  const sample = new Sample("many");
+  for (let each = 0; each < 40; each++) sample.add(each % 4 ? "add" : "addmm", []);
+  const nodes = search(sample.done(), null, "addmm add", 15).map(({ node }) => node);
+  assert.deepEqual(nodes, [0, 4, 8, 12, 16, 20, 24, 28, 32, 36]);
+  const all = search(sample.done(), null, "add", 32).map(({ node }) => node);
+  const whole = Array.from({ length: 40 }, (_, each) => each).filter((each) => each % 4);
+  assert.deepEqual(all, [...whole, 0, 4]);
+});
+
 test("ancestors and descendants are what ways lead from and to", () => {
   for (let seed = 0; seed < 60; seed++) {
     const next = seeded(seed);

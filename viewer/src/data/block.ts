@@ -14,8 +14,10 @@ export async function unpacked(text: string): Promise<unknown> {
 }
 
 function bytes(text: string): Uint8Array<ArrayBuffer> {
-  const { fromBase64 } = Uint8Array as { fromBase64?: (text: string) => Uint8Array<ArrayBuffer> };
-  return fromBase64 ? fromBase64.call(Uint8Array, text) : Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0));
+  const signs = atob(text);
+  const found = new Uint8Array(signs.length);
+  for (let at = 0; at < signs.length; at++) found[at] = signs.charCodeAt(at);
+  return found;
 }
 
 /** A column as a block has it: the numbers, or the one number that all of them are. */

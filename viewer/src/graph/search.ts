@@ -50,14 +50,18 @@ export function search(model: Model, details: DetailsOfAll | null, words: string
   score[0] = 0;
   for (const word of asked) {
     const found = new Int16Array(score.length);
-    const ranks = new Map<readonly string[], Uint8Array>();
+    const ranks = new Map<readonly string[], Uint8Array | null>();
     const look = (key: SearchKey, isNode: boolean, worth: Worth, all: readonly string[], column?: ArrayLike<number>): void => {
       if (word.key && word.key !== key) return;
-      let own = ranks.get(all);
-      if (!own) ranks.set(all, (own = matches(all, word)));
+      if (!ranks.has(all)) ranks.set(all, matches(all, word));
+      const own = ranks.get(all);
+      if (!own) return;
       const start = isNode ? scopes.count : 0;
       const end = isNode ? score.length : start + scopes.count;
-      for (let at = start; at < end; at++) if (score[at]) found[at] = Math.max(found[at], worth[own[column ? column[at - start] : at - start]]);
+      for (let at = start; at < end; at++) {
+        const value = worth[own[column ? column[at - start] : at - start]];
+        if (value > found[at]) found[at] = value;
+      }
     };
     look("name", false, named, texts, scopes.name);
     look("class", false, done, texts, scopes.className);
@@ -72,28 +76,34 @@ export function search(model: Model, details: DetailsOfAll | null, words: string
     if (details) look("source", true, [0, 10, 14, 20], details.sources.map((source) => source.toLowerCase()), details.sourceOf);
     for (let at = 0; at < score.length; at++) score[at] = found[at] && score[at] && score[at] + found[at];
   }
-  // The highest score first, then the first: as one number each, which sorts without a function.
-  const keys: number[] = [];
-  score.forEach((own, at) => own && keys.push(at - own * 2 ** 32));
-  return Array.from(Float64Array.from(keys).sort().subarray(0, most), (key) => {
-    const at = key - Math.floor(key / 2 ** 32) * 2 ** 32;
-    return at < scopes.count ? { node: -1, scope: at } : { node: at - scopes.count, scope: -1 };
-  });
+  return best(score, most).map((at) => (at < scopes.count ? { node: -1, scope: at } : { node: at - scopes.count, scope: -1 }));
 }
 
-/** By text 3 where it is the word, 2 where it or a part of it behind a dot starts with it, 1 where it is in it. */
-function matches(texts: readonly string[], { text: word, key, expression }: Word): Uint8Array {
-  if (expression)
-    return Uint8Array.from(texts, (text) => {
-      const match = expression.exec(text);
-      return match === null ? 0 : match[0] === text ? 3 : match.index === 0 ? 2 : 1;
-    });
+/** The places of the highest scores, the first of equal ones first. A frequent word hits every node: sorting all would take longer than finding them. */
+function best(score: Int16Array, most: number): number[] {
+  const places: number[][] = [];
+  score.forEach((own, at) => {
+    if (own && (places[own] ??= []).length < most) places[own].push(at);
+  });
+  return places.reverse().flat().slice(0, most);
+}
+
+/** By text 3 where it is the word, 2 where it or a part of it behind a dot starts with it, 1 where it is in it; null where it is in none. */
+function matches(texts: readonly string[], { text: word, key, expression }: Word): Uint8Array | null {
   // Of "in:" whole parts of a path must be the words.
   const whole = `.${word}.`;
-  if (key === "in") return Uint8Array.from(texts, (text) => (`.${text}.`.includes(whole) ? 3 : 0));
   const part = `.${word}`;
-  return Uint8Array.from(texts, (text) => {
+  const rank = (text: string): number => {
+    if (expression) {
+      const match = expression.exec(text);
+      return match === null ? 0 : match[0] === text ? 3 : match.index === 0 ? 2 : 1;
+    }
+    if (key === "in") return `.${text}.`.includes(whole) ? 3 : 0;
     const at = text.indexOf(word);
     return at < 0 ? 0 : text === word ? 3 : at === 0 || text.includes(part) ? 2 : 1;
-  });
+  };
+  let isFound = false;
+  const ranks = new Uint8Array(texts.length);
+  for (let at = 0; at < texts.length; at++) if ((ranks[at] = rank(texts[at]))) isFound = true;
+  return isFound ? ranks : null;
 }
