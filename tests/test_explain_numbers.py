@@ -183,6 +183,30 @@ def test_a_number_that_goes_on_is_an_error(program: Program) -> None:
     assert cause.source.line == marked(program)
 
 
+def the_places_of_the_largest(m: Any, x: torch.Tensor) -> torch.Tensor:
+    chosen = m["side"](x).topk(2, dim=0).indices.squeeze()  # HERE
+    return torch.stack([m["main"](x[int(each)]) for each in chosen]).sum()
+
+
+def a_count(m: Any, x: torch.Tensor) -> torch.Tensor:
+    above = m["side"](x) > 0  # HERE
+    return m["main"](x).sum() * above.sum().item()
+
+
+def a_list_of_choices(m: Any, x: torch.Tensor) -> torch.Tensor:
+    chosen = m["side"](x).argmax(0)  # HERE
+    names = chosen.cpu().tolist()
+    return m["main"](x)[names].sum()
+
+
+@pytest.mark.parametrize("program", [the_places_of_the_largest, a_count, a_list_of_choices])
+def test_integers_that_leave_torch_lost_their_gradient_where_they_were_made(program: Program) -> None:
+    (cause,) = (cause for cause in explained(program).causes if cause.level == "error")
+    assert (cause.kind, cause.names) == ("nondifferentiable", SIDE)
+    assert cause.source is not None
+    assert cause.source.line == marked(program)
+
+
 def test_a_parameter_that_only_decides_can_never_learn() -> None:
     class Switched(nn.Module):
         def __init__(self) -> None:

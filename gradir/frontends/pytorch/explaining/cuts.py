@@ -287,10 +287,28 @@ class Flowing:
             else:
                 # Else what comes of it is in nothing that was captured.
                 goes_on = found.before <= entry and use != SHOWN
-            if goes_on:
+            if goes_on and use not in (COMPARED, HANDED) and (made := self._made_integer(found)) is not None:
+                # Integers had no gradient before they left: the operation that made them is where it ends.
+                step = self.flow.steps[made.maker]
+                self.stops.append(Stop("nondifferentiable", made, _seen_outside(step), left))
+            elif goes_on:
                 at = found.called.strip("_"), found.place
                 first = self.exits.setdefault(at, Leaving(found, left, is_sure=use != HANDED))
                 self.exits[at] = first._replace(leaves=first.leaves | left)
+
+    def _made_integer(self, found: Exit) -> Value | None:
+        """Return the integers, made of values with a gradient, that what a function read is computed from."""
+        behind = reached(
+            [read.value for read in found.reads],
+            lambda value: () if value in self.carrying else (read.value for read in self.sources(value)),
+        )
+        for value in behind:
+            if value.maker == FROM_OUTSIDE or not any(read.carries for read in self.flow.steps[value.maker].inputs):
+                continue
+            dtype = self.flow.steps[value.maker].outputs[value.number].dtype or ""
+            is_integer = dtype != "" and not dtype.startswith(_DIFFERENTIABLE)
+            return value if is_integer and self._kinds.of(value.maker) == "nondifferentiable" else None
+        return None
 
     def _put(self, number: int, step: Step) -> None:
         if "inplace" in step.kinds and step.called != "step":
