@@ -234,11 +234,7 @@ class Legend(NamedTuple):
 
 
 def legend(
-    title: str,
-    roles: Collection[str],
-    kinds: Collection[str],
-    looks: Mapping[str, str],
-    notes: Sequence[str] = (),
+    title: str, roles: Collection[str], kinds: Collection[str], looks: Mapping[str, str], notes: Sequence[str] = ()
 ) -> Legend:
     """Return the legend of a picture.
 

@@ -11,10 +11,7 @@ from gradir.ir.model import Node, Ref
 
 DATA: Final = "data"
 
-KINDS: Final = {
-    "inputs": DATA,
-    "base": "view",
-}
+KINDS: Final = {"inputs": DATA, "base": "view"}
 """The fields of a node that are edges into it, in the order of the edges, each with their kind. A field holds the id of
 a node, for its output 0, or references to any number of outputs."""
 

@@ -14,9 +14,7 @@ from gradir.ir.text import is_unicode, quoted
 
 TOLD: Final[Mapping[type[Record], frozenset[str]]] = {
     Scope: frozenset({"path", "class_name", "detail", "training"}),
-    Cut: frozenset(
-        {"kind", "names", "scope", "tensor", "op", "source", "via", "meant", "at", "into", "slot"},
-    ),
+    Cut: frozenset({"kind", "names", "scope", "tensor", "op", "source", "via", "meant", "at", "into", "slot"}),
     Node: frozenset(
         (
             *("id", "role", "op", "native", "scope", "names", "inputs", "outputs"),

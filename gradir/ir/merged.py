@@ -140,10 +140,7 @@ def _with(node: Node, entry: Mapping[str, AttrValue]) -> dict[str, AttrValue]:
 
 
 def _add_slots(
-    sums: defaultdict[str, _Sums],
-    nodes: Mapping[str, Node],
-    places: Mapping[str, tuple[str, str | None]],
-    sign: int,
+    sums: defaultdict[str, _Sums], nodes: Mapping[str, Node], places: Mapping[str, tuple[str, str | None]], sign: int
 ) -> None:
     kept: SavedBytes[tuple[str, str | None]] = SavedBytes(nodes)
     for node in nodes.values():

@@ -102,9 +102,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 Size = Annotated[
     Union[Count, str],
     msgspec.Meta(
-        extra={
-            "expected": "an integer from 0 to 2**63 - 1, or text for a size that is not known, such as 'batch'",
-        }
+        extra={"expected": "an integer from 0 to 2**63 - 1, or text for a size that is not known, such as 'batch'"}
     ),
 ]
 Shape = tuple[Size, ...]

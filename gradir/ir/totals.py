@@ -14,15 +14,7 @@ from gradir.ir.merged import bytes_told
 from gradir.ir.model import Node, TensorMeta, bounded
 from gradir.ir.saved import OWNERS, Storages, whole_number
 
-__all__ = [
-    "Totals",
-    "bounded",
-    "elements",
-    "parameter_elements",
-    "tensor_elements",
-    "totals",
-    "totals_of",
-]
+__all__ = ["Totals", "bounded", "elements", "parameter_elements", "tensor_elements", "totals", "totals_of"]
 _COUNTED: Final = OWNERS | {"module"}
 
 

@@ -191,11 +191,7 @@ class Rolled:
         return ids
 
     def _moved(self, node: Node) -> Node:
-        moved = replace(
-            node,
-            saved=tuple(map(self._slot, node.saved)),
-            **rewired(node, lambda ref, _: self._ref(ref)),
-        )
+        moved = replace(node, saved=tuple(map(self._slot, node.saved)), **rewired(node, lambda ref, _: self._ref(ref)))
         return self._standing(moved, *self._shown[node.id]) if node.id in self._shown else moved
 
     def _standing(self, node: Node, stack: Stack, place: int) -> Node:
@@ -206,10 +202,7 @@ class Rolled:
             id=self._ids[node.id],
             scope=renamed(node.scope, old, new),
             names=tuple(renamed(name, old, new) for name in node.names),
-            ext={
-                **_with_rounds(node, sum(map(times, alike)), stack.carried.get(place, [])),
-                **together(alike),
-            },
+            ext={**_with_rounds(node, sum(map(times, alike)), stack.carried.get(place, [])), **together(alike)},
             attrs=_added_up(alike) if node.role == "module" else node.attrs,
         )
 

@@ -36,10 +36,7 @@ _MOST_PERIODS: Final = 8
 class OnceOptions(Options, frozen=True, kw_only=True):
     """Whether to look for equal steps."""
 
-    once: Annotated[
-        bool,
-        msgspec.Meta(description="show the first of equal steps, with their number"),
-    ]
+    once: Annotated[bool, msgspec.Meta(description="show the first of equal steps, with their number")]
 
 
 class OncePass:

@@ -61,7 +61,7 @@ _OPERATIONS: Final[Mapping[str, Mapping[str, str | tuple[str, str]]]] = {
         **dict.fromkeys(("log", "log2", "log10"), "keep what {op} gets above 0, as by {op}(x.clamp(min=1e-6))"),
     },
     "nonfinite": {
-        "ctc_loss": "pass zero_infinity=True, or leave out what has more targets than inputs: its loss is infinite",
+        "ctc_loss": "pass zero_infinity=True, or leave out what has more targets than inputs: its loss is infinite"
     },
     "sample": {
         **dict.fromkeys(("bernoulli", "binomial", "multinomial", "poisson"), _DRAW),
@@ -151,10 +151,7 @@ _ERRORS: Final = (
         "compute the loss anew before each backward, detach() what is carried over from the last step, or add up the "
         "losses and call backward once",
     ),
-    (
-        "only Tensors of floating point",
-        "convert it to floats first: integers and booleans have no gradient",
-    ),
+    ("only Tensors of floating point", "convert it to floats first: integers and booleans have no gradient"),
     (
         "appears to not have been used in the graph",
         "check that the output is computed from this tensor itself and not from a copy, or pass allow_unused=True",

@@ -66,10 +66,7 @@ PATTERNS: Final[Mapping[str, tuple[str, str]]] = {
         "keep this cut; requires_grad_(False) on the teacher says the same, and saves memory",
     ),
     OTHER_MODEL: ("{cause}", "record that model too if it should learn from this loss"),
-    "another path": (
-        "{cause}, and another path gives {it} a gradient",
-        "keep this cut if it is meant, or {advice}",
-    ),
+    "another path": ("{cause}, and another path gives {it} a gradient", "keep this cut if it is meant, or {advice}"),
     "score function": (
         "{cause}, and another path gives {it} a gradient",
         "keep this if the loss takes log_prob() of the sample, as in REINFORCE and PPO; else use rsample(), or "
