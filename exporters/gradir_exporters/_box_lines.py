@@ -8,12 +8,10 @@ from typing import Final
 
 _WIDTH: Final = 36
 _COLUMNS: Final = 3
+# Splits a word that is too long for a line, such as a path or the name of a parameter.
 _PARTS: Final = re.compile(r"[^./_,:]*[./_,:]*")
-"""The parts of a word that is too long for a line: a path, or the name of a parameter."""
-
+# The role of a box that stands for omitted nodes, and the kind of the line between it and the box beside it.
 MORE: Final = "more"
-"""The role of a box for what is left out, and the kind of the line between that and the box beside it."""
-
 _ENDS: Final = ("before", "behind")
 
 

@@ -36,26 +36,20 @@ if TYPE_CHECKING:
 
     from gradir.ir.cuts import Stub
 
+# Replaces the role of an unchanged node in a diff.
 CONTEXT: Final = "context"
-"""What stands for the role of a node that is as it was, where others are marked."""
-
+# Replaces the role of a node without a value in an overlay.
 NO_VALUE: Final = "bare"
-"""What stands for the role of a node of which an overlay says nothing."""
-
+# Replaces every role that gradir has no look for.
 OTHER: Final = "other"
-"""What stands for every role that gradir has no look for."""
-
+# The role of the box that says why gradient ends, and the kind of the line from there.
 CUT: Final = "cut"
-"""The role of the box that says why gradient ends, and the kind of the line from there."""
-
+# The look of a CUT box in a legend that lists parameters outside the graph, not a place in a program.
 UNREACHED: Final = "\0unreached"
-"""The look in a legend of a box of that role which is no place in a program, but parameters."""
-
+# Follows the role of a box whose operation raised; alone, its look in the legend. No role of a file starts with NUL.
 FAILED: Final = "\0failed"
-"""What follows the role of a box whose operation raised; by itself, the look of that in the legend."""
-
+# Follows the role of a box that the option focus selected; alone, its look in the legend.
 FOCUSED: Final = "\0focus"
-"""What follows the role of a box that was asked for; by itself, the look of that in the legend."""
 
 _ROLES: Final = {
     "parameter": "parameter",
@@ -86,15 +80,12 @@ _LINES: Final = {
 }
 
 _PAIR: Final = 2
+# A layer with more parameters shows the number of the others.
 _MOST_WEIGHTS: Final = 8
-"""Of a layer with more parameters, the others are counted."""
-
+# A function with more slots shows the number of the empty ones instead.
 _MOST_SLOTS: Final = 4
-"""Of a function with more, the empty slots are counted instead."""
-
+# A box wider than its neighbours would push them apart.
 _LONGEST_ERROR: Final = 80
-"""A box that is wider than its neighbours pushes them apart."""
-
 _LONGEST_FILE: Final = 60
 
 

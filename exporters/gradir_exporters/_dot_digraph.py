@@ -14,8 +14,8 @@ from graphviz.backend import dot_command
 from gradir.pictures import find_program
 
 _DOT: Final = "dot"
+# The graphviz package keeps the name of the program in a global, so only one thread at a time may change it.
 _LOCK: Final = RLock()
-"""The program is a global of the graphviz package."""
 
 
 class Digraph(graphviz.Digraph):  # type: ignore[misc]  # graphviz has no types

@@ -13,14 +13,11 @@ from gradir.ir.model import Scope, Shape
 from gradir.ir.text import printable
 from gradir_exporters._box_words import Words, frame_name
 
+# The text of the box of a saved slot depends on these, so labels are cached by them.
 shown_of_saved: Final = attrgetter("slot", "dtype", "shape", "state")
-"""What the box of a saved slot says; labels are remembered by it."""
-
+# The row of a saved slot in a table depends on this, so tables are cached by it.
 _row_of_saved: Final = attrgetter("slot")
-"""What the row of a saved slot in a table says; tables are remembered by it."""
-
 LINE_BREAK: Final = "\\n"
-
 # dot refuses more than 16,384 characters without a break, and a box wider than a screen is of no use.
 _MAX_LINE_CHARS: Final = 200
 _MAX_KEY_CHARS: Final = 60

@@ -29,22 +29,17 @@ from gradir_exporters._dot_labels import LINE_BREAK, Labels, Tooltips, scope_cap
 from gradir_exporters._dot_lengths import Lengths, entry_lengths, past_saved
 from gradir_exporters._overlay_looks import overlay_legend, overlay_text
 
+# The weights that make dot draw a line short and straight: NEAR within a frame or into the next one, FAR any other.
+# OF_MANY is for one of many lines at a box: the boxes that it feeds then stand near their own consumers, not in one row.
 NEAR: Final = 8
 FAR: Final = 1
 OF_MANY: Final = 0
-"""How much a line within a frame or into the next one is to be short and straight, any other, and of these one of many
-at one box: what such a box feeds stands near what it feeds in turn, and not all in one row."""
-
+# The kind of a line of data among many at one box, where the lines and their arrow heads would be one black bar.
 MANY: Final = "many"
-"""The kind of the lines of data that are among many at one box, where they and their heads would be one black bar."""
-
 _MANY: Final = 8
-
+# The kind of the invisible lines that put the box of a cut below another.
 BESIDE: Final = "beside"
-"""The kind of the lines that are not seen, which put the box of a cut below another."""
-
 _MOST_CUTS: Final = 100
-
 # dot's parser runs out of stack at about 2,500 nested clusters, other tools earlier.
 _MAX_NESTING: Final = 64
 
@@ -78,14 +73,13 @@ class DotOptions(Options, frozen=True, kw_only=True):
     ] = "boxes"
 
 
+# One node to draw: its key, role, label and tooltip, the last two escaped. Making a plain tuple takes a tenth of the
+# time of a named one.
 Box: TypeAlias = "tuple[str, str, str, str]"
-"""One node to draw: its key, role, label and tooltip, the last two escaped. A plain tuple, which takes a tenth of the
-time to make of a named one."""
-
+# One line to draw: the keys of its ends, its kind, the ranks it spans, its text, and its weight (NEAR, FAR, OF_MANY).
+# The text is the number of edges (``×3``), or the tensor of a single one where lines show it. A kind is ``data``,
+# ``removed`` (data that no longer flows), MANY, ``view``, ``inplace``, ``saved`` or ``buffer``.
 Line: TypeAlias = "tuple[str, str, str, int, str, int]"
-"""What to draw of edges: the keys of their ends, their kind, the ranks they span, a text, and how straight the line is
-to be: `NEAR`, `FAR` or `OF_MANY`. The text is how many there are (``×3``), or of one the tensor where lines say it. A
-kind is ``data``, ``removed`` (data that no longer flows), `MANY`, ``view``, ``inplace``, ``saved`` or ``buffer``."""
 
 
 class Group:

@@ -37,20 +37,16 @@ from gradir_exporters._overlay_looks import overlay_legend, overlay_text
 
 # Mermaid lays out 60 levels; a deeper module shows the rest of its path in one frame.
 _MAX_NESTING = 32
-
 _MOST_CUTS = 50
-
+# No module has this path.
 _LEGEND = "\0legend"
-"""A path that no module has."""
-
 _LEGEND_COLUMNS = 4
-
+# The kind of the invisible arrows that put the legend below the rest.
 BESIDE = "beside"
-"""The kind of the arrows that are not seen, which put the legend below the rest."""
-
+# The role of a legend's box that explains a line.
 LINE = "line"
-"""The role of the boxes of a legend that say what a line means."""
 
+# The lines in a legend; any other kind looks like data.
 _LINE_SIGNS = {
     "data": "──▶",
     "removed": "· · ▶",
@@ -60,7 +56,6 @@ _LINE_SIGNS = {
     "buffer": "· · ·",
     CUT: "· · ✕",
 }
-"""The lines in a legend; any other is as a normal one."""
 
 _NOUNS = {
     "function": ("function", "functions"),

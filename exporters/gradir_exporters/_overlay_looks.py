@@ -8,6 +8,8 @@ from typing import Final
 from gradir.ir.marks import LOOKS, Mark
 from gradir.ir.text import number_text
 
+# The colours of the looks under dark and light text, with a contrast of at least 4.5 (WCAG AA). The steps are those of
+# YlGnBu (ColorBrewer), which colour-blind people can tell apart. An alarm also has a sign.
 FILLS: Final[Mapping[str, tuple[str, str]]] = {
     "quiet": ("#e8e8e8", "#343a41"),
     "good": ("#a9d3ee", "#1f4b70"),
@@ -19,15 +21,9 @@ FILLS: Final[Mapping[str, tuple[str, str]]] = {
     "caution": ("#f7c873", "#755500"),
     "alarm": ("#f58a5b", "#a33d17"),
 }
-"""The colours of the looks under dark text and under light text.
 
-Text on them has a contrast of 4.5 and more. The steps are those of a scale that is told apart by colour-blind people
-too (YlGnBu of ColorBrewer), and an alarm has a sign beside its colour.
-"""
-
+# A legend lists this many labels of one look, and the number of the others.
 _MOST_WORDS: Final = 8
-"""Of more words with one look, a legend has the first and says how many are left."""
-
 _SIGNS: Final = {"alarm": "x ", "caution": "! "}
 
 

@@ -25,22 +25,17 @@ _Number = TypeVar("_Number", int, float)
 
 _OPERATIONS: Final = frozenset({"function", "module"})
 _NUMBER: Final = re.compile(r"_\d+\Z")
-
+# No tensor of a model has more dimensions. A longer shape of a file would be repeated for each module that it leaves.
 _MOST_SIZES: Final = 64
-"""No tensor of a model has more; a longer shape is unknown, since it is told again for each module that it leaves."""
-
+# If more distinct shapes leave a module, its shapes are unknown, for the same reason.
 _MOST_SHAPES: Final = 16
-"""Of a module that more distinct shapes leave they are unknown, for the same reason."""
-
 _USUAL: Final = ("held", "freed", "hooked")
 
 _SCOPE: Final = "scope"
+# The entry of ``ext`` of a node that the model's caller made.
 _CALLER: Final = "caller"
-"""The entry of ``ext`` that says that the model's caller made a node."""
-
+# The producer's option of a graph whose front-end marks every such node.
 _CALLERS: Final = "callers"
-"""The option of the producer of a graph where every such node has that entry."""
-
 _PLACED_APART: Final = frozenset({"output", "module"})
 
 

@@ -40,10 +40,10 @@ _GRAPH_LOOK: Final[Mapping[str, Any]] = {
     # Without it, lines point against the flow wherever it leaves a module and comes back.
     "newrank": "true",
 }
+# Without these, dot takes minutes for a few hundred boxes of an unrolled loop; with them, lines bend needlessly.
 _HURRIED: Final[Mapping[str, Any]] = {"nslimit": "1", "nslimit1": "1"}
-"""Without these dot takes minutes for a few hundred boxes of an unrolled loop; with them lines bend needlessly."""
+# Up to this many nodes dot has time for its best layout.
 _UNHURRIED: Final = 100
-"""So many nodes dot lays out as well as it can."""
 _NODE_LOOK: Final[Mapping[str, Any]] = {
     "fontsize": "10",
     "shape": "box",
@@ -75,11 +75,12 @@ _BARE_LOOKS: Final[Mapping[str, Mapping[str, str]]] = {
     UNREACHED: {"style": "dashed", "color": CUT_COLOUR},
     MORE: {"shape": "plaintext", "style": "solid"},
 }
+# The borders by the suffix of a role, visible on light and dark pages.
 _OWN_BORDERS: Final[Mapping[str, Mapping[str, str]]] = {
     FAILED: {"color": CUT_COLOUR, "penwidth": "3"},
     FOCUSED: {"color": "#0969da", "penwidth": "3"},
 }
-"""By what follows a role; lines of these are seen on a light page and on a dark one."""
+# The lines in a legend; any other kind looks like a view. The font of graphviz-pure has all of these characters.
 _LINE_SIGNS: Final[Mapping[str, str]] = {
     "data": "──►",
     "removed": "- - ►",
@@ -89,12 +90,10 @@ _LINE_SIGNS: Final[Mapping[str, str]] = {
     "buffer": "- - -",
     CUT: "- - >",
 }
-"""The lines in a legend; any other is as that to a view. The font of graphviz-pure has all of these characters."""
 
 _LEGEND_COLUMNS: Final = 4
+# Longer texts have a row to themselves.
 _LONG_WORDS: Final = 40
-"""Words that are longer have a row to themselves."""
-
 _BORDERS: Final[Mapping[str, Mapping[str, str]]] = {"parameter": {"penwidth": "1.5"}}
 
 
@@ -117,6 +116,7 @@ class _Theme(NamedTuple):
         return {**_CLUSTER_LOOK, "fillcolor": self.tints[level % 2], **self.cluster}
 
 
+# The fills by role, in torchviz's colors.
 _CLASSIC: Final[Mapping[str, str]] = {
     "leaf": "lightblue",
     "parameter": "lightblue",
@@ -133,7 +133,6 @@ _CLASSIC: Final[Mapping[str, str]] = {
     "changed": "khaki1",
     **{look: light for look, (light, _) in FILLS.items()},
 }
-"""By role, in the colours that torchviz made known."""
 
 _THIN: Final = {"penwidth": "0.6"}
 _LIGHT, _DARK = ({role: fills[dark] for role, fills in PALETTE.items()} for dark in (0, 1))

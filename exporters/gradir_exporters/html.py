@@ -31,9 +31,10 @@ __all__ = ["HtmlExporter", "HtmlOptions"]
 _HOME: Final = "_page"
 _LEVEL: Final = 6
 _GZIP: Final = 31
+# The offset of the gzip header's byte for the operating system, which zlib sets differently on each (RFC 1952).
 _NO_SYSTEM: Final = 9
-"""The byte of the head of gzip that tells the system that wrote it."""
 
+# Unpacks the page's script, which uncompressed would be half of most pages. The policy allows both by their hashes.
 _START: Final = """\
 (async () => {
   try {
@@ -48,15 +49,14 @@ _START: Final = """\
   }
 })();
 """
-"""What unpacks the script, which would be half of most pages; the policy names both by their hash."""
 
 _IMAGES: Final = "data: blob:"
+# A page within a page; the sandbox keeps it from reaching the outer one.
 _FRAME: Final = """\
 <details class="graph"><summary>{title}</summary>
 <iframe srcdoc="{page}" title="{title}" loading="lazy" sandbox="allow-scripts allow-downloads"></iframe>
 </details>
 """
-"""A page within a page, which cannot reach the outer one."""
 
 
 class HtmlOptions(Options, frozen=True, kw_only=True):

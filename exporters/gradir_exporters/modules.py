@@ -18,12 +18,10 @@ from gradir.ir.text import printable, quoted
 from gradir.protocols import NoOptions, Options
 
 _INDENT: Final = "  "
+# The only class of torch that prints a run of equal children once.
 _MERGES_EQUALS: Final = "ModuleList"
-"""The class that prints a run of equal children once."""
-
+# A line of a detail with this beginning would read as a submodule, or as the end of one.
 _MISLEADING: Final = re.compile(r"\s|\)|\(.*\): |$")
-"""What a line of a detail starts with that would read as a module below, or as the end of one."""
-
 _NOTHING: Final = "(nothing to show)\n"
 
 

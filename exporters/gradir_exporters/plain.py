@@ -20,9 +20,8 @@ from gradir.ir.text import quoted, ref_text, tensor_text, value_text, word
 from gradir.progress import steps
 from gradir.protocols import Options
 
+# These words start a block that is no node, so a role of the same name is quoted.
 _BLOCK_WORDS: Final = frozenset({"scope", "cut"})
-"""What starts a block that is no node; a role of the same name is quoted."""
-
 _HEAD: Final = "gradir plain 1"
 _INDENT: Final = "    "
 
@@ -198,6 +197,7 @@ def _tensor(tensor: TensorMeta) -> str:
     return f"{tensor_text(tensor)}{device}{layout}{_behind(tensor)}"
 
 
+# Writes each field of a cut that has its own line.
 _OF_CUTS: Final[Mapping[str, Callable[[Any], str]]] = {
     "scope": word,
     "tensor": _tensor,
@@ -206,4 +206,3 @@ _OF_CUTS: Final[Mapping[str, Callable[[Any], str]]] = {
     **dict.fromkeys(("meant", "at", "into"), word),
     "slot": str,
 }
-"""How each field of a cut is written that has a line of its own."""

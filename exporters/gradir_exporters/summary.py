@@ -41,16 +41,15 @@ _UNKNOWN: Final = "?"
 _RECOMPUTED: Final = "recomputed"
 _INDENT: Final = "  "
 _GAP: Final = "   "
+# A column takes at most this many cells of the terminal.
 _WIDEST: Final = 60
-"""The most places of the terminal that a column takes."""
-
+# In these styles, equal layers share a row.
 _ONCE: Final = frozenset({"table", "markdown"})
-"""The styles in which equal layers are one row."""
-
 _SHORT: Final = "saved"
+# The columns that a narrow table drops, in this order; the saved bytes remain in short form.
 _LEFT_OUT: Final = ("own saved bytes", "own parameters", "trainable", "saved bytes", "calls", "class", "output shape")
-"""The columns that a narrow table does without, in the order in which they go; of the saved bytes kilobytes stay."""
 
+# The same for a sorted table, which keeps a module's own values longest.
 _LEFT_OUT_SORTED: Final = (
     "saved bytes",
     "parameters",
@@ -60,7 +59,6 @@ _LEFT_OUT_SORTED: Final = (
     "class",
     "output shape",
 )
-"""The same of a sorted table: what a module has itself is told longest."""
 
 _SORTED_BY: Final[Mapping[str, Callable[[Layer], float]]] = {
     "params": lambda layer: layer.own_parameters,
@@ -71,12 +69,10 @@ _SORTED_BY: Final[Mapping[str, Callable[[Layer], float]]] = {
 }
 
 _OF_COSTS: Final = frozenset({"flops", "time"})
-
+# A shortened column keeps this many cells.
 _NARROWEST: Final = {"output shape": 20, "class": 10, "layer": 8}
-"""So many places a column keeps that is cut; shapes and classes are before a column of names goes."""
-
+# A spreadsheet takes a cell that starts so for a formula and may run it (CSV injection); no Python name does.
 _FORMULA: Final = ("=", "+", "-", "@")
-"""How a formula starts in a spreadsheet; no name in Python does."""
 
 
 class SummaryOptions(Options, frozen=True, kw_only=True):

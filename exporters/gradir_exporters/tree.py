@@ -28,9 +28,8 @@ from gradir_exporters._box_words import failure_lines, weight_texts
 from gradir_exporters._overlay_looks import overlay_text
 
 _NULL: Final = "None"
+# Stands for an input that a pass left out.
 _ELSEWHERE: Final = "…"
-"""Stands for an input that a pass left out."""
-
 _NOTHING: Final = "(nothing to show)\n"
 
 
@@ -205,8 +204,8 @@ class _Drawing:
             yield f"named {', '.join(map(_word, node.names))}"
 
 
+# A line under a node: an id, its output number and its relation; the id is None where no gradient flows.
 _Child: TypeAlias = "tuple[str | None, int, str]"
-"""What stands under a node: an id with its output number, and how it is related; no id where no gradient flows."""
 
 
 def _inputs(reasons: Mapping[tuple[str, int], str], node: Node) -> list[_Child]:
@@ -260,11 +259,10 @@ def _once(
     return shown
 
 
+# The relation of a node to an input that it does not only read, by kind of the slot.
 _OF_AN_INPUT: Final = {"view": "view of ", "inplace": "writes to "}
-"""By kind of an input slot what a node is to what is behind it, where it does not only read that."""
-
+# The relation of a node to one that uses it, by kind of edge.
 _OF_A_USER: Final = {"view": "base of ", "inplace": "written by "}
-"""By kind of edge how a node is related to one that uses it, where that is not said by the kind."""
 
 
 def _users(graph: Graph) -> Callable[[Node], list[_Child]]:

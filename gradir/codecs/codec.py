@@ -24,20 +24,15 @@ if TYPE_CHECKING:
     from gradir.codecs.surveyor import Survey
 
 __all__ = ["ENCODINGS", "check_known", "decode", "encode", "encoding_of", "survey", "version_in"]
-
+# Encoding few records at a time keeps their text in the processor's cache.
 _CHUNK: Final = 512
-"""So few records are written at a time that the processor still has their text at hand."""
-
+# The keys of the first line of JSON.
 _HEAD: Final = ("format", "version", "requires")
-"""The keys of the first line of JSON."""
-
 _SEPARATOR: Final = b",\n"
-
+# The first byte of a map in MessagePack of fewer than 16 keys, without their number.
 _SMALL_MAP: Final = 0x80
-"""The first byte of a map in MessagePack of fewer than 16 keys, without their number."""
-
+# The first byte of a map whose number of keys follows in two bytes.
 _MAP: Final = b"\xde"
-"""The first byte of a map whose number of keys follows in two bytes."""
 
 
 def to_json(graph: Graph) -> bytes:
@@ -96,7 +91,6 @@ def to_msgpack(graph: Graph) -> bytes:
 
 
 ENCODINGS: Final[Mapping[str, Callable[[Graph], bytes]]] = {"json": to_json, "msgpack": to_msgpack}
-"""The encodings by name."""
 
 
 def encode(graph: Graph, encoding: str = "json", compression: str | None = None, *, lossy: bool = False) -> bytes:

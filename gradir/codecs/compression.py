@@ -14,29 +14,25 @@ from gradir.codecs.faults import byte, damaged
 from gradir.errors import FormatError, GradirError
 
 COMPRESSIONS: Final = ("gzip", "zstd")
+# The compression that a name asks for when the file is written. When it is read, only its content counts.
 _SUFFIXES: Final[Mapping[str, str]] = {".gz": "gzip", ".zst": "zstd"}
-"""What a file's name asks for when it is written. When it is read, only its content counts."""
-
 _MAGIC: Final[Mapping[str, bytes]] = {"gzip": b"\x1f\x8b\x08", "zstd": b"\x28\xb5\x2f\xfd"}
+# A skippable frame of Zstandard and its length (RFC 8878, 3.1.2), which may stand before the data.
 _SKIPPABLE: Final = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18(.{4})", re.DOTALL)
-"""A frame of Zstandard with something for other programs, and how long that is."""
-
 _NUMBERED: Final = re.compile(r"(?:line [0-9,]*[0-9], )?(?:byte|line) [0-9,]*[0-9]")
 
 _GZIP_LEVEL: Final = 6
 _GZIP_WINDOW: Final = 31
 _ZSTD_LEVEL: Final = 9
 _ZSTD_WINDOW: Final = 1 << 27
-
 # Graphs grow 3 to 100 times; a bomb grows a thousand times and more.
 _EXPANSION: Final = 200
 _SPARE: Final = 1 << 20
+# The bytes to decompress at a time. They can become 258 kiB with gzip, and 8 MiB with zstd, where a few bytes can stand
+# for a block of 128 kiB.
 _PIECE: Final = 256
-"""How much is decompressed at a time. With gzip it may become 258 kiB, and with zstd 8 MiB, as each few bytes can stand
-for 128 kiB."""
-
+# The beginning that shows whether data is a document. Anything else is not decompressed to its end.
 _START: Final = 1 << 16
-"""How much of a document shows whether it is one. What is none is not decompressed to its end."""
 
 
 def compression_of(data: bytes) -> str | None:

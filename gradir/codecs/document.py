@@ -20,20 +20,16 @@ from gradir.ir.validate import by_id, check, check_all, vouch
 FORMAT: Final = "gir"
 
 BOM: Final = b"\xef\xbb\xbf"
+# These bytes may stand before a JSON document.
 WHITESPACE: Final = b" \t\r\n"
-"""What may stand before a JSON document."""
-
 _JSON: Final = re.compile(rb"(?:%b)?[%b]*\{" % (BOM, WHITESPACE))
+# A map whose first key is text. No UTF-8 text, and so no JSON, starts with the byte of a map.
 _MSGPACK: Final = re.compile(rb"(?:[\x81-\x8f]|\xde..|\xdf....)[\xa0-\xbf\xd9-\xdb]", re.DOTALL)
-"""A map whose first key is text. No text and no JSON starts with the byte of a map."""
-
 _COLUMNS: Final = b"\x89GIR"
-
+# The names that ``requires`` may hold for this release to read the document.
 FEATURES: Final[frozenset[str]] = frozenset()
-"""The names that ``requires`` may hold for this release to read the document."""
-
+# The fields of the head that are written even with their default value.
 _ALWAYS: Final = frozenset({"producer", "cuts"})
-"""The fields of the head that are written where they are the default, too."""
 
 
 class Document(Head, frozen=True, kw_only=True):

@@ -14,9 +14,8 @@ _BROKEN: Final = "undo the last edit of the file, or capture the graph again"
 _CONFLICT: Final = "choose a side (git checkout --ours FILE, or --theirs), or capture the graph again"
 _FOREIGN: Final = "gradir capture writes one"
 _TOO_NEW: Final = "upgrade gradir"
-
+# No line of JSON starts with the marks of a merge conflict.
 _CONFLICT_MARK: Final = re.compile(rb"^<{7}(?=[ \r\n])", re.MULTILINE)
-"""No line of JSON starts with it."""
 
 
 def damaged(problem: str, place: str = "") -> FormatError:

@@ -12,9 +12,8 @@ from gradir.codecs.document import BOM, encoding_of
 from gradir.codecs.faults import broken, mismatched
 
 T = TypeVar("T")
-
+# msgspec raises these for bytes that it cannot read.
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""All that msgspec raises for bytes that it cannot read."""
 
 
 class Form(NamedTuple):

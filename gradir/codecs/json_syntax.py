@@ -16,9 +16,8 @@ from gradir.ir.text import printable
 # msgspec takes the end of the data for the missing half of a surrogate pair when no 6 bytes follow the first half.
 _TAIL: Final = 64
 _HALF_PAIR: Final = re.compile(rb"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})[^\\]")
+# Decoding this many bytes at a time avoids a copy of the whole document.
 _PIECE: Final = 1 << 13
-"""How many bytes are decoded at a time, so that no copy of a whole document is made."""
-
 _PLACE: Final = re.compile(r"(.*) \(byte ([0-9]+)\)")
 
 

@@ -19,11 +19,10 @@ from gradir.codecs.forms import JSON, MSGPACK, Form, read, recognize
 from gradir.errors import FormatError
 from gradir.ir import Collective, Rank
 
+# Stands for the nodes. It is random, so that no file can contain it.
 _MARK: Final = os.urandom(16).hex().encode()
-"""Text that no file can foresee, to stand for nodes."""
-
+# The mark in each encoding, and what follows the nodes as gradir writes them.
 _ENDS: Final = {JSON: (b'"%b"' % _MARK, b"}\n"), MSGPACK: (b"\xd9\x20" + _MARK, b"")}
-"""The mark in each encoding, and what follows the nodes as gradir writes them."""
 
 
 class Parted(NamedTuple):

@@ -42,14 +42,11 @@ class Version(NamedTuple):
 
 
 Step = Callable[[dict[str, Any]], dict[str, Any]]
-
+# Every version, oldest first.
 RELEASED: Final = (Version(1, 0),)
-"""Every version, oldest first."""
-
 NEWEST: Final = RELEASED[-1]
-
+# The function by version that rewrites a document for the next version. Versions without one need no change.
 STEPS: Final[Mapping[Version, Step]] = {}
-"""By version: the function that makes a document of that version one of the next. The others need no change."""
 
 
 def lowest_for(graph: Graph) -> Version:

@@ -13,13 +13,12 @@ from gradir.ir.model import BESIDE, Cut
 from gradir.ir.module_tree import common_path, module_of, upwards
 from gradir.ir.text import counted, printable
 
+# The option of the producer of a graph whose forward was noted.
 FLOW: Final = "flow"
-"""The option of the producer of a graph whose forward was noted."""
-
 _MOST_NAMES: Final = 2
 _MOST_KINDS: Final = 12
+# No name, nor the path of a file, takes up more of a line.
 _LONGEST: Final = 60
-"""No name, nor the path of a file, takes up more of a line."""
 
 
 class Stub(NamedTuple):

@@ -10,22 +10,18 @@ from typing import Any, Final, NamedTuple
 from gradir.ir.model import Node, Ref
 
 DATA: Final = "data"
-
+# The fields of a node that are edges into it, in the order of the edges, each with their kind. A field holds the id
+# of a node, for its output 0, or references to any number of outputs.
 KINDS: Final = {"inputs": DATA, "base": "view"}
-"""The fields of a node that are edges into it, in the order of the edges, each with their kind. A field holds the id of
-a node, for its output 0, or references to any number of outputs."""
-
 _HELD: Final = attrgetter(*KINDS)
 _INPUTS: Final = next(field for field, kind in KINDS.items() if kind == DATA)
 _BESIDE_INPUTS: Final = tuple((field, kind) for field, kind in KINDS.items() if kind != DATA)
-
 # Most nodes have no such edges, and are asked for all of them at once.
 _held_beside: Final = attrgetter(*(field for field, _ in _BESIDE_INPUTS))
 _NONE_BESIDE: Final = _held_beside(Node(""))
 _NO_EDGE: Final = (None,)
-
+# Makes a named tuple in half the time that its own constructor takes.
 _made: Final = tuple.__new__
-"""Makes a named tuple in half the time that its own constructor takes."""
 
 
 class Edge(NamedTuple):

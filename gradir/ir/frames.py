@@ -11,9 +11,8 @@ from gradir.ir.graph import Graph
 from gradir.ir.memo import Memo
 from gradir.ir.model import Node
 
+# What stands behind the last part of a module's path, before the number, in the path of each frame but its first.
 _PART: Final = "\0\0part"
-"""What stands behind the last part of a module's path, before the number, in the path of each frame but its first."""
-
 _NUMBERED: Final = re.compile(f"{_PART}\\d+")
 
 _MAX_DEPTH: Final = 32

@@ -33,8 +33,8 @@ class FrozenDict(dict[K, V]):
         return frozen, (dict(self),)
 
 
+# The one empty mapping: msgspec leaves a field out where it holds the very object that is its default.
 NOTHING: Final[FrozenDict[Any, Any]] = FrozenDict()
-"""The one empty mapping: msgspec leaves a field out where it holds the very object that is its default."""
 
 
 def frozen(mapping: Mapping[K, V]) -> FrozenDict[K, V]:

@@ -12,8 +12,8 @@ from gradir.ir.fields import Field, fields_of, records_in
 from gradir.ir.model import About, Cut, Producer, Record
 from gradir.ir.ranks import Collective, Rank
 
+# The option of a producer that says that no capture made the graph, but a merge of two edits.
 MERGED: Final = "merged"
-"""The option of a producer that says that no capture made the graph, but a merge of two edits."""
 
 
 class Head(Record, frozen=True, kw_only=True):

@@ -15,9 +15,8 @@ from gradir.ir.nesting import TOO_DEEP, is_too_deep
 from gradir.ir.unknown import converted
 
 T = TypeVar("T")
-
+# The versions that this gradir reads.
 READABLE: Final = re.compile(r"1\.(0|[1-9][0-9]{0,5})")
-"""The versions that this gradir reads."""
 
 
 class Headed(NamedTuple):

@@ -26,9 +26,8 @@ from collections.abc import Collection
 from functools import lru_cache
 from itertools import count
 
+# What can stand behind the path of a module in a name or an id: a component, or an operation.
 BEHIND_A_PATH = "./"
-"""What can stand behind the path of a module in a name or an id: a component, or an operation."""
-
 _ACCUMULATES = "accumulate_grad"
 _ROOT = "/"  # no path of a module encodes to it
 _REMOVED = "\0"  # no id of a graph ends in it
@@ -61,8 +60,8 @@ def _percent(char: str) -> str:
     return "".join(f"%{byte:02X}" for byte in char.encode("utf-8", "surrogatepass"))
 
 
+# For modules and operations, which come again and again.
 _encoded = lru_cache(maxsize=4096)(encode_component)
-"""For modules and operations, which come again and again."""
 
 
 def function_prefix(scope: str, op: str) -> str:

@@ -12,6 +12,7 @@ from gradir.ir.fields import other_fields
 from gradir.ir.model import Cut, Node, Record, Saved, Scope, Source, TensorMeta
 from gradir.ir.text import is_unicode, quoted
 
+# The fields that exporters have words of their own for.
 TOLD: Final[Mapping[type[Record], frozenset[str]]] = {
     Scope: frozenset({"path", "class_name", "detail", "training"}),
     Cut: frozenset({"kind", "names", "scope", "tensor", "op", "source", "via", "meant", "at", "into", "slot"}),
@@ -25,7 +26,6 @@ TOLD: Final[Mapping[type[Record], frozenset[str]]] = {
     Source: frozenset({"file", "line", "function"}),
     TensorMeta: frozenset({"dtype", "shape", "device", "layout"}),
 }
-"""The fields that exporters have words of their own for."""
 
 _CHUNK: Final = 512
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")

@@ -12,9 +12,8 @@ from msgspec.structs import replace
 from gradir.ir.model import AttrValue, Node, bounded
 from gradir.ir.saved import SavedBytes, is_unsized, whole_number
 
+# The key of ``ext`` for what the nodes saved that a node stands for and that are gone, a `Merged` each.
 MERGED: Final = "merged"
-"""The key of ``ext`` for what the nodes saved that a node stands for and that are gone, a `Merged` each."""
-
 _NUMBERS: Final = [str, int, int, int]
 
 

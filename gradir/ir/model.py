@@ -37,6 +37,7 @@ __all__ = [
     "share_empty_tuples",
 ]
 
+# The roles that gradir itself writes. The vocabulary is open: a reader keeps a role it does not know.
 ROLES: Final = (
     "function",  # an operation, also one that accumulates the gradient of a leaf
     "leaf",  # a tensor that requires grad and is no module's parameter
@@ -48,21 +49,18 @@ ROLES: Final = (
     "saved",  # a tensor kept for backward, drawn as a node of its own
     "module",  # a whole module folded into one node
 )
-"""The roles that gradir itself writes. The vocabulary is open: a reader keeps a role it does not know."""
 
+# The roles of tensors that are in a graph since an operation keeps them, although no gradient goes to them.
 BESIDE: Final = frozenset({"buffer", "input"})
-"""The roles of tensors that are in a graph since an operation keeps them, although no gradient goes to them."""
-
 # msgspec leaves a field out when it holds the very object that is its default, so equal text has to be that object.
 _FUNCTION: Final = "function"
 _CPU: Final = "cpu"
 _STRIDED: Final = "strided"
 _HELD: Final = "held"
+# Whether this Python makes empty tuples that are not the one that is a field's default.
 HAS_MANY_EMPTY_TUPLES: Final = sys.version_info < (3, 11)
-"""Whether this Python makes empty tuples that are not the one that is a field's default."""
-
+# The largest number of a file. A size or a sum that is larger is beyond counting, and this stands for it.
 MOST: Final = 2**63 - 1
-"""The largest number of a file. A size or a sum that is larger is beyond counting, and this stands for it."""
 
 
 def bounded(count: int) -> int:
@@ -94,9 +92,8 @@ class About(NamedTuple):
 
 
 Int64 = Annotated[int, msgspec.Meta(ge=-MOST - 1, le=MOST)]
+# A float that JSON can spell. MessagePack could spell the others too, so that readers would differ.
 Float64 = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
-"""A float that JSON can spell. MessagePack could spell the others too, so that readers would differ."""
-
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 
 Size = Annotated[

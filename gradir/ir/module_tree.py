@@ -13,15 +13,13 @@ from gradir.ir.graph import Graph
 from gradir.ir.ids import numbered, whole_name
 from gradir.ir.model import Node, Scope, bounded
 
+# The number of no module: the parent of a topmost one, the place of what runs in none.
 OUTSIDE: Final = -1
-"""The number of no module: the parent of a topmost one, the place of what runs in none."""
-
 _STEPS: Final = re.compile(r"(?:^|\.)×(\d{1,18})(?: \(\d+\))?(?=\.|$)")
+# A component of a path that is no module, but equal steps; see `without_steps`.
 _ALIKE: Final = re.compile(r"(?:^|\.)(?:×(\d{1,18})(?: \(\d+\))?|(?:[^.]*_)?(\d{1,18})-(\d{1,18}))(?=\.|$)")
-"""A component of a path that is no module, but equal steps; see `without_steps`."""
-
+# As many levels of a path are told apart where every level of it is looked at; models have a dozen or two.
 DEEPEST: Final = 64
-"""As many levels of a path are told apart where every level of it is looked at; models have a dozen or two."""
 
 
 def split_path(path: str) -> tuple[str, str]:

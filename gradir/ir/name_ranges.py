@@ -13,8 +13,8 @@ from gradir.ir.text import quoted
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_/%~+*@-]*")
 _LEAST_RUN: Final = 3
 _FEWEST: Final = 2
+# How many last components are compared by name; each comparison reads every name again.
 _MOST_ENDS: Final = 4
-"""How many last components are compared by name; each comparison reads every name again."""
 
 
 class _Shape(NamedTuple):

@@ -10,14 +10,11 @@ import re
 from itertools import accumulate
 from typing import Final
 
+# How many levels a reader may be given.
 DEEPEST: Final = 1000
-"""How many levels a reader may be given."""
-
 TOO_DEEP: Final = f"broken JSON: nested deeper than {DEEPEST:,} levels"
-
+# No document of gradir has so many levels.
 _ROUNDS: Final = 16
-"""No document of gradir has so many levels."""
-
 _AS_LISTS: Final = bytes.maketrans(b"{}", b"[]")
 _REST: Final = bytes(set(range(256)) - set(b'"[]{}'))
 _QUOTED: Final = re.compile(rb'"[^"]*"?')

@@ -12,9 +12,8 @@ from gradir.ir.model import Node, Saved
 K = TypeVar("K")
 
 _RECOMPUTED: Final = "recomputed"
-
+# The roles of nodes whose storage lives anyway, with or without a backward.
 OWNERS = frozenset({"leaf", "parameter", "buffer", "input"})
-"""The roles of nodes whose storage lives anyway, with or without a backward."""
 
 
 def owner(key: str, nodes: Mapping[str, Node]) -> Node | None:

@@ -16,8 +16,8 @@ from msgspec.structs import fields
 T = TypeVar("T")
 
 _UNIONS: Final = (Union, UnionType)
+# The only types with records in them.
 _CONTAINERS: Final = (*_UNIONS, tuple, Mapping)
-"""The only types with records in them."""
 
 
 def tolerant(kind: Any) -> Any:

@@ -16,9 +16,8 @@ from gradir.ir.head import Head
 from gradir.ir.model import Node, Scope
 from gradir.ir.records import fault_in, first_fault, has_sound, rule_of, sound
 
+# So few nodes are checked at a time that the processor still has them at hand.
 _CHUNK: Final = 512
-"""So few nodes are checked at a time that the processor still has them at hand."""
-
 _VOUCHED: Final = "_vouched"
 _FIELDS: Final = {kind: field for field, kind in KINDS.items()}
 _BESIDE_INPUTS: Final = tuple(field for field in KINDS if field != _FIELDS[DATA])

@@ -18,11 +18,10 @@ from gradir.ir.memo import Memo, Table
 from gradir.ir.merged import MERGED
 from gradir.ir.order import postorder
 
+# The number of no block.
 OUTSIDE: Final = -1
-"""The block of what is in none."""
-
+# Entries of ``ext`` that a picture draws or counts at a node, and that do not make equal nodes differ.
 _MARKS: Final = frozenset({OVERLAY, OVERLAYS, VERDICT, FOCUS, LEFT_OUT, MERGED})
-"""Entries of ``ext`` that are drawn over a node or counted at it, and say nothing of the node itself."""
 
 
 class NodeColumns(NamedTuple):
@@ -65,15 +64,14 @@ def _kind(node: Node, *, nearly: bool) -> tuple[object, ...]:
     )
 
 
+# For each edge from outside, its place in the block before, or None if both blocks have the same source.
 _Pattern = list["tuple[int, int] | None"]
-"""Of each edge from outside where in the block before it comes from, nothing where it is the same for both blocks."""
-
+# The pattern of parallel blocks.
 _BESIDE: Final[_Pattern] = [(OUTSIDE, OUTSIDE)]
-"""That of blocks which stand beside each other."""
 
 
+# For each node of a block, its producers within the block.
 _Inside = tuple[tuple[int, ...], ...]
-"""Of each node of a block what it takes from within the block."""
 
 
 class _Shape(NamedTuple):

@@ -18,9 +18,8 @@ from gradir.ir.edges import sources
 from gradir.options import Options
 from gradir.passes.wiring import pointed_out, within
 
+# An option that selects nodes, see `matching`.
 Pattern: TypeAlias = Annotated[str, msgspec.Meta(title="PATTERN")]
-"""What names nodes in the options of a pass."""
-
 _MOST_NAMED: Final = 3
 
 

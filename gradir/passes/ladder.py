@@ -14,12 +14,10 @@ from gradir.passes.rollup import rollup
 from gradir.passes.rounds import once
 from gradir.pictures import LARGE
 
+# A large graph is reduced to this many boxes, if some depth makes that possible.
 MOST_BOXES: Final = 60
-"""As many boxes are left of a large one, where some depth makes them so few."""
-
+# Of more layers and operations than this, equal ones are shown once.
 MOST_LAYERS: Final = 40
-"""Of more layers and operations beside them, one of equal ones is shown."""
-
 _DEEPEST: Final = 16
 
 

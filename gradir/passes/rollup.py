@@ -24,9 +24,8 @@ from gradir.passes.blocks import OUTSIDE, Blocks, node_columns
 from gradir.passes.wiring import with_slots
 
 _COUNTS: Final = ("calls", "own", "total", "trainable")
-
+# Deeper modules are not searched, which bounds the time.
 DEEPEST_LAYERS: Final = 16
-"""A module that lies deeper is not looked into."""
 
 
 class RollupOptions(Options, frozen=True, kw_only=True):

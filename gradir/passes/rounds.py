@@ -22,15 +22,12 @@ from gradir.passes.rollup import Rolled, Stack
 from gradir.vocabulary import vocabulary_of
 
 _RUN: Final = frozenset({"function", "module"})
-
+# The role of a gradient accumulator for `equal_steps`.
 ACCUMULATOR: Final = "accumulator"
-"""The role, for `equal_steps`, of what accumulates a gradient."""
-
+# Fewer equal steps are shown one by one.
 _FEWEST: Final = 3
-"""Of fewer equal steps each is shown."""
-
+# The most frequent distances between equal operations are tried as the length of a step.
 _MOST_PERIODS: Final = 8
-"""As many lengths of a step are tried, those that most nodes speak for."""
 
 
 class OnceOptions(Options, frozen=True, kw_only=True):

@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from gradir.passes.translating import Word
 
 _TOKEN: Final = re.compile(r"\s*([A-Za-z0-9_.]+|[-~%@?:,()\[\]=])")
+# A match looks behind this many factors and masks, so that a long chain of them takes linear time.
 _MOST_BEHIND: Final = 8
-"""No more factors and masks are looked behind, so that a long chain of them costs no more than its length."""
-
 _DEPTH: Final = 16
 _FACTORS: Final = frozenset({"div", "mul"})
 _MASKS: Final = frozenset({"add", "where"})

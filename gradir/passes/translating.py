@@ -14,12 +14,11 @@ from gradir.passes.terms import Found, Matcher, Rule, Slot, Term, condition_of, 
 from gradir.vocabulary import Vocabulary
 from gradir.vocabulary.shared import COMMUTATIVE, KEEPS_DIMENSIONS, PRODUCT, RULES, TWO_SIDED
 
+# A bound for a faulty rule; correct rules end long before.
 _MOST_TURNS: Final = 8
-"""No word is replaced more often in a row; the rules end by themselves long before."""
-
 _MOST_NATIVE: Final = 6
+# Words of terms whose first input has the shape of their output.
 _BY_ELEMENT: Final = frozenset({"add", "neg", "sqrt", "square", "sub"})
-"""Words whose first input is as large as what they make of it, where a term has them."""
 
 
 class Word(NamedTuple):

@@ -17,8 +17,8 @@ from gradir.vocabulary.training import TRAINING
 _ERRORS: Final = frozenset({"backward", "raised"})
 _MOST_NAMES: Final = 4
 _LONGEST_NAME: Final = 120
+# A dotted path without characters of the notation of ranges.
 _PLAIN: Final = re.compile(r"\w+(\.\w+)+")
-"""A path of a module that has no character of the notation of ranges."""
 
 
 class Words(NamedTuple):
@@ -433,6 +433,7 @@ WORDS: Final[Mapping[str, Words]] = {
     **{kind: Words(*words) for kind, words in TRAINING.items()},
 }
 
+# The advice for other frameworks than PyTorch if it differs, by kind, or kind and operation.
 ADVICE: Final[Mapping[str, Mapping[str, str]]] = {
     "jax": {
         "nonfinite": "keep the input of {op} finite and away from where its derivative is infinite, by jnp.clip, "
@@ -460,10 +461,9 @@ ADVICE: Final[Mapping[str, Mapping[str, str]]] = {
         ),
     },
 }
-"""What to do in another framework than PyTorch, by its name and the kind, perhaps of an operation, where it differs."""
 
+# The subject of a cause without an operation, by kind.
 _UNNAMED: Final = {"raised": "the program", "withheld": "in the graph"}
-"""By kind, what a cause without an operation is about."""
 
 _NUMBER: Final = {
     "is": ("is", "are"),

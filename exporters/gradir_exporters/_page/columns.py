@@ -40,10 +40,8 @@ if TYPE_CHECKING:
     from gradir.ir.module_tree import ModuleTree
 
 __all__ = ["Columns"]
-
+# The roles that the page knows, in the order of viewer/src/data/model.ts; any other gets the next number.
 ROLES: Final = ("function", "leaf", "parameter", "buffer", "input", "constant", "output")
-"""The roles that a page knows, as in viewer/src/data/model.ts; any other has the number after the last."""
-
 REARRANGES, ACCUMULATES, OPAQUE, FAILED, OUTPUT = 1, 2, 4, 8, 16
 _NAMED, _ACCUMULATOR = 0, -1
 

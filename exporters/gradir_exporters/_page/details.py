@@ -23,10 +23,8 @@ if TYPE_CHECKING:
     from gradir.ir.model import Record
 
 __all__ = ["Facts", "shape_text", "source_text"]
-
+# Entries of ``ext`` that the page draws.
 _MARKS: Final = frozenset({LINE, LOST, OVERLAY, OVERLAYS, STATUS, VERDICT})
-"""Entries of ``ext`` that the page draws."""
-
 _slots_of: Final = attrgetter("slot", "dtype", "shape", "bytes", "state")
 
 

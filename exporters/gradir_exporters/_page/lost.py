@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from gradir.ir.module_tree import ModuleTree
 
 __all__ = ["lost_modules"]
-
+# More such modules in one parent are drawn as stubs of the parent.
 _MOST: Final = 60
-"""More of them in one module are stubs of it."""
 _HIDDEN: Final = "hidden"
 
 
