@@ -20,13 +20,15 @@ _MAGIC: Final[Mapping[str, bytes]] = {"gzip": b"\x1f\x8b\x08", "zstd": b"\x28\xb
 # A skippable frame of Zstandard and its length (RFC 8878, 3.1.2), which may stand before the data.
 _SKIPPABLE: Final = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18(.{4})", re.DOTALL)
 _NUMBERED: Final = re.compile(r"(?:line [0-9,]*[0-9], )?(?:byte|line) [0-9,]*[0-9]")
-
 _GZIP_LEVEL: Final = 6
+# zlib's largest window, 15, and 16 more for the head of gzip instead of zlib's own.
 _GZIP_WINDOW: Final = 31
 _ZSTD_LEVEL: Final = 9
+# `zstd -d` grants this much memory without --long.
 _ZSTD_WINDOW: Final = 1 << 27
 # Graphs grow 3 to 100 times; a bomb grows a thousand times and more.
 _EXPANSION: Final = 200
+# Every file may grow to one MiB, since a small one has little but repeated keys.
 _SPARE: Final = 1 << 20
 # The bytes to decompress at a time. They can become 258 kiB with gzip, and 8 MiB with zstd, where a few bytes can stand
 # for a block of 128 kiB.
@@ -36,14 +38,14 @@ _START: Final = 1 << 16
 
 
 def compression_of(data: bytes) -> str | None:
-    """The name of the compression of these bytes, from how they start."""
+    """Return the name of the compression of bytes by their beginning."""
     if _SKIPPABLE.match(data):
         return "zstd"
     return next((name for name, magic in _MAGIC.items() if data.startswith(magic)), None)
 
 
 def compression_for(path: str | bytes | os.PathLike[str], wanted: str | None) -> str | None:
-    """The compression to write a file with: the one that is wanted, else the one that its name asks for.
+    """Return the wanted compression of a file, or else the one that its name asks for.
 
     Raises:
         FormatError: there is no such compression.
@@ -61,10 +63,7 @@ def compression_for(path: str | bytes | os.PathLike[str], wanted: str | None) ->
 
 
 def compress(data: bytes, compression: str) -> bytes:
-    """The same bytes for the same input, whenever and wherever: no time and no name is kept.
-
-    Raises:
-        GradirError: its library is not installed.
+    """Return compressed bytes without a time and a name, so that equal input gives equal bytes everywhere.
 
     >>> decompress(compress(b"{}", "gzip"))
     b'{}'
@@ -79,27 +78,36 @@ def compress(data: bytes, compression: str) -> bytes:
 
 
 def decompress(data: bytes) -> bytes:
-    """What was compressed; bytes that are not compressed as they are.
+    """Return decompressed bytes; those that are not compressed stay as they are.
 
     Raises:
-        FormatError: the data is damaged, grows out of all proportion, or holds what does not start as a document.
+        FormatError: the data is damaged, grows out of all proportion, or does not start like a document.
         GradirError: the library of its compression is not installed.
     """
     compression = compression_of(data)
     if compression is None:
         return data
-    pieces = _Pieces(compression, len(data))
-    _expand(data, compression, pieces)
-    return pieces.joined()
+    pieces, size, limit, is_checked = list[bytes](), 0, room(len(data)), False
+    for piece in _expanded(data, compression):
+        pieces.append(piece)
+        size += len(piece)
+        if size >= _START and not is_checked:
+            _check_start(b"".join([piece[:_START] for piece in pieces]))
+            is_checked = True
+        if size > limit:
+            raise FormatError(
+                f"{len(data):,} bytes of {compression} hold more than {limit:,}, which no graph does",
+                advice="if you trust the file, decompress it first",
+            )
+    document = b"".join(pieces)
+    if not is_checked:
+        _check_start(document)
+    return document
 
 
 @contextmanager
 def opened(data: bytes) -> Iterator[bytes]:
-    """What was compressed, for a body whose errors name places in it: they then say so.
-
-    Raises:
-        FormatError: see `decompress`, and what the body raises.
-    """
+    """Give a body the decompressed bytes; places in its errors then say that they are those after decompression."""
     document = decompress(data)
     try:
         yield document
@@ -114,42 +122,12 @@ def _after(error: FormatError) -> FormatError:
 
 
 def room(compressed: int) -> int:
-    """How many bytes may come out of this many compressed ones.
+    """Return the largest size that compressed bytes may decompress to.
 
     >>> room(1000), room(1_000_000)
     (1048576, 200000000)
     """
     return max(_SPARE, _EXPANSION * compressed)
-
-
-class _Pieces:
-    """What came out so far, and the end of it when it becomes too much."""
-
-    def __init__(self, compression: str, compressed: int) -> None:
-        self._compression = compression
-        self._compressed = compressed
-        self._pieces: list[bytes] = []
-        self._size = 0
-        self._checked = False
-
-    def add(self, piece: bytes) -> None:
-        self._size += len(piece)
-        self._pieces.append(piece)
-        if self._size >= _START and not self._checked:
-            _check_start(b"".join([piece[:_START] for piece in self._pieces]))
-            self._checked = True
-        limit = room(self._compressed)
-        if self._size > limit:
-            raise FormatError(
-                f"{self._compressed:,} bytes of {self._compression} hold more than {limit:,}, which no graph does",
-                advice="if you trust the file, decompress it first",
-            )
-
-    def joined(self) -> bytes:
-        found = b"".join(self._pieces)
-        if not self._checked:
-            _check_start(found)
-        return found
 
 
 def _check_start(document: bytes) -> None:
@@ -162,7 +140,7 @@ def _check_start(document: bytes) -> None:
 
 
 def _decoder(compression: str) -> tuple[Callable[[], Any], type[Exception]]:
-    """What makes a decoder of one member, and what that raises."""
+    """Return a function that makes a decoder of one member, and the error that the decoder raises."""
     if compression == "gzip":
         import zlib
 
@@ -171,8 +149,8 @@ def _decoder(compression: str) -> tuple[Callable[[], Any], type[Exception]]:
     return zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW).decompressobj, zstandard.ZstdError
 
 
-def _expand(data: bytes, compression: str, pieces: _Pieces) -> None:
-    """Decompress one member after the other, a little at a time: a limit that is given to zstd is not always kept."""
+def _expanded(data: bytes, compression: str) -> Iterator[bytes]:
+    """Decompress one member after the other, a little at a time: zstd does not always keep a limit on the output."""
     decoder, refused = _decoder(compression)
     at = 0
     while at < len(data):
@@ -185,7 +163,7 @@ def _expand(data: bytes, compression: str, pieces: _Pieces) -> None:
         member = decoder()
         try:
             while not member.eof and at < len(data):
-                pieces.add(member.decompress(data[at : at + _PIECE]))
+                yield member.decompress(data[at : at + _PIECE])
                 at += _PIECE
         except refused as error:
             if "requires too much memory" in str(error):
@@ -202,7 +180,7 @@ def _expand(data: bytes, compression: str, pieces: _Pieces) -> None:
 
 
 def _skipped(data: bytes, at: int) -> int:
-    """Where a frame of Zstandard ends that is for other programs; where it would start if there is none."""
+    """Return the end of a skippable frame of Zstandard, or the same place if there is none."""
     found = _SKIPPABLE.match(data, at)
     if found is None:
         return at

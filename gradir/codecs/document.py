@@ -54,7 +54,7 @@ def layout() -> tuple[str, ...]:
 
 
 def encoding_of(data: bytes) -> str:
-    """The name of the encoding of a document that is not compressed, from its first bytes.
+    """Return the name of the encoding of an uncompressed document by its first bytes.
 
     Raises:
         FormatError: the bytes are not a GIR document.
@@ -98,7 +98,7 @@ def sections_of(graph: Graph) -> dict[str, Any]:
 
 
 def check_head(head: object) -> Version:
-    """The version of a document, given as plain data; refuses one that this release must not read.
+    """Return the version in the head of a document as plain data.
 
     Raises:
         FormatError: it is not GIR.
@@ -139,7 +139,7 @@ def to_graph(document: Document, version: Version, *, unknown: str) -> Graph:
         graph = Graph.of(
             document.nodes if nodes is None else (),
             document.scopes,
-            # That a newer document has more than is known goes without saying.
+            # `read_from` says enough of a newer document, whose unknown keys are expected.
             read_from=str(version) if version > NEWEST else "",
             unknown="" if version > NEWEST else unknown,
             **{name: getattr(document, name) for name in Head.__struct_fields__},

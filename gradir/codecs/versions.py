@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple
 
 from gradir.ir import Graph, Node, Scope
@@ -36,7 +36,7 @@ class Version(NamedTuple):
 
     @classmethod
     def parse(cls, text: object) -> Version | None:
-        """The version that a head names; ``None`` when it names none."""
+        """Return the version in a text, or ``None``."""
         match = _PATTERN.fullmatch(text) if isinstance(text, str) else None
         return None if match is None else cls(int(match[1]), int(match[2]))
 
@@ -50,12 +50,12 @@ STEPS: Final[Mapping[Version, Step]] = {}
 
 
 def lowest_for(graph: Graph) -> Version:
-    """The lowest version that can express a graph, which is what writers stamp.
+    """Return the lowest version that can express a graph, which writers state.
 
     >>> str(lowest_for(Graph.of([])))
     '1.0'
     """
-    # Documents of a version from which steps lead are read, and not written.
+    # Documents of a version that needs steps are read, and not written.
     first = next(version for version in RELEASED if not needs_steps(version))
     held: tuple[tuple[type[Record], Iterable[Record]], ...] = (
         (Node, graph.nodes.values()),
@@ -66,7 +66,7 @@ def lowest_for(graph: Graph) -> Version:
 
 
 def _needed(kind: type[Record], records: Iterable[Record], first: Version) -> Iterator[Version]:
-    """The versions of the fields that came after the first version and that these records, or those in them, use."""
+    """Yield the versions of newer fields than the first version's that these records, or those in them, use."""
     for field in fields_of(kind):
         since = Version(*field.about.since)
         inner = records_in(field)
@@ -74,29 +74,26 @@ def _needed(kind: type[Record], records: Iterable[Record], first: Version) -> It
             yield since
         if inner is not None and _is_recent(inner, first):
             values = (getattr(record, field.name) for record in records)
-            yield from _needed(inner, [part for value in values if value for part in _each(value)], first)
+            lists = (value if isinstance(value, tuple) else (value,) for value in values if value)
+            yield from _needed(inner, [*chain.from_iterable(lists)], first)
 
 
 @cache
 def _is_recent(kind: type[Record], first: Version) -> bool:
-    """Whether a record of this kind, or one in it, has a field that the first version lacks."""
+    """Return whether a record of this kind, or one in it, has a field that the first version lacks."""
     return any(
         field.about.since > first or ((inner := records_in(field)) is not None and _is_recent(inner, first))
         for field in fields_of(kind)
     )
 
 
-def _each(value: Record | tuple[Record, ...]) -> tuple[Record, ...]:
-    return value if isinstance(value, tuple) else (value,)
-
-
 def needs_steps(version: Version) -> bool:
-    """Whether a document of this version has to be rewritten before the newest records can hold it."""
+    """Return whether a document of this version must be rewritten before the newest records can hold it."""
     return any(version <= changed < NEWEST for changed in STEPS)
 
 
 def upgrade(document: dict[str, Any], version: Version) -> dict[str, Any]:
-    """A document as plain data, taken from its version to the newest one version at a time.
+    """Rewrite a document as plain data from its version to the newest, one version at a time.
 
     >>> upgrade({"format": "gir", "version": "1.0"}, Version(1, 0))["version"]
     '1.0'

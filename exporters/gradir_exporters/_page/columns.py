@@ -22,7 +22,7 @@ from gradir.ir.saved import SavedBytes
 from gradir.ir.text import printable
 from gradir.ir.totals import bounded, totals
 from gradir.passes.blocks import NodeColumns
-from gradir.passes.ladder import MOST_BOXES
+from gradir.passes.readability import MOST_BOXES
 from gradir.passes.rounds import ACCUMULATOR
 from gradir.vocabulary import vocabulary_of
 from gradir_exporters._page.details import Facts, shape_text
@@ -88,7 +88,7 @@ class Columns:
         words = [ACCUMULATOR if bits & ACCUMULATES else node.role for bits, node in zip(flags, nodes, strict=True)]
         once = EqualSteps(self._tree, self._scopes, known, layers, words)
         if not once.modules and self._scopes.count(0) > MOST_BOXES:
-            # No module can be closed around these: steps may differ in attributes then, as in `ladder.readable`.
+            # No module can be closed around these: steps may differ in attributes then, as in `readability.readable`.
             nearly = self._kinds(roles, ops, statuses, edges, has_attrs=False)
             known = known._replace(kinds=nearly)
             once = EqualSteps(self._tree, self._scopes, known, layers, words, how="nearly equal")

@@ -1,4 +1,4 @@
-"""Read and write documents beside a graph's file: one record each, as JSON with a head."""
+"""Read and write the JSON documents of one record with a head: diffs, overlays and accounts of ranks."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from gradir.ir.nesting import TOO_DEEP, is_too_deep
 from gradir.ir.unknown import converted
 
 T = TypeVar("T")
-# The versions that this gradir reads.
+# gradir reads every minor version of these documents.
 READABLE: Final = re.compile(r"1\.(0|[1-9][0-9]{0,5})")
 
 
-class Headed(NamedTuple):
+class DocumentKind(NamedTuple):
     """A kind of document: its name, its key in the head, and the command that writes one."""
 
     noun: str
@@ -28,11 +28,7 @@ class Headed(NamedTuple):
     command: str
 
     def encode(self, record: msgspec.Struct) -> bytes:
-        """Return the bytes of a record, without control characters.
-
-        Raises:
-            FormatError: it holds what JSON cannot spell.
-        """
+        """Return the bytes of a record, without control characters."""
         try:
             body = msgspec.json.encode({"format": self.format, "version": self.version, **msgspec.to_builtins(record)})
         except (UnicodeEncodeError, OverflowError) as error:

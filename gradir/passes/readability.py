@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 
 from gradir.ir import Graph
@@ -18,6 +19,7 @@ from gradir.pictures import LARGE
 MOST_BOXES: Final = 60
 # Of more layers and operations than this, equal ones are shown once.
 MOST_LAYERS: Final = 40
+# Each depth folds the graph again, so the time for a deeply nested graph is bounded.
 _DEEPEST: Final = 16
 
 
@@ -103,10 +105,7 @@ def _rungs(graph: Graph, most: int) -> Iterator[tuple[Graph, list[str]]]:
             yield _nearly_once(folded), [*how, _NEARLY]
 
 
-def _nearly_once(graph: Graph) -> Graph:
-    return once(graph, nearly=True)
-
-
+_nearly_once: Final = partial(once, nearly=True)
 _NEARLY: Final = "nearly equal steps once"
 _STEPS: Final[Mapping[str, Callable[[Graph], Graph]]] = {
     "without accumulators": lambda graph: drop(graph, ["accumulate_grad"]),
