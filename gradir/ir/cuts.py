@@ -13,11 +13,11 @@ from gradir.ir.model import BESIDE, Cut
 from gradir.ir.module_tree import common_path, module_of, upwards
 from gradir.ir.text import counted, printable
 
-# The option of the producer of a graph whose forward was noted.
+# The producer's option of a graph with a recorded forward pass.
 FLOW: Final = "flow"
 _MOST_NAMES: Final = 2
 _MOST_KINDS: Final = 12
-# No name, nor the path of a file, takes up more of a line.
+# A longer name or path is shortened.
 _LONGEST: Final = 60
 
 
@@ -79,11 +79,12 @@ def stubs(graph: Graph, most: int | None = None) -> list[Stub]:
     ['detach: v', 'unreached: w']
     """
     cuts = [*filter(_is_in_part(graph), graph.cuts)] if graph.cuts else []
-    found = [
-        Stub(cut_text(cut), *((cut.into, cut.slot) if _takes_values(cut.into, graph) else ("", None)), is_place=True)
-        for cut in cuts
-        if cut.is_place
-    ]
+    found: list[Stub] = []
+    for cut in cuts:
+        if cut.is_place:
+            into = graph.nodes.get(cut.into)
+            has_end = into is not None and into.role not in BESIDE
+            found.append(Stub(cut_text(cut), *((cut.into, cut.slot) if has_end else ("", None)), is_place=True))
     has_flow = graph.producer.options.get(FLOW) is True
     names: dict[str, list[str]] = {}
     for cut in cuts:
@@ -126,11 +127,8 @@ def lacking_flow(a: Graph, b: Graph) -> Graph | None:
     return None if lacking is None or any(cut.is_place for cut in lacking.cuts) else lacking
 
 
-def _takes_values(node_id: str, graph: Graph) -> bool:
-    return node_id in graph.nodes and graph.nodes[node_id].role not in BESIDE
-
-
 def _is_in_part(graph: Graph) -> Callable[[Cut], bool]:
+    """Return a test for cuts in the part of a graph that the marks of `gradir.passes.focus` show."""
     nodes = graph.nodes
     if not any(node.ext and (is_focus(node) or any(left_out(node))) for node in nodes.values()):
         return lambda _: True

@@ -41,6 +41,7 @@ class EdgeColumns:
                         source.append(numbers[ref.id])
                         outputs.append(ref.output_nr)
                         slots.append(slot)
+                # Few nodes have other kinds of edges than data.
                 if has_others or node.kinds:
                     self._read_others(node, len(source) - before)
             except KeyError as error:

@@ -34,7 +34,7 @@ def fields_of(record: type[Record]) -> tuple[Field, ...]:
     >>> [(field.name, field.key, field.about.compared) for field in fields_of(Scope)][:2]
     [('path', 'path', 'place'), ('class_name', 'class', 'detail')]
     """
-    # It takes a millisecond to load, and a plain export needs none of it.
+    # msgspec.inspect takes a millisecond to load, and a plain export does not need it.
     from msgspec.inspect import type_info
 
     info: Any = type_info(record)

@@ -33,7 +33,7 @@ class FrozenDict(dict[K, V]):
         return frozen, (dict(self),)
 
 
-# The one empty mapping: msgspec leaves a field out where it holds the very object that is its default.
+# The one empty mapping: msgspec omits a field only if it holds the very object that is its default.
 NOTHING: Final[FrozenDict[Any, Any]] = FrozenDict()
 
 

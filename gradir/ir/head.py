@@ -12,7 +12,7 @@ from gradir.ir.fields import Field, fields_of, records_in
 from gradir.ir.model import About, Cut, Producer, Record
 from gradir.ir.ranks import Collective, Rank
 
-# The option of a producer that says that no capture made the graph, but a merge of two edits.
+# The producer's option of a graph that a merge of two edits made, and no capture.
 MERGED: Final = "merged"
 
 

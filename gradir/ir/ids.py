@@ -26,11 +26,12 @@ from collections.abc import Collection
 from functools import lru_cache
 from itertools import count
 
-# What can stand behind the path of a module in a name or an id: a component, or an operation.
+# Either may follow the path of a module in a name or an id: before a component, or before an operation.
 BEHIND_A_PATH = "./"
 _ACCUMULATES = "accumulate_grad"
 _ROOT = "/"  # no path of a module encodes to it
 _REMOVED = "\0"  # no id of a graph ends in it
+# int() of the digits in a hostile id takes quadratic time, and Python refuses more than 4,300.
 _LONGEST_ORDINAL = 9
 _ORDINAL = re.compile(r"[:~][0-9]+")
 _INDEX = re.compile(r"(?<![^.:/~])[0-9]+(?![^.:/~])")
@@ -38,7 +39,7 @@ _NUMBER = re.compile(r"(?<![^.:/~_])[0-9]+(?![^.:/~])")
 _NUMBERED = re.compile(r"([^.]*_|)(0|[1-9][0-9]{0,8})", re.ASCII)
 _PART = re.compile(r" \(\d+\)\Z")
 _is_all_plain = re.compile(r"[A-Za-z0-9_.-]*").fullmatch
-_RESERVED = frozenset("/:%~\"'`<>\\|{}")
+_RESERVED = frozenset(" /:%~\"'`<>\\|{}")
 
 
 def encode_component(text: str) -> str:
@@ -49,18 +50,15 @@ def encode_component(text: str) -> str:
     """
     if _is_all_plain(text):
         return text
-    return "".join(char if _is_plain(char) else _percent(char) for char in text)
-
-
-def _is_plain(char: str) -> bool:
-    return char.isprintable() and char != " " and char not in _RESERVED
+    return "".join(char if char.isprintable() and char not in _RESERVED else _percent(char) for char in text)
 
 
 def _percent(char: str) -> str:
+    # A name may hold a lone surrogate, which plain UTF-8 refuses.
     return "".join(f"%{byte:02X}" for byte in char.encode("utf-8", "surrogatepass"))
 
 
-# For modules and operations, which come again and again.
+# The names of modules and operations recur at every node.
 _encoded = lru_cache(maxsize=4096)(encode_component)
 
 
@@ -187,18 +185,15 @@ def relative_id(node_id: str, above: str) -> str:
     ['./mm:1', '.bias', '...1']
     """
     path, slash, name = node_id.partition("/")
-    parts, base = path.split("."), _path(above)
+    above_path, above_slash, _ = above.partition("/")
+    parts, base = path.split("."), above_path.split(".")
+    if not above_slash:
+        base.pop()
     most = min(len(base), len(parts) - (not slash))
     common = next((place for place in range(most) if parts[place] != base[place]), most)
     if not common or parts[common:][:1] == [""]:
         return node_id
     return "." * (len(base) - common + 1) + ".".join(parts[common:]) + slash + name
-
-
-def _path(node_id: str) -> list[str]:
-    """Return the parts of the path of a node's module."""
-    path, slash, _ = node_id.partition("/")
-    return path.split(".") if slash else path.split(".")[:-1]
 
 
 def accumulated(node_id: str, operations: Collection[str]) -> str:

@@ -12,7 +12,7 @@ from gradir.ir.fields import other_fields
 from gradir.ir.model import Cut, Node, Record, Saved, Scope, Source, TensorMeta
 from gradir.ir.text import is_unicode, quoted
 
-# The fields that exporters have words of their own for.
+# Exporters have their own words for these fields, and write any other by its key.
 TOLD: Final[Mapping[type[Record], frozenset[str]]] = {
     Scope: frozenset({"path", "class_name", "detail", "training"}),
     Cut: frozenset({"kind", "names", "scope", "tensor", "op", "source", "via", "meant", "at", "into", "slot"}),
@@ -27,6 +27,7 @@ TOLD: Final[Mapping[type[Record], frozenset[str]]] = {
     TensorMeta: frozenset({"dtype", "shape", "device", "layout"}),
 }
 
+# Encoding few records at a time keeps their text in the processor's cache.
 _CHUNK: Final = 512
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 
@@ -54,6 +55,11 @@ def further_facts(record: Record) -> Iterator[tuple[str, str]]:
         value = getattr(record, field.name)
         if value != field.default:
             yield field.key, json_text(value)
+
+
+def further_text(record: Record, before: str = " ") -> str:
+    """Return the `further_facts` of a record on one line, each after ``before``."""
+    return "".join(f"{before}{key} {text}" for key, text in further_facts(record))
 
 
 def json_texts(values: Iterable[object]) -> Iterator[str]:

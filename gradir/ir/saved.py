@@ -12,7 +12,7 @@ from gradir.ir.model import Node, Saved
 K = TypeVar("K")
 
 _RECOMPUTED: Final = "recomputed"
-# The roles of nodes whose storage lives anyway, with or without a backward.
+# The storages of nodes with these roles exist with or without a backward pass.
 OWNERS = frozenset({"leaf", "parameter", "buffer", "input"})
 
 
