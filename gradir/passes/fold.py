@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from fnmatch import translate
-from functools import partial
 from typing import Annotated, ClassVar, Final
 
 import msgspec
@@ -23,7 +22,8 @@ from gradir.passes.contraction import Containers, contracted
 _CLASS: Final = "class:"
 _MOST_NAMED: Final = 3
 
-_KEPT_ROLES = frozenset({"output", "view_base"})
+# These nodes belong to the whole graph, wherever their values were computed.
+_KEPT_ROLES: Final = frozenset({"output", "view_base"})
 
 
 class FoldOptions(Options, frozen=True, kw_only=True):
@@ -108,7 +108,7 @@ def destinations(graph: Graph, depth: int) -> Callable[[Node], str | None]:
     >>> module(Node("a", scope="layers.3.attn")), module(Node("b", scope="layers")), module(Node("c", scope="fc.act"))
     ('layers.3', None, 'fc')
     """
-    return _destinations(partial(_module_at, depth, Containers(graph.scopes)))
+    return _destinations(_module_at(graph, depth))
 
 
 def _destinations(module: Callable[[str], str | None]) -> Callable[[Node], str | None]:
@@ -116,13 +116,15 @@ def _destinations(module: Callable[[str], str | None]) -> Callable[[Node], str |
     return lambda node: None if node.role in _KEPT_ROLES else modules[node.scope]
 
 
-def _module_at(depth: int, containers: Containers, scope: str) -> str | None:
-    parts = scope.split(".") if scope else []
-    for stop in range(depth, len(parts) + 1):
-        path = ".".join(parts[:stop])
-        if path not in containers:
-            return path
-    return None
+def _module_at(graph: Graph, depth: int) -> Callable[[str], str | None]:
+    containers = Containers(graph.scopes)
+
+    def module(scope: str) -> str | None:
+        parts = scope.split(".") if scope else []
+        paths = (".".join(parts[:stop]) for stop in range(depth, len(parts) + 1))
+        return next((path for path in paths if path not in containers), None)
+
+    return module
 
 
 def fold(graph: Graph, depth: int) -> Graph:
@@ -152,7 +154,7 @@ def fold(graph: Graph, depth: int) -> Graph:
     """
     if depth < 0:
         raise PassError(f"fold: depth {depth} is not possible: a depth is 0 or more")
-    return _folded(graph, partial(_module_at, depth, Containers(graph.scopes)))
+    return _folded(graph, _module_at(graph, depth))
 
 
 def _folded(graph: Graph, module: Callable[[str], str | None]) -> Graph:

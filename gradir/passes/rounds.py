@@ -71,8 +71,10 @@ def once(graph: Graph, *, nearly: bool = False) -> Graph:
         places = [without_numbers(module_of(node)) for node in nodes]
         columns = node_columns(graph, nearly=nearly)
         order = [number for number, role in enumerate(roles) if role in _RUN]
+        numbers: Table[tuple[object, ...]] = Table()
+        # Operations before a loop may stand between its steps in one order and not in the other.
         for steps in (order, _as_late_as_possible(order, columns.edges)):
-            kinds = _kinds([nodes[number] for number in steps], [places[number] for number in steps])
+            kinds = [numbers[_kind(nodes[number], places[number])] for number in steps]
             found = _stacks(graph, *equal_steps(columns, places, roles, steps, kinds))
             if found:
                 return _rolled(graph, found)
@@ -88,18 +90,8 @@ def _as_late_as_possible(order: Sequence[int], edges: EdgeColumns) -> list[int]:
     return sorted(order, key=lambda number: -until[number])
 
 
-def _kinds(nodes: Sequence[Node], places: Sequence[str]) -> list[int]:
-    numbers: Table[tuple[object, ...]] = Table()
-    return [
-        numbers[
-            node.op,
-            node.native,
-            place,
-            len(node.inputs),
-            tuple([(tensor.dtype, tensor.shape) for tensor in node.outputs]),
-        ]
-        for node, place in zip(nodes, places, strict=True)
-    ]
+def _kind(node: Node, place: str) -> tuple[object, ...]:
+    return node.op, node.native, place, len(node.inputs), tuple([(each.dtype, each.shape) for each in node.outputs])
 
 
 def _stacks(graph: Graph, blocks: Blocks, runs: Sequence[Sequence[int]]) -> list[Stack]:
@@ -146,6 +138,7 @@ def equal_steps(
 
 
 def _add_what_feeds_one(step_of: list[int], edges: EdgeColumns, roles: Sequence[str]) -> None:
+    """Add parameters and their accumulators to the step that alone uses them."""
     takers: dict[int, int] = {}
     for number in range(len(step_of) - 1, -1, -1):
         sources = edges.sources(number)
@@ -203,11 +196,13 @@ def _runs(kinds: Sequence[int], period: int) -> Iterator[tuple[int, int]]:
 
 
 def _placed(start: int, stop: int, period: int, crossing: Sequence[int]) -> Repeat:
+    """Return the repeat in a run that starts where the fewest edges cross between steps."""
     shift = min(range(period), key=lambda shift: (crossing[start + shift + period], shift))
     return Repeat(start + shift, period, (stop - start - shift) // period)
 
 
 def _crossing(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:
+    """Return for each place the number of producers before it with a consumer behind it."""
     changes = [0] * (count + 1)
     last = dict(edges)
     for source, place in last.items():
@@ -227,7 +222,7 @@ def _rolled(graph: Graph, found: Sequence[Stack]) -> Graph:
                 if above in graph.scopes and above not in {moved, stack.before}:
                     scopes[moved] = Scope(moved, graph.scopes[above].class_name)
         if not stack.before:
-            # A path does not start with that of the model, so what was below it has not moved.
+            # The path of the model is empty, so `Rolled` has not moved the modules below it.
             for key in stack.blocks[0]:
                 nodes[key] = replace(nodes[key], scope=_moved(graph.nodes[key].scope, stack))
     return replace(rolled, nodes=nodes, scopes=scopes)

@@ -66,7 +66,7 @@ class Translation:
             op, condition = condition_of(key)
             self._shared[op].append((condition, term))
         for found in self._shared.values():
-            # What asks for more is meant first.
+            # The entry with the most conditions wins.
             found.sort(key=lambda pair: -len(pair[0]))
         self._settings: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
         for key, name in words.settings.items():
@@ -77,7 +77,7 @@ class Translation:
         """Keep a node unchanged."""
         return self._add(Word(node.op, inputs, node, node.outputs, (part or node.op,) if node.op else ()))
 
-    def told(self, node: Node, inputs: tuple[Slot | None, ...], nodes: Mapping[str, Node]) -> Slot:
+    def translated(self, node: Node, inputs: tuple[Slot | None, ...], nodes: Mapping[str, Node]) -> Slot:
         """Translate an operation, together with its input if both are one word."""
         word = Word(
             node.op,
@@ -145,9 +145,8 @@ class Translation:
 
     def _made(self, term: Term, found: Found, word: Word) -> Slot:
         made = self._term(term, found, word, word.outputs)
-        if made is None:  # a term that is a value which is not there
-            return self._add(word)
-        return made
+        # The term may be a value of an empty slot.
+        return self._add(word) if made is None else made
 
     def _term(self, term: Term, found: Found, word: Word, outputs: tuple[TensorMeta, ...]) -> Slot | None:
         if term.kind != "word":
@@ -224,7 +223,7 @@ def _operand_sizes(value: AttrValue, shapes: Sequence[Shape | None]) -> tuple[tu
     >>> _operand_sizes((((2,), (0,)), ((), ())), [(5, 7, 8), (8, 2, 4)])
     ((8, 1, 35), (8, 1, 8))
     """
-    # What a file holds may be anything.
+    # A file may hold anything there.
     given: Any = value
     try:
         summed, together = given
