@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard, cast
 
-from gradir.ir import AttrValue, Graph, Node, TensorMeta
+from gradir.ir import Graph, Node, TensorMeta
 from gradir.ir.edges import sources
 from gradir.ir.excerpt import shortened
 from gradir.ir.frozen import NOTHING
@@ -110,7 +110,7 @@ class Words:
         self._unread = unread(graph.nodes.values())
         self._tensors = Memo(str)
         self._used = _used_outputs(graph)
-        # A gradient accumulator gives what the tensor does that it stands behind.
+        # The output of a gradient accumulator is that of its tensor, whose box shows it.
         self._accumulators: Collection[str] = vocabulary_of(graph).accumulators
 
     def lines(self, node: Node) -> list[str]:
@@ -119,13 +119,17 @@ class Words:
             title, below = self.title(node), self.below(node)
             return [title, *below] if title else below
         name = node.names[0] if node.names else ""
-        # Its frame already says where it is.
+        # The frame around the box already shows the rest of the path.
         short = (name or node.op or node.id).removeprefix(f"{node.scope}." if node.scope else "")
         scope = self._scopes.get(name)
         steps = frame_name(short, scope) if stands_for_steps(scope) else ""
         kind = Scope(name, node.native if node.native != short else "", rounds=scope.rounds if scope else 0)
         title = steps or module_name(short, class_text(kind))
-        held = _pairs(weight_texts(node, shapes=self._shapes)) if is_layer(node) else _module_counts(node)
+        held = [*_module_counts(node)]
+        if is_layer(node):
+            # Two parameters a line: a weight beside its bias.
+            texts = weight_texts(node, shapes=self._shapes)
+            held = [" · ".join(texts[at : at + 2]) for at in range(0, len(texts), 2)]
         return [title, *self._given(node), *held, *failure_lines(node)]
 
     def title(self, node: Node) -> str:
@@ -289,7 +293,7 @@ def inlined(graph: Graph) -> tuple[Graph, dict[str, str]]:
     >>> list(drawn.nodes), words
     (['fc/exp:1', 'output'], {'fc/exp:1': 'w [3]'})
     """
-    # Only now: most pictures need no pass.
+    # Imported here, since most pictures need no pass.
     from gradir.passes.wiring import without
 
     nodes, accumulators = graph.nodes, vocabulary_of(graph).accumulators
@@ -342,17 +346,11 @@ def weight_texts(node: Node, *, shapes: bool = True) -> list[str]:
     pairs = cast("tuple[object, ...]", node.attrs[WEIGHTS])
     # A file may hold anything.
     found = [pair for pair in pairs if isinstance(pair, tuple) and len(pair) == _PAIR and isinstance(pair[0], str)]
-    texts = [f"{name} {_shape_text(shape)}" if shapes else name for name, shape in found[:_MOST_WEIGHTS]]
+    texts: list[str] = []
+    for name, shape in found[:_MOST_WEIGHTS]:
+        sizes = ", ".join(map(str, shape)) if isinstance(shape, tuple) else "?"
+        texts.append(f"{name} [{sizes}]" if shapes else name)
     return [*texts, f"{len(found) - _MOST_WEIGHTS:,} more"] if len(found) > _MOST_WEIGHTS else texts
-
-
-def _pairs(texts: Sequence[str]) -> Iterator[str]:
-    return (" · ".join(texts[at : at + 2]) for at in range(0, len(texts), 2))
-
-
-def _shape_text(shape: AttrValue) -> str:
-    sizes = shape if isinstance(shape, tuple) else ("?",)
-    return f"[{', '.join(map(str, sizes))}]"
 
 
 def _module_counts(node: Node) -> Iterator[str]:

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from gradir_exporters._mermaid_picture import Group, Picture
 
-__all__ = ["AutogradChart"]
-
 _TEXT, _LINE = TEXT[0], LINE[0]
 _WIDE = frozenset({"parameter", "output", "module", *SIGNS})
 # The fill of a frame is transparent, for light and dark pages, and darkens from frame to frame.

@@ -144,10 +144,7 @@ class Group:
 
 
 class Picture:
-    """A graph as boxes and arrows, which are made while they are read.
-
-    A gradient accumulator and its tensor are one box unless both are asked for.
-    """
+    """A graph as boxes and arrows; a gradient accumulator and its tensor are one box by default."""
 
     def __init__(self, graph: Graph, options: MermaidOptions) -> None:
         graph, inline = inlined(graph) if options.parameters == "inline" else (graph, {})
@@ -261,7 +258,7 @@ class Picture:
 
     def _arrows(self) -> Iterator[Arrow]:
         keys, nodes = self._keys, self._graph.nodes
-        # What passes between two boxes of which one stands for several nodes is one arrow.
+        # Edges between the same boxes are one arrow if a box represents several nodes.
         drawn: dict[tuple[Arrow, int], int] = {}
         for number, edge in enumerate(self._graph.edges):
             if edge.dst not in self._tensors:
@@ -277,10 +274,7 @@ class Picture:
                 yield Arrow(keys[node.id], f"{keys[node.id]}s{number}", "saved")
                 if slot.origin is not None and self._graph.nodes[slot.origin.id].role in BESIDE_ROLES:
                     yield Arrow(keys[slot.origin.id], f"{keys[node.id]}s{number}", "buffer")
-        yield from self._cut_arrows()
-
-    def _cut_arrows(self) -> Iterator[Arrow]:
-        keys, elsewhere = self._keys, []
+        elsewhere = []
         for number, stub in enumerate(self._stubs):
             if stub.into and self._drawn(stub.into) in keys:
                 yield Arrow(f"c{number}", keys[self._drawn(stub.into)], CUT)
@@ -306,6 +300,7 @@ class Picture:
 
 
 def _accumulated(graph: Graph) -> dict[str, str]:
+    """Return the tensor of each gradient accumulator."""
     tensors: dict[str, str] = {}
     accumulators = vocabulary_of(graph).accumulators
     for node in graph.nodes.values():
@@ -316,6 +311,7 @@ def _accumulated(graph: Graph) -> dict[str, str]:
 
 
 def _touched(graph: Graph, saved: bool) -> Iterator[str]:
+    """Yield the nodes with an edge to draw, since buffers are drawn only then."""
     for edge in graph.edges:
         yield edge.src
         yield edge.dst
@@ -325,6 +321,8 @@ def _touched(graph: Graph, saved: bool) -> Iterator[str]:
 
 
 class _Tree:
+    """Nested groups by the dotted paths of frames."""
+
     def __init__(self, scopes: Mapping[str, Scope]) -> None:
         self._scopes = scopes
         self._root = Group()

@@ -46,9 +46,9 @@ def overlay_legend(marks: Iterable[Mark]) -> tuple[str, dict[str, str]]:
     for mark in marks:
         title = mark.title
         labels.setdefault(mark.look, {})[mark.label] = None
-    return title, {look: f"{_SIGNS.get(look, '')}{_listed(labels[look])}" for look in LOOKS if look in labels}
-
-
-def _listed(words: Iterable[str]) -> str:
-    first, others = (ordered := sorted(words))[:_MOST_WORDS], ordered[_MOST_WORDS:]
-    return ", ".join([*first, f"{len(others):,} more"] if others else first)
+    texts: dict[str, str] = {}
+    for look in filter(labels.__contains__, LOOKS):
+        words = sorted(labels[look])
+        more = [f"{len(words) - _MOST_WORDS:,} more"] if len(words) > _MOST_WORDS else []
+        texts[look] = f"{_SIGNS.get(look, '')}{', '.join(words[:_MOST_WORDS] + more)}"
+    return title, texts

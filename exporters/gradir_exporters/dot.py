@@ -155,7 +155,7 @@ def _quiet(dark: int, page: str, tints: tuple[str, str], caption: str, cut: str)
 _THEMES: Final[Mapping[str, _Theme]] = {
     "light": _quiet(0, "white", ("white", "#eef1f5"), "#57606a", CUT_COLOUR),
     "dark": _quiet(1, "#0d1117", ("#0d1117", "#1c232b"), "#b1bac4", "#ff7b72"),
-    # For a figure in print: fills only where a colour says something of a node beside its role.
+    # For print, fills appear only where a color says more than the role.
     "paper": _Theme(
         {**_SANS},
         {**_SANS, "fillcolor": "white", **_THIN},
@@ -244,7 +244,7 @@ def to_pydot(graph: Graph, **options: Any) -> pydot.Dot:
         dot.set("label", label)
     dot.set_node_defaults(**_NODE_LOOK, **_written(_boxes_look(filled, theme)))
     dot.set_edge_defaults(**_EDGE_LOOK, **_written(theme.edge))
-    # The graph that is open at each level. A cluster is added while empty, since pydot then visits all it holds.
+    # The open graph of each level. A cluster is added while empty, since pydot visits all its contents then.
     open_graphs: list[pydot.Graph] = [dot]
     for level, group in picture.root.walk():
         if level:
@@ -278,7 +278,7 @@ def _digraph(graph: Graph, options: DotOptions) -> graphviz.Digraph:
             node_attr={**_NODE_LOOK, **_boxes_look(options, theme)},
             edge_attr={**_EDGE_LOOK, **theme.edge},
         )
-        # Written here and not by its methods, which quote every value again and take longer than all the rest.
+        # The methods of a Digraph quote every value again, which takes longer than all the rest.
         digraph.body.extend(_box_statements(picture, theme))
         digraph.body.extend(_line_statements(picture.lines()))
     if label := _label(picture, caption, theme):
@@ -308,7 +308,7 @@ def _label(picture: Picture, caption: str, theme: _Theme) -> str:
     for role, words in boxes.items():
         look = {**theme.node, **_box_look(role, theme)}
         fill = look["fillcolor"] if role not in _BARE_LOOKS else theme.tints[0]
-        # The border of a cell is a whole number.
+        # dot takes only integers for the border of a cell.
         width = max(1, round(float(look.get("penwidth", "1"))))
         attributes = {"border": str(width), "bgcolor": fill, "color": look.get("color", "black")}
         bare = {"style": "dashed"} if role in _BARE_LOOKS else {}
@@ -384,7 +384,7 @@ def _line_look(kind: str, length: int, text: str, weight: int) -> dict[str, Any]
 
 
 def _attributes(look: Mapping[str, Any]) -> str:
-    # The values are plain words of this module, so quotes are all they need.
+    # All values are plain words of this module, so they need no escaping.
     return "".join(f' {name}="{value}"' for name, value in look.items())
 
 

@@ -113,7 +113,7 @@ class HtmlExporter:
             _FRAME.format(title=escape(printable(label)), page=escape(self.export(graph, HtmlOptions(title=label))))
             for label, graph in graphs
         ]
-        # A page inside a frame is within the policy of the outer one.
+        # A page in a srcdoc frame inherits the policy of the outer page.
         scripts = _scripts() if frames else "'none'"
         styles = " ".join(map(hashed, [style, *([_asset("style.css")] if frames else [])]))
         return f"""\

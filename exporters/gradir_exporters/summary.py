@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import add
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 import msgspec
@@ -127,7 +128,7 @@ class SummaryExporter:
             ExportError: it is to be sorted by costs, and the graph has none.
         """
         rows, totals = layers(graph, options.depth)
-        # Imported for numbered modules alone: to write the table of a small model should start fast.
+        # Imported only for numbered modules, so that the table of a small model starts fast.
         if options.style in _ONCE and not options.all and any(path[-1:].isdigit() for path in graph.scopes):
             from gradir.passes import rollup
 
@@ -140,8 +141,10 @@ class SummaryExporter:
             rows = sorted((Row(row.layer.path, 0, row.layer) for row in rows), key=lambda row: -most(row.layer))
         if options.style == "table":
             return _as_table(rows, totals, options.width, options.sort)
-        styles = {"markdown": _as_markdown, "csv": _as_csv, "json": _as_json}
-        return styles[options.style](rows, totals)
+        if options.style == "json":
+            lines = "".join(json_lines(row.layer for row in rows))
+            return f'{{"layers":[{lines}],\n"totals":{json_text(totals)}}}\n'
+        return _as_markdown(rows, totals) if options.style == "markdown" else _as_csv(rows, totals)
 
 
 def _as_table(rows: Sequence[Row], totals: Totals, width: int | None, sort: str | None) -> str:
@@ -167,14 +170,14 @@ def _as_table(rows: Sequence[Row], totals: Totals, width: int | None, sort: str 
         drawn = [_GAP.join(cells) for cells in zip(*columns.values(), strict=True)]
         lines = [drawn[0], "─" * _width(drawn[0]), *drawn[1:], ""]
     below = _totals_lines(totals)
-    lines += below if width is None else [part for line in below for part in _broken(line, width)]
+    if width is None:
+        lines += below
+    else:
+        from textwrap import TextWrapper
+
+        wrapper = TextWrapper(width, subsequent_indent=_INDENT, break_long_words=False, break_on_hyphens=False)
+        lines += [part for line in below for part in wrapper.wrap(line)]
     return "".join([f"{line.rstrip()}\n" for line in lines])
-
-
-def _broken(line: str, width: int) -> list[str]:
-    from textwrap import wrap
-
-    return wrap(line, width, subsequent_indent=_INDENT, break_long_words=False, break_on_hyphens=False)
 
 
 def _narrow(columns: dict[str, list[str]], width: int, short: list[str], sort: str | None) -> None:
@@ -206,6 +209,7 @@ def _excess(columns: dict[str, list[str]], width: int) -> int:
 def _width(text: str) -> int:
     if text.isascii():
         return len(text)
+    # rich takes long to load, and only wide characters need it.
     from rich.cells import cell_len
 
     return cell_len(text)
@@ -214,17 +218,12 @@ def _width(text: str) -> int:
 def _fitted(column: Sequence[str], is_text: bool, widest: int = _WIDEST) -> list[str]:
     if all(map(str.isascii, column)) and (width := max(map(len, column))) <= widest:
         return [cell.ljust(width) for cell in column] if is_text else [cell.rjust(width) for cell in column]
-    width = min(widest, max(map(_width, column)))
-    return [_fitted_cell(cell, width, is_text) for cell in column]
-
-
-def _fitted_cell(text: str, width: int, is_text: bool) -> str:
-    spare = width - _width(text)
-    if spare >= 0:
-        return text + " " * spare if is_text else " " * spare + text
     from rich.cells import set_cell_size
 
-    return set_cell_size(text, width - 1) + "…"
+    width = min(widest, max(map(_width, column)))
+    cells = [cell if _width(cell) <= width else f"{set_cell_size(cell, width - 1)}…" for cell in column]
+    spaces = [" " * (width - _width(cell)) for cell in cells]
+    return [*map(add, cells, spaces)] if is_text else [*map(add, spaces, cells)]
 
 
 def _as_markdown(rows: Sequence[Row], totals: Totals) -> str:
@@ -265,11 +264,6 @@ def _as_csv(rows: Sequence[Row], totals: Totals) -> str:
 
 def _no_formula(text: str) -> str:
     return f"'{printable(text)}" if text.startswith(_FORMULA) else printable(text)
-
-
-def _as_json(rows: Sequence[Row], totals: Totals) -> str:
-    lines = "".join(json_lines(row.layer for row in rows))
-    return f'{{"layers":[{lines}],\n"totals":{json_text(totals)}}}\n'
 
 
 def _cells(layer: Layer, totals: Totals, shown: Shown = printable) -> tuple[str, ...]:
@@ -343,7 +337,7 @@ def _totals_lines(totals: Totals, shown: Shown = printable) -> Iterator[str]:
 
 
 def _state_text(name: str, state: State) -> str:
-    # What is computed anew for the backward keeps nothing.
+    # Tensors recomputed for the backward pass take no memory until then.
     if name == _RECOMPUTED and not state.bytes:
         return f"{name} {counted(state.slots, 'slot')}"
     text = f"{name} {amount(state.bytes)}"

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from gradir.ir import Node
     from gradir.ir.edge_columns import EdgeColumns
 
-__all__ = ["SAME", "edge_block", "edge_statuses"]
-
 SAME, ADDED, REMOVED = range(3)
 
 

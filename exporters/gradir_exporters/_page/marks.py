@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from gradir.ir.marks import ListedChange, Mark
     from gradir.ir.module_tree import ModuleTree
 
-__all__ = ["STATUSES", "change_records", "channels", "cut_records", "node_statuses"]
-
 STATUSES: Final = ("same", "added", "removed", "changed", "renamed", "moved")
 _ELSEWHERE: Final = frozenset({"renamed", "moved"})
 _NOWHERE: Final = -1

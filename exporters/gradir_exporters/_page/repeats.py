@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from gradir.ir.module_tree import ModuleTree
     from gradir.passes.blocks import NodeColumns
 
-__all__ = ["EqualSteps", "StepModule", "equal_layers"]
-
 
 class StepModule(NamedTuple):
     """The frame around a step, or around the part of a module in one.

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["column", "steps"]
-
 
 def column(numbers: Sequence[int]) -> Any:
     """Return a column as the block has it: equal numbers are one number.
