@@ -234,9 +234,6 @@ def legend(
     """Return the legend of a picture.
 
     ``looks`` has the text of an overlay's looks, and ``notes`` further lines.
-
-    >>> legend("", {"leaf", "token"}, {"data"}, {})
-    Legend(title='legend', boxes={'leaf': 'leaf', 'other': 'token'}, lines={}, notes=())
     """
     words = {**looks, **_ROLES}
     boxes = {role: text for role, text in words.items() if role in roles}
@@ -248,11 +245,7 @@ def legend(
 
 
 def module_name(name: str, class_name: str) -> str:
-    """Return the name of a module and, if known, its class.
-
-    >>> module_name("fc", "Linear"), module_name("fc", "")
-    ('fc (Linear)', 'fc')
-    """
+    """Return the name of a module and, if known, its class."""
     return f"{name} ({class_name})" if class_name else name
 
 
@@ -320,12 +313,7 @@ def inlined(graph: Graph) -> tuple[Graph, dict[str, str]]:
 
 
 def _slots_text(node: Node) -> str:
-    """Return the input slots of a function if some have no gradient; of many slots only their number.
-
-    >>> from gradir.ir import Node, Ref
-    >>> _slots_text(Node("f", inputs=(Ref("x", 0), None))), _slots_text(Node("f", inputs=(None,) * 9))
-    ('(·, None)', '(9 of 9 None)')
-    """
+    """Return the input slots of a function if some have no gradient; of many slots only their number."""
     if node.role != "function":
         return ""
     elided, lost = marked_slots(node, ELIDED), lost_slots(node)

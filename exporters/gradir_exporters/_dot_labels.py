@@ -138,11 +138,7 @@ def shown(text: str) -> str:
 
 
 def cell(text: str, look: str = "", colour: str = "") -> str:
-    r"""Return text in a cell of a table; ``look`` has the attributes of the cell, and ``colour`` that of the text.
-
-    >>> print(cell("a<b>\\N"))
-    <td>a&lt;b&gt;\N</td>
-    """
+    """Return text in a cell of a table; ``look`` has the attributes of the cell, and ``colour`` that of the text."""
     shown_text = html.escape(_cut(printable(text), _MAX_LINE_CHARS))
     return f'<td{look}><font color="{colour}">{shown_text}</font></td>' if colour else f"<td{look}>{shown_text}</td>"
 

@@ -118,11 +118,7 @@ class Picture:
     """A graph as boxes in nested groups and lines, which are made while they are read."""
 
     def __init__(self, graph: Graph, options: DotOptions) -> None:
-        """Read a graph.
-
-        Raises:
-            ExportError: an edge comes from a node that the graph does not have.
-        """
+        """Read a graph."""
         graph, inline = inlined(graph) if options.parameters == "inline" else (graph, {})
         self._options = options
         self._nodes = list(graph.nodes.values())

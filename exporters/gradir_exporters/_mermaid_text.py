@@ -44,11 +44,7 @@ def escaped(text: str) -> str:
 
 
 def joined(lines: Iterable[str]) -> str:
-    r"""Join lines; a line break inside one is spelled out.
-
-    >>> joined(["a\nb", "float32[3]"])
-    'a\\nb\nfloat32[3]'
-    """
+    """Join lines; a line break inside one is spelled out."""
     return "\n".join(map(printable, lines))
 
 

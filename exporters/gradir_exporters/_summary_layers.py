@@ -193,11 +193,7 @@ def _flops_apart(graph: Graph) -> Iterator[tuple[str, int]]:
 
 
 def _with_those_below(tree: ModuleTree, own: Mapping[int, _Number]) -> list[_Number]:
-    sums = [own.get(place, 0) for place in range(len(tree.scopes))]
-    for place in reversed(range(len(sums))):
-        if tree.parents[place] != OUTSIDE:
-            sums[tree.parents[place]] += sums[place]
-    return sums
+    return tree.with_below([own.get(place, 0) for place in range(len(tree.scopes))])
 
 
 def _totals(graph: Graph, tree: ModuleTree, saved: Savings) -> Totals:

@@ -32,23 +32,7 @@ class CytoscapeOptions(Options, frozen=True, kw_only=True):
 
 
 class CytoscapeExporter:
-    """Cytoscape.js elements JSON, with modules as compound nodes.
-
-    >>> from gradir.ir import Node, Ref
-    >>> graph = Graph.of([Node("w", role="leaf"), Node("fc/exp:1", op="exp", scope="fc", inputs=(Ref("w", 0),))])
-    >>> for line in CytoscapeExporter().export(graph, CytoscapeOptions(attrs=False)).splitlines()[3:]:
-    ...     print(line)
-    "elements":{"nodes":[
-    {"classes":"scope","data":{"id":"scope fc","label":"fc","role":"scope","scope":"fc"}},
-    {"classes":"leaf","data":{"id":"w","label":"w","role":"leaf","op":"","native":"","scope":""}},
-    {"classes":"function","data":{"id":"fc/exp:1","label":"exp","role":"function","op":"exp","native":"","scope":"fc",\
-"parent":"scope fc","slots":1}}
-    ],
-    "edges":[
-    {"classes":"data","data":{"id":"edge 0 fc/exp:1","source":"w","target":"fc/exp:1","output_nr":0,"input_nr":0,\
-"kind":"data"}}
-    ]}}
-    """
+    """Cytoscape.js elements JSON, with modules as compound nodes."""
 
     suffix: ClassVar[str] = ".cyjs"
     options: ClassVar[type[Options]] = CytoscapeOptions

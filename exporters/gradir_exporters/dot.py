@@ -180,21 +180,7 @@ _THEMES: Final[Mapping[str, _Theme]] = {
 
 
 class DotExporter:
-    r"""Graphviz source: the classic picture of an autograd graph, with a frame around each module.
-
-    >>> from gradir.ir import Builder, TensorMeta
-    >>> b = Builder()
-    >>> w = b.tensor("w", TensorMeta("float32", (3,)))
-    >>> b.output(b.function("exp", [w], [TensorMeta("float32", (3,))], native="ExpBackward0"))
-    >>> for line in DotExporter().export(b.build(), DotOptions()).splitlines()[4:]:
-    ...     print(line.strip())
-    n0 [label="w\nfloat32[3]" tooltip="w" class="leaf" fillcolor="#c5e3f6"]
-    n1 [label="exp\nfloat32[3]" tooltip="exp:1"]
-    n2 [label="output\nfloat32[3]" tooltip="output" class="output" fillcolor="#f8d2ba"]
-    n0 -> n1
-    n1 -> n2
-    }
-    """
+    """Graphviz source: the classic picture of an autograd graph, with a frame around each module."""
 
     suffix: ClassVar[str] = ".dot"
     options: ClassVar[type[Options]] = DotOptions
@@ -347,6 +333,7 @@ def _box_statements(picture: Picture, theme: _Theme) -> Iterator[str]:
 
 
 def _line_statements(lines: Iterable[Line]) -> list[str]:
+    # Most lines look alike.
     looks = Memo(_line_attributes)
     return [
         f"\t{tail} -> {head}{looks[kind, length, text, weight]}\n" for tail, head, kind, length, text, weight in lines

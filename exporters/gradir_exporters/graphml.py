@@ -57,20 +57,7 @@ class GraphmlOptions(Options, frozen=True, kw_only=True):
 
 
 class GraphmlExporter:
-    """GraphML, for networkx, igraph, Gephi and yEd.
-
-    >>> from gradir.ir import Graph, Ref
-    >>> graph = Graph.of([Node("x", role="leaf"), Node("exp:1", op="exp", inputs=(Ref("x", 0),))])
-    >>> for line in GraphmlExporter().export(graph, GraphmlOptions()).splitlines()[-5:]:
-    ...     print(line)
-    <node id="x"><data key="label">x</data><data key="role">leaf</data></node>
-    <node id="exp:1"><data key="label">exp</data><data key="role">function</data><data key="op">exp</data>\
-<data key="slots">1</data></node>
-    <edge source="x" target="exp:1"><data key="output_nr">0</data><data key="input_nr">0</data>\
-<data key="kind">data</data></edge>
-    </graph>
-    </graphml>
-    """
+    """GraphML, for networkx, igraph, Gephi and yEd."""
 
     suffix: ClassVar[str] = ".graphml"
     options: ClassVar[type[Options]] = GraphmlOptions

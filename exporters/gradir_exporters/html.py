@@ -89,11 +89,7 @@ class HtmlExporter:
         had: Mapping[str, tuple[int, int]],
         sides: Sequence[tuple[str, Graph]] = (),
     ) -> str:
-        """Return the page of a diff: a graph with marked nodes, and a list of the changes.
-
-        Raises:
-            ExportError: an edge comes from a node that the graph does not have.
-        """
+        """Return the page of a diff: a graph with marked nodes, and a list of the changes."""
         with stage("collecting what the page draws"):
             columns = Columns(graph, changes, had, sides)
             title = options.title or _title(graph, options.file, sides)
@@ -104,11 +100,7 @@ class HtmlExporter:
         return _page(title, contents, first, second)
 
     def export_report(self, title: str, style: str, body: str, graphs: Sequence[tuple[str, Graph]]) -> str:
-        """Return the page of a report with escaped markup and graphs below it.
-
-        Raises:
-            ExportError: an edge comes from a node that the graph does not have.
-        """
+        """Return the page of a report with escaped markup and graphs below it."""
         frames = [
             _FRAME.format(title=escape(printable(label)), page=escape(self.export(graph, HtmlOptions(title=label))))
             for label, graph in graphs

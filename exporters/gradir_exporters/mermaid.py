@@ -32,23 +32,7 @@ _MAX_DEPTH_TRIED = 16
 
 
 class MermaidExporter:
-    r"""A Mermaid flowchart, drawn by GitHub, GitLab and notebooks; large graphs are folded by module.
-
-    >>> from gradir.ir import Builder, TensorMeta
-    >>> b = Builder()
-    >>> w = b.tensor("fc.w", TensorMeta("float32", (3,)), role="parameter", scope="fc")
-    >>> b.output(b.function("exp", [w], [TensorMeta("float32", (3,))], scope="fc"))
-    >>> for line in MermaidExporter().export(b.build(), MermaidOptions(shapes=False)).splitlines()[11:]:
-    ...     print(line)
-    subgraph m0["fc"]
-      n0["fc.w"]:::parameter
-      n1["exp"]:::function
-    end
-    n2["output"]:::output
-    n0 --> n1
-    n1 --> n2
-    class m0 frame
-    """
+    """A Mermaid flowchart, drawn by GitHub, GitLab and notebooks; large graphs are folded by module."""
 
     suffix: ClassVar[str] = ".mmd"
     options: ClassVar[type[Options]] = MermaidOptions

@@ -39,20 +39,7 @@ class ModelExplorerOptions(Options, frozen=True, kw_only=True):
 
 
 class ModelExplorerExporter:
-    """Model Explorer's graph JSON, with modules as nested layers.
-
-    >>> from gradir.ir import Ref
-    >>> graph = Graph.of([Node("w", role="leaf", outputs=(TensorMeta("float32", (3,)),)),
-    ...                   Node("fc/exp:1", op="exp", scope="fc", inputs=(Ref("w", 0),))])
-    >>> for line in ModelExplorerExporter().export(graph, ModelExplorerOptions()).splitlines()[2:4]:
-    ...     print(line)
-    {"id":"w","label":"w","namespace":"","attrs":[{"key":"role","value":"leaf"}],\
-"outputsMetadata":[{"id":"0","attrs":[{"key":"tensor_shape","value":"float32[3]"}]}]},
-    {"id":"fc/exp:1","label":"exp","namespace":"fc","attrs":[{"key":"role","value":"function"},\
-{"key":"op","value":"exp"}],\
-"incomingEdges":[{"sourceNodeId":"w","sourceNodeOutputId":"0","targetNodeInputId":"0"}],\
-"inputsMetadata":[{"id":"0","attrs":[{"key":"tensor_shape","value":"float32[3]"}]}]}
-    """
+    """Model Explorer's graph JSON, with modules as nested layers."""
 
     suffix: ClassVar[str] = ".json"
     options: ClassVar[type[Options]] = ModelExplorerOptions

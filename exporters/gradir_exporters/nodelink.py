@@ -28,24 +28,7 @@ class NodelinkOptions(Options, frozen=True, kw_only=True):
 
 
 class NodelinkExporter:
-    """Node-link JSON: nodes and edges with all they carry, as networkx reads them.
-
-    >>> from gradir.ir import Node, Ref, TensorMeta
-    >>> graph = Graph.of([Node("x", role="leaf", outputs=(TensorMeta("float32", (3,)),)),
-    ...                   Node("exp:1", op="exp", native="ExpBackward0", inputs=(Ref("x", 0),))])
-    >>> print(NodelinkExporter().export(graph, NodelinkOptions()), end="")
-    {"directed":true,"multigraph":true,
-    "graph":{"producer":{},
-    "scopes":[],
-    "cuts":[]},
-    "nodes":[
-    {"id":"x","label":"x","role":"leaf","op":"","native":"","scope":"","outputs":[{"dtype":"float32","shape":[3]}]},
-    {"id":"exp:1","label":"exp","role":"function","op":"exp","native":"ExpBackward0","scope":"","slots":1}
-    ],
-    "edges":[
-    {"source":"x","target":"exp:1","key":0,"output_nr":0,"input_nr":0,"kind":"data"}
-    ]}
-    """
+    """Node-link JSON: nodes and edges with all they carry, as networkx reads them."""
 
     suffix: ClassVar[str] = ".json"
     options: ClassVar[type[Options]] = NodelinkOptions

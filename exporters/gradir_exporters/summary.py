@@ -98,19 +98,7 @@ class SummaryOptions(Options, frozen=True, kw_only=True):
 
 
 class SummaryExporter:
-    """The layer table: class, calls, output shape, parameters, bytes saved for backward.
-
-    >>> from gradir.ir import Saved, Scope, TensorMeta
-    >>> from gradir.ir import Builder
-    >>> b = Builder()
-    >>> w = b.tensor("fc.w", TensorMeta("float32", (3,)), role="parameter", scope="fc")
-    >>> saved = [(Saved("result", "float32", (3,), 12), None)]
-    >>> b.output(b.function("exp", [w], [TensorMeta("float32", (3,))], scope="fc", saved=saved))
-    >>> graph = b.build(scopes=[Scope("fc", "Exp", calls=1, own=3, total=3, trainable=3)])
-    >>> print(SummaryExporter().export(graph, SummaryOptions(style="csv")), end="")
-    path,class,calls,output_shapes,own_parameters,parameters,trainable,own_saved_bytes,saved_bytes,own_unsized,unsized
-    fc,Exp,1,[3],3,3,3,12,12,0,0
-    """
+    """The layer table: class, calls, output shape, parameters, bytes saved for backward."""
 
     suffix: ClassVar[str] = ".txt"
     options: ClassVar[type[Options]] = SummaryOptions

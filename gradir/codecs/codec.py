@@ -65,13 +65,7 @@ def to_json(graph: Graph) -> bytes:
 
 
 def to_msgpack(graph: Graph) -> bytes:
-    """Return the canonical MessagePack of a graph: keys in order, defaults omitted, each value in its shortest form.
-
-    >>> import msgpack
-    >>> from gradir.ir import Node
-    >>> msgpack.unpackb(to_msgpack(Graph.of([Node("x", role="leaf")])))["nodes"]
-    [{'id': 'x', 'role': 'leaf'}]
-    """
+    """Return the canonical MessagePack of a graph: keys in order, defaults omitted, each value in its shortest form."""
     sections = sections_of(graph)
     encoder = msgspec.msgpack.Encoder(order="deterministic")
     parts = [encoder.encode(part) for section in sections.items() for part in section]
@@ -128,18 +122,14 @@ def decode(data: bytes) -> Graph:
         FormatError: the bytes are not a GIR document, or one of a version that this release cannot read.
         GradirError: the library of the compression is not installed.
     """
+    # Records form no cycles, so a garbage collection while they are made would find nothing.
     with stage("reading the graph"), opened(data) as inner, paused_gc():
         document, version, surplus = _document(*recognize(inner))
         return to_graph(document, version, unknown="" if surplus is None else placed(*mismatched(surplus)))
 
 
 def survey(data: bytes) -> Survey:
-    """Return the head and the counts of a document, without making a graph.
-
-    Raises:
-        FormatError: see `decode`. What only the whole graph shows, such as an id that occurs twice, goes unnoticed.
-        GradirError: the library of the compression is not installed.
-    """
+    """Return the head and the counts of a document, without making a graph."""
     from gradir.codecs.surveyor import survey_of
 
     with opened(data) as inner, paused_gc():

@@ -47,9 +47,6 @@ def compression_of(data: bytes) -> str | None:
 def compression_for(path: str | bytes | os.PathLike[str], wanted: str | None) -> str | None:
     """Return the wanted compression of a file, or else the one that its name asks for.
 
-    Raises:
-        FormatError: there is no such compression.
-
     >>> compression_for("model.gir.gz", None), compression_for("model.gir.gz", "none")
     ('gzip', None)
     """
@@ -63,27 +60,19 @@ def compression_for(path: str | bytes | os.PathLike[str], wanted: str | None) ->
 
 
 def compress(data: bytes, compression: str) -> bytes:
-    """Return compressed bytes without a time and a name, so that equal input gives equal bytes everywhere.
-
-    >>> decompress(compress(b"{}", "gzip"))
-    b'{}'
-    """
+    """Return compressed bytes without a time and a name, so that equal input gives equal bytes everywhere."""
     if compression == "gzip":
         import zlib
 
         stream = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
         return stream.compress(data) + stream.flush()
+    # The checksum finds damage that still decompresses; gzip always has one.
     packed: bytes = _zstandard().ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True).compress(data)
     return packed
 
 
 def decompress(data: bytes) -> bytes:
-    """Return decompressed bytes; those that are not compressed stay as they are.
-
-    Raises:
-        FormatError: the data is damaged, grows out of all proportion, or does not start like a document.
-        GradirError: the library of its compression is not installed.
-    """
+    """Return decompressed bytes; those that are not compressed stay as they are."""
     compression = compression_of(data)
     if compression is None:
         return data
@@ -122,11 +111,7 @@ def _after(error: FormatError) -> FormatError:
 
 
 def room(compressed: int) -> int:
-    """Return the largest size that compressed bytes may decompress to.
-
-    >>> room(1000), room(1_000_000)
-    (1048576, 200000000)
-    """
+    """Return the largest size that compressed bytes may decompress to."""
     return max(_SPARE, _EXPANSION * compressed)
 
 
@@ -176,6 +161,7 @@ def _expanded(data: bytes, compression: str) -> Iterator[bytes]:
             raise damaged(problem, byte(at)) from error
         if not member.eof:
             raise damaged(f"damaged {compression} data: it was truncated", byte(len(data)))
+        # The next member may begin within the last piece.
         at = min(at, len(data)) - len(member.unused_data)
 
 

@@ -44,21 +44,13 @@ class Document(Head, frozen=True, kw_only=True):
 
 @cache
 def layout() -> tuple[str, ...]:
-    """Return the keys of a document in the order in which they are written.
-
-    >>> layout()
-    ('format', 'version', 'requires', 'producer', 'rank', 'scopes', 'cuts', 'collectives', 'nodes')
-    """
+    """Return the keys of a document in the order in which they are written."""
     values, lists = ([field.key for field in fields_of(Head) if is_list(field) is wanted] for wanted in (False, True))
     return ("format", "version", "requires", *values, "scopes", *lists, "nodes")
 
 
 def encoding_of(data: bytes) -> str:
-    """Return the name of the encoding of an uncompressed document by its first bytes.
-
-    Raises:
-        FormatError: the bytes are not a GIR document.
-    """
+    """Return the name of the encoding of an uncompressed document by its first bytes."""
     if not data:
         raise damaged("the file is empty")
     if _JSON.match(data):
@@ -71,14 +63,7 @@ def encoding_of(data: bytes) -> str:
 
 
 def sections_of(graph: Graph) -> dict[str, Any]:
-    """Return the values of a document by key, in the order in which every encoding writes them.
-
-    Raises:
-        FormatError: the graph breaks a rule of the IR, or a field has a value that would not be read back as it is.
-
-    >>> list(sections_of(Graph.of([])))
-    ['format', 'version', 'requires', 'producer', 'scopes', 'cuts', 'nodes']
-    """
+    """Return the values of a document by key, in the order in which every encoding writes them."""
     try:
         check_all(graph)
     except GraphError as error:
@@ -98,12 +83,7 @@ def sections_of(graph: Graph) -> dict[str, Any]:
 
 
 def check_head(head: object) -> Version:
-    """Return the version in the head of a document as plain data.
-
-    Raises:
-        FormatError: it is not GIR.
-        NewerFormatError: it is of a newer major version, or requires a feature that this release lacks.
-    """
+    """Return the version in the head of a document as plain data."""
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         raise foreign(f'not a GIR document: its head has no "format": "{FORMAT}"')
     if "version" not in head:
@@ -129,11 +109,8 @@ def check_head(head: object) -> Version:
 
 
 def to_graph(document: Document, version: Version, *, unknown: str) -> Graph:
-    """Return the graph that a document describes, of a known version with its first unknown key.
-
-    Raises:
-        FormatError: the nodes break a rule of the IR, or two scopes share a path.
-    """
+    """Return the graph that a document describes, of a known version with its first unknown key."""
+    # The fast check gives no reason. If it fails, the slow one raises with the broken rule.
     nodes = by_id(document.nodes)
     try:
         graph = Graph.of(

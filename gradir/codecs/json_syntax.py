@@ -40,11 +40,7 @@ def inspect(data: bytes) -> None:
 
 
 def fault_of(data: bytes, error: Exception) -> FormatError:
-    r"""Return the error of a JSON reader with its place.
-
-    >>> fault_of(b'["a\xff"]', ValueError("somewhere")).place
-    'byte 3'
-    """
+    """Return the error of a JSON reader with its place."""
     # Each line of a watch is a document, so a reader complains of the second line.
     if data.startswith(b'{"type":"head","format":"gir-watch"'):
         return foreign("a watched training, not a graph")

@@ -48,11 +48,7 @@ def unpack(data: bytes, maps: Callable[[Pairs], object], lists: Callable[[list[A
 
 
 def fault_of(data: bytes, error: Exception) -> FormatError:
-    r"""Return the error of a reader of MessagePack as one with its place.
-
-    >>> fault_of(b"\x81\xa1a\xa2b\xff", ValueError("somewhere")).place
-    'byte 5'
-    """
+    """Return the error of a reader of MessagePack as one with its place."""
     try:
         inspect(data)
     except FormatError as fault:

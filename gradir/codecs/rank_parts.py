@@ -54,11 +54,7 @@ class RankSplitter:
         self._digest = b""
 
     def split(self, data: bytes) -> RankParts:
-        """Return the parts of a document, compressed or not.
-
-        Raises:
-            FormatError: it is no GIR document, of a version that cannot be read, or broken where it was looked at.
-        """
+        """Return the parts of a document, compressed or not."""
         with opened(data) as inner:
             encoding, document = recognize(inner)
             found, rest = self._read(encoding, document)
@@ -69,6 +65,7 @@ class RankSplitter:
                 # A newer version may have more fields. If the rank is broken, this names its place in the document.
                 rank = decode(document).rank
             digest, start = hashlib.sha256(self._digest), 0
+            # The digest leaves both parts out, in the order in which the document has them.
             for part in sorted(filter(None, (bytes(found.rank), bytes(found.collectives))), key=rest.index):
                 end = rest.index(part, start)
                 digest.update(memoryview(rest)[start:end])

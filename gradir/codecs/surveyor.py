@@ -45,12 +45,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def survey_of(encoding: str, version: Version, document: Document) -> Survey:
-    """Return the head and the counts of a document.
-
-    >>> from gradir.ir import Node
-    >>> survey_of("json", Version(1, 0), Document(format="gir", version="1.0", nodes=(Node("x", op="exp"),))).ops
-    {'exp': 1}
-    """
+    """Return the head and the counts of a document."""
     nodes = document.nodes
     return Survey(
         encoding=encoding,

@@ -18,6 +18,7 @@ from gradir.ir.fields import fields_of, records_in
 from gradir.ir.head import Head
 from gradir.ir.model import Record
 
+# Few digits, since int() of a long number takes quadratic time.
 _PATTERN: Final = re.compile(r"(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})")
 
 
@@ -50,11 +51,7 @@ STEPS: Final[Mapping[Version, Step]] = {}
 
 
 def lowest_for(graph: Graph) -> Version:
-    """Return the lowest version that can express a graph, which writers state.
-
-    >>> str(lowest_for(Graph.of([])))
-    '1.0'
-    """
+    """Return the lowest version that can express a graph, which writers state."""
     # Documents of a version that needs steps are read, and not written.
     first = next(version for version in RELEASED if not needs_steps(version))
     held: tuple[tuple[type[Record], Iterable[Record]], ...] = (
@@ -93,11 +90,7 @@ def needs_steps(version: Version) -> bool:
 
 
 def upgrade(document: dict[str, Any], version: Version) -> dict[str, Any]:
-    """Rewrite a document as plain data from its version to the newest, one version at a time.
-
-    >>> upgrade({"format": "gir", "version": "1.0"}, Version(1, 0))["version"]
-    '1.0'
-    """
+    """Rewrite a document as plain data from its version to the newest, one version at a time."""
     for older, newer in pairwise(RELEASED):
         if older >= version:
             document = {**STEPS.get(older, dict)(document), "version": str(newer)}

@@ -39,11 +39,7 @@ class CutCounts(NamedTuple):
 
 
 def cut_counts(graph: Graph) -> CutCounts:
-    """Count the cuts of a graph, each parameter once.
-
-    >>> cut_counts(Graph.of([], cuts=[Cut("unreached", ("w",)), Cut("detach", ("w",), op="detach")]))
-    CutCounts(places=1, unreached=1, hidden=0)
-    """
+    """Count the cuts of a graph, each parameter once."""
     places = sum(cut.is_place for cut in graph.cuts)
     hidden = sum(cut.kind == "hidden" for cut in graph.cuts)
     return CutCounts(places, len(graph.cuts) - places - hidden, hidden)

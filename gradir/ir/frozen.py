@@ -29,6 +29,7 @@ class FrozenDict(dict[K, V]):
     def __deepcopy__(self, memo: object) -> FrozenDict[K, V]:
         return self
 
+    # By default, pickle would fill a new dict with __setitem__, which refuses.
     def __reduce__(self) -> tuple[Any, ...]:
         return frozen, (dict(self),)
 

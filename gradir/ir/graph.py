@@ -29,6 +29,7 @@ __all__ = ["Edge", "Edges", "Graph", "expect_graphs"]
 Account: TypeAlias = Literal["scope", "op", "node"]
 
 
+# The dict holds cached properties and the mark of `gradir.ir.validate.vouch`.
 class Graph(Head, frozen=True, dict=True, eq=False):
     """An autograd graph as data.
 
@@ -54,10 +55,11 @@ class Graph(Head, frozen=True, dict=True, eq=False):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Graph):
             return NotImplemented
+        # ``unknown`` describes the file and not the graph.
         return all(getattr(self, name) == getattr(other, name) for name in self.__struct_fields__ if name != "unknown")
 
     def __ne__(self, other: object) -> bool:
-        # A struct has one of its own, which does not ask __eq__.
+        # A msgspec.Struct has its own method, which does not call __eq__.
         return not self == other
 
     __hash__ = None  # type: ignore[assignment]
@@ -260,6 +262,7 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         """
         _public().save(self, path, format=format, compress=compress, lossy=lossy)
 
+    # IPython passes both arguments by name.
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:  # noqa: ARG002
         """Return the graph as a notebook shows it: a picture, folded by module if large."""
         shown: dict[str, str] = _public().mimebundle(self)

@@ -49,6 +49,7 @@ def renamed_head(head: Head, called: Callable[[str], str], *, keeps_slots: bool 
     def changed(record: Record, kind: type[Record]) -> dict[str, Any]:
         values = ((field.name, getattr(record, field.name)) for field in _referring(kind))
         found = {name: now for name, value in values if (now := renamed(value)) != value}
+        # A slot is a place in a node that may have other inputs now.
         if found and not keeps_slots:
             found |= {field.name: field.default for field in fields_of(kind) if field.about.inside in found}
         return found

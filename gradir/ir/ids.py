@@ -58,7 +58,7 @@ def _percent(char: str) -> str:
     return "".join(f"%{byte:02X}" for byte in char.encode("utf-8", "surrogatepass"))
 
 
-# The names of modules and operations recur at every node.
+# The names of modules and operations recur at every node. The size is bounded, since a file may have a million names.
 _encoded = lru_cache(maxsize=4096)(encode_component)
 
 
@@ -78,6 +78,7 @@ def claim(wanted: str, taken: set[str]) -> str:
     >>> claim("fc.weight", {"fc.weight", "fc.weight~2"})
     'fc.weight~3'
     """
+    # For a few names only: many equal ones would take quadratic time, which `FreeIds` avoids.
     free = next(free for times in count(1) if (free := _again(wanted, times)) not in taken)
     taken.add(free)
     return free
@@ -88,11 +89,7 @@ def _again(wanted: str, times: int) -> str:
 
 
 def module_id(path: str, part: int = 1) -> str:
-    """Return the id of a folded module, or of a numbered part of one.
-
-    >>> module_id("layers.3"), module_id("layers.3", 2), module_id("")
-    ('layers.3', 'layers.3#2', '/')
-    """
+    """Return the id of a folded module, or of a numbered part of one."""
     return (encode_component(path) or _ROOT) + (f"#{part}" if part > 1 else "")
 
 
@@ -107,11 +104,7 @@ def part_name(name: str, part: int) -> str:
 
 
 def whole_name(name: str) -> str:
-    """Return the name of the folded module that has a part of this name.
-
-    >>> whole_name(part_name("layers.3", 2))
-    'layers.3'
-    """
+    """Return the name of the folded module that has a part of this name."""
     return _PART.sub("", name)
 
 
@@ -140,11 +133,7 @@ def tells_module(node_id: str, path: str) -> bool:
 
 
 def output_path(node_id: str) -> str:
-    """Return the path of an output as its id spells it.
-
-    >>> output_path("output:loss"), output_path("output")
-    ('loss', '')
-    """
+    """Return the path of an output as its id spells it."""
     return node_id.partition(":")[2]
 
 
@@ -159,11 +148,7 @@ def within(node_id: str, module: str) -> str:
 
 
 def behind(node_id: str) -> tuple[str, str]:
-    """Split an id into the tensor that it is derived from and the rest with its slash.
-
-    >>> behind("leaf:1/accumulate_grad:1"), behind("leaf:1")
-    (('leaf:1', '/accumulate_grad:1'), ('leaf:1', ''))
-    """
+    """Split an id into the tensor that it is derived from and the rest with its slash."""
     head, slash, rest = node_id.partition("/")
     return head, slash + rest
 
@@ -226,11 +211,7 @@ def is_named(node_id: str, name: str) -> bool:
 
 
 def stem(node_id: str) -> str:
-    """Return the part of an id before the ordinal of a leaf or the path of an output.
-
-    >>> stem("output:loss"), stem("leaf:1")
-    ('output', 'leaf')
-    """
+    """Return the part of an id before the ordinal of a leaf or the path of an output."""
     return node_id.partition(":")[0]
 
 
@@ -247,11 +228,7 @@ def split_ordinal(node_id: str) -> tuple[str, int]:
 
 
 def without_ordinal(operation: str) -> str:
-    """Return an operation without its ordinal.
-
-    >>> without_ordinal("addmm:12")
-    'addmm'
-    """
+    """Return an operation without its ordinal."""
     return _ORDINAL.sub("", operation)
 
 
@@ -291,11 +268,7 @@ def storage_key(node_id: str, slot: str) -> str:
 
 
 def split_last(name: str) -> tuple[str, str]:
-    """Split a `storage_key` into node and slot, or a tensor's name into module and own name.
-
-    >>> split_last("fc/addmm:1.mat1"), split_last("fc.weight")
-    (('fc/addmm:1', 'mat1'), ('fc', 'weight'))
-    """
+    """Split a `storage_key` into node and slot, or a tensor's name into module and own name."""
     before, _, last = name.rpartition(".")
     return before, last
 

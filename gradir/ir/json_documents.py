@@ -36,11 +36,7 @@ class DocumentKind(NamedTuple):
         return printable_json(msgspec.json.format(body, indent=2)).encode() + b"\n"
 
     def decode(self, data: bytes, kind: type[T], complete: Callable[[T], T]) -> T:
-        """Return the record in a document, after ``complete`` finishes or refuses it.
-
-        Raises:
-            FormatError: it is another document, broken, or of an unknown version.
-        """
+        """Return the record in a document, after ``complete`` finishes or refuses it."""
         if is_too_deep(data):
             raise FormatError(TOO_DEEP)
         try:

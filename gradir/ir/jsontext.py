@@ -63,11 +63,7 @@ def further_text(record: Record, before: str = " ") -> str:
 
 
 def json_texts(values: Iterable[object]) -> Iterator[str]:
-    """Return each value as `json_text` does, many at a time.
-
-    >>> list(json_texts([{"b": 1, "a": 2}, [None]]))
-    ['{"a":2,"b":1}', '[null]']
-    """
+    """Return each value as `json_text` does, many at a time."""
     for lines in _chunks(values):
         yield from lines.split("\n")
 
@@ -112,10 +108,12 @@ def printable_json(data: bytes) -> str:
 
 
 def _safe(data: bytes) -> str:
+    # In a web page, "<" could start "</script>" or "<!--".
     return printable_json(data.replace(b"<", b"\\u003c"))
 
 
 def _spelled(value: Any) -> Any:
+    # UTF-8 cannot encode a lone surrogate, but an escape in JSON can spell it.
     if isinstance(value, str):
         return value if is_unicode(value) else msgspec.Raw(quoted(value).encode())
     if isinstance(value, (list, tuple)):

@@ -111,12 +111,7 @@ def operation_before(node: Node) -> str:
 
 
 def times(node: Node) -> int:
-    """Return the number of nodes that one represents, which is 1 for most.
-
-    >>> from gradir.ir.model import Node
-    >>> times(Node("x", ext={"times": 12})), times(Node("x"))
-    (12, 1)
-    """
+    """Return the number of nodes that one represents, which is 1 for most."""
     found = node.ext.get(TIMES, 1) if node.ext else 1
     return found if isinstance(found, int) else 1
 
@@ -133,11 +128,7 @@ def flops(node: Node) -> int:
 
 
 def is_backward(node: Node) -> bool:
-    """Return whether a node is of the backward, in a graph of both passes.
-
-    >>> is_backward(Node("mm:1", ext={"phase": "backward"})), is_backward(Node("mm:2"))
-    (True, False)
-    """
+    """Return whether a node is of the backward, in a graph of both passes."""
     return bool(node.ext) and node.ext.get(PHASE) == "backward"
 
 
@@ -179,12 +170,7 @@ def milliseconds(node: Node) -> tuple[float, float]:
 
 
 def is_layer(node: Node) -> bool:
-    """Return whether a node is a layer of `gradir.passes.layers`.
-
-    >>> from gradir.ir.model import Node
-    >>> is_layer(Node("fc", role="module", attrs={"weights": ()})), is_layer(Node("h", role="module"))
-    (True, False)
-    """
+    """Return whether a node is a layer of `gradir.passes.layers`."""
     return node.role == "module" and isinstance(node.attrs.get(WEIGHTS), tuple)
 
 

@@ -98,6 +98,7 @@ def share_empty_tuples(record: Record) -> None:
             force_setattr(record, field, ())
 
 
+# gc=False: immutable records form no cycles, and the garbage collector would visit each of them again and again.
 class NonFinite(Record, frozen=True, gc=False):
     """A float that JSON cannot represent.
 
@@ -151,6 +152,7 @@ def first_known(tensors: tuple[TensorMeta, ...]) -> TensorMeta | None:
     return tensors[0] if tensors else None
 
 
+# A list, since a document has more references than anything else.
 class Ref(Record, frozen=True, gc=False, array_like=True):
     """One output of one node, written ``[id, output_nr]``."""
 

@@ -8,16 +8,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from math import prod
-from typing import Final
+from typing import Final, TypeVar
 
 from gradir.ir.graph import Graph
 from gradir.ir.ids import numbered, whole_name
 from gradir.ir.model import Node, Scope, bounded
 
+_Number = TypeVar("_Number", int, float)
+
 # The number of no module: the parent of a topmost one, and the place of a node outside all.
 OUTSIDE: Final = -1
 _STEPS: Final = re.compile(r"(?:^|\.)×(\d{1,18})(?: \(\d+\))?(?=\.|$)")
-# A component of a path that is no module, but equal steps; see `without_steps`.
+# A component that `gradir.passes.once` or `gradir.passes.rollup` made of equal steps or layers.
 _ALIKE: Final = re.compile(r"(?:^|\.)(?:×(\d{1,18})(?: \(\d+\))?|(?:[^.]*_)?(\d{1,18})-(\d{1,18}))(?=\.|$)")
 # More levels of a path count as one where code visits each, so that a hostile path takes no quadratic time. Models have
 # a dozen or two.
@@ -77,6 +79,7 @@ class Above:
     def __contains__(self, path: str) -> bool:
         if not path:
             return True
+        # A name such as h-1 sorts between h and h.0, so both are looked for.
         for first in (path, f"{path}."):
             at = bisect_left(self._paths, first)
             if at < len(self._paths) and (self._paths[at] == path or self._paths[at].startswith(f"{path}.")):
@@ -156,11 +159,7 @@ def rounds_of(path: str) -> int:
 
 
 def scope_depth(path: str) -> int:
-    """Return the number of components of a module path, which is 0 for the root.
-
-    >>> scope_depth(""), scope_depth("layers.3.attn")
-    (0, 3)
-    """
+    """Return the number of components of a module path, which is 0 for the root."""
     return path.count(".") + 1 if path else 0
 
 
@@ -212,6 +211,15 @@ class ModuleTree:
         if found is None:
             found = self._places[path] = self._number.get(self._prefixes.above(path), OUTSIDE)
         return found
+
+    def with_below(self, own: Sequence[_Number]) -> list[_Number]:
+        """Return the sum of each module's number and those of all modules below it."""
+        sums = [*own]
+        # A parent comes before its children, so each is complete before it is added.
+        for place in range(len(sums) - 1, -1, -1):
+            if self.parents[place] != OUTSIDE:
+                sums[self.parents[place]] += sums[place]
+        return sums
 
     def and_above(self, place: int) -> Iterator[int]:
         """Yield a module and those above it, from the inside out."""

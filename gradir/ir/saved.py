@@ -23,12 +23,7 @@ def owner(key: str, nodes: Mapping[str, Node]) -> Node | None:
 
 
 def unknown_slots(nodes: Iterable[Node]) -> int:
-    """Return the saved slots of unknown size.
-
-    >>> from gradir.ir.model import Saved
-    >>> unknown_slots([Node("mul:1", saved=(Saved("self", bytes=8), Saved("other", state="hooked")))])
-    1
-    """
+    """Return the saved slots of unknown size."""
     return sum(is_unsized(saved) for node in nodes for saved in node.saved)
 
 
@@ -66,6 +61,7 @@ class Storages:
                 continue
             if not key:
                 key = storage_key(node.id, saved.slot)
+                # Two slots of a node may share a name, and are two storages all the same.
                 if key in own:
                     yield "", size, saved.state
                     continue

@@ -31,21 +31,12 @@ def closed(kind: Any) -> Any:
 
 
 def known(read: object, kind: type[T]) -> T:
-    """Return the record that its tolerant twin read.
-
-    >>> from gradir.ir.model import Source
-    >>> known(msgspec.json.decode(b'{"file":"a.py","line":3,"later":1}', type=tolerant(Source)), Source)
-    Source(file='a.py', line=3, function='')
-    """
+    """Return the record that its tolerant twin read."""
     return msgspec.convert(msgspec.to_builtins(read), kind)
 
 
 def converted(plain: object, kind: type[T]) -> tuple[T, Exception | None]:
-    """Return the record in plain data, and the error about unknown parts, if any.
-
-    Raises:
-        ValidationError: it is no such record.
-    """
+    """Return the record in plain data, and the error about unknown parts, if any."""
     try:
         return msgspec.convert(plain, kind), None
     except msgspec.ValidationError as error:

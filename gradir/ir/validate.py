@@ -40,9 +40,6 @@ def check_all(graph: Graph) -> None:
 
     Raises:
         GraphError: see `check`; a field has a value that a file could not return; a scope's key is not its path.
-
-    >>> from gradir.ir.model import TensorMeta
-    >>> check_all(Graph.of([Node("x", outputs=(TensorMeta("float32", ("batch", 3)),))]))
     """
     if _VOUCHED not in graph.__dict__:
         _check_records(graph)
@@ -104,11 +101,7 @@ def _refuse_field(graph: Graph, field: Field) -> None:
 
 
 def by_id(nodes: Sequence[Node]) -> dict[str, Node] | None:
-    """Return nodes by their ids; ``None`` if they break a rule.
-
-    >>> list(by_id([Node("x")])), by_id([Node("x"), Node("x")])
-    (['x'], None)
-    """
+    """Return nodes by their ids; ``None`` if they break a rule."""
     seen: dict[str, Node] = {}
     later: list[str] = []
     # Few nodes have such an edge, so one look at all of them is faster than one at each.
@@ -124,6 +117,7 @@ def by_id(nodes: Sequence[Node]) -> dict[str, Node] | None:
                 return None
         for saved in node.saved:
             origin = saved.origin
+            # A saved tensor may come from a node that stands later.
             if origin is not None and origin.id not in seen:
                 later.append(origin.id)
         seen[node.id] = node

@@ -96,6 +96,7 @@ class Blocks:
         for number, own in enumerate(block):
             if own in nodes:
                 nodes[own].append(number)
+        # Equal layers have equal edges inside, so their order is found once.
         orders = Memo(_in_flow)
         self.members = {one: _in_order(of_one, columns.edges, orders) for one, of_one in nodes.items()}
         self._rank = [0] * len(block)
@@ -151,6 +152,7 @@ class Blocks:
         return one == other
 
     def _comes_late(self, first: int, last: int) -> bool:
+        """Return whether the first block stands before all consumers of the last, which it will feed instead."""
         used = self._used_at
         return all(
             used.get(there, len(self._block)) > here
@@ -168,6 +170,7 @@ class Blocks:
         before, shape = self._shapes[last], self._shapes[block]
         if before.form != shape.form:
             return None
+        # The outputs of a block in a row go to the next one alone. Parallel blocks feed the same consumers.
         if last in self._takers:
             is_beside = [source for source, _ in shape.outside] == [source for source, _ in before.outside]
             return _BESIDE if is_beside and self._feed_the_same(last, block) else None

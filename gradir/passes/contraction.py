@@ -108,6 +108,7 @@ class _Contraction:
         return names
 
     def _number_outputs(self) -> None:
+        """Number the tensors that leave each group, in the order of the nodes that make them."""
         leaving: dict[int, set[int]] = {}
         places, group_of = self._places, self._group_of
         for number, (node, tails) in enumerate(zip(self._nodes, self._sources, strict=True)):
@@ -125,6 +126,7 @@ class _Contraction:
                 outputs.append(node.outputs[output_nr] if output_nr < len(node.outputs) else TensorMeta())
 
     def _weights(self) -> set[int]:
+        """Return the parameters and their accumulators, which all calls of a layer share."""
         owned = set[int]()
         for number, (node, tails) in enumerate(zip(self._nodes, self._sources, strict=True)):
             if node.role == "parameter" or (node.op in self._accumulators and tails and owned.issuperset(tails)):
@@ -218,6 +220,7 @@ class _Contraction:
 def _acyclic_groups(
     predecessors: Sequence[Sequence[int]], keys: Sequence[int], places: Sequence[str | None]
 ) -> tuple[list[list[int]], list[int]]:
+    """Return groups of nodes with equal keys whose contraction makes no cycle, and the part of its module of each."""
     contracted: list[list[int]] = [[] for _ in range(max(keys) + 1)]
     for key, known in zip(keys, predecessors, strict=True):
         contracted[key] += map(keys.__getitem__, known)
@@ -287,6 +290,7 @@ def _canonical(nodes: Iterator[Node]) -> list[Node]:
     def dependencies(key: str) -> list[str]:
         node = by_id[key]
         found = sources(node)
+        # A buffer without edges comes right before the node that saved it.
         if node.saved:
             found += [slot.origin.id for slot in node.saved if slot.origin is not None and free(slot.origin.id)]
         return found

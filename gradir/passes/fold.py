@@ -101,13 +101,7 @@ def _class_name(graph: Graph, path: str) -> str:
 
 
 def destinations(graph: Graph, depth: int) -> Callable[[Node], str | None]:
-    """Return a function to the module that `fold` puts a node into, or ``None`` to keep the node.
-
-    >>> from gradir.ir import Graph, Node, Scope
-    >>> module = destinations(Graph.of([], [Scope("layers"), Scope("layers.3", calls=1)]), 1)
-    >>> module(Node("a", scope="layers.3.attn")), module(Node("b", scope="layers")), module(Node("c", scope="fc.act"))
-    ('layers.3', None, 'fc')
-    """
+    """Return a function to the module that `fold` puts a node into, or ``None`` to keep the node."""
     return _destinations(_module_at(graph, depth))
 
 

@@ -71,6 +71,7 @@ def rollup(graph: Graph) -> Graph:
     """
     with paused_gc():
         tree = whole_tree(graph)
+        # From the inside out, since rolled-up lists in equal layers are equal too.
         for level in range(min(max(tree.levels), DEEPEST_LAYERS), 0, -1):
             found, paths = _stacks(graph, tree, level)
             if found:

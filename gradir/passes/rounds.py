@@ -163,6 +163,7 @@ def repeats(kinds: Sequence[int], edges: Iterable[tuple[int, int]]) -> list[Repe
 
     ``kinds`` are numbers of the operations in order, and ``edges`` pairs of places there.
     """
+    # Two equal operations vote for their distance as the length of a step.
     votes: Counter[int] = Counter()
     last: dict[int, int] = {}
     for place, kind in enumerate(kinds):
@@ -204,6 +205,7 @@ def _placed(start: int, stop: int, period: int, crossing: Sequence[int]) -> Repe
 def _crossing(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:
     """Return for each place the number of producers before it with a consumer behind it."""
     changes = [0] * (count + 1)
+    # The last consumer of each producer.
     last = dict(edges)
     for source, place in last.items():
         changes[source + 1] += 1

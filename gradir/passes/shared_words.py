@@ -140,6 +140,7 @@ class _Translator:
             source = words[slot.word]
             return (int(not source.op), depths[slot.word], self._name(source), "")
 
+        # Reordering the inputs makes graphs equal that wrote a commutative operation in another order.
         for word in depths:
             if words[word].op in UNORDERED:
                 inputs = words[word].inputs
@@ -178,6 +179,7 @@ class _Translator:
             for number, slot in enumerate(words[taker].inputs):
                 if slot is not None:
                     users[slot.word].append((words[taker], number))
+        # An output keeps its id, which a shared name may have too.
         allocator, free = IdAllocator(), FreeIds()
         ids: dict[int, str] = {}
         nodes = []

@@ -73,6 +73,7 @@ def within(graph: Graph, kept: set[str]) -> Graph:
         for name in (slot.storage, slot.origin.id if slot.origin is not None else "")
         if name not in kept and name in graph.nodes and graph.nodes[name].role in BESIDE
     }
+    # Saved tensors name buffers without an edge to them.
     gone = graph.nodes.keys() - kept - buffers
     if not gone:
         return graph

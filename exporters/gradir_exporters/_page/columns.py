@@ -26,18 +26,15 @@ from gradir.passes.readability import MOST_BOXES
 from gradir.passes.rounds import ACCUMULATOR
 from gradir.vocabulary import vocabulary_of
 from gradir_exporters._page.details import Facts, shape_text
-from gradir_exporters._page.edges import edge_block, edge_statuses
-from gradir_exporters._page.lost import lost_modules
-from gradir_exporters._page.marks import change_records, channels, cut_records, node_statuses
+from gradir_exporters._page.marks import change_records, channels, cut_records, lost_modules, node_statuses
 from gradir_exporters._page.repeats import EqualSteps, equal_layers
-from gradir_exporters._page.tables import column, steps
+from gradir_exporters._page.tables import column, edge_block, edge_statuses, steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from gradir.ir import Graph, TensorMeta
     from gradir.ir.marks import ListedChange
-    from gradir.ir.module_tree import ModuleTree
 
 __all__ = ["Columns"]
 # The roles that the page knows, in the order of viewer/src/data/model.ts; any other gets the next number.
@@ -56,11 +53,7 @@ class Columns:
         had: Mapping[str, tuple[int, int]] | None = None,
         sides: Sequence[tuple[str, Graph]] = (),
     ) -> None:
-        """Read a graph, and the arguments of `gradir.protocols.ListsChanges`.
-
-        Raises:
-            ExportError: an edge comes from a node that the graph does not have.
-        """
+        """Read a graph, and the arguments of `gradir.protocols.ListsChanges`."""
         self._graph, self._changes, self._had, self._sides = graph, changes, had or {}, sides
         self._nodes = list(graph.nodes.values())
         self._unread = unread(self._nodes)
@@ -88,7 +81,7 @@ class Columns:
         words = [ACCUMULATOR if bits & ACCUMULATES else node.role for bits, node in zip(flags, nodes, strict=True)]
         once = EqualSteps(self._tree, self._scopes, known, layers, words)
         if not once.modules and self._scopes.count(0) > MOST_BOXES:
-            # No module can be closed around these: steps may differ in attributes then, as in `readability.readable`.
+            # A reader cannot close a module around these nodes, so steps may differ in attributes.
             nearly = self._kinds(roles, ops, statuses, edges, has_attrs=False)
             known = known._replace(kinds=nearly)
             once = EqualSteps(self._tree, self._scopes, known, layers, words, how="nearly equal")
@@ -226,7 +219,7 @@ class Columns:
         if not self._had:
             return {}
         parameters, saved = zip(*(self._had.get(scope.path, (0, 0)) for scope in self._tree.scopes), strict=True)
-        below = with_those_below(self._tree, saved)
+        below = self._tree.with_below(saved)
         return {"had": {"parameters": column([*parameters]), "saved": column([*map(bounded, below)])}}
 
     def _scope_block(self, saved: Sequence[int], first: Sequence[int]) -> dict[str, Any]:
@@ -246,7 +239,7 @@ class Columns:
             "parameters": column([scope.total for scope in scopes]),
             "own": column([scope.own for scope in scopes]),
             "trainable": column([scope.trainable for scope in scopes]),
-            "saved": column([*map(bounded, with_those_below(tree, own))]),
+            "saved": column([*map(bounded, tree.with_below(own))]),
             "alike": column([place - found for place, found in enumerate(first)]),
         }
 
@@ -269,11 +262,3 @@ def _figures(graphs: Sequence[Graph]) -> list[tuple[str | int, ...]]:
 def _ordinal(text: str) -> int:
     head, ordinal = split_ordinal(f":{text}")
     return ordinal if head == ":" else 0
-
-
-def with_those_below(tree: ModuleTree, own: Sequence[int]) -> list[int]:
-    """Return the sum of each module and all below it."""
-    sums = [*own]
-    for place in range(len(sums) - 1, 0, -1):
-        sums[tree.parents[place]] += sums[place]
-    return sums
