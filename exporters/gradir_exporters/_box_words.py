@@ -332,7 +332,7 @@ def weight_texts(node: Node, *, shapes: bool = True) -> list[str]:
     ['weight [2, 3]', 'bias [?]']
     """
     pairs = cast("tuple[object, ...]", node.attrs[WEIGHTS])
-    # A file may hold anything.
+    # A file may hold anything there.
     found = [pair for pair in pairs if isinstance(pair, tuple) and len(pair) == _PAIR and isinstance(pair[0], str)]
     texts: list[str] = []
     for name, shape in found[:_MOST_WEIGHTS]:

@@ -146,6 +146,7 @@ class Picture:
             if not hidden or number not in hidden:
                 groups[frame].members.append(number)
         self.root = groups[""]
+        # A file may have any number of cuts, and dot takes long for thousands of boxes.
         self._stubs = stubs(graph, _MOST_CUTS)
         title, looks = overlay_legend(self._overlay.values())
         self.legend: Legend | None = None

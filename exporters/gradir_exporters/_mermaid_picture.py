@@ -237,6 +237,7 @@ class Picture:
         return group
 
     def _arrows_to_legend(self, entries: int) -> Iterator[Arrow]:
+        # Mermaid places a box without arrows on the first rank, so arrows from the lowest box move the legend down.
         ranks = dict.fromkeys(self._keys.values(), 0)
         for arrow in self.arrows:
             if arrow.head in ranks:

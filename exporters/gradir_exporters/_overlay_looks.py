@@ -28,13 +28,7 @@ _SIGNS: Final = {"alarm": "x ", "caution": "! "}
 
 
 def overlay_text(mark: Mark) -> str:
-    """Return the text of a mark; an alarm has a sign, so that it needs no colour.
-
-    >>> overlay_text(Mark("alarm", "zero", "gradient", "zero"))
-    'x zero'
-    >>> overlay_text(Mark("step 2", 0.012345, "gradient", "0.01 to 0.1", is_mixed=True))
-    'at most 0.0123'
-    """
+    """Return the text of a mark; an alarm has a sign, so that it needs no colour."""
     if isinstance(mark.value, float):
         return f"{'at most ' if mark.is_mixed else ''}{number_text(mark.value)}"
     return f"{_SIGNS.get(mark.look, '')}{mark.value}{' and others' if mark.is_mixed else ''}"

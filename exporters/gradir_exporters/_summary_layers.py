@@ -109,6 +109,7 @@ class Row(NamedTuple):
 
 def layers(graph: Graph, depth: int | None) -> tuple[list[Row], Totals]:
     """Return the modules of at most ``depth`` path components, and the totals."""
+    # The frames of `gradir.passes.once` are no modules of the program.
     modules, path_of = without_steps(graph.scopes.values())
     tree = ModuleTree(modules)
 

@@ -108,6 +108,7 @@ def _edges(graph: Graph) -> Iterator[_Element]:
 
 
 def _unlike(graph: Graph, kind: str, name: str) -> str:
+    # gradir writes no id with a space, but a file may have one.
     while f"{kind} {name}" in graph.nodes:
         kind += "*"
     return f"{kind} {name}"

@@ -15,14 +15,14 @@ from gradir.protocols import Options
 from gradir_exporters._box_lines import MORE
 from gradir_exporters._box_words import CUT, FAILED, FOCUSED, UNREACHED
 from gradir_exporters._dot_labels import cell, shown
-from gradir_exporters._dot_picture import BESIDE, MANY, DotOptions, Line, Picture
+from gradir_exporters._dot_picture import BESIDE, MANY, DotOptions, Picture
 from gradir_exporters._overlay_looks import FILLS
 from gradir_exporters._palette import CUT as CUT_COLOUR
 from gradir_exporters._palette import LINE, PALETTE, RIM, TEXT, UNKNOWN
 from gradir_exporters._readable import drawn_by_default
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     import graphviz
     import pydot
@@ -266,7 +266,14 @@ def _digraph(graph: Graph, options: DotOptions) -> graphviz.Digraph:
         )
         # The methods of a Digraph quote every value again, which takes longer than all the rest.
         digraph.body.extend(_box_statements(picture, theme))
-        digraph.body.extend(_line_statements(picture.lines()))
+        # Most lines look alike.
+        looks = Memo(_line_attributes)
+        digraph.body.extend(
+            [
+                f"\t{tail} -> {head}{looks[kind, length, text, weight]}\n"
+                for tail, head, kind, length, text, weight in picture.lines()
+            ]
+        )
     if label := _label(picture, caption, theme):
         digraph.body.append(f"\tlabel={label}\n")
     return digraph
@@ -332,14 +339,6 @@ def _box_statements(picture: Picture, theme: _Theme) -> Iterator[str]:
         yield "\t" * level + "}\n"
 
 
-def _line_statements(lines: Iterable[Line]) -> list[str]:
-    # Most lines look alike.
-    looks = Memo(_line_attributes)
-    return [
-        f"\t{tail} -> {head}{looks[kind, length, text, weight]}\n" for tail, head, kind, length, text, weight in lines
-    ]
-
-
 def _box_look(role: str, theme: _Theme) -> dict[str, str]:
     for end, border in _OWN_BORDERS.items():
         plain, found, _ = role.partition(end)
@@ -348,6 +347,7 @@ def _box_look(role: str, theme: _Theme) -> dict[str, str]:
             return {**look, "class": f"{look.get('class', 'function')} {end[1:]}", **border}
     if role == "function":
         return {}
+    # A class in SVG is one word, and a file may have any role.
     look = {"class": re.sub(r"[^A-Za-z0-9_]+", "-", role)}
     if role in _BARE_LOOKS:
         return {**look, **_BARE_LOOKS[role], **({"fontcolor": theme.cut} if role in {CUT, UNREACHED} else {})}

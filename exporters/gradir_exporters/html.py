@@ -101,6 +101,7 @@ class HtmlExporter:
 
     def export_report(self, title: str, style: str, body: str, graphs: Sequence[tuple[str, Graph]]) -> str:
         """Return the page of a report with escaped markup and graphs below it."""
+        # The page is the value of an attribute, so its markup is escaped too.
         frames = [
             _FRAME.format(title=escape(printable(label)), page=escape(self.export(graph, HtmlOptions(title=label))))
             for label, graph in graphs

@@ -56,7 +56,11 @@ class MermaidExporter:
             picture = _picture(graph, depth, options)
             if len(picture.arrows) > _MAX_ARROWS:
                 continue
-            notes = [] if depth is None else [_note(graph, depth)]
+            notes = []
+            if depth is not None:
+                size = f"{len(graph.nodes):,} nodes and {len(graph.edges):,} edges"
+                than = f"more than Mermaid draws ({_MAX_ARROWS} arrows, {_MAX_CHARACTERS:,} characters)"
+                notes = [f"{size}, {than}: folded by module to depth {depth}"]
             source = _source(picture, options.direction, notes, caption)
             if _characters(source) <= _MAX_CHARACTERS:
                 for note in notes:
@@ -124,12 +128,6 @@ def _silence_import() -> None:
 def _characters(source: str) -> int:
     # Mermaid counts as JavaScript does, in UTF-16 units.
     return len(source.encode("utf-16-le")) // 2
-
-
-def _note(graph: Graph, depth: int) -> str:
-    than = f"Mermaid draws ({_MAX_ARROWS} arrows, {_MAX_CHARACTERS:,} characters)"
-    edges = len(graph.edges)
-    return f"{len(graph.nodes):,} nodes and {edges:,} edges, more than {than}: folded by module to depth {depth}"
 
 
 def _refusal(graph: Graph, options: MermaidOptions) -> str:

@@ -182,7 +182,7 @@ class _Facts:
         facts += starmap(_KeyValue, further_facts(node))
 
     def _saved(self, slots: tuple[Saved, ...]) -> Iterator[_KeyValue]:
-        # The viewer keeps one attribute of a key, and nothing forbids that two slots have one name.
+        # The viewer keeps one attribute for each key, and two slots may share a name.
         used: dict[str, int] = {}
         for saved in slots:
             key = name = f"saved {saved.slot}"
@@ -190,7 +190,11 @@ class _Facts:
                 used[name] += 1
                 key = f"{name} ({used[name]})"
             used[key] = 1
-            yield _KeyValue(key, _saved_text(saved, self._tensors[saved.dtype, saved.shape], self._states[saved.state]))
+            size = "" if saved.bytes is None else f", {saved.bytes} bytes"
+            origin = "" if saved.origin is None else f", of {ref_text(saved.origin)}"
+            storage = f", storage {word(saved.storage)}" if saved.storage else ""
+            text = f"{self._tensors[saved.dtype, saved.shape]}{size}{origin}{storage}{self._states[saved.state]}"
+            yield _KeyValue(key, text + further_text(saved, ", "))
 
 
 def _source_text(source: Source) -> str:
@@ -206,13 +210,6 @@ def _of_a_place(cut: Cut) -> str:
     texts += [f" of {word(cut.at)}"] if cut.at else []
     texts += [f" into {word(cut.into)}{'' if cut.slot is None else f' slot {cut.slot}'}"] if cut.into else []
     return "".join(texts)
-
-
-def _saved_text(saved: Saved, tensor: str, state: str) -> str:
-    size = "" if saved.bytes is None else f", {saved.bytes} bytes"
-    origin = "" if saved.origin is None else f", of {ref_text(saved.origin)}"
-    storage = f", storage {word(saved.storage)}" if saved.storage else ""
-    return f"{tensor}{size}{origin}{storage}{state}{further_text(saved, ', ')}"
 
 
 def _graph_facts(graph: Graph) -> dict[str, str]:

@@ -181,6 +181,7 @@ def _saved_line(saved: Saved, written: _Written) -> str:
 
 
 def _value_lines(kind: str, values: Mapping[str, AttrValue]) -> list[str]:
+    # Sorted, since equal graphs may have their attributes in another order.
     return [f"{_INDENT}{kind} {word(name)} = {value_text(values[name])}" for name in sorted(values)]
 
 

@@ -255,7 +255,11 @@ def _no_formula(text: str) -> str:
 
 
 def _cells(layer: Layer, totals: Totals, shown: Shown = printable) -> tuple[str, ...]:
-    shapes = layer.output_shapes
+    shapes, costs = layer.output_shapes, list[str]()
+    if isinstance(layer, CostedLayer) and (totals.flops or _is_timed(totals)):
+        costs = [amount(layer.flops)]
+        if _is_timed(totals):
+            costs += [f"{layer.forward_milliseconds:,.3f}", f"{layer.backward_milliseconds:,.3f}"]
     return (
         shown(layer.class_name),
         amount(layer.calls),
@@ -265,7 +269,7 @@ def _cells(layer: Layer, totals: Totals, shown: Shown = printable) -> tuple[str,
         amount(layer.trainable),
         _at_least(layer.own_saved_bytes, layer.own_unsized),
         _at_least(layer.saved_bytes, layer.unsized),
-        *_costs(layer, totals),
+        *costs,
         *(map(amount, layer.kept.values()) if isinstance(layer, ComparedLayer) else ()),
     )
 
@@ -277,14 +281,6 @@ def _heads(totals: Totals) -> tuple[str, ...]:
 
 def _is_timed(totals: Totals) -> bool:
     return bool(totals.forward_milliseconds or totals.backward_milliseconds)
-
-
-def _costs(layer: Layer, totals: Totals) -> Iterator[str]:
-    if isinstance(layer, CostedLayer) and (totals.flops or _is_timed(totals)):
-        yield amount(layer.flops)
-        if _is_timed(totals):
-            yield f"{layer.forward_milliseconds:,.3f}"
-            yield f"{layer.backward_milliseconds:,.3f}"
 
 
 def _at_least(size: int, unsized: int, shown: Callable[[int], str] = amount) -> str:

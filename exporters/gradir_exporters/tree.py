@@ -153,6 +153,7 @@ class _Drawing:
         children = self._children(node)
         if not children:
             return []
+        # A stack: the first child is on top, the last one at the bottom.
         lines = [_Line(prefix, self._branches.last, depth, *children[-1], node.id)]
         lines += [_Line(prefix, self._branches.middle, depth, *child, node.id) for child in children[-2::-1]]
         return lines

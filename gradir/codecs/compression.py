@@ -139,9 +139,11 @@ def _expanded(data: bytes, compression: str) -> Iterator[bytes]:
     decoder, refused = _decoder(compression)
     at = 0
     while at < len(data):
-        passed = _skipped(data, at) if compression == "zstd" else at
-        if passed > at:
-            at = passed
+        skipped = _SKIPPABLE.match(data, at) if compression == "zstd" else None
+        if skipped is not None:
+            at = skipped.end() + int.from_bytes(skipped[1], "little")
+            if at > len(data):
+                raise damaged("damaged zstd data: it was truncated", byte(len(data)))
             continue
         if not data.startswith(_MAGIC[compression], at):
             raise damaged(f"damaged {compression} data: something else follows it", byte(at))
@@ -163,17 +165,6 @@ def _expanded(data: bytes, compression: str) -> Iterator[bytes]:
             raise damaged(f"damaged {compression} data: it was truncated", byte(len(data)))
         # The next member may begin within the last piece.
         at = min(at, len(data)) - len(member.unused_data)
-
-
-def _skipped(data: bytes, at: int) -> int:
-    """Return the end of a skippable frame of Zstandard, or the same place if there is none."""
-    found = _SKIPPABLE.match(data, at)
-    if found is None:
-        return at
-    end = found.end() + int.from_bytes(found[1], "little")
-    if end > len(data):
-        raise damaged("damaged zstd data: it was truncated", byte(len(data)))
-    return end
 
 
 def _zstandard() -> ModuleType:

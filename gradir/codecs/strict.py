@@ -42,6 +42,7 @@ class _RepeatedError(Exception):
     """A key occurs twice."""
 
 
+# A dict would lose a repeated key, and a plain tuple could not be told from a list.
 class _Members(tuple[tuple[str, Any], ...]):
     """The members of an object, including repeated keys."""
 

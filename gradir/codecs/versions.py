@@ -23,11 +23,7 @@ _PATTERN: Final = re.compile(r"(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})")
 
 
 class Version(NamedTuple):
-    """A version of the format.
-
-    >>> str(Version(1, 10)), Version(1, 9) < Version(1, 10)
-    ('1.10', True)
-    """
+    """A version of the format."""
 
     major: int
     minor: int

@@ -84,6 +84,7 @@ class Builder:
             GraphError: the name is not valid text, or ``tensor`` is not a `TensorMeta`.
         """
         _check_name("the name of a tensor", name)
+        # No subclass, since a file would return a plain record.
         if type(tensor) is not TensorMeta:
             raise GraphError(f"tensor {name!r}: expected a TensorMeta, got {tensor!r}")
         node = Node("", role=role, scope=scope, names=(name,) if name else (), outputs=(tensor,))

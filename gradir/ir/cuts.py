@@ -16,6 +16,7 @@ from gradir.ir.text import counted, printable
 # The producer's option of a graph with a recorded forward pass.
 FLOW: Final = "flow"
 _MOST_NAMES: Final = 2
+# A file may have any number of kinds.
 _MOST_KINDS: Final = 12
 # A longer name or path is shortened.
 _LONGEST: Final = 60
@@ -94,11 +95,7 @@ def stubs(graph: Graph, most: int | None = None) -> list[Stub]:
 
 
 def counts_text(graph: Graph) -> str:
-    """Return the number of cuts of each kind, for a graph with a recorded forward pass or a place of a cut.
-
-    >>> counts_text(Graph.of([], cuts=[Cut("detach", op="detach"), Cut("detach", op="detach", meant="stop-gradient")]))
-    '2 detach (1 of them meant)'
-    """
+    """Return the number of cuts of each kind, for a graph with a recorded forward pass or a place of a cut."""
     if graph.producer.options.get(FLOW) is not True and not any(cut.is_place for cut in graph.cuts):
         return ""
     kinds = Counter(cut.kind for cut in graph.cuts)

@@ -28,12 +28,7 @@ class Field(NamedTuple):
 
 @cache
 def fields_of(record: type[Record]) -> tuple[Field, ...]:
-    """Return the fields of a record, in order.
-
-    >>> from gradir.ir.model import Scope
-    >>> [(field.name, field.key, field.about.compared) for field in fields_of(Scope)][:2]
-    [('path', 'path', 'place'), ('class_name', 'class', 'detail')]
-    """
+    """Return the fields of a record, in order."""
     # msgspec.inspect takes a millisecond to load, and a plain export does not need it.
     from msgspec.inspect import type_info
 

@@ -78,6 +78,7 @@ class _Parts:
         return {node_id: numbers.setdefault(self._top(node_id), len(numbers)) for node_id in self._above}
 
     def _top(self, node_id: str) -> str:
+        # Halving the path on the way keeps later ways short (Tarjan and van Leeuwen, 1984).
         above = self._above
         while above[node_id] != node_id:
             above[node_id] = node_id = above[above[node_id]]

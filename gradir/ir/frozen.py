@@ -39,11 +39,7 @@ NOTHING: Final[FrozenDict[Any, Any]] = FrozenDict()
 
 
 def frozen(mapping: Mapping[K, V]) -> FrozenDict[K, V]:
-    """Return a mapping as a read-only one, and any other value unchanged.
-
-    >>> frozen({"dim": 1}), frozen({}) is NOTHING
-    ({'dim': 1}, True)
-    """
+    """Return a mapping as a read-only one, and any other value unchanged."""
     kind: type[Any] = type(mapping)
     if kind is dict or (kind is not FrozenDict and issubclass(kind, Mapping)):
         return FrozenDict(mapping) if mapping else NOTHING

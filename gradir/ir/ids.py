@@ -73,11 +73,7 @@ def _prefix(scope: str, op: str) -> str:
 
 
 def claim(wanted: str, taken: set[str]) -> str:
-    """Return an id, with the first free suffix if it is taken.
-
-    >>> claim("fc.weight", {"fc.weight", "fc.weight~2"})
-    'fc.weight~3'
-    """
+    """Return an id, with the first free suffix if it is taken."""
     # For a few names only: many equal ones would take quadratic time, which `FreeIds` avoids.
     free = next(free for times in count(1) if (free := _again(wanted, times)) not in taken)
     taken.add(free)
@@ -192,11 +188,7 @@ def accumulated(node_id: str, operations: Collection[str]) -> str:
 
 
 def below(node_id: str, tensor: str) -> str:
-    """Return the suffix after a tensor's id in an id derived from it, with its slash, else an empty text.
-
-    >>> below("fc.weight/accumulate_grad:1", "fc.weight"), below("fc/addmm:1", "fc.weight")
-    ('/accumulate_grad:1', '')
-    """
+    """Return the suffix after a tensor's id in an id derived from it, with its slash, else an empty text."""
     return node_id[len(tensor) :] if tensor and node_id.startswith(f"{tensor}/") else ""
 
 

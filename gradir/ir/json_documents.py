@@ -51,6 +51,7 @@ class DocumentKind(NamedTuple):
         version = document.get("version")
         if not isinstance(version, str) or not READABLE.fullmatch(version):
             raise FormatError(f"the {self.noun} has version {excerpt(version)}; this gradir reads {self.version}")
+        # The records have no fields for the head, which only the file needs.
         del document["format"], document["version"]
         try:
             record, surplus = converted(document, kind)

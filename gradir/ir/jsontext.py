@@ -46,11 +46,7 @@ def json_text(value: object) -> str:
 
 
 def further_facts(record: Record) -> Iterator[tuple[str, str]]:
-    """Yield the key and JSON value of each field that a writer lacks words for and that has no default value.
-
-    >>> list(further_facts(Scope("fc", "Linear", calls=3)))
-    [('calls', '3')]
-    """
+    """Yield the key and JSON value of each field that a writer lacks words for and that has no default value."""
     for field in other_fields(type(record), TOLD[type(record)]):
         value = getattr(record, field.name)
         if value != field.default:

@@ -16,12 +16,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class Memo(dict[K, V]):
-    """A dict that computes missing values.
-
-    >>> lengths = Memo(len)
-    >>> lengths["relu"], lengths["relu"], lengths
-    (4, 4, {'relu': 4})
-    """
+    """A dict that computes missing values."""
 
     __slots__ = ("_make",)
 

@@ -107,6 +107,7 @@ def counted(
 
     ``gone`` has the node ``before`` that represents each, and ``ids`` new ids.
     """
+    # The mark has the slots of all nodes before, less those that still count after.
     sums: defaultdict[str, _Sums] = defaultdict(_Sums)
     _add_slots(sums, after, {}, -1)
     told: set[tuple[str, str]] = set()

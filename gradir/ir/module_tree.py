@@ -42,11 +42,7 @@ def split_path(path: str) -> tuple[str, str]:
 
 
 def upwards(path: str) -> Iterator[str]:
-    """Yield a path and those of the modules around it, without the root.
-
-    >>> list(upwards("layers.3.attn"))
-    ['layers.3.attn', 'layers.3', 'layers']
-    """
+    """Yield a path and those of the modules around it, without the root."""
     while path:
         yield path
         path = split_path(path)[0]
@@ -116,20 +112,12 @@ def step_around(path: str) -> tuple[str, int]:
 
 
 def module_of(node: Node) -> str:
-    """Return the module that a node is in or represents.
-
-    >>> module_of(Node("fc/mm:1", scope="fc")), module_of(Node("fc#2", role="module", names=("fc (2)",)))
-    ('fc', 'fc')
-    """
+    """Return the module that a node is in or represents."""
     return whole_name(node.label) if node.role == "module" else node.scope
 
 
 def class_text(scope: Scope) -> str:
-    """Return the class of a module, and the number of rounds of its loop.
-
-    >>> class_text(Scope("h", "Block", rounds=6)), class_text(Scope("scan", rounds=5)), class_text(Scope("", "Net"))
-    ('Block ×6', '×5', 'Net')
-    """
+    """Return the class of a module, and the number of rounds of its loop."""
     return f"{scope.class_name} ×{scope.rounds:,}".lstrip() if scope.rounds else scope.class_name
 
 
@@ -214,7 +202,7 @@ class ModuleTree:
 
     def with_below(self, own: Sequence[_Number]) -> list[_Number]:
         """Return the sum of each module's number and those of all modules below it."""
-        sums = [*own]
+        sums = list(own)
         # A parent comes before its children, so each is complete before it is added.
         for place in range(len(sums) - 1, -1, -1):
             if self.parents[place] != OUTSIDE:

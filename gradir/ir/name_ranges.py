@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from gradir.ir.ids import numbered
 from gradir.ir.text import quoted
 
+# Other components are quoted, since they could contain the notation itself.
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_/%~+*@-]*")
 _LEAST_RUN: Final = 3
 _FEWEST: Final = 2

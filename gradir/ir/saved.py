@@ -28,12 +28,7 @@ def unknown_slots(nodes: Iterable[Node]) -> int:
 
 
 def is_unsized(saved: Saved) -> bool:
-    """Return whether a slot keeps an unknown number of bytes; recomputed slots keep none.
-
-    >>> from gradir.ir.model import Saved
-    >>> is_unsized(Saved("self", state="hooked")), is_unsized(Saved("out0", state="recomputed"))
-    (True, False)
-    """
+    """Return whether a slot keeps an unknown number of bytes; recomputed slots keep none."""
     return saved.bytes is None and saved.state != _RECOMPUTED
 
 

@@ -13,11 +13,7 @@ _SHORT_ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t
 
 
 def word(text: str) -> str:
-    """Return a plain word unchanged, and other text as a JSON string.
-
-    >>> word("fc/addmm:1"), word("a b")
-    ('fc/addmm:1', '"a b"')
-    """
+    """Return a plain word unchanged, and other text as a JSON string."""
     return text if _WORD.fullmatch(text) else quoted(text)
 
 
@@ -54,11 +50,7 @@ def ref_text(ref: Ref) -> str:
 
 
 def tensor_text(tensor: TensorMeta) -> str:
-    """Return a tensor's dtype and sizes, with ``?`` for unknown ones.
-
-    >>> tensor_text(TensorMeta("float32", (8, "s0"))), tensor_text(TensorMeta())
-    ('float32[8, s0]', '?[?]')
-    """
+    """Return a tensor's dtype and sizes, with ``?`` for unknown ones."""
     dtype = "?" if tensor.dtype is None else word(tensor.dtype)
     sizes = "?" if tensor.shape is None else ", ".join(map(size_text, tensor.shape))
     return f"{dtype}[{sizes}]"

@@ -74,11 +74,7 @@ def tensor_elements(tensor: TensorMeta) -> int:
 
 
 def parameter_elements(node: Node) -> int:
-    """Return the elements of the parameters that a node represents.
-
-    >>> parameter_elements(Node("fc", role="module", attrs={"parameters": 6}))
-    6
-    """
+    """Return the elements of the parameters that a node represents."""
     if node.role == "module":
         return whole_number(node.attrs, "parameters")
     return times(node) * elements(node) if node.role == "parameter" else 0

@@ -97,6 +97,7 @@ class _Contraction:
 
     def _named(self, parts: Sequence[int]) -> list[tuple[str, str]]:
         taken = {node.id for node, place in zip(self._nodes, self._places, strict=True) if place is None}
+        # A kept node may have the id that a module would get.
         names: list[tuple[str, str]] = []
         for members, part in zip(self._groups, parts, strict=True):
             path = self._places[members[0]]

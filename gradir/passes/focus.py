@@ -95,6 +95,7 @@ def near(graph: Graph, ids: Iterable[str], hops: int | None = 1, barred: Collect
             neighbours.setdefault(src, []).append(node.id)
             neighbours.setdefault(node.id, []).append(src)
     found = set(ids)
+    # Breadth first, so that each node is visited once.
     frontier, left = set(found), hops
     while frontier and left != 0:
         frontier = {key for start in frontier for key in neighbours.get(start, ()) if key not in barred} - found

@@ -66,6 +66,7 @@ def layers(graph: Graph) -> Graph:
         ]
         if any(place is not None for place in places):
             weights: dict[str, list[tuple[str, Shape | None]]] = {}
+            # Calls of a module that are not connected are layers of their own.
             calls = [apart.get(node.id, "") for node in graph.nodes.values()]
             graph, called, before = *contracted(graph, places, calls), graph
             for node, place in zip(before.nodes.values(), places, strict=True):

@@ -46,6 +46,7 @@ def readable(graph: Graph, boxes: int = MOST_BOXES) -> Readable | None:
         equal = [*_unfolded(graph)] if _has_layers(graph, MOST_LAYERS) else []
         small, done = equal[-1] if equal else (graph, [])
         return Readable(small, f"{_size(graph)} as {len(small.nodes):,} boxes: {', '.join(done)}" if done else "")
+    # If no step reaches the wanted number, the most that a picture draws by default will do.
     for most, why in ((boxes, ()), (LARGE, (f"no step makes them {boxes}",))):
         for small, done in _rungs(graph, most):
             if len(small.nodes) <= most:

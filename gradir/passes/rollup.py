@@ -177,6 +177,7 @@ class Rolled:
             # Blocks in a row feed each other, so only the outputs of the last one are used elsewhere.
             others = stack.blocks[-1:] if stack.carried else stack.blocks[1:]
             for place, first in enumerate(stack.blocks[0]):
+                # A file may have another node of this id.
                 ids[first] = claim(renamed(first, old, new), taken)
                 ids.update((block[place], ids[first]) for block in others)
         return ids

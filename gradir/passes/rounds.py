@@ -104,6 +104,7 @@ def _stacks(graph: Graph, blocks: Blocks, runs: Sequence[Sequence[int]]) -> list
         steps = [[ids[number] for number in blocks.members[step]] for step in run]
         before = common_path(graph.nodes[key].scope for key in steps[0] + steps[-1])
         path = wanted = f"{before}.×{len(steps)}" if before else f"×{len(steps)}"
+        # Another loop in the same module may have as many steps.
         while path in taken:
             path = f"{wanted} ({sum(other.startswith(wanted) for other in taken) + 1})"
         taken.add(path)

@@ -77,7 +77,11 @@ class _Translator:
     def __init__(self, graph: Graph, *, with_modules: bool) -> None:
         self._graph = graph
         self._with_modules = with_modules
-        self._names = _tensor_names(graph)
+        tensors = [node for node in graph.nodes.values() if not node.op and node.role != "output" and node.names]
+        names = {node.id: shared_name(node.names[0]) for node in tensors}
+        counts = Counter(names.values())
+        # A shared name that two tensors would have is no name, so these keep their own.
+        self._names = {node.id: names[node.id] if counts[names[node.id]] == 1 else node.names[0] for node in tensors}
         words = vocabulary_of(graph)
         self._gone = words.shape_operations | words.casts | words.left_out | words.accumulators
         self._parts = words.parts
@@ -115,6 +119,7 @@ class _Translator:
         return Slot(here.word, ref.output_nr) if ref.output_nr else here
 
     def _slice(self, node: Node, slot: Slot) -> Slot:
+        # All users of an output share one slice.
         if slot not in self._slices:
             (source,) = self._translation.words[slot.word].inputs[:1] or (None,)
             outputs = node.outputs[slot.output_nr : slot.output_nr + 1]
@@ -228,10 +233,3 @@ class _Translator:
                 shape = None if cut.tensor is None else parameter_shape(cut.tensor.shape, ())
                 tensor = None if cut.tensor is None else TensorMeta(cut.tensor.dtype, shape)
                 yield Cut("unreached", (name,), name.rpartition(".")[0], tensor)
-
-
-def _tensor_names(graph: Graph) -> dict[str, str]:
-    tensors = [node for node in graph.nodes.values() if not node.op and node.role != "output" and node.names]
-    names = {node.id: shared_name(node.names[0]) for node in tensors}
-    counts = Counter(names.values())
-    return {node.id: names[node.id] if counts[names[node.id]] == 1 else node.names[0] for node in tensors}

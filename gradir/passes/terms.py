@@ -187,6 +187,7 @@ class Matcher:
             yield found
 
     def _behind(self, term: Term, at: Slot, found: Found) -> Iterator[Found]:
+        # The place behind the most factors comes first, so that a rule includes them all.
         inner = term._replace(behind="")
         for place, through in reversed([*self._made_of(at, masks=term.behind == "%")]):
             yield from self._matches(inner, place, None, found._replace(words=(*found.words, *through)))

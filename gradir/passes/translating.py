@@ -161,6 +161,7 @@ class Translation:
     def _add(self, word: Word) -> Slot:
         if word.op in TWO_SIDED and len(word.inputs) == 1:
             word = word._replace(inputs=(*word.inputs, None))
+        # The constant goes last, so that a rule needs one form only.
         if word.op in COMMUTATIVE | {"where"} and len(word.inputs) == 2 and word.inputs[0] is None:
             word = word.with_slots((1, 0))
         self.words.append(word)
@@ -252,8 +253,5 @@ def parameter_shape(shape: Shape | None, users: Sequence[tuple[Word, int]]) -> S
         return tuple(sorted(size for size in sizes if size != 1)) or (1,)
     if users and not any(word.op in KEEPS_DIMENSIONS for word, _ in users):
         return count_of(shape) or shape
-    return tuple(sorted((size for size in shape if size != 1), key=_place)) or (1,)
-
-
-def _place(size: int | str) -> tuple[bool, int, str]:
-    return (False, size, "") if isinstance(size, int) else (True, 0, size)
+    # Numbers come before symbols, which do not compare with them.
+    return tuple(sorted((size for size in shape if size != 1), key=lambda size: (isinstance(size, str), size))) or (1,)

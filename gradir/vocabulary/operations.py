@@ -204,11 +204,7 @@ _ERRORS: Final = (
 
 
 def words_of_operation(kind: str, op: str) -> tuple[str, str]:
-    """Return the sentence and the advice for an operation, each empty if those of the kind are right.
-
-    >>> words_of_operation("nondifferentiable", "topk")[1][:34]
-    'use the values that {op} returns, '
-    """
+    """Return the sentence and the advice for an operation, each empty if those of the kind are right."""
     if op[:1].isupper() and kind in FUNCTIONS:
         return FUNCTIONS[kind]
     found = _OPERATIONS.get(kind, {}).get(op.strip("_"), "")
@@ -216,9 +212,5 @@ def words_of_operation(kind: str, op: str) -> tuple[str, str]:
 
 
 def advice_on_error(error: str) -> str:
-    """Return the advice on a framework's error, or an empty text.
-
-    >>> advice_on_error("RuntimeError: mat1 and mat2 must have the same dtype, but got Long and Float")[:40]
-    'convert one of the two with .to(other.dt'
-    """
+    """Return the advice on a framework's error, or an empty text."""
     return next((advice for part, advice in _ERRORS if part in error), "")

@@ -107,7 +107,7 @@ class Columns:
                 "home": column([*map(sub, once.homes, self._scopes)]),
             },
             "sizes": list(sizes),
-            "tensors": [self._shown(outputs) for outputs in self.facts.output_lists],
+            "tensors": [(texts[dtype], texts[shape]) for dtype, shape in map(_shown, self.facts.output_lists)],
             "edges": edge_block(self._edges, edges),
             "cuts": cut_records(graph, numbers, place, changes),
             "lost": lost_modules(graph, self._tree, self._scopes, numbers),
@@ -128,12 +128,6 @@ class Columns:
         elif place is not None:
             at = ["cut", self._graph.cuts.index(place)]
         return {"verdict": [found.look, printable(found.sentence), *at]}
-
-    def _shown(self, outputs: tuple[TensorMeta, ...]) -> tuple[int, int]:
-        tensor = first_known(outputs)
-        if tensor is None:
-            return 0, 0
-        return self._texts[tensor.dtype or ""], self._texts[shape_text(tensor)]
 
     def _ids(self) -> list[int]:
         """Return how to make each id: above 0 its ordinal, 0 the name, -1 the accumulator of its input.
@@ -257,6 +251,11 @@ def _figures(graphs: Sequence[Graph]) -> list[tuple[str | int, ...]]:
         "parameters hidden": [each.hidden for each in cuts],
     }
     return [(name, *values) for name, values in rows.items() if any(values)]
+
+
+def _shown(outputs: tuple[TensorMeta, ...]) -> tuple[str, str]:
+    tensor = first_known(outputs)
+    return (tensor and tensor.dtype) or "", shape_text(tensor)
 
 
 def _ordinal(text: str) -> int:

@@ -73,6 +73,7 @@ class Facts:
         others = other_fields(Node, TOLD[Node])
         rest = attrgetter(*(field.name for field in others)) if others else None
         usual = tuple(field.default for field in others)
+        # attrgetter returns a tuple only for several names.
         usual_rest = usual[0] if len(usual) == 1 else usual
         known: dict[bytes, int] = {}
         found: list[int] = []

@@ -17,11 +17,7 @@ SAME, ADDED, REMOVED = range(3)
 
 
 def column(numbers: Sequence[int]) -> Any:
-    """Return a column as the block has it: equal numbers are one number.
-
-    >>> column([3, 3, 3]), column([1, 2]), column([])
-    (3, [1, 2], 0)
-    """
+    """Return a column as the block has it: equal numbers are one number."""
     if not numbers:
         return 0
     return numbers[0] if numbers.count(numbers[0]) == len(numbers) else numbers
