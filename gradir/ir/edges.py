@@ -12,7 +12,10 @@ from gradir.ir.model import Node, Ref
 DATA: Final = "data"
 # The fields of a node that are edges into it, in the order of the edges, with their kind. A field holds references, or
 # the id of a node for its output 0.
-KINDS: Final = {"inputs": DATA, "base": "view"}
+KINDS: Final = {
+    "inputs": DATA,
+    "base": "view",
+}
 _HELD: Final = attrgetter(*KINDS)
 _INPUTS: Final = next(field for field, kind in KINDS.items() if kind == DATA)
 _BESIDE_INPUTS: Final = tuple((field, kind) for field, kind in KINDS.items() if kind != DATA)

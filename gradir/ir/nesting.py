@@ -26,6 +26,7 @@ def is_too_deep(text: bytes) -> bool:
     >>> is_too_deep(b"[" * 1000), is_too_deep(b'{"":[' * 501), is_too_deep(rb'["\"' + b"[" * 1001 + b'"]')
     (False, True, False)
     """
+    # As few brackets cannot be nested too deeply, wherever they are.
     if text.count(b"[") + text.count(b"{") <= DEEPEST:
         return False
     if b"\\" in text:
