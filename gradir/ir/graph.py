@@ -297,7 +297,7 @@ def expect_graphs(*values: object) -> None:
 
 
 def _public() -> Any:
-    # The layer rule forbids to import it here, and `import gradir` has loaded it.
+    # The layer rule forbids to import it here, and `import gradir` has put it into sys.modules.
     return sys.modules["gradir.api"]
 
 

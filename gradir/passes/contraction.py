@@ -152,7 +152,7 @@ class _Contraction:
         return replace(
             node,
             saved=tuple(replace(slot, origin=origin(slot.origin)) for slot in node.saved),
-            # An edge without a slot, to the base of a view, goes to the module as a whole.
+            # An edge without a slot, such as from a view base, comes from the module as a whole.
             **rewired(node, lambda ref, kind: self._moved(ref) if kind == DATA else Ref(self.called(ref.id), 0)),
         )
 
