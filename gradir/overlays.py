@@ -20,7 +20,7 @@ from gradir.hints import did_you_mean
 from gradir.ir import AttrValue, Graph
 from gradir.ir.excerpt import said, shortened
 from gradir.ir.frozen import NOTHING
-from gradir.ir.headed import Headed
+from gradir.ir.json_documents import DocumentKind
 from gradir.ir.marks import OVERLAY, OVERLAYS, STEPS, VERDICT, Mark, flops, milliseconds
 from gradir.ir.text import counted, number_text, printable
 
@@ -28,7 +28,7 @@ __all__ = ["FORMAT", "VERSION", "Channel", "Look", "Overlay", "costs", "decode",
 
 FORMAT: Final = "gir-overlay"
 VERSION: Final = "1.0"
-_DOCUMENT: Final = Headed("overlay", FORMAT, VERSION, "gradir explain --overlay")
+_DOCUMENT: Final = DocumentKind("overlay", FORMAT, VERSION, "gradir explain --overlay")
 
 MOST_OF_A_VERDICT: Final = 2000
 """How many characters the verdict of an overlay may have."""

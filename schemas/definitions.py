@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from gradir.ir.headed import READABLE
+from gradir.ir.json_documents import READABLE
 
 __all__ = ["components", "headed", "publish", "text"]
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from gradir.ir import Builder, Graph, TensorMeta
 from gradir.ir.module_tree import whole_tree
 from gradir.passes.blocks import Blocks
-from gradir.passes.ladder import readable
+from gradir.passes.readability import readable
 from gradir.passes.rounds import once
 
 META = TensorMeta("float32", (4, 8))

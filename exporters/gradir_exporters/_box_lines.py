@@ -8,12 +8,10 @@ from typing import Final
 
 _WIDTH: Final = 36
 _COLUMNS: Final = 3
+# Splits a word that is too long for a line, such as a path or the name of a parameter.
 _PARTS: Final = re.compile(r"[^./_,:]*[./_,:]*")
-"""The parts of a word that is too long for a line: a path, or the name of a parameter."""
-
+# The role of a box that stands for omitted nodes, and the kind of the line between it and the box beside it.
 MORE: Final = "more"
-"""The role of a box for what is left out, and the kind of the line between that and the box beside it."""
-
 _ENDS: Final = ("before", "behind")
 
 
@@ -67,22 +65,14 @@ def _parts(word: str) -> Iterator[str]:
 
 
 def boxes_left_out(key: str, counts: tuple[int, int]) -> Iterator[tuple[str, str]]:
-    """Return the boxes that say how many nodes are left out before and behind one.
-
-    >>> [*boxes_left_out("n3", (0, 1200))]
-    [('n3behind', '… 1,200 more')]
-    """
+    """Return the boxes that say how many nodes are left out before and behind one."""
     for end, count in zip(_ENDS, counts, strict=True):
         if count:
             yield f"{key}{end}", f"… {count:,} more"
 
 
 def lines_left_out(key: str, counts: tuple[int, int]) -> Iterator[tuple[str, str]]:
-    """Return the lines between that box and those beside it, as the keys of their ends.
-
-    >>> [*lines_left_out("n3", (2, 1))]
-    [('n3before', 'n3'), ('n3', 'n3behind')]
-    """
+    """Return the lines between that box and those beside it, as the keys of their ends."""
     before, behind = counts
     if before:
         yield f"{key}{_ENDS[0]}", key

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard, cast
 
-from gradir.ir import AttrValue, Graph, Node, TensorMeta
+from gradir.ir import Graph, Node, TensorMeta
 from gradir.ir.edges import sources
 from gradir.ir.excerpt import shortened
 from gradir.ir.frozen import NOTHING
@@ -36,26 +36,20 @@ if TYPE_CHECKING:
 
     from gradir.ir.cuts import Stub
 
+# Replaces the role of an unchanged node in a diff.
 CONTEXT: Final = "context"
-"""What stands for the role of a node that is as it was, where others are marked."""
-
+# Replaces the role of a node without a value in an overlay.
 NO_VALUE: Final = "bare"
-"""What stands for the role of a node of which an overlay says nothing."""
-
+# Replaces every role that gradir has no look for.
 OTHER: Final = "other"
-"""What stands for every role that gradir has no look for."""
-
+# The role of the box that says why gradient ends, and the kind of the line from there.
 CUT: Final = "cut"
-"""The role of the box that says why gradient ends, and the kind of the line from there."""
-
+# The look of a CUT box in a legend that lists parameters outside the graph, not a place in a program.
 UNREACHED: Final = "\0unreached"
-"""The look in a legend of a box of that role which is no place in a program, but parameters."""
-
+# Follows the role of a box whose operation raised; alone, its look in the legend. No role of a file starts with NUL.
 FAILED: Final = "\0failed"
-"""What follows the role of a box whose operation raised; by itself, the look of that in the legend."""
-
+# Follows the role of a box that the option focus selected; alone, its look in the legend.
 FOCUSED: Final = "\0focus"
-"""What follows the role of a box that was asked for; by itself, the look of that in the legend."""
 
 _ROLES: Final = {
     "parameter": "parameter",
@@ -86,15 +80,12 @@ _LINES: Final = {
 }
 
 _PAIR: Final = 2
+# A layer with more parameters shows the number of the others.
 _MOST_WEIGHTS: Final = 8
-"""Of a layer with more parameters, the others are counted."""
-
+# A function with more slots shows the number of the empty ones instead.
 _MOST_SLOTS: Final = 4
-"""Of a function with more, the empty slots are counted instead."""
-
+# A box wider than its neighbours would push them apart.
 _LONGEST_ERROR: Final = 80
-"""A box that is wider than its neighbours pushes them apart."""
-
 _LONGEST_FILE: Final = 60
 
 
@@ -119,7 +110,7 @@ class Words:
         self._unread = unread(graph.nodes.values())
         self._tensors = Memo(str)
         self._used = _used_outputs(graph)
-        # A gradient accumulator gives what the tensor does that it stands behind.
+        # The output of a gradient accumulator is that of its tensor, whose box shows it.
         self._accumulators: Collection[str] = vocabulary_of(graph).accumulators
 
     def lines(self, node: Node) -> list[str]:
@@ -128,13 +119,17 @@ class Words:
             title, below = self.title(node), self.below(node)
             return [title, *below] if title else below
         name = node.names[0] if node.names else ""
-        # Its frame already says where it is.
+        # The frame around the box already shows the rest of the path.
         short = (name or node.op or node.id).removeprefix(f"{node.scope}." if node.scope else "")
         scope = self._scopes.get(name)
         steps = frame_name(short, scope) if stands_for_steps(scope) else ""
         kind = Scope(name, node.native if node.native != short else "", rounds=scope.rounds if scope else 0)
         title = steps or module_name(short, class_text(kind))
-        held = _pairs(weight_texts(node, shapes=self._shapes)) if is_layer(node) else _module_counts(node)
+        held = [*_module_counts(node)]
+        if is_layer(node):
+            # Two parameters a line: a weight beside its bias.
+            texts = weight_texts(node, shapes=self._shapes)
+            held = [" · ".join(texts[at : at + 2]) for at in range(0, len(texts), 2)]
         return [title, *self._given(node), *held, *failure_lines(node)]
 
     def title(self, node: Node) -> str:
@@ -234,18 +229,11 @@ class Legend(NamedTuple):
 
 
 def legend(
-    title: str,
-    roles: Collection[str],
-    kinds: Collection[str],
-    looks: Mapping[str, str],
-    notes: Sequence[str] = (),
+    title: str, roles: Collection[str], kinds: Collection[str], looks: Mapping[str, str], notes: Sequence[str] = ()
 ) -> Legend:
     """Return the legend of a picture.
 
     ``looks`` has the text of an overlay's looks, and ``notes`` further lines.
-
-    >>> legend("", {"leaf", "token"}, {"data"}, {})
-    Legend(title='legend', boxes={'leaf': 'leaf', 'other': 'token'}, lines={}, notes=())
     """
     words = {**looks, **_ROLES}
     boxes = {role: text for role, text in words.items() if role in roles}
@@ -257,11 +245,7 @@ def legend(
 
 
 def module_name(name: str, class_name: str) -> str:
-    """Return the name of a module and, if known, its class.
-
-    >>> module_name("fc", "Linear"), module_name("fc", "")
-    ('fc (Linear)', 'fc')
-    """
+    """Return the name of a module and, if known, its class."""
     return f"{name} ({class_name})" if class_name else name
 
 
@@ -302,7 +286,7 @@ def inlined(graph: Graph) -> tuple[Graph, dict[str, str]]:
     >>> list(drawn.nodes), words
     (['fc/exp:1', 'output'], {'fc/exp:1': 'w [3]'})
     """
-    # Only now: most pictures need no pass.
+    # Imported here, since most pictures need no pass.
     from gradir.passes.wiring import without
 
     nodes, accumulators = graph.nodes, vocabulary_of(graph).accumulators
@@ -329,12 +313,7 @@ def inlined(graph: Graph) -> tuple[Graph, dict[str, str]]:
 
 
 def _slots_text(node: Node) -> str:
-    """Return the input slots of a function if some have no gradient; of many slots only their number.
-
-    >>> from gradir.ir import Node, Ref
-    >>> _slots_text(Node("f", inputs=(Ref("x", 0), None))), _slots_text(Node("f", inputs=(None,) * 9))
-    ('(·, None)', '(9 of 9 None)')
-    """
+    """Return the input slots of a function if some have no gradient; of many slots only their number."""
     if node.role != "function":
         return ""
     elided, lost = marked_slots(node, ELIDED), lost_slots(node)
@@ -353,19 +332,13 @@ def weight_texts(node: Node, *, shapes: bool = True) -> list[str]:
     ['weight [2, 3]', 'bias [?]']
     """
     pairs = cast("tuple[object, ...]", node.attrs[WEIGHTS])
-    # A file may hold anything.
+    # A file may hold anything there.
     found = [pair for pair in pairs if isinstance(pair, tuple) and len(pair) == _PAIR and isinstance(pair[0], str)]
-    texts = [f"{name} {_shape_text(shape)}" if shapes else name for name, shape in found[:_MOST_WEIGHTS]]
+    texts: list[str] = []
+    for name, shape in found[:_MOST_WEIGHTS]:
+        sizes = ", ".join(map(str, shape)) if isinstance(shape, tuple) else "?"
+        texts.append(f"{name} [{sizes}]" if shapes else name)
     return [*texts, f"{len(found) - _MOST_WEIGHTS:,} more"] if len(found) > _MOST_WEIGHTS else texts
-
-
-def _pairs(texts: Sequence[str]) -> Iterator[str]:
-    return (" · ".join(texts[at : at + 2]) for at in range(0, len(texts), 2))
-
-
-def _shape_text(shape: AttrValue) -> str:
-    sizes = shape if isinstance(shape, tuple) else ("?",)
-    return f"[{', '.join(map(str, sizes))}]"
 
 
 def _module_counts(node: Node) -> Iterator[str]:

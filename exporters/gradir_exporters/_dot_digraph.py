@@ -14,16 +14,12 @@ from graphviz.backend import dot_command
 from gradir.pictures import find_program
 
 _DOT: Final = "dot"
+# The graphviz package keeps the name of the program in a global, so only one thread at a time may change it.
 _LOCK: Final = RLock()
-"""The program is a global of the graphviz package."""
 
 
 class Digraph(graphviz.Digraph):  # type: ignore[misc]  # graphviz has no types
-    """A `graphviz.Digraph` that draws with the program that `gradir.pictures.find_program` returns.
-
-    >>> Digraph("one", body=["a -> b"]).pipe(format="svg")[:5]  # doctest: +SKIP
-    b'<?xml'
-    """
+    """A `graphviz.Digraph` that draws with the program that `gradir.pictures.find_program` returns."""
 
     def pipe(self, *args: Any, **options: Any) -> Any:
         """Return the picture as `graphviz.Digraph.pipe` does.

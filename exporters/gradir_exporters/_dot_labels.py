@@ -9,18 +9,15 @@ from typing import Final
 
 from gradir.ir import AttrValue, Node, NonFinite, TensorMeta
 from gradir.ir.memo import Memo, exact_key
-from gradir.ir.model import Scope, Shape
+from gradir.ir.model import Shape
 from gradir.ir.text import printable
-from gradir_exporters._box_words import Words, frame_name
+from gradir_exporters._box_words import Words
 
+# The text of the box of a saved slot depends on these, so labels are cached by them.
 shown_of_saved: Final = attrgetter("slot", "dtype", "shape", "state")
-"""What the box of a saved slot says; labels are remembered by it."""
-
+# The row of a saved slot in a table depends on this, so tables are cached by it.
 _row_of_saved: Final = attrgetter("slot")
-"""What the row of a saved slot in a table says; tables are remembered by it."""
-
 LINE_BREAK: Final = "\\n"
-
 # dot refuses more than 16,384 characters without a break, and a box wider than a screen is of no use.
 _MAX_LINE_CHARS: Final = 200
 _MAX_KEY_CHARS: Final = 60
@@ -39,7 +36,9 @@ class Labels:
         self._attr_chars = attr_chars
         self._below: dict[object, str] = {}
         self._tables: dict[bytes, str] = {}
-        self.saved = Memo(self._saved_label)
+        self.saved: Memo[tuple[str, str | None, Shape | None, str], str] = Memo(
+            lambda slot: _joined(words.saved(slot[0], TensorMeta(*slot[1:3]), slot[3]))
+        )
 
     def node(self, node: Node) -> str:
         """Return the text of a node, and its table."""
@@ -47,7 +46,7 @@ class Labels:
         if node.ext or node.opaque or len(outputs) != 1 or node.role == "module":
             label = _joined(self._words.lines(node))
         else:
-            # No other fields say anything below the name.
+            # The text below the name depends on these fields alone.
             gaps = (node.role, *[ref is None for ref in node.inputs]) if None in node.inputs else None
             key = node.op, node.native, outputs[0], gaps
             below = self._below.get(key)
@@ -59,10 +58,6 @@ class Labels:
         if self._attr_chars is None or not (node.attrs or node.saved) or node.role == "module":
             return label
         return label + self._table(node, self._attr_chars)
-
-    def _saved_label(self, saved: tuple[str, str | None, Shape | None, str]) -> str:
-        slot, dtype, shape, state = saved
-        return _joined(self._words.saved(slot, TensorMeta(dtype, shape), state))
 
     def _table(self, node: Node, max_chars: int) -> str:
         slots = [*map(_row_of_saved, node.saved)] if node.saved else None
@@ -98,13 +93,8 @@ def _joined(lines: Iterable[str]) -> str:
     return LINE_BREAK.join(map(shown, lines))
 
 
-def scope_caption(part: str, scope: Scope | None) -> str:
-    """Return the caption of a module's frame: the last part of its path, and its class."""
-    return shown(frame_name(part, scope))
-
-
 def table(node: Node, max_chars: int) -> Iterator[str]:
-    """Return a rule and one row for each attribute and saved slot, all of one width, so that centred rows line up."""
+    """Return a rule and one row for each attribute and saved slot, of equal width, since dot centers each row."""
     cells = [(key, _value(value)) for key, value in node.attrs.items()]
     cells.extend((slot, "[saved tensor]") for slot in map(_row_of_saved, node.saved) if slot not in node.attrs)
     if not cells:
@@ -148,11 +138,7 @@ def shown(text: str) -> str:
 
 
 def cell(text: str, look: str = "", colour: str = "") -> str:
-    r"""Return text in a cell of a table; ``look`` has the attributes of the cell, and ``colour`` that of the text.
-
-    >>> print(cell("a<b>\\N"))
-    <td>a&lt;b&gt;\N</td>
-    """
+    """Return text in a cell of a table; ``look`` has the attributes of the cell, and ``colour`` that of the text."""
     shown_text = html.escape(_cut(printable(text), _MAX_LINE_CHARS))
     return f'<td{look}><font color="{colour}">{shown_text}</font></td>' if colour else f"<td{look}>{shown_text}</td>"
 

@@ -9,11 +9,10 @@ if TYPE_CHECKING:
 
     from gradir.ir import Node
 
+# The ranks that edges span, by their head and then their tail; an edge that is not listed spans one.
 Lengths: TypeAlias = "dict[int, dict[int, int]]"
-"""The ranks that edges span, by their head and then their tail; an edge that is not listed spans one."""
-
+# In place of a depth: the node has an input from outside its module, or is in none.
 _FED: Final = -1
-"""Instead of a depth: the node is fed from outside its module, or is in none."""
 
 
 def entry_lengths(nodes: Sequence[Node], tails: Sequence[Sequence[int]]) -> Lengths:

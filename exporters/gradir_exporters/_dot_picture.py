@@ -24,27 +24,33 @@ from gradir.progress import steps
 from gradir.protocols import Options
 from gradir.vocabulary import vocabulary_of
 from gradir_exporters._box_lines import MORE, box_lines, boxes_left_out, lines_left_out, rows_below
-from gradir_exporters._box_words import CONTEXT, CUT, NO_VALUE, Legend, Words, border, cut_looks, inlined, legend
-from gradir_exporters._dot_labels import LINE_BREAK, Labels, Tooltips, scope_caption, shown, shown_of_saved, tooltip
+from gradir_exporters._box_words import (
+    CONTEXT,
+    CUT,
+    NO_VALUE,
+    Legend,
+    Words,
+    border,
+    cut_looks,
+    frame_name,
+    inlined,
+    legend,
+)
+from gradir_exporters._dot_labels import LINE_BREAK, Labels, Tooltips, shown, shown_of_saved, tooltip
 from gradir_exporters._dot_lengths import Lengths, entry_lengths, past_saved
 from gradir_exporters._overlay_looks import overlay_legend, overlay_text
 
+# The weights that make dot draw a line short and straight: NEAR within a frame or into the next one, FAR any other.
+# OF_MANY is for one of many lines at a box: the boxes that it feeds then stand near their consumers, not in one row.
 NEAR: Final = 8
 FAR: Final = 1
 OF_MANY: Final = 0
-"""How much a line within a frame or into the next one is to be short and straight, any other, and of these one of many
-at one box: what such a box feeds stands near what it feeds in turn, and not all in one row."""
-
+# The kind of a line of data among many at one box, where the lines and their arrow heads would be one black bar.
 MANY: Final = "many"
-"""The kind of the lines of data that are among many at one box, where they and their heads would be one black bar."""
-
 _MANY: Final = 8
-
+# The kind of the invisible lines that put the box of a cut below another.
 BESIDE: Final = "beside"
-"""The kind of the lines that are not seen, which put the box of a cut below another."""
-
 _MOST_CUTS: Final = 100
-
 # dot's parser runs out of stack at about 2,500 nested clusters, other tools earlier.
 _MAX_NESTING: Final = 64
 
@@ -78,14 +84,13 @@ class DotOptions(Options, frozen=True, kw_only=True):
     ] = "boxes"
 
 
+# One node to draw: its key, role, label and tooltip, the last two escaped. Making a plain tuple takes a tenth of the
+# time of a named one.
 Box: TypeAlias = "tuple[str, str, str, str]"
-"""One node to draw: its key, role, label and tooltip, the last two escaped. A plain tuple, which takes a tenth of the
-time to make of a named one."""
-
+# One line to draw: the keys of its ends, its kind, the ranks it spans, its text, and its weight (NEAR, FAR, OF_MANY).
+# The text is the number of edges (``×3``), or the tensor of a single one where lines show it. A kind is ``data``,
+# ``removed`` (data that no longer flows), MANY, ``view``, ``inplace``, ``saved`` or ``buffer``.
 Line: TypeAlias = "tuple[str, str, str, int, str, int]"
-"""What to draw of edges: the keys of their ends, their kind, the ranks they span, a text, and how straight the line is
-to be: `NEAR`, `FAR` or `OF_MANY`. The text is how many there are (``×3``), or of one the tensor where lines say it. A
-kind is ``data``, ``removed`` (data that no longer flows), `MANY`, ``view``, ``inplace``, ``saved`` or ``buffer``."""
 
 
 class Group:
@@ -113,11 +118,7 @@ class Picture:
     """A graph as boxes in nested groups and lines, which are made while they are read."""
 
     def __init__(self, graph: Graph, options: DotOptions) -> None:
-        """Read a graph.
-
-        Raises:
-            ExportError: an edge comes from a node that the graph does not have.
-        """
+        """Read a graph."""
         graph, inline = inlined(graph) if options.parameters == "inline" else (graph, {})
         self._options = options
         self._nodes = list(graph.nodes.values())
@@ -145,6 +146,7 @@ class Picture:
             if not hidden or number not in hidden:
                 groups[frame].members.append(number)
         self.root = groups[""]
+        # A file may have any number of cuts, and dot takes long for thousands of boxes.
         self._stubs = stubs(graph, _MOST_CUTS)
         title, looks = overlay_legend(self._overlay.values())
         self.legend: Legend | None = None
@@ -218,7 +220,12 @@ class Picture:
                 yield f"cut{number}", keys[stub.into], CUT, 1, "", FAR
 
     def _edge_lines(self) -> Iterator[Line]:
-        keys, lengths = self._keys, self._lengths()
+        lengths: Lengths = {}
+        if self._options.clusters:
+            lengths = entry_lengths(self._nodes, self._tails)
+            if self._options.show_saved:
+                lengths = past_saved(lengths, self._nodes, self._tails)
+        keys = self._keys
         marked, several, scopes, on_lines = self._marked, self._several, self._frames, self._words.on_lines
         nearness, nothing = Memo(_nearness), dict[int, int]()
         fans = {tail for tail, number in Counter(chain.from_iterable(self._tails)).items() if number >= _MANY}
@@ -227,7 +234,7 @@ class Picture:
             is_busy = len(tails) >= _MANY or (fans and not fans.isdisjoint(tails))
             has_several = several and (head in several or not several.isdisjoint(tails))
             if marked or is_busy or has_several or on_lines or head in self._other_kinds:
-                # What passes between two boxes of which one stands for several nodes is one line.
+                # Edges between the same boxes are one line if a box represents several nodes.
                 drawn: dict[tuple[int, str, int], list[int]] = {}
                 for slot, (tail, kind) in enumerate(zip(tails, self._kinds(head), strict=True)):
                     line = (tail, kind, -1 if head in several or tail in several else slot)
@@ -259,12 +266,6 @@ class Picture:
         roles |= cut_looks(self._stubs)
         return roles | {"saved"} if self._options.show_saved and any(node.saved for node in nodes) else roles
 
-    def _lengths(self) -> Lengths:
-        if not self._options.clusters:
-            return {}
-        lengths = entry_lengths(self._nodes, self._tails)
-        return past_saved(lengths, self._nodes, self._tails) if self._options.show_saved else lengths
-
     def _kinds(self, head: int) -> Iterator[str]:
         edges, nodes, names = self._edges, self._nodes, self._kind_names
         for edge in range(edges.first[head], edges.first[head + 1]):
@@ -273,6 +274,7 @@ class Picture:
             yield "removed" if gone else names[edges.kind[edge]]
 
     def _idle_buffers(self) -> frozenset[int]:
+        """Return the buffers without an edge, which only saved slots refer to."""
         alone = {
             number for number, node in enumerate(self._nodes) if node.role in BESIDE_ROLES and not self._tails[number]
         }
@@ -311,13 +313,10 @@ class _Groups(dict[str, Group]):
             path = part if group is root else f"{path}.{part}"
             child = group.children.get(part)
             if child is None:
-                child = group.children[part] = self._new(path, part)
+                module = module_of(path)
+                caption = shown(frame_name(module_of(part), self._scopes.get(module)))
+                child = group.children[part] = Group(f"cluster_{self._count}", caption, tooltip(module))
+                self._count += 1
             group = child
         self[scope] = group
         return group
-
-    def _new(self, frame: str, part: str) -> Group:
-        path = module_of(frame)
-        key = f"cluster_{self._count}"
-        self._count += 1
-        return Group(key, scope_caption(module_of(part), self._scopes.get(path)), tooltip(path))

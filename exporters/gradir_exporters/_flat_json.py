@@ -14,8 +14,8 @@ from gradir.ir import Graph, Node
 from gradir.ir.fields import fields_of
 from gradir.ir.jsontext import json_lines, json_text
 
+# Every record has the first five fields of a node, up to its scope: readers of these formats look for them first.
 _ALWAYS: Final = 5
-"""The first fields of a node, to its scope, are its words: what a reader of such files looks for in every node."""
 
 
 def graph_facts(graph: Graph) -> Iterator[str]:

@@ -27,12 +27,10 @@ if TYPE_CHECKING:
 
     from gradir_exporters._mermaid_picture import Group, Picture
 
-__all__ = ["AutogradChart"]
-
 _TEXT, _LINE = TEXT[0], LINE[0]
 _WIDE = frozenset({"parameter", "output", "module", *SIGNS})
+# The fill of a frame is transparent, for light and dark pages, and darkens from frame to frame.
 _FRAME = Style("frame", fill=f"{RIM}1a", stroke=RIM)
-"""Of all frames: a fill that lets the page shine through, light or dark, and deepens from frame to frame."""
 
 
 def _style(role: str, fill: str) -> Style:

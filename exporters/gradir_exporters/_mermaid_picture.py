@@ -37,20 +37,16 @@ from gradir_exporters._overlay_looks import overlay_legend, overlay_text
 
 # Mermaid lays out 60 levels; a deeper module shows the rest of its path in one frame.
 _MAX_NESTING = 32
-
 _MOST_CUTS = 50
-
+# No module has this path.
 _LEGEND = "\0legend"
-"""A path that no module has."""
-
 _LEGEND_COLUMNS = 4
-
+# The kind of the invisible arrows that put the legend below the rest.
 BESIDE = "beside"
-"""The kind of the arrows that are not seen, which put the legend below the rest."""
-
+# The role of a legend's box that explains a line.
 LINE = "line"
-"""The role of the boxes of a legend that say what a line means."""
 
+# The lines in a legend; any other kind looks like data.
 _LINE_SIGNS = {
     "data": "──▶",
     "removed": "· · ▶",
@@ -60,7 +56,6 @@ _LINE_SIGNS = {
     "buffer": "· · ·",
     CUT: "· · ✕",
 }
-"""The lines in a legend; any other is as a normal one."""
 
 _NOUNS = {
     "function": ("function", "functions"),
@@ -149,10 +144,7 @@ class Group:
 
 
 class Picture:
-    """A graph as boxes and arrows, which are made while they are read.
-
-    A gradient accumulator and its tensor are one box unless both are asked for.
-    """
+    """A graph as boxes and arrows; a gradient accumulator and its tensor are one box by default."""
 
     def __init__(self, graph: Graph, options: MermaidOptions) -> None:
         graph, inline = inlined(graph) if options.parameters == "inline" else (graph, {})
@@ -245,6 +237,7 @@ class Picture:
         return group
 
     def _arrows_to_legend(self, entries: int) -> Iterator[Arrow]:
+        # Mermaid places a box without arrows on the first rank, so arrows from the lowest box move the legend down.
         ranks = dict.fromkeys(self._keys.values(), 0)
         for arrow in self.arrows:
             if arrow.head in ranks:
@@ -266,7 +259,7 @@ class Picture:
 
     def _arrows(self) -> Iterator[Arrow]:
         keys, nodes = self._keys, self._graph.nodes
-        # What passes between two boxes of which one stands for several nodes is one arrow.
+        # Edges between the same boxes are one arrow if a box represents several nodes.
         drawn: dict[tuple[Arrow, int], int] = {}
         for number, edge in enumerate(self._graph.edges):
             if edge.dst not in self._tensors:
@@ -282,10 +275,7 @@ class Picture:
                 yield Arrow(keys[node.id], f"{keys[node.id]}s{number}", "saved")
                 if slot.origin is not None and self._graph.nodes[slot.origin.id].role in BESIDE_ROLES:
                     yield Arrow(keys[slot.origin.id], f"{keys[node.id]}s{number}", "buffer")
-        yield from self._cut_arrows()
-
-    def _cut_arrows(self) -> Iterator[Arrow]:
-        keys, elsewhere = self._keys, []
+        elsewhere = []
         for number, stub in enumerate(self._stubs):
             if stub.into and self._drawn(stub.into) in keys:
                 yield Arrow(f"c{number}", keys[self._drawn(stub.into)], CUT)
@@ -311,6 +301,7 @@ class Picture:
 
 
 def _accumulated(graph: Graph) -> dict[str, str]:
+    """Return the tensor of each gradient accumulator."""
     tensors: dict[str, str] = {}
     accumulators = vocabulary_of(graph).accumulators
     for node in graph.nodes.values():
@@ -321,6 +312,7 @@ def _accumulated(graph: Graph) -> dict[str, str]:
 
 
 def _touched(graph: Graph, saved: bool) -> Iterator[str]:
+    """Yield the nodes with an edge to draw, since buffers are drawn only then."""
     for edge in graph.edges:
         yield edge.src
         yield edge.dst
@@ -330,6 +322,8 @@ def _touched(graph: Graph, saved: bool) -> Iterator[str]:
 
 
 class _Tree:
+    """Nested groups by the dotted paths of frames."""
+
     def __init__(self, scopes: Mapping[str, Scope]) -> None:
         self._scopes = scopes
         self._root = Group()

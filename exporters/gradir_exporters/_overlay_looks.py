@@ -8,6 +8,8 @@ from typing import Final
 from gradir.ir.marks import LOOKS, Mark
 from gradir.ir.text import number_text
 
+# The colours of the looks under dark and light text, with a contrast of at least 4.5 (WCAG AA). The steps are those of
+# YlGnBu (ColorBrewer), which colour-blind people can tell apart. An alarm also has a sign.
 FILLS: Final[Mapping[str, tuple[str, str]]] = {
     "quiet": ("#e8e8e8", "#343a41"),
     "good": ("#a9d3ee", "#1f4b70"),
@@ -19,26 +21,14 @@ FILLS: Final[Mapping[str, tuple[str, str]]] = {
     "caution": ("#f7c873", "#755500"),
     "alarm": ("#f58a5b", "#a33d17"),
 }
-"""The colours of the looks under dark text and under light text.
 
-Text on them has a contrast of 4.5 and more. The steps are those of a scale that is told apart by colour-blind people
-too (YlGnBu of ColorBrewer), and an alarm has a sign beside its colour.
-"""
-
+# A legend lists this many labels of one look, and the number of the others.
 _MOST_WORDS: Final = 8
-"""Of more words with one look, a legend has the first and says how many are left."""
-
 _SIGNS: Final = {"alarm": "x ", "caution": "! "}
 
 
 def overlay_text(mark: Mark) -> str:
-    """Return the text of a mark; an alarm has a sign, so that it needs no colour.
-
-    >>> overlay_text(Mark("alarm", "zero", "gradient", "zero"))
-    'x zero'
-    >>> overlay_text(Mark("step 2", 0.012345, "gradient", "0.01 to 0.1", is_mixed=True))
-    'at most 0.0123'
-    """
+    """Return the text of a mark; an alarm has a sign, so that it needs no colour."""
     if isinstance(mark.value, float):
         return f"{'at most ' if mark.is_mixed else ''}{number_text(mark.value)}"
     return f"{_SIGNS.get(mark.look, '')}{mark.value}{' and others' if mark.is_mixed else ''}"
@@ -50,9 +40,9 @@ def overlay_legend(marks: Iterable[Mark]) -> tuple[str, dict[str, str]]:
     for mark in marks:
         title = mark.title
         labels.setdefault(mark.look, {})[mark.label] = None
-    return title, {look: f"{_SIGNS.get(look, '')}{_listed(labels[look])}" for look in LOOKS if look in labels}
-
-
-def _listed(words: Iterable[str]) -> str:
-    first, others = (ordered := sorted(words))[:_MOST_WORDS], ordered[_MOST_WORDS:]
-    return ", ".join([*first, f"{len(others):,} more"] if others else first)
+    texts: dict[str, str] = {}
+    for look in filter(labels.__contains__, LOOKS):
+        words = sorted(labels[look])
+        more = [f"{len(words) - _MOST_WORDS:,} more"] if len(words) > _MOST_WORDS else []
+        texts[look] = f"{_SIGNS.get(look, '')}{', '.join(words[:_MOST_WORDS] + more)}"
+    return title, texts

@@ -9,12 +9,12 @@ from gradir_exporters._overlay_looks import FILLS
 
 TEXT: Final = ("#1f2328", "#e9eef3")
 LINE: Final = ("#57606a", "#8b949e")
+# The border of boxes and frames, visible on light and dark pages.
 RIM: Final = "#8b949e"
-"""The border of boxes and frames, which is seen on a light page and on a dark one."""
-
+# The color of lines at a cut, visible on light and dark pages.
 CUT: Final = "#cf222e"
-"""Of lines, which are seen on a light page and on a dark one."""
 
+# The fills by role for light and dark pages; a parameter has the color of a leaf.
 PALETTE: Final[Mapping[str, tuple[str, str]]] = {
     "function": ("#ffffff", "#20262e"),
     "leaf": ("#c5e3f6", "#1d4b6e"),
@@ -32,7 +32,6 @@ PALETTE: Final[Mapping[str, tuple[str, str]]] = {
     "changed": ("#ffe58a", "#7d4e00"),
     **FILLS,
 }
-"""By role; a parameter is a leaf, and has its colour."""
 
+# The fills of an unknown role.
 UNKNOWN: Final = ("#ecd3e3", "#5c2c4b")
-"""The fills of a role that gradir has no look for."""

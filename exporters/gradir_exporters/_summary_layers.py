@@ -14,7 +14,7 @@ from gradir.ir import Graph, Node
 from gradir.ir.cuts import counts_text
 from gradir.ir.ids import is_root, whole_name
 from gradir.ir.marks import FLOPS, failure, flops, is_backward, milliseconds, savings, times
-from gradir.ir.merged import Merged, bytes_gone, bytes_told, merged
+from gradir.ir.merged import bytes_gone, bytes_told, merged
 from gradir.ir.model import Shape
 from gradir.ir.module_tree import OUTSIDE, ModuleTree, class_text, scope_depth, without_steps
 from gradir.ir.saved import SavedBytes, is_unsized
@@ -25,22 +25,17 @@ _Number = TypeVar("_Number", int, float)
 
 _OPERATIONS: Final = frozenset({"function", "module"})
 _NUMBER: Final = re.compile(r"_\d+\Z")
-
+# No tensor of a model has more dimensions. A longer shape of a file would be repeated for each module that it leaves.
 _MOST_SIZES: Final = 64
-"""No tensor of a model has more; a longer shape is unknown, since it is told again for each module that it leaves."""
-
+# If more distinct shapes leave a module, its shapes are unknown, for the same reason.
 _MOST_SHAPES: Final = 16
-"""Of a module that more distinct shapes leave they are unknown, for the same reason."""
-
 _USUAL: Final = ("held", "freed", "hooked")
 
 _SCOPE: Final = "scope"
+# The entry of ``ext`` of a node that the model's caller made.
 _CALLER: Final = "caller"
-"""The entry of ``ext`` that says that the model's caller made a node."""
-
+# The producer's option of a graph whose front-end marks every such node.
 _CALLERS: Final = "callers"
-"""The option of the producer of a graph where every such node has that entry."""
-
 _PLACED_APART: Final = frozenset({"output", "module"})
 
 
@@ -114,6 +109,7 @@ class Row(NamedTuple):
 
 def layers(graph: Graph, depth: int | None) -> tuple[list[Row], Totals]:
     """Return the modules of at most ``depth`` path components, and the totals."""
+    # The frames of `gradir.passes.once` are no modules of the program.
     modules, path_of = without_steps(graph.scopes.values())
     tree = ModuleTree(modules)
 
@@ -198,11 +194,7 @@ def _flops_apart(graph: Graph) -> Iterator[tuple[str, int]]:
 
 
 def _with_those_below(tree: ModuleTree, own: Mapping[int, _Number]) -> list[_Number]:
-    sums = [own.get(place, 0) for place in range(len(tree.scopes))]
-    for place in reversed(range(len(sums))):
-        if tree.parents[place] != OUTSIDE:
-            sums[tree.parents[place]] += sums[place]
-    return sums
+    return tree.with_below([own.get(place, 0) for place in range(len(tree.scopes))])
 
 
 def _totals(graph: Graph, tree: ModuleTree, saved: Savings) -> Totals:
@@ -211,46 +203,36 @@ def _totals(graph: Graph, tree: ModuleTree, saved: Savings) -> Totals:
     if not any(scope.calls or scope.total for scope in tree.scopes):
         # Without a scope table the parameters in the graph are those that are known, and all of them are trained.
         parameters = trainable = sum(map(parameter_elements, graph.nodes.values()))
+    nodes = graph.nodes.values()
+    with_equal_ones = 0 if any(node.role == "module" for node in nodes) else sum(map(times, nodes))
+    failed = next(filter(failure, nodes), None)
+    kept: dict[str, int] = {}
+    for name, _, size in savings(graph):
+        kept[name] = bounded(kept.get(name, 0) + size)
+    # Without costs, the fields keep their very defaults, which msgspec omits.
+    costs: dict[str, Any] = {}
+    if says_costs(graph):
+        taken = [*map(milliseconds, nodes)]
+        costs = {
+            "flops": bounded(sum(map(flops, nodes)) + sum(count for _, count in _flops_apart(graph))),
+            "forward_milliseconds": sum(forward for forward, _ in taken),
+            "backward_milliseconds": sum(backward for _, backward in taken),
+        }
     return Totals(
         bounded(parameters),
         bounded(trainable),
-        len(graph.nodes),
+        len(nodes),
         bounded(sum(saved.bytes.values())),
         saved.states,
         bounded(saved.bytes.get(OUTSIDE, 0)),
         bounded(saved.folded),
         bounded(saved.owned),
         counts_text(graph),
-        _raised(graph),
-        _with_equal_ones(graph),
-        *_total_costs(graph),
-        _total_kept(graph),
+        "" if failed is None else f"{failed.id} {' at '.join(failure_lines(failed))}",
+        0 if with_equal_ones == len(nodes) else bounded(with_equal_ones),
+        kept=kept,
+        **costs,
     )
-
-
-def _total_kept(graph: Graph) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for name, _, size in savings(graph):
-        found[name] = bounded(found.get(name, 0) + size)
-    return found
-
-
-def _total_costs(graph: Graph) -> tuple[int, float, float]:
-    if not says_costs(graph):
-        return 0, 0.0, 0.0
-    taken = [*map(milliseconds, graph.nodes.values())]
-    apart = sum(count for _, count in _flops_apart(graph))
-    return (
-        bounded(sum(map(flops, graph.nodes.values())) + apart),
-        sum(forward for forward, _ in taken),
-        sum(backward for _, backward in taken),
-    )
-
-
-def _with_equal_ones(graph: Graph) -> int:
-    nodes = graph.nodes.values()
-    count = sum(map(times, nodes))
-    return 0 if count == len(nodes) or any(node.role == "module" for node in nodes) else bounded(count)
 
 
 def _output_shapes(
@@ -269,8 +251,10 @@ def _output_shapes(
     nodes = graph.nodes
     prepared: set[str] = set()
     for node in nodes.values():
-        if _is_prepared(node, nodes, prepared):
-            prepared.add(node.id)
+        if node.role == "function" and not node.saved and node.inputs:
+            sources = [nodes.get(ref.id) if ref is not None else None for ref in node.inputs]
+            if all(each is not None and (each.role == "parameter" or each.id in prepared) for each in sources):
+                prepared.add(node.id)
         if node.role == "view_base" or is_backward(node):
             continue
         taker = places[node.id]
@@ -289,18 +273,9 @@ def _output_shapes(
     return leaving.shapes()
 
 
-def _is_prepared(node: Node, nodes: Mapping[str, Node], prepared: set[str]) -> bool:
-    if node.role != "function" or node.saved or not node.inputs:
-        return False
-    return all(ref is not None and (ref.id in prepared or _is_parameter(ref.id, nodes)) for ref in node.inputs)
-
-
-def _is_parameter(node_id: str, nodes: Mapping[str, Node]) -> bool:
-    node = nodes.get(node_id)
-    return node is not None and node.role == "parameter"
-
-
 class _Leaving:
+    """Collect the shapes that leave each module."""
+
     def __init__(self, tree: ModuleTree, *, is_told: bool) -> None:
         self._tree = tree
         self._is_told = is_told
@@ -363,11 +338,6 @@ class _Leaving:
         return scope.class_name in (scope.path, _NUMBER.sub("", scope.path))
 
 
-def _raised(graph: Graph) -> str:
-    failed = next(filter(failure, graph.nodes.values()), None)
-    return "" if failed is None else f"{failed.id} {' at '.join(failure_lines(failed))}"
-
-
 class State(msgspec.Struct, gc=False):
     """The saved slots of one state; ``unsized`` are those of unknown size."""
 
@@ -401,27 +371,24 @@ class Savings:
                     self.unsized[place] += 1
             if node.role == "module":
                 self.folded += bytes_told(node)
-                # What its marks tell of these is added below.
+                # The bytes in its marks are added below.
                 self.bytes[place] += bytes_told(node) - bytes_gone(node)
         self.owned = sum(kept.owned.values())
         for (place, word), size in kept.bytes.items():
             self.bytes[place] += size
             states[word].bytes = bounded(states[word].bytes + size)
-        for node in graph.nodes.values():
-            for gone in merged(node):
-                self._add(gone, places[node.id] if gone.path is None else place_of(gone.path), states)
+        for place, gone in ((places[node.id], gone) for node in graph.nodes.values() for gone in merged(node)):
+            if not gone.state:
+                self.owned += gone.bytes
+                continue
+            state = states.setdefault(gone.state, State())
+            state.slots = bounded(state.slots + gone.slots)
+            state.unsized = bounded(state.unsized + gone.unsized)
+            state.bytes = bounded(state.bytes + gone.bytes)
+            module = place if gone.path is None else place_of(gone.path)
+            self.unsized[module] += gone.unsized
+            self.bytes[module] += gone.bytes
         self.states = dict(sorted(states.items(), key=lambda item: item[0] not in _USUAL))
-
-    def _add(self, gone: Merged, place: int, states: dict[str, State]) -> None:
-        if not gone.state:
-            self.owned += gone.bytes
-            return
-        state = states.get(gone.state) or states.setdefault(gone.state, State())
-        state.slots = bounded(state.slots + gone.slots)
-        state.unsized = bounded(state.unsized + gone.unsized)
-        state.bytes = bounded(state.bytes + gone.bytes)
-        self.unsized[place] += gone.unsized
-        self.bytes[place] += gone.bytes
 
 
 def places_of(graph: Graph, tree: ModuleTree, place_of: Callable[[str], int]) -> dict[str, int]:

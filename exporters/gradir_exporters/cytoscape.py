@@ -20,7 +20,6 @@ from gradir.protocols import Options
 from gradir_exporters._flat_json import flat_node, graph_facts
 
 _MAX_NESTING: Final = 64
-
 _NO_CLASS: Final = re.compile(r"[^A-Za-z0-9_]+")
 
 
@@ -33,23 +32,7 @@ class CytoscapeOptions(Options, frozen=True, kw_only=True):
 
 
 class CytoscapeExporter:
-    """Cytoscape.js elements JSON, with modules as compound nodes.
-
-    >>> from gradir.ir import Node, Ref
-    >>> graph = Graph.of([Node("w", role="leaf"), Node("fc/exp:1", op="exp", scope="fc", inputs=(Ref("w", 0),))])
-    >>> for line in CytoscapeExporter().export(graph, CytoscapeOptions(attrs=False)).splitlines()[3:]:
-    ...     print(line)
-    "elements":{"nodes":[
-    {"classes":"scope","data":{"id":"scope fc","label":"fc","role":"scope","scope":"fc"}},
-    {"classes":"leaf","data":{"id":"w","label":"w","role":"leaf","op":"","native":"","scope":""}},
-    {"classes":"function","data":{"id":"fc/exp:1","label":"exp","role":"function","op":"exp","native":"","scope":"fc",\
-"parent":"scope fc","slots":1}}
-    ],
-    "edges":[
-    {"classes":"data","data":{"id":"edge 0 fc/exp:1","source":"w","target":"fc/exp:1","output_nr":0,"input_nr":0,\
-"kind":"data"}}
-    ]}}
-    """
+    """Cytoscape.js elements JSON, with modules as compound nodes."""
 
     suffix: ClassVar[str] = ".cyjs"
     options: ClassVar[type[Options]] = CytoscapeOptions
@@ -83,46 +66,36 @@ class _Element(msgspec.Struct, gc=False):
     data: Any
 
 
-class _Scopes(dict[str, str]):
-    """The compound node of each scope."""
-
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self.elements: list[_Element] = []
-        for node in graph.nodes.values():
-            if node.scope and node.scope not in self:
-                self._add(node.scope)
-
-    def _add(self, scope: str) -> None:
-        path, parent = "", ""
-        for part in scope.split(".", _MAX_NESTING - 1):
-            path = f"{path}.{part}" if parent else part
-            if path not in self:
-                self[path] = _unlike(self._graph, "scope", path)
-                self.elements.append(_Element("scope", self._data(path, part, parent)))
-            parent = self[path]
-
-    def _data(self, path: str, part: str, parent: str) -> _ScopeData:
-        known = self._graph.scopes.get(path, Scope(path))
-        words = (parent, known.class_name, known.detail)
-        return _ScopeData(self[path], part, "scope", path, *(text or UNSET for text in words))
-
-
 def _pieces(graph: Graph, options: CytoscapeOptions) -> Iterator[str]:
-    scopes = _Scopes(graph) if options.modules else None
+    ids: dict[str, str] = {}
+    modules = [*_modules(graph, ids)] if options.modules else []
     yield '{"data":{'
     yield from graph_facts(graph)
     yield '},\n"elements":{"nodes":['
-    yield from json_lines(chain(scopes.elements if scopes else (), _nodes(graph, options, scopes or {})))
+    yield from json_lines(chain(modules, _nodes(graph, options, ids)))
     yield '],\n"edges":['
     yield from json_lines(_edges(graph))
     yield "]}}\n"
 
 
+def _modules(graph: Graph, ids: dict[str, str]) -> Iterator[_Element]:
+    """Yield the compound node of each scope with nodes, and put its id into ``ids``."""
+    for scope in dict.fromkeys(node.scope for node in graph.nodes.values() if node.scope):
+        path, parent = "", ""
+        for part in scope.split(".", _MAX_NESTING - 1):
+            path = f"{path}.{part}" if parent else part
+            if path not in ids:
+                ids[path] = _unlike(graph, "scope", path)
+                known = graph.scopes.get(path, Scope(path))
+                words = (text or UNSET for text in (parent, known.class_name, known.detail))
+                yield _Element("scope", _ScopeData(ids[path], part, "scope", path, *words))
+            parent = ids[path]
+
+
 def _nodes(graph: Graph, options: CytoscapeOptions, scopes: Mapping[str, str]) -> Iterator[_Element]:
-    # A selector looks at nothing within the outputs. Cytoscape.js has a word of its own for where an edge comes from.
+    # A selector cannot look into outputs. ``source`` means the start of an edge in Cytoscape.js.
     data = flat_node(options.attrs, options.saved, "dtype", "shape", source="location")
-    # A role as one word, which a selector can name.
+    # A selector can only name a class that is one word.
     classes = Memo[str, str](lambda role: _NO_CLASS.sub("-", role))
     for node in graph.nodes.values():
         yield _Element(classes[node.role], data(node, scopes.get(node.scope, UNSET) if node.scope else UNSET))
@@ -135,6 +108,7 @@ def _edges(graph: Graph) -> Iterator[_Element]:
 
 
 def _unlike(graph: Graph, kind: str, name: str) -> str:
+    # gradir writes no id with a space, but a file may have one.
     while f"{kind} {name}" in graph.nodes:
         kind += "*"
     return f"{kind} {name}"

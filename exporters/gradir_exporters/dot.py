@@ -15,14 +15,14 @@ from gradir.protocols import Options
 from gradir_exporters._box_lines import MORE
 from gradir_exporters._box_words import CUT, FAILED, FOCUSED, UNREACHED
 from gradir_exporters._dot_labels import cell, shown
-from gradir_exporters._dot_picture import BESIDE, MANY, DotOptions, Line, Picture
+from gradir_exporters._dot_picture import BESIDE, MANY, DotOptions, Picture
 from gradir_exporters._overlay_looks import FILLS
 from gradir_exporters._palette import CUT as CUT_COLOUR
 from gradir_exporters._palette import LINE, PALETTE, RIM, TEXT, UNKNOWN
 from gradir_exporters._readable import drawn_by_default
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     import graphviz
     import pydot
@@ -40,10 +40,10 @@ _GRAPH_LOOK: Final[Mapping[str, Any]] = {
     # Without it, lines point against the flow wherever it leaves a module and comes back.
     "newrank": "true",
 }
+# Without these, dot takes minutes for a few hundred boxes of an unrolled loop; with them, lines bend needlessly.
 _HURRIED: Final[Mapping[str, Any]] = {"nslimit": "1", "nslimit1": "1"}
-"""Without these dot takes minutes for a few hundred boxes of an unrolled loop; with them lines bend needlessly."""
+# Up to this many nodes dot has time for its best layout.
 _UNHURRIED: Final = 100
-"""So many nodes dot lays out as well as it can."""
 _NODE_LOOK: Final[Mapping[str, Any]] = {
     "fontsize": "10",
     "shape": "box",
@@ -75,11 +75,12 @@ _BARE_LOOKS: Final[Mapping[str, Mapping[str, str]]] = {
     UNREACHED: {"style": "dashed", "color": CUT_COLOUR},
     MORE: {"shape": "plaintext", "style": "solid"},
 }
+# The borders by the suffix of a role, visible on light and dark pages.
 _OWN_BORDERS: Final[Mapping[str, Mapping[str, str]]] = {
     FAILED: {"color": CUT_COLOUR, "penwidth": "3"},
     FOCUSED: {"color": "#0969da", "penwidth": "3"},
 }
-"""By what follows a role; lines of these are seen on a light page and on a dark one."""
+# The lines in a legend; any other kind looks like a view. The font of graphviz-pure has all of these characters.
 _LINE_SIGNS: Final[Mapping[str, str]] = {
     "data": "──►",
     "removed": "- - ►",
@@ -89,12 +90,10 @@ _LINE_SIGNS: Final[Mapping[str, str]] = {
     "buffer": "- - -",
     CUT: "- - >",
 }
-"""The lines in a legend; any other is as that to a view. The font of graphviz-pure has all of these characters."""
 
 _LEGEND_COLUMNS: Final = 4
+# Longer texts have a row to themselves.
 _LONG_WORDS: Final = 40
-"""Words that are longer have a row to themselves."""
-
 _BORDERS: Final[Mapping[str, Mapping[str, str]]] = {"parameter": {"penwidth": "1.5"}}
 
 
@@ -117,6 +116,7 @@ class _Theme(NamedTuple):
         return {**_CLUSTER_LOOK, "fillcolor": self.tints[level % 2], **self.cluster}
 
 
+# The fills by role, in torchviz's colors.
 _CLASSIC: Final[Mapping[str, str]] = {
     "leaf": "lightblue",
     "parameter": "lightblue",
@@ -133,7 +133,6 @@ _CLASSIC: Final[Mapping[str, str]] = {
     "changed": "khaki1",
     **{look: light for look, (light, _) in FILLS.items()},
 }
-"""By role, in the colours that torchviz made known."""
 
 _THIN: Final = {"penwidth": "0.6"}
 _LIGHT, _DARK = ({role: fills[dark] for role, fills in PALETTE.items()} for dark in (0, 1))
@@ -156,7 +155,7 @@ def _quiet(dark: int, page: str, tints: tuple[str, str], caption: str, cut: str)
 _THEMES: Final[Mapping[str, _Theme]] = {
     "light": _quiet(0, "white", ("white", "#eef1f5"), "#57606a", CUT_COLOUR),
     "dark": _quiet(1, "#0d1117", ("#0d1117", "#1c232b"), "#b1bac4", "#ff7b72"),
-    # For a figure in print: fills only where a colour says something of a node beside its role.
+    # For print, fills appear only where a color says more than the role.
     "paper": _Theme(
         {**_SANS},
         {**_SANS, "fillcolor": "white", **_THIN},
@@ -181,21 +180,7 @@ _THEMES: Final[Mapping[str, _Theme]] = {
 
 
 class DotExporter:
-    r"""Graphviz source: the classic picture of an autograd graph, with a frame around each module.
-
-    >>> from gradir.ir import Builder, TensorMeta
-    >>> b = Builder()
-    >>> w = b.tensor("w", TensorMeta("float32", (3,)))
-    >>> b.output(b.function("exp", [w], [TensorMeta("float32", (3,))], native="ExpBackward0"))
-    >>> for line in DotExporter().export(b.build(), DotOptions()).splitlines()[4:]:
-    ...     print(line.strip())
-    n0 [label="w\nfloat32[3]" tooltip="w" class="leaf" fillcolor="#c5e3f6"]
-    n1 [label="exp\nfloat32[3]" tooltip="exp:1"]
-    n2 [label="output\nfloat32[3]" tooltip="output" class="output" fillcolor="#f8d2ba"]
-    n0 -> n1
-    n1 -> n2
-    }
-    """
+    """Graphviz source: the classic picture of an autograd graph, with a frame around each module."""
 
     suffix: ClassVar[str] = ".dot"
     options: ClassVar[type[Options]] = DotOptions
@@ -245,7 +230,7 @@ def to_pydot(graph: Graph, **options: Any) -> pydot.Dot:
         dot.set("label", label)
     dot.set_node_defaults(**_NODE_LOOK, **_written(_boxes_look(filled, theme)))
     dot.set_edge_defaults(**_EDGE_LOOK, **_written(theme.edge))
-    # The graph that is open at each level. A cluster is added while empty, since pydot then visits all it holds.
+    # The open graph of each level. A cluster is added while empty, since pydot visits all its contents then.
     open_graphs: list[pydot.Graph] = [dot]
     for level, group in picture.root.walk():
         if level:
@@ -279,9 +264,16 @@ def _digraph(graph: Graph, options: DotOptions) -> graphviz.Digraph:
             node_attr={**_NODE_LOOK, **_boxes_look(options, theme)},
             edge_attr={**_EDGE_LOOK, **theme.edge},
         )
-        # Written here and not by its methods, which quote every value again and take longer than all the rest.
+        # The methods of a Digraph quote every value again, which takes longer than all the rest.
         digraph.body.extend(_box_statements(picture, theme))
-        digraph.body.extend(_line_statements(picture.lines()))
+        # Most lines look alike.
+        looks = Memo(_line_attributes)
+        digraph.body.extend(
+            [
+                f"\t{tail} -> {head}{looks[kind, length, text, weight]}\n"
+                for tail, head, kind, length, text, weight in picture.lines()
+            ]
+        )
     if label := _label(picture, caption, theme):
         digraph.body.append(f"\tlabel={label}\n")
     return digraph
@@ -309,7 +301,7 @@ def _label(picture: Picture, caption: str, theme: _Theme) -> str:
     for role, words in boxes.items():
         look = {**theme.node, **_box_look(role, theme)}
         fill = look["fillcolor"] if role not in _BARE_LOOKS else theme.tints[0]
-        # The border of a cell is a whole number.
+        # dot takes only integers for the border of a cell.
         width = max(1, round(float(look.get("penwidth", "1"))))
         attributes = {"border": str(width), "bgcolor": fill, "color": look.get("color", "black")}
         bare = {"style": "dashed"} if role in _BARE_LOOKS else {}
@@ -347,13 +339,6 @@ def _box_statements(picture: Picture, theme: _Theme) -> Iterator[str]:
         yield "\t" * level + "}\n"
 
 
-def _line_statements(lines: Iterable[Line]) -> list[str]:
-    looks = Memo(_line_attributes)
-    return [
-        f"\t{tail} -> {head}{looks[kind, length, text, weight]}\n" for tail, head, kind, length, text, weight in lines
-    ]
-
-
 def _box_look(role: str, theme: _Theme) -> dict[str, str]:
     for end, border in _OWN_BORDERS.items():
         plain, found, _ = role.partition(end)
@@ -362,6 +347,7 @@ def _box_look(role: str, theme: _Theme) -> dict[str, str]:
             return {**look, "class": f"{look.get('class', 'function')} {end[1:]}", **border}
     if role == "function":
         return {}
+    # A class in SVG is one word, and a file may have any role.
     look = {"class": re.sub(r"[^A-Za-z0-9_]+", "-", role)}
     if role in _BARE_LOOKS:
         return {**look, **_BARE_LOOKS[role], **({"fontcolor": theme.cut} if role in {CUT, UNREACHED} else {})}
@@ -385,7 +371,7 @@ def _line_look(kind: str, length: int, text: str, weight: int) -> dict[str, Any]
 
 
 def _attributes(look: Mapping[str, Any]) -> str:
-    # The values are plain words of this module, so quotes are all they need.
+    # All values are plain words of this module, so they need no escaping.
     return "".join(f' {name}="{value}"' for name, value in look.items())
 
 

@@ -39,7 +39,7 @@ _HEAD: Final = """<?xml version="1.0" encoding="UTF-8"?>
 <graphml xmlns="http://graphml.graphdrawing.org/xmlns" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" \
 xsi:schemaLocation="http://graphml.graphdrawing.org/xmlns http://graphml.graphdrawing.org/xmlns/1.0/graphml.xsd">"""
 
-# What XML cannot hold at all, not as a reference either (https://www.w3.org/TR/xml/#charsets).
+# XML cannot hold these characters, not even as references (https://www.w3.org/TR/xml/#charsets).
 _UNHOLDABLE: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
@@ -57,20 +57,7 @@ class GraphmlOptions(Options, frozen=True, kw_only=True):
 
 
 class GraphmlExporter:
-    """GraphML, for networkx, igraph, Gephi and yEd.
-
-    >>> from gradir.ir import Graph, Ref
-    >>> graph = Graph.of([Node("x", role="leaf"), Node("exp:1", op="exp", inputs=(Ref("x", 0),))])
-    >>> for line in GraphmlExporter().export(graph, GraphmlOptions()).splitlines()[-5:]:
-    ...     print(line)
-    <node id="x"><data key="label">x</data><data key="role">leaf</data></node>
-    <node id="exp:1"><data key="label">exp</data><data key="role">function</data><data key="op">exp</data>\
-<data key="slots">1</data></node>
-    <edge source="x" target="exp:1"><data key="output_nr">0</data><data key="input_nr">0</data>\
-<data key="kind">data</data></edge>
-    </graph>
-    </graphml>
-    """
+    """GraphML, for networkx, igraph, Gephi and yEd."""
 
     suffix: ClassVar[str] = ".graphml"
     options: ClassVar[type[Options]] = GraphmlOptions
@@ -91,20 +78,24 @@ def _lines(graph: Graph, options: GraphmlOptions) -> Iterator[str]:
         yield _data("scopes", _json(list(graph.scopes.values())))
     if graph.cuts:
         yield _data("cuts", _json(graph.cuts))
-    ids = _ids(graph, options)
+    if options.ids == "numbers":
+        ids = {id_: f"n{number}" for number, id_ in enumerate(graph.nodes)}
+    else:
+        ids = {id_: _escaped(id_).replace('"', "&quot;") for id_ in graph.nodes}
     yield from _nodes(graph, options, ids)
-    yield from _edges(graph, ids)
+    for src, output_nr, dst, input_nr, kind in graph.edges:
+        yield (
+            f'<edge source="{ids[src]}" target="{ids[dst]}"><data key="output_nr">{output_nr}</data>'
+            f'<data key="input_nr">{input_nr}</data><data key="kind">{kind}</data></edge>'
+        )
     yield "</graph>\n</graphml>\n"
 
 
-def _ids(graph: Graph, options: GraphmlOptions) -> dict[str, str]:
-    if options.ids == "numbers":
-        return {id_: f"n{number}" for number, id_ in enumerate(graph.nodes)}
-    return {id_: _escaped(id_).replace('"', "&quot;") for id_ in graph.nodes}
-
-
 def _nodes(graph: Graph, options: GraphmlOptions, ids: dict[str, str]) -> Iterator[str]:
-    roles, ops, natives, scopes = (Memo(partial(_word, key)) for key in ("role", "op", "native", "scope"))
+    def word(key: str, text: str) -> str:
+        return _data(key, _escaped(text)) if text else ""
+
+    roles, ops, natives, scopes = (Memo(partial(word, key)) for key in ("role", "op", "native", "scope"))
     outputs, details = Memo(_outputs), _Details(graph, options)
     numbered = options.ids == "numbers"
     for id_, node in graph.nodes.items():
@@ -118,7 +109,10 @@ def _nodes(graph: Graph, options: GraphmlOptions, ids: dict[str, str]) -> Iterat
 
 
 class _Details:
-    """The data elements that need JSON, node by node in order: JSON for many nodes at once is written faster."""
+    """Write the data elements with JSON, node by node in order.
+
+    The JSON of many nodes is written at once, which is faster.
+    """
 
     def __init__(self, graph: Graph, options: GraphmlOptions) -> None:
         nodes = graph.nodes.values()
@@ -144,18 +138,6 @@ class _Details:
         if node.ext:
             data += _data("ext", next(self._exts))
         return data + "".join(_data(key, _in_xml(text)) for key, text in further_facts(node))
-
-
-def _edges(graph: Graph, ids: dict[str, str]) -> Iterator[str]:
-    for src, output_nr, dst, input_nr, kind in graph.edges:
-        yield (
-            f'<edge source="{ids[src]}" target="{ids[dst]}"><data key="output_nr">{output_nr}</data>'
-            f'<data key="input_nr">{input_nr}</data><data key="kind">{kind}</data></edge>'
-        )
-
-
-def _word(key: str, text: str) -> str:
-    return _data(key, _escaped(text)) if text else ""
 
 
 def _outputs(outputs: tuple[TensorMeta, ...]) -> str:
@@ -187,8 +169,5 @@ def _escaped(text: str) -> str:
     marked = escape(text, quote=False)
     if marked.isprintable():
         return marked
-    return "".join([char if char.isprintable() else _reference(char) for char in marked])
-
-
-def _reference(char: str) -> str:
-    return char.encode("unicode_escape").decode("ascii") if _UNHOLDABLE.match(char) else f"&#{ord(char)};"
+    spelled = _UNHOLDABLE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), marked)
+    return "".join([char if char.isprintable() else f"&#{ord(char)};" for char in spelled])

@@ -31,9 +31,10 @@ __all__ = ["HtmlExporter", "HtmlOptions"]
 _HOME: Final = "_page"
 _LEVEL: Final = 6
 _GZIP: Final = 31
+# The offset of the gzip header's byte for the operating system, which zlib sets differently on each (RFC 1952).
 _NO_SYSTEM: Final = 9
-"""The byte of the head of gzip that tells the system that wrote it."""
 
+# Unpacks the page's script, which uncompressed would be half of most pages. The policy allows both by their hashes.
 _START: Final = """\
 (async () => {
   try {
@@ -49,15 +50,14 @@ _START: Final = """\
   }
 })();
 """
-"""What unpacks the script, which would be half of most pages; the policy names both by their hash."""
 
 _IMAGES: Final = "data: blob:"
+# A page within a page; the sandbox keeps it from reaching the outer one.
 _FRAME: Final = """\
 <details class="graph"><summary>{title}</summary>
 <iframe srcdoc="{page}" title="{title}" loading="lazy" sandbox="allow-scripts allow-downloads"></iframe>
 </details>
 """
-"""A page within a page, which cannot reach the outer one."""
 
 
 class HtmlOptions(Options, frozen=True, kw_only=True):
@@ -90,11 +90,7 @@ class HtmlExporter:
         had: Mapping[str, tuple[int, int]],
         sides: Sequence[tuple[str, Graph]] = (),
     ) -> str:
-        """Return the page of a diff: a graph with marked nodes, and a list of the changes.
-
-        Raises:
-            ExportError: an edge comes from a node that the graph does not have.
-        """
+        """Return the page of a diff: a graph with marked nodes, and a list of the changes."""
         with stage("collecting what the page draws"):
             columns = Columns(graph, changes, had, sides)
             title = options.title or _title(graph, options.file, sides)
@@ -105,16 +101,13 @@ class HtmlExporter:
         return _page(title, contents, first, second)
 
     def export_report(self, title: str, style: str, body: str, graphs: Sequence[tuple[str, Graph]]) -> str:
-        """Return the page of a report with escaped markup and graphs below it.
-
-        Raises:
-            ExportError: an edge comes from a node that the graph does not have.
-        """
+        """Return the page of a report with escaped markup and graphs below it."""
+        # The page is the value of an attribute, so its markup is escaped too.
         frames = [
             _FRAME.format(title=escape(printable(label)), page=escape(self.export(graph, HtmlOptions(title=label))))
             for label, graph in graphs
         ]
-        # A page inside a frame is within the policy of the outer one.
+        # A page in a srcdoc frame inherits the policy of the outer page.
         scripts = _scripts() if frames else "'none'"
         styles = " ".join(map(hashed, [style, *([_asset("style.css")] if frames else [])]))
         return f"""\

@@ -7,7 +7,7 @@ greatest depth at which it fits.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from gradir.errors import ExportError, warn
 from gradir.passes import fold, scope_depth
@@ -27,28 +27,12 @@ _MAX_CHARACTERS = 50_000
 
 _PRINTING: Final = "mermaid.__main__"
 
-# A module that lies deeper is not left open by the search for a depth that fits.
+# Each depth is drawn anew, so the time for a deeply nested graph is bounded.
 _MAX_DEPTH_TRIED = 16
 
 
 class MermaidExporter:
-    r"""A Mermaid flowchart, drawn by GitHub, GitLab and notebooks; large graphs are folded by module.
-
-    >>> from gradir.ir import Builder, TensorMeta
-    >>> b = Builder()
-    >>> w = b.tensor("fc.w", TensorMeta("float32", (3,)), role="parameter", scope="fc")
-    >>> b.output(b.function("exp", [w], [TensorMeta("float32", (3,))], scope="fc"))
-    >>> for line in MermaidExporter().export(b.build(), MermaidOptions(shapes=False)).splitlines()[11:]:
-    ...     print(line)
-    subgraph m0["fc"]
-      n0["fc.w"]:::parameter
-      n1["exp"]:::function
-    end
-    n2["output"]:::output
-    n0 --> n1
-    n1 --> n2
-    class m0 frame
-    """
+    """A Mermaid flowchart, drawn by GitHub, GitLab and notebooks; large graphs are folded by module."""
 
     suffix: ClassVar[str] = ".mmd"
     options: ClassVar[type[Options]] = MermaidOptions
@@ -68,41 +52,31 @@ class MermaidExporter:
             graph = fold(graph, options.depth)
         elif not options.all:
             graph, caption = drawn_by_default(graph, caption)
-        chart = next(_fitting(graph, options, caption), None)
-        if chart is None:
-            raise ExportError(_refusal(graph, options))
-        if chart.note:
-            warn(f"mermaid: {chart.note}")
-        return chart.source
+        for depth in _depths(graph, options):
+            picture = _picture(graph, depth, options)
+            if len(picture.arrows) > _MAX_ARROWS:
+                continue
+            notes = []
+            if depth is not None:
+                size = f"{len(graph.nodes):,} nodes and {len(graph.edges):,} edges"
+                than = f"more than Mermaid draws ({_MAX_ARROWS} arrows, {_MAX_CHARACTERS:,} characters)"
+                notes = [f"{size}, {than}: folded by module to depth {depth}"]
+            source = _source(picture, options.direction, notes, caption)
+            if _characters(source) <= _MAX_CHARACTERS:
+                for note in notes:
+                    warn(f"mermaid: {note}")
+                return source
+        raise ExportError(_refusal(graph, options))
 
 
-class _Chart(NamedTuple):
-    """A flowchart; ``note`` reports a folding that nobody asked for."""
-
-    source: str
-    note: str
-
-
-def _fitting(graph: Graph, options: MermaidOptions, caption: str) -> Iterator[_Chart]:
-    for depth in _depths(graph, may_fold=not options.all):
-        picture = _picture(graph, depth, options)
-        if len(picture.arrows) > _MAX_ARROWS:
-            continue
-        note = "" if depth is None else _note(graph, depth)
-        source = _source(picture, options.direction, (note,) if note else (), caption)
-        if _characters(source) <= _MAX_CHARACTERS:
-            yield _Chart(source, note)
-
-
-def _depths(graph: Graph, *, may_fold: bool) -> Iterator[int | None]:
+def _depths(graph: Graph, options: MermaidOptions) -> Iterator[int | None]:
+    """Yield the depths to try: the whole graph, then each depth of its modules."""
     yield None
-    if may_fold and _has_modules(graph):
-        deepest = max((scope_depth(node.scope) for node in graph.nodes.values()), default=0)
+    nodes = graph.nodes.values()
+    has_modules = graph.scopes or any(node.scope or node.role == "module" for node in nodes)
+    if has_modules and not options.all:
+        deepest = max((scope_depth(node.scope) for node in nodes), default=0)
         yield from range(min(deepest, _MAX_DEPTH_TRIED), -1, -1)
-
-
-def _has_modules(graph: Graph) -> bool:
-    return bool(graph.scopes) or any(node.scope or node.role == "module" for node in graph.nodes.values())
 
 
 def _picture(graph: Graph, depth: int | None, options: MermaidOptions) -> Picture:
@@ -119,9 +93,9 @@ def _source(picture: Picture, direction: str, notes: Sequence[str], caption: str
 
 
 def _silence_import() -> None:
-    """Import mermaid-py without its message about a missing IPython, which would be part of an export.
+    """Keep mermaid-py from printing that IPython is missing, which would become part of an export to stdout.
 
-    The module that prints is put in its place beforehand, with its own ``print``.
+    The module that prints gets a ``print`` of its own, and runs when mermaid-py first uses it.
     """
     from importlib.machinery import PathFinder
     from importlib.util import find_spec, module_from_spec
@@ -135,7 +109,7 @@ def _silence_import() -> None:
 
     def run(name: str) -> object:
         if name.startswith("__"):
-            # Asked of any module, by those who look through all there are.
+            # Tools such as inspect ask every loaded module for these, which must not run it.
             raise AttributeError(name)
         del vars(module)["__getattr__"]
         try:
@@ -152,17 +126,12 @@ def _silence_import() -> None:
 
 
 def _characters(source: str) -> int:
+    # Mermaid counts as JavaScript does, in UTF-16 units.
     return len(source.encode("utf-16-le")) // 2
 
 
-def _note(graph: Graph, depth: int) -> str:
-    than = f"Mermaid draws ({_MAX_ARROWS} arrows, {_MAX_CHARACTERS:,} characters)"
-    edges = len(graph.edges)
-    return f"{len(graph.nodes):,} nodes and {edges:,} edges, more than {than}: folded by module to depth {depth}"
-
-
 def _refusal(graph: Graph, options: MermaidOptions) -> str:
-    *_, depth = _depths(graph, may_fold=not options.all)
+    *_, depth = _depths(graph, options)
     picture = _picture(graph, depth, options)
     needs = f"{len(picture.arrows):,} arrows"
     if len(picture.arrows) <= _MAX_ARROWS:

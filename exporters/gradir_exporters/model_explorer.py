@@ -17,9 +17,9 @@ from msgspec import UNSET, UnsetType
 from gradir.ir import AttrValue, Cut, Graph, Node, Saved, Scope, Source, TensorMeta
 from gradir.ir.edges import edges_beside
 from gradir.ir.ids import encode_component
-from gradir.ir.jsontext import further_facts, json_lines, json_text, json_texts
+from gradir.ir.jsontext import further_facts, further_text, json_lines, json_text, json_texts
 from gradir.ir.memo import MappingMemo, Memo
-from gradir.ir.model import Record, Shape
+from gradir.ir.model import Shape
 from gradir.ir.text import printable, ref_text, tensor_text, value_text, word
 from gradir.protocols import Options
 
@@ -39,20 +39,7 @@ class ModelExplorerOptions(Options, frozen=True, kw_only=True):
 
 
 class ModelExplorerExporter:
-    """Model Explorer's graph JSON, with modules as nested layers.
-
-    >>> from gradir.ir import Ref
-    >>> graph = Graph.of([Node("w", role="leaf", outputs=(TensorMeta("float32", (3,)),)),
-    ...                   Node("fc/exp:1", op="exp", scope="fc", inputs=(Ref("w", 0),))])
-    >>> for line in ModelExplorerExporter().export(graph, ModelExplorerOptions()).splitlines()[2:4]:
-    ...     print(line)
-    {"id":"w","label":"w","namespace":"","attrs":[{"key":"role","value":"leaf"}],\
-"outputsMetadata":[{"id":"0","attrs":[{"key":"tensor_shape","value":"float32[3]"}]}]},
-    {"id":"fc/exp:1","label":"exp","namespace":"fc","attrs":[{"key":"role","value":"function"},\
-{"key":"op","value":"exp"}],\
-"incomingEdges":[{"sourceNodeId":"w","sourceNodeOutputId":"0","targetNodeInputId":"0"}],\
-"inputsMetadata":[{"id":"0","attrs":[{"key":"tensor_shape","value":"float32[3]"}]}]}
-    """
+    """Model Explorer's graph JSON, with modules as nested layers."""
 
     suffix: ClassVar[str] = ".json"
     options: ClassVar[type[Options]] = ModelExplorerOptions
@@ -90,7 +77,11 @@ class _Node(msgspec.Struct, gc=False):
 
 def _pieces(graph: Graph, options: ModelExplorerOptions) -> Iterator[str]:
     title = json_text(options.title)
-    namespaces = Memo(partial(_namespace, Memo(_layer)))
+    # An empty part would be dropped, and no other part is encoded as a lone percent sign.
+    layers: Memo[str, str] = Memo(lambda part: encode_component(part).replace(";", "%3B") or "%")
+    namespaces: Memo[str, str] = Memo(
+        lambda scope: "/".join([layers[part] for part in scope.split(".")]) if scope else ""
+    )
     yield f'{{"label":{title},"graphs":[{{"id":{title},\n"nodes":['
     yield from json_lines(_nodes(graph, options, namespaces))
     yield '],\n"groupNodeAttributes":{\n'
@@ -103,8 +94,10 @@ def _pieces(graph: Graph, options: ModelExplorerOptions) -> Iterator[str]:
 
 def _nodes(graph: Graph, options: ModelExplorerOptions, namespaces: Memo[str, str]) -> Iterator[_Node]:
     roles, ops, natives = (Memo(partial(_KeyValue, key)) for key in ("role", "op", "native"))
-    metadatas = Memo(partial(_metadata, Memo(_tensor_facts)))
-    facts, labels = _Facts(options), Memo(_shown)
+    of_tensor, facts, labels = Memo(_tensor_facts), _Facts(options), Memo(_shown)
+    metadatas: Memo[tuple[TensorMeta | None, ...], tuple[_Metadata, ...]] = Memo(
+        lambda tensors: tuple(_Metadata(str(number), of_tensor[tensor]) for number, tensor in enumerate(tensors))
+    )
     for node in graph.nodes.values():
         attrs = [roles[node.role]]
         if node.op:
@@ -113,20 +106,16 @@ def _nodes(graph: Graph, options: ModelExplorerOptions, namespaces: Memo[str, st
             attrs.append(natives[node.native])
         facts.add(node, attrs)
         edges, taken = _wiring(node, graph.nodes)
+        wanted = {"name": node.label, "op": node.op, "native": node.native}[options.label]
         yield _Node(
             node.id,
-            _label(node, options.label, labels),
+            labels[wanted or node.label or node.id],
             namespaces[node.scope],
             attrs,
             edges or UNSET,
             metadatas[taken] if taken else UNSET,
             metadatas[node.outputs] if node.outputs else UNSET,
         )
-
-
-def _label(node: Node, choice: str, labels: Memo[str, str]) -> str:
-    wanted = node.label if choice == "name" else node.op if choice == "op" else node.native
-    return labels[wanted or node.label or node.id]
 
 
 def _wiring(node: Node, nodes: Mapping[str, Node]) -> tuple[list[_Edge], tuple[TensorMeta | None, ...]]:
@@ -144,23 +133,8 @@ def _wiring(node: Node, nodes: Mapping[str, Node]) -> tuple[list[_Edge], tuple[T
     return edges, tuple(tensors)
 
 
-def _namespace(layers: Mapping[str, str], scope: str) -> str:
-    return "/".join([layers[part] for part in scope.split(".")]) if scope else ""
-
-
-def _layer(part: str) -> str:
-    # A part that is empty would be dropped: no other part becomes a lone percent sign.
-    return encode_component(part).replace(";", "%3B") or "%"
-
-
 def _shown(label: str) -> str:
     return printable(label if len(label) <= _MAX_LABEL else f"{label[:_MAX_LABEL]}…")
-
-
-def _metadata(
-    facts: Mapping[TensorMeta | None, tuple[_KeyValue, ...]], tensors: tuple[TensorMeta | None, ...]
-) -> tuple[_Metadata, ...]:
-    return tuple(_Metadata(str(number), facts[tensor]) for number, tensor in enumerate(tensors))
 
 
 def _tensor_facts(tensor: TensorMeta | None) -> tuple[_KeyValue, ...]:
@@ -174,15 +148,13 @@ def _tensor_facts(tensor: TensorMeta | None) -> tuple[_KeyValue, ...]:
     return (*facts, *starmap(_KeyValue, further_facts(tensor)))
 
 
-def _behind(record: Record) -> str:
-    return "".join(f", {key} {text}" for key, text in further_facts(record))
-
-
 def _value_facts(kind: str, values: Mapping[str, AttrValue]) -> list[_KeyValue]:
     return [_KeyValue(f"{kind} {name}", value_text(values[name])) for name in sorted(values)]
 
 
 class _Facts:
+    """Write the attributes of nodes; equal texts are made once."""
+
     def __init__(self, options: ModelExplorerOptions) -> None:
         self._options = options
         self._attrs = MappingMemo(partial(_value_facts, "attr"))
@@ -193,7 +165,6 @@ class _Facts:
         self._states: Memo[str, str] = Memo(lambda state: f", {word(state)}")
 
     def add(self, node: Node, facts: list[_KeyValue]) -> None:
-        """Append the attributes of a node."""
         if node.names:
             facts += [_KeyValue(f"name {nr}" if nr else "name", name) for nr, name in enumerate(node.names)]
         if node.attrs and self._options.attrs:
@@ -211,7 +182,7 @@ class _Facts:
         facts += starmap(_KeyValue, further_facts(node))
 
     def _saved(self, slots: tuple[Saved, ...]) -> Iterator[_KeyValue]:
-        # The viewer keeps one attribute of a key, and nothing forbids that two slots have one name.
+        # The viewer keeps one attribute for each key, and two slots may share a name.
         used: dict[str, int] = {}
         for saved in slots:
             key = name = f"saved {saved.slot}"
@@ -219,12 +190,16 @@ class _Facts:
                 used[name] += 1
                 key = f"{name} ({used[name]})"
             used[key] = 1
-            yield _KeyValue(key, _saved_text(saved, self._tensors[saved.dtype, saved.shape], self._states[saved.state]))
+            size = "" if saved.bytes is None else f", {saved.bytes} bytes"
+            origin = "" if saved.origin is None else f", of {ref_text(saved.origin)}"
+            storage = f", storage {word(saved.storage)}" if saved.storage else ""
+            text = f"{self._tensors[saved.dtype, saved.shape]}{size}{origin}{storage}{self._states[saved.state]}"
+            yield _KeyValue(key, text + further_text(saved, ", "))
 
 
 def _source_text(source: Source) -> str:
     function = f" in {source.function}" if source.function else ""
-    return f"{source.file}:{source.line}{function}{_behind(source)}"
+    return f"{source.file}:{source.line}{function}{further_text(source, ', ')}"
 
 
 def _of_a_place(cut: Cut) -> str:
@@ -237,13 +212,6 @@ def _of_a_place(cut: Cut) -> str:
     return "".join(texts)
 
 
-def _saved_text(saved: Saved, tensor: str, state: str) -> str:
-    size = "" if saved.bytes is None else f", {saved.bytes} bytes"
-    origin = "" if saved.origin is None else f", of {ref_text(saved.origin)}"
-    storage = f", storage {word(saved.storage)}" if saved.storage else ""
-    return f"{tensor}{size}{origin}{storage}{state}{_behind(saved)}"
-
-
 def _graph_facts(graph: Graph) -> dict[str, str]:
     producer = graph.producer
     facts = {"gradir": producer.gradir, producer.framework or "framework": producer.framework_version}
@@ -252,9 +220,8 @@ def _graph_facts(graph: Graph) -> dict[str, str]:
         facts[f"option {key}"] = value_text(producer.options[key])
     for number, cut in enumerate(graph.cuts):
         tensor = "" if cut.tensor is None else f" {tensor_text(cut.tensor)}"
-        facts[f"cut {number}"] = (
-            f"{' '.join(map(word, (cut.kind, *cut.names)))}{tensor}{_of_a_place(cut)}{_behind(cut)}"
-        )
+        words = " ".join(map(word, (cut.kind, *cut.names)))
+        facts[f"cut {number}"] = f"{words}{tensor}{_of_a_place(cut)}{further_text(cut, ', ')}"
     return facts
 
 

@@ -13,17 +13,16 @@ from typing import ClassVar, Final
 from gradir.ir import Graph
 from gradir.ir.cuts import counts_text
 from gradir.ir.ids import numbered
+from gradir.ir.memo import Table
 from gradir.ir.module_tree import DEEPEST, ModuleTree, class_text, without_steps
 from gradir.ir.text import printable, quoted
 from gradir.protocols import NoOptions, Options
 
 _INDENT: Final = "  "
+# The only class of torch that prints a run of equal children once.
 _MERGES_EQUALS: Final = "ModuleList"
-"""The class that prints a run of equal children once."""
-
+# A line of a detail with this beginning would read as a submodule, or as the end of one.
 _MISLEADING: Final = re.compile(r"\s|\)|\(.*\): |$")
-"""What a line of a detail starts with that would read as a module below, or as the end of one."""
-
 _NOTHING: Final = "(nothing to show)\n"
 
 
@@ -69,7 +68,7 @@ def _lines(tree: ModuleTree) -> Iterator[str]:
         if any(map(_MISLEADING.match, details)):
             details = [quoted(scope.detail)]
         yield head
-        # Deeper than models are, a line must not be as long as its module lies deep.
+        # Without a limit, the text of a hostile file would grow with the square of its depth.
         inner = indent + _INDENT * (tree.levels[place] < DEEPEST)
         yield from (inner + detail for detail in details)
         stack.append(f"{indent})")
@@ -77,12 +76,13 @@ def _lines(tree: ModuleTree) -> Iterator[str]:
 
 
 def _kinds(tree: ModuleTree) -> list[int]:
-    numbers: dict[tuple[object, ...], int] = {}
+    """Return a number for each module that equal ones share."""
+    numbers: Table[tuple[object, ...]] = Table()
     kinds = [0] * len(tree.scopes)
     for place in reversed(range(len(tree.scopes))):
         scope = tree.scopes[place]
         below = tuple((tree.names[child], kinds[child]) for child in tree.children[place])
-        kinds[place] = numbers.setdefault((scope.class_name, scope.detail, scope.rounds, below), len(numbers))
+        kinds[place] = numbers[scope.class_name, scope.detail, scope.rounds, below]
     return kinds
 
 
@@ -91,10 +91,15 @@ def _labelled(tree: ModuleTree, place: int, kinds: list[int]) -> Iterator[tuple[
     if tree.scopes[place].class_name != _MERGES_EQUALS:
         yield from ((_label(tree.names[child]), child) for child in children)
         return
+
+    def continues(before: int, child: int) -> bool:
+        found = numbered(tree.names[before])
+        return kinds[before] == kinds[child] and found is not None and tree.names[child] == f"{found[0]}{found[1] + 1}"
+
     start = 0
     while start < len(children):
         stop = start + 1
-        while stop < len(children) and _continues(tree, children[stop - 1], children[stop], kinds):
+        while stop < len(children) and continues(children[stop - 1], children[stop]):
             stop += 1
         first, last = children[start], children[stop - 1]
         if first == last:
@@ -102,11 +107,6 @@ def _labelled(tree: ModuleTree, place: int, kinds: list[int]) -> Iterator[tuple[
         else:
             yield f"{_label(f'{tree.names[first]}-{tree.names[last]}')}{stop - start} x ", first
         start = stop
-
-
-def _continues(tree: ModuleTree, before: int, child: int, kinds: list[int]) -> bool:
-    found = numbered(tree.names[before])
-    return kinds[before] == kinds[child] and found is not None and tree.names[child] == f"{found[0]}{found[1] + 1}"
 
 
 def _label(name: str) -> str:

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
+from itertools import chain
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
@@ -27,31 +28,24 @@ class NodelinkOptions(Options, frozen=True, kw_only=True):
 
 
 class NodelinkExporter:
-    """Node-link JSON: nodes and edges with all they carry, as networkx reads them.
-
-    >>> from gradir.ir import Node, Ref, TensorMeta
-    >>> graph = Graph.of([Node("x", role="leaf", outputs=(TensorMeta("float32", (3,)),)),
-    ...                   Node("exp:1", op="exp", native="ExpBackward0", inputs=(Ref("x", 0),))])
-    >>> print(NodelinkExporter().export(graph, NodelinkOptions()), end="")
-    {"directed":true,"multigraph":true,
-    "graph":{"producer":{},
-    "scopes":[],
-    "cuts":[]},
-    "nodes":[
-    {"id":"x","label":"x","role":"leaf","op":"","native":"","scope":"","outputs":[{"dtype":"float32","shape":[3]}]},
-    {"id":"exp:1","label":"exp","role":"function","op":"exp","native":"ExpBackward0","scope":"","slots":1}
-    ],
-    "edges":[
-    {"source":"x","target":"exp:1","key":0,"output_nr":0,"input_nr":0,"kind":"data"}
-    ]}
-    """
+    """Node-link JSON: nodes and edges with all they carry, as networkx reads them."""
 
     suffix: ClassVar[str] = ".json"
     options: ClassVar[type[Options]] = NodelinkOptions
 
     def export(self, graph: Graph, options: NodelinkOptions) -> str:
         """Return one JSON object, with one node or edge a line."""
-        return "".join(_pieces(graph, options))
+        edges = (_Edge(src, dst, slot, output_nr, slot, kind) for src, output_nr, dst, slot, kind in graph.edges)
+        pieces: tuple[Iterable[str], ...] = (
+            ('{"directed":true,"multigraph":true,\n"graph":{',),
+            graph_facts(graph),
+            ('},\n"nodes":[',),
+            json_lines(map(flat_node(options.attrs, options.saved), graph.nodes.values())),
+            (f'],\n"{options.edges}":[',),
+            json_lines(edges),
+            ("]}\n",),
+        )
+        return "".join(chain.from_iterable(pieces))
 
 
 class _Edge(msgspec.Struct, gc=False):
@@ -61,18 +55,3 @@ class _Edge(msgspec.Struct, gc=False):
     output_nr: int
     input_nr: int
     kind: str
-
-
-def _pieces(graph: Graph, options: NodelinkOptions) -> Iterator[str]:
-    yield '{"directed":true,"multigraph":true,\n"graph":{'
-    yield from graph_facts(graph)
-    yield '},\n"nodes":['
-    yield from json_lines(map(flat_node(options.attrs, options.saved), graph.nodes.values()))
-    yield f'],\n"{options.edges}":['
-    yield from json_lines(_edges(graph))
-    yield "]}\n"
-
-
-def _edges(graph: Graph) -> Iterator[_Edge]:
-    for src, output_nr, dst, input_nr, kind in graph.edges:
-        yield _Edge(src, dst, input_nr, output_nr, input_nr, kind)

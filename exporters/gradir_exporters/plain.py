@@ -7,22 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from typing import Annotated, Any, ClassVar, Final
 
 from msgspec import Meta
 from msgspec.structs import replace
 
 from gradir.ir import AttrValue, Cut, Graph, Node, Saved, Scope, Source, TensorMeta
-from gradir.ir.jsontext import further_facts
+from gradir.ir.jsontext import further_facts, further_text
 from gradir.ir.memo import MappingMemo, Memo
 from gradir.ir.model import Record, Shape
 from gradir.ir.text import quoted, ref_text, tensor_text, value_text, word
 from gradir.progress import steps
 from gradir.protocols import Options
 
+# These words start a block that is no node, so a role of the same name is quoted.
 _BLOCK_WORDS: Final = frozenset({"scope", "cut"})
-"""What starts a block that is no node; a role of the same name is quoted."""
-
 _HEAD: Final = "gradir plain 1"
 _INDENT: Final = "    "
 
@@ -58,11 +58,8 @@ class PlainExporter:
         """Return the graph as plain text, by the grammar of docs/plain.ebnf."""
         if options.brief:
             return "".join(f"{line}\n" for line in _brief_lines(graph))
-        lines = [_HEAD]
-        for scope in graph.scopes.values():
-            lines.extend(_scope_lines(scope))
-        for cut in graph.cuts:
-            lines.extend(_cut_lines(cut))
+        lines = [_HEAD, *chain.from_iterable(map(_scope_lines, graph.scopes.values()))]
+        lines.extend(chain.from_iterable(map(_cut_lines, graph.cuts)))
         written = _Written()
         for node in steps("writing the nodes", graph.nodes.values()):
             lines.append(_node_head(node, written.words))
@@ -89,7 +86,7 @@ def _brief_lines(graph: Graph) -> Iterator[str]:
 def _brief_facts(node: Node) -> Iterator[str]:
     yield from (f"{word(name)}={value_text(value)}" for name, value in sorted(node.attrs.items()))
     yield from _further(node)
-    # Of a storage that another slot names first nothing more is saved.
+    # A storage with a key counts where it was saved first.
     own = [slot.bytes for slot in node.saved if not slot.storage]
     states = dict.fromkeys(word(slot.state) for slot in node.saved if slot.state != "held")
     if any(own) or None in own or states:
@@ -99,10 +96,14 @@ def _brief_facts(node: Node) -> Iterator[str]:
 
 
 class _Written:
+    """Texts by value, since the words, tensors and attributes of nodes recur."""
+
     def __init__(self) -> None:
         self.words = Memo(word)
         self.tensors = Memo(_tensor)
-        self.slots = Memo(_slot)
+        self.slots: Memo[tuple[str, str | None, Shape | None], str] = Memo(
+            lambda slot: f"{_INDENT}saved {word(slot[0])} {_tensor(TensorMeta(*slot[1:]))}"
+        )
         self.attrs = MappingMemo(partial(_value_lines, "attr"))
         self.ext = MappingMemo(partial(_value_lines, "ext"))
 
@@ -161,13 +162,9 @@ def _further(record: Record) -> Iterator[str]:
     return (f"{_INDENT}{key} {text}" for key, text in further_facts(record))
 
 
-def _behind(record: Record) -> str:
-    return "".join(f" {key} {text}" for key, text in further_facts(record))
-
-
 def _place(source: Source, word: Callable[[str], str]) -> str:
     function = f" in {word(source.function)}" if source.function else ""
-    return f"{word(source.file)} line {source.line}{function}{_behind(source)}"
+    return f"{word(source.file)} line {source.line}{function}{further_text(source)}"
 
 
 def _saved_line(saved: Saved, written: _Written) -> str:
@@ -180,24 +177,21 @@ def _saved_line(saved: Saved, written: _Written) -> str:
         line += f" storage {word(saved.storage)}"
     if saved.state != "held":
         line += f" state {written.words[saved.state]}"
-    return line + _behind(saved)
+    return line + further_text(saved)
 
 
 def _value_lines(kind: str, values: Mapping[str, AttrValue]) -> list[str]:
+    # Sorted, since equal graphs may have their attributes in another order.
     return [f"{_INDENT}{kind} {word(name)} = {value_text(values[name])}" for name in sorted(values)]
-
-
-def _slot(slot: tuple[str, str | None, Shape | None]) -> str:
-    name, dtype, shape = slot
-    return f"{_INDENT}saved {word(name)} {_tensor(TensorMeta(dtype, shape))}"
 
 
 def _tensor(tensor: TensorMeta) -> str:
     device = "" if tensor.device == "cpu" else f" device {'?' if tensor.device is None else word(tensor.device)}"
     layout = "" if tensor.layout == "strided" else f" layout {word(tensor.layout)}"
-    return f"{tensor_text(tensor)}{device}{layout}{_behind(tensor)}"
+    return f"{tensor_text(tensor)}{device}{layout}{further_text(tensor)}"
 
 
+# Writes each field of a cut that has its own line.
 _OF_CUTS: Final[Mapping[str, Callable[[Any], str]]] = {
     "scope": word,
     "tensor": _tensor,
@@ -206,4 +200,3 @@ _OF_CUTS: Final[Mapping[str, Callable[[Any], str]]] = {
     **dict.fromkeys(("meant", "at", "into"), word),
     "slot": str,
 }
-"""How each field of a cut is written that has a line of its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import add
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 import msgspec
@@ -41,16 +42,15 @@ _UNKNOWN: Final = "?"
 _RECOMPUTED: Final = "recomputed"
 _INDENT: Final = "  "
 _GAP: Final = "   "
+# A column takes at most this many cells of the terminal.
 _WIDEST: Final = 60
-"""The most places of the terminal that a column takes."""
-
+# In these styles, equal layers share a row.
 _ONCE: Final = frozenset({"table", "markdown"})
-"""The styles in which equal layers are one row."""
-
 _SHORT: Final = "saved"
+# The columns that a narrow table drops, in this order; the saved bytes remain in short form.
 _LEFT_OUT: Final = ("own saved bytes", "own parameters", "trainable", "saved bytes", "calls", "class", "output shape")
-"""The columns that a narrow table does without, in the order in which they go; of the saved bytes kilobytes stay."""
 
+# The same for a sorted table, which keeps a module's own values longest.
 _LEFT_OUT_SORTED: Final = (
     "saved bytes",
     "parameters",
@@ -60,7 +60,6 @@ _LEFT_OUT_SORTED: Final = (
     "class",
     "output shape",
 )
-"""The same of a sorted table: what a module has itself is told longest."""
 
 _SORTED_BY: Final[Mapping[str, Callable[[Layer], float]]] = {
     "params": lambda layer: layer.own_parameters,
@@ -71,12 +70,10 @@ _SORTED_BY: Final[Mapping[str, Callable[[Layer], float]]] = {
 }
 
 _OF_COSTS: Final = frozenset({"flops", "time"})
-
+# A shortened column keeps this many cells.
 _NARROWEST: Final = {"output shape": 20, "class": 10, "layer": 8}
-"""So many places a column keeps that is cut; shapes and classes are before a column of names goes."""
-
+# A spreadsheet takes a cell that starts so for a formula and may run it (CSV injection); no Python name does.
 _FORMULA: Final = ("=", "+", "-", "@")
-"""How a formula starts in a spreadsheet; no name in Python does."""
 
 
 class SummaryOptions(Options, frozen=True, kw_only=True):
@@ -101,19 +98,7 @@ class SummaryOptions(Options, frozen=True, kw_only=True):
 
 
 class SummaryExporter:
-    """The layer table: class, calls, output shape, parameters, bytes saved for backward.
-
-    >>> from gradir.ir import Saved, Scope, TensorMeta
-    >>> from gradir.ir import Builder
-    >>> b = Builder()
-    >>> w = b.tensor("fc.w", TensorMeta("float32", (3,)), role="parameter", scope="fc")
-    >>> saved = [(Saved("result", "float32", (3,), 12), None)]
-    >>> b.output(b.function("exp", [w], [TensorMeta("float32", (3,))], scope="fc", saved=saved))
-    >>> graph = b.build(scopes=[Scope("fc", "Exp", calls=1, own=3, total=3, trainable=3)])
-    >>> print(SummaryExporter().export(graph, SummaryOptions(style="csv")), end="")
-    path,class,calls,output_shapes,own_parameters,parameters,trainable,own_saved_bytes,saved_bytes,own_unsized,unsized
-    fc,Exp,1,[3],3,3,3,12,12,0,0
-    """
+    """The layer table: class, calls, output shape, parameters, bytes saved for backward."""
 
     suffix: ClassVar[str] = ".txt"
     options: ClassVar[type[Options]] = SummaryOptions
@@ -131,7 +116,7 @@ class SummaryExporter:
             ExportError: it is to be sorted by costs, and the graph has none.
         """
         rows, totals = layers(graph, options.depth)
-        # Imported for numbered modules alone: to write the table of a small model should start fast.
+        # Imported only for numbered modules, so that the table of a small model starts fast.
         if options.style in _ONCE and not options.all and any(path[-1:].isdigit() for path in graph.scopes):
             from gradir.passes import rollup
 
@@ -144,8 +129,10 @@ class SummaryExporter:
             rows = sorted((Row(row.layer.path, 0, row.layer) for row in rows), key=lambda row: -most(row.layer))
         if options.style == "table":
             return _as_table(rows, totals, options.width, options.sort)
-        styles = {"markdown": _as_markdown, "csv": _as_csv, "json": _as_json}
-        return styles[options.style](rows, totals)
+        if options.style == "json":
+            lines = "".join(json_lines(row.layer for row in rows))
+            return f'{{"layers":[{lines}],\n"totals":{json_text(totals)}}}\n'
+        return _as_markdown(rows, totals) if options.style == "markdown" else _as_csv(rows, totals)
 
 
 def _as_table(rows: Sequence[Row], totals: Totals, width: int | None, sort: str | None) -> str:
@@ -171,14 +158,14 @@ def _as_table(rows: Sequence[Row], totals: Totals, width: int | None, sort: str 
         drawn = [_GAP.join(cells) for cells in zip(*columns.values(), strict=True)]
         lines = [drawn[0], "─" * _width(drawn[0]), *drawn[1:], ""]
     below = _totals_lines(totals)
-    lines += below if width is None else [part for line in below for part in _broken(line, width)]
+    if width is None:
+        lines += below
+    else:
+        from textwrap import TextWrapper
+
+        wrapper = TextWrapper(width, subsequent_indent=_INDENT, break_long_words=False, break_on_hyphens=False)
+        lines += [part for line in below for part in wrapper.wrap(line)]
     return "".join([f"{line.rstrip()}\n" for line in lines])
-
-
-def _broken(line: str, width: int) -> list[str]:
-    from textwrap import wrap
-
-    return wrap(line, width, subsequent_indent=_INDENT, break_long_words=False, break_on_hyphens=False)
 
 
 def _narrow(columns: dict[str, list[str]], width: int, short: list[str], sort: str | None) -> None:
@@ -210,6 +197,7 @@ def _excess(columns: dict[str, list[str]], width: int) -> int:
 def _width(text: str) -> int:
     if text.isascii():
         return len(text)
+    # rich takes long to load, and only wide characters need it.
     from rich.cells import cell_len
 
     return cell_len(text)
@@ -218,17 +206,12 @@ def _width(text: str) -> int:
 def _fitted(column: Sequence[str], is_text: bool, widest: int = _WIDEST) -> list[str]:
     if all(map(str.isascii, column)) and (width := max(map(len, column))) <= widest:
         return [cell.ljust(width) for cell in column] if is_text else [cell.rjust(width) for cell in column]
-    width = min(widest, max(map(_width, column)))
-    return [_fitted_cell(cell, width, is_text) for cell in column]
-
-
-def _fitted_cell(text: str, width: int, is_text: bool) -> str:
-    spare = width - _width(text)
-    if spare >= 0:
-        return text + " " * spare if is_text else " " * spare + text
     from rich.cells import set_cell_size
 
-    return set_cell_size(text, width - 1) + "…"
+    width = min(widest, max(map(_width, column)))
+    cells = [cell if _width(cell) <= width else f"{set_cell_size(cell, width - 1)}…" for cell in column]
+    spaces = [" " * (width - _width(cell)) for cell in cells]
+    return [*map(add, cells, spaces)] if is_text else [*map(add, spaces, cells)]
 
 
 def _as_markdown(rows: Sequence[Row], totals: Totals) -> str:
@@ -271,13 +254,12 @@ def _no_formula(text: str) -> str:
     return f"'{printable(text)}" if text.startswith(_FORMULA) else printable(text)
 
 
-def _as_json(rows: Sequence[Row], totals: Totals) -> str:
-    lines = "".join(json_lines(row.layer for row in rows))
-    return f'{{"layers":[{lines}],\n"totals":{json_text(totals)}}}\n'
-
-
 def _cells(layer: Layer, totals: Totals, shown: Shown = printable) -> tuple[str, ...]:
-    shapes = layer.output_shapes
+    shapes, costs = layer.output_shapes, list[str]()
+    if isinstance(layer, CostedLayer) and (totals.flops or _is_timed(totals)):
+        costs = [amount(layer.flops)]
+        if _is_timed(totals):
+            costs += [f"{layer.forward_milliseconds:,.3f}", f"{layer.backward_milliseconds:,.3f}"]
     return (
         shown(layer.class_name),
         amount(layer.calls),
@@ -287,7 +269,7 @@ def _cells(layer: Layer, totals: Totals, shown: Shown = printable) -> tuple[str,
         amount(layer.trainable),
         _at_least(layer.own_saved_bytes, layer.own_unsized),
         _at_least(layer.saved_bytes, layer.unsized),
-        *_costs(layer, totals),
+        *costs,
         *(map(amount, layer.kept.values()) if isinstance(layer, ComparedLayer) else ()),
     )
 
@@ -299,14 +281,6 @@ def _heads(totals: Totals) -> tuple[str, ...]:
 
 def _is_timed(totals: Totals) -> bool:
     return bool(totals.forward_milliseconds or totals.backward_milliseconds)
-
-
-def _costs(layer: Layer, totals: Totals) -> Iterator[str]:
-    if isinstance(layer, CostedLayer) and (totals.flops or _is_timed(totals)):
-        yield amount(layer.flops)
-        if _is_timed(totals):
-            yield f"{layer.forward_milliseconds:,.3f}"
-            yield f"{layer.backward_milliseconds:,.3f}"
 
 
 def _at_least(size: int, unsized: int, shown: Callable[[int], str] = amount) -> str:
@@ -347,7 +321,7 @@ def _totals_lines(totals: Totals, shown: Shown = printable) -> Iterator[str]:
 
 
 def _state_text(name: str, state: State) -> str:
-    # What is computed anew for the backward keeps nothing.
+    # Tensors recomputed for the backward pass take no memory until then.
     if name == _RECOMPUTED and not state.bytes:
         return f"{name} {counted(state.slots, 'slot')}"
     text = f"{name} {amount(state.bytes)}"

@@ -28,9 +28,8 @@ from gradir_exporters._box_words import failure_lines, weight_texts
 from gradir_exporters._overlay_looks import overlay_text
 
 _NULL: Final = "None"
+# Stands for an input that a pass left out.
 _ELSEWHERE: Final = "…"
-"""Stands for an input that a pass left out."""
-
 _NOTHING: Final = "(nothing to show)\n"
 
 
@@ -101,10 +100,10 @@ class _Line(NamedTuple):
 
 
 class _Drawing:
+    """Draw one graph; a node that was drawn is only referred to."""
+
     def __init__(self, graph: Graph, options: TreeOptions) -> None:
-        self._nodes = graph.nodes
-        self._options = options
-        self._branches = _BRANCHES[options.style]
+        self._nodes, self._options, self._branches = graph.nodes, options, _BRANCHES[options.style]
         self._seen: set[str] = set()
         self._waiting: deque[str] = deque()
         self._below: set[str] = set()
@@ -154,6 +153,7 @@ class _Drawing:
         children = self._children(node)
         if not children:
             return []
+        # A stack: the first child is on top, the last one at the bottom.
         lines = [_Line(prefix, self._branches.last, depth, *children[-1], node.id)]
         lines += [_Line(prefix, self._branches.middle, depth, *child, node.id) for child in children[-2::-1]]
         return lines
@@ -176,7 +176,7 @@ class _Drawing:
         parts = [_output_name(node.id, output_nr, above if self._options.paths == "relative" else "")]
         if self._options.native and node.native:
             parts.append(_word(node.native))
-        # The id of what is rolled up in a module has the numbers of its layers, or that of its steps.
+        # The id of a rolled-up node already shows the numbers of its layers or steps.
         count = 1 if tells_module(node.id, module_of(node)) else times(node)
         count = bounded(count * self._rounds(node.scope))
         if count > 1:
@@ -205,8 +205,9 @@ class _Drawing:
             yield f"named {', '.join(map(_word, node.names))}"
 
 
+# A line under a node: an id, its output number and its relation; the id is None where no gradient flows.
 _Child: TypeAlias = "tuple[str | None, int, str]"
-"""What stands under a node: an id with its output number, and how it is related; no id where no gradient flows."""
+_Children: TypeAlias = "Callable[[Node], list[_Child]]"
 
 
 def _inputs(reasons: Mapping[tuple[str, int], str], node: Node) -> list[_Child]:
@@ -227,9 +228,8 @@ def _inputs(reasons: Mapping[tuple[str, int], str], node: Node) -> list[_Child]:
     return found
 
 
-def _once(
-    graph: Graph, children: Callable[[Node], list[_Child]], *, is_downwards: bool
-) -> Callable[[Node], list[_Child]]:
+def _once(graph: Graph, children: _Children, *, is_downwards: bool) -> _Children:
+    """Return the children of a node without those that repeat for each of several parallel steps."""
     nodes = graph.nodes
     several = {node.id: step_around(module_of(node)) for node in nodes.values() if times(node) > 1}
     chained = {several[key][0] for key in several if CARRIED in nodes[key].ext}
@@ -260,14 +260,13 @@ def _once(
     return shown
 
 
+# The relation of a node to an input that it does not only read, by kind of the slot.
 _OF_AN_INPUT: Final = {"view": "view of ", "inplace": "writes to "}
-"""By kind of an input slot what a node is to what is behind it, where it does not only read that."""
-
+# The relation of a node to one that uses it, by kind of edge.
 _OF_A_USER: Final = {"view": "base of ", "inplace": "written by "}
-"""By kind of edge how a node is related to one that uses it, where that is not said by the kind."""
 
 
-def _users(graph: Graph) -> Callable[[Node], list[_Child]]:
+def _users(graph: Graph) -> _Children:
     users: dict[str, list[_Child]] = {}
     for edge in graph.edges:
         relation = f"[{edge.output_nr}] " if edge.output_nr else ""
@@ -281,7 +280,7 @@ def _users(graph: Graph) -> Callable[[Node], list[_Child]]:
 
 
 def _output_name(node_id: str, output_nr: int = 0, above: str = "") -> str:
-    # A whole id that starts as a relative one does is in quotes.
+    # A whole id that looks like a relative one is in quotes.
     name = quoted(node_id) if node_id[:1] == "." else _word(node_id)
     if above and name == node_id:
         name = min(relative_id(node_id, above), name, key=len)

@@ -1,8 +1,8 @@
-"""Bytes to Graph and back.
+"""Turn bytes into a graph and back.
 
-One document, two encodings, compressed or not, told apart by content and never by a file's suffix. `document` is the
-head and the layout that they share, `versions` what changed in it; `codec` writes and reads
-either. `strict` checks more than reading does and `surveyor` counts; both are imported by who needs them.
+A document has one of two encodings and may be compressed. Its content tells which, never the suffix of a file.
+`document` has the head and the layout that the encodings share, and `versions` has their changes. `codec` reads
+and writes both. `strict` checks more than reading does, and `surveyor` counts.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from gradir.codecs.compression import compress, compression_of, opened, room
 from gradir.codecs.document import Document, check_head, encoding_of, sections_of, to_graph
+from gradir.codecs.encodings import JSON, UNREADABLE, Encoding, read, recognize
 from gradir.codecs.faults import broken, mismatched, placed
-from gradir.codecs.forms import JSON, UNREADABLE, Form, read, recognize
 from gradir.codecs.versions import NEWEST, Version, needs_steps, upgrade
 from gradir.errors import FormatError
 from gradir.gcpause import paused_gc
@@ -24,24 +24,19 @@ if TYPE_CHECKING:
     from gradir.codecs.surveyor import Survey
 
 __all__ = ["ENCODINGS", "check_known", "decode", "encode", "encoding_of", "survey", "version_in"]
-
+# Encoding few records at a time keeps their text in the processor's cache.
 _CHUNK: Final = 512
-"""So few records are written at a time that the processor still has their text at hand."""
-
+# The keys of the first line of JSON.
 _HEAD: Final = ("format", "version", "requires")
-"""The keys of the first line of JSON."""
-
 _SEPARATOR: Final = b",\n"
-
+# The first byte of a map in MessagePack of fewer than 16 keys, without their number.
 _SMALL_MAP: Final = 0x80
-"""The first byte of a map in MessagePack of fewer than 16 keys, without their number."""
-
+# The first byte of a map whose number of keys follows in two bytes.
 _MAP: Final = b"\xde"
-"""The first byte of a map whose number of keys follows in two bytes."""
 
 
 def to_json(graph: Graph) -> bytes:
-    """The canonical JSON of a graph: fixed key order, defaults omitted, one record per line, a newline at the end.
+    """Return the canonical JSON of a graph: fixed key order, defaults omitted, one record a line, a newline at the end.
 
     >>> from gradir.ir import Node
     >>> print(to_json(Graph.of([Node("x", role="leaf")])).decode(), end="")
@@ -52,60 +47,44 @@ def to_json(graph: Graph) -> bytes:
     "nodes":[
     {"id":"x","role":"leaf"}
     ]}
-
-    Raises:
-        FormatError: the graph breaks a rule of the IR, or holds what no file can: a lone surrogate, an integer of more
-            than 64 bits, an untagged nan or infinity, or a value of another type than its field's.
     """
     sections = sections_of(graph)
     encoder = msgspec.json.Encoder(order="deterministic")
     head = [encoder.encode(key) + b":" + encoder.encode(sections.pop(key)) for key in _HEAD]
     lines = [b"{", b",".join(head)]
     for key, value in sections.items():
-        spelled = _listed(encoder, value) if isinstance(value, (list, tuple)) else [encoder.encode(value)]
-        lines += [_SEPARATOR, encoder.encode(key), b":", *spelled]
+        lines += [_SEPARATOR, encoder.encode(key), b":"]
+        if value and isinstance(value, (list, tuple)):
+            chunks = [value[start : start + _CHUNK] for start in range(0, len(value), _CHUNK)]
+            # JSON strings contain no raw newline, so each one ends a record.
+            records = [encoder.encode_lines(chunk).replace(b"\n", _SEPARATOR) for chunk in chunks]
+            lines += [b"[\n", *records[:-1], records[-1].removesuffix(_SEPARATOR), b"\n]"]
+        else:
+            lines.append(encoder.encode(value))
     return b"".join([*lines, b"}\n"])
 
 
-def _listed(encoder: msgspec.json.Encoder, records: Sequence[Any]) -> list[bytes]:
-    """One list of the document. JSON strings hold no raw newline: each one ends a record."""
-    if not records:
-        return [b"[]"]
-    chunks = [records[start : start + _CHUNK] for start in range(0, len(records), _CHUNK)]
-    lines = [encoder.encode_lines(chunk).replace(b"\n", _SEPARATOR) for chunk in chunks]
-    return [b"[\n", *lines[:-1], lines[-1].removesuffix(_SEPARATOR), b"\n]"]
-
-
 def to_msgpack(graph: Graph) -> bytes:
-    """Return the canonical MessagePack of a graph: keys in order, defaults omitted, each value in its shortest form.
-
-    Raises:
-        FormatError: the graph breaks a rule of the IR, or has a value that no file can spell.
-
-    >>> import msgpack
-    >>> from gradir.ir import Node
-    >>> msgpack.unpackb(to_msgpack(Graph.of([Node("x", role="leaf")])))["nodes"]
-    [{'id': 'x', 'role': 'leaf'}]
-    """
+    """Return the canonical MessagePack of a graph: keys in order, defaults omitted, each value in its shortest form."""
     sections = sections_of(graph)
     encoder = msgspec.msgpack.Encoder(order="deterministic")
     parts = [encoder.encode(part) for section in sections.items() for part in section]
     count = len(sections)
+    # Written by hand, since a deterministic encoder would sort the keys of the outer map.
     start = bytes([_SMALL_MAP | count]) if count < 16 else _MAP + count.to_bytes(2, "big")
     return b"".join([start, *parts])
 
 
 ENCODINGS: Final[Mapping[str, Callable[[Graph], bytes]]] = {"json": to_json, "msgpack": to_msgpack}
-"""The encodings by name."""
 
 
 def encode(graph: Graph, encoding: str = "json", compression: str | None = None, *, lossy: bool = False) -> bytes:
-    """The bytes of a document in the named encoding, compressed when a compression is named.
+    """Return the bytes of a document in an encoding and a compression.
 
     Raises:
-        FormatError: there is no such encoding or compression, the graph holds what it cannot spell, the compressed file
-            would be refused as a bomb, or the graph was read from a newer version of the format or has keys that no
-            version knows, which would be lost; with ``lossy`` they may.
+        FormatError: there is no such encoding or compression, the graph breaks a rule of the IR or has a value that no
+            file can hold, or a reader would refuse the compressed file as a bomb. Without ``lossy``, also if the graph
+            was read from a newer version of the format or with unknown keys, which would be lost.
         GradirError: the library of the compression is not installed.
         TypeError: ``graph`` is none.
     """
@@ -137,30 +116,26 @@ def encode(graph: Graph, encoding: str = "json", compression: str | None = None,
 
 
 def decode(data: bytes) -> Graph:
-    """The graph in a document of any encoding, compressed or not.
+    """Return the graph in a document of any encoding, compressed or not.
 
     Raises:
         FormatError: the bytes are not a GIR document, or one of a version that this release cannot read.
         GradirError: the library of the compression is not installed.
     """
+    # Records form no cycles, so a garbage collection while they are made would find nothing.
     with stage("reading the graph"), opened(data) as inner, paused_gc():
         document, version, surplus = _document(*recognize(inner))
         return to_graph(document, version, unknown="" if surplus is None else placed(*mismatched(surplus)))
 
 
 def survey(data: bytes) -> Survey:
-    """What is in a document: its head and its counts, without making a graph of it.
-
-    Raises:
-        FormatError: see `decode`. What only the whole graph shows, such as an id that occurs twice, goes unnoticed.
-        GradirError: the library of the compression is not installed.
-    """
+    """Return the head and the counts of a document, without making a graph."""
     from gradir.codecs.surveyor import survey_of
 
     with opened(data) as inner, paused_gc():
-        form, content = recognize(inner)
-        document, version, _ = _document(form, content)
-        found = survey_of(form.name, version, document)
+        encoding, content = recognize(inner)
+        document, version, _ = _document(encoding, content)
+        found = survey_of(encoding.name, version, document)
     return replace(found, compression=compression_of(data))
 
 
@@ -169,20 +144,12 @@ class _Versioned(msgspec.Struct):
 
 
 def version_in(document: bytes) -> Version | None:
-    """The version that a document states, whatever else is in it.
-
-    Raises:
-        FormatError: it is broken.
-    """
+    """Return the version that a document states, whatever else is in it."""
     return Version.parse(read(*recognize(document), _Versioned).version)
 
 
 def check_known(data: bytes) -> None:
-    """Refuse a document that can be read, is of a known version and has keys or entries which are ignored.
-
-    Raises:
-        FormatError: it has; the place is the path of what holds the first one.
-    """
+    """Raise FormatError for the first key or entry of a document of a known version that reading ignores."""
     with opened(data) as document:
         version = version_in(document) or NEWEST
         if version > NEWEST or needs_steps(version):
@@ -193,41 +160,41 @@ def check_known(data: bytes) -> None:
             raise FormatError(error.problem, place=error.place or "$", advice="correct it, or leave it out") from error
 
 
-def _document(form: Form, data: bytes) -> tuple[Document, Version, Exception | None]:
-    """The records of a document, the version that it states, and the error about its first unknown key, if any."""
+def _document(encoding: Encoding, data: bytes) -> tuple[Document, Version, Exception | None]:
+    """Return the records of a document, its version, and the error about its first unknown key, if any."""
     surplus = None
     try:
         # The records are only as deep as declared, and msgspec refuses a length that the data does not have.
-        document: Document = _decoder(form).decode(data)
+        document: Document = _decoder(encoding).decode(data)
     except UNREADABLE as error:
-        form.syntax.guard(data)
+        encoding.syntax.guard(data)
         if not isinstance(error, msgspec.ValidationError):
-            return _old_document(form, data, error)
-        form.syntax.inspect(data)
+            return _old_document(encoding, data, error)
+        encoding.syntax.inspect(data)
         surplus = error
         try:
-            # As bytes, the twins of the records need not be in memory beside the records.
-            known = msgspec.msgpack.encode(form.decode(data, type=tolerant(Document)))
+            # Bytes between them take less memory than the tolerant twins beside the records.
+            known = msgspec.msgpack.encode(encoding.decode(data, type=tolerant(Document)))
             document = msgspec.msgpack.decode(known, type=Document)
         except UNREADABLE as mismatch:
-            return _old_document(form, data, mismatch)
+            return _old_document(encoding, data, mismatch)
     if needs_steps(Version.parse(document.version) or _version_of(document)):
-        form.syntax.guard(data)
-        return _old_document(form, data)
+        encoding.syntax.guard(data)
+        return _old_document(encoding, data)
     return document, _version_of(document), surplus
 
 
 def _old_document(
-    form: Form, data: bytes, error: Exception | None = None
+    encoding: Encoding, data: bytes, error: Exception | None = None
 ) -> tuple[Document, Version, Exception | None]:
     """Read a document that the newest records do not fit: an old one, or a broken one."""
     try:
-        plain = form.decode(data)
+        plain = encoding.decode(data)
     except msgspec.ValidationError as strange:
-        # A number of any size is JSON, and one that does not fit is read by nobody; who knows the keys names its place.
+        # Without types, msgspec refuses an integer beyond 64 bits; the error of the typed reader names its place.
         raise broken(*mismatched(error if isinstance(error, msgspec.ValidationError) else strange)) from error
     except UNREADABLE as syntax:
-        raise form.syntax.fault_of(data, syntax) from error
+        raise encoding.syntax.fault_of(data, syntax) from error
     version = check_head(plain)
     if error is not None and not needs_steps(version):
         raise broken(*mismatched(error)) from error
@@ -240,9 +207,9 @@ def _old_document(
 
 
 @cache
-def _decoder(form: Form) -> Any:
-    """The reader of documents as gradir writes them."""
-    library = msgspec.json if form == JSON else msgspec.msgpack
+def _decoder(encoding: Encoding) -> Any:
+    # Making a decoder of the records takes longer than reading a small document.
+    library = msgspec.json if encoding == JSON else msgspec.msgpack
     return library.Decoder(Document)
 
 

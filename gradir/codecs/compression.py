@@ -14,43 +14,38 @@ from gradir.codecs.faults import byte, damaged
 from gradir.errors import FormatError, GradirError
 
 COMPRESSIONS: Final = ("gzip", "zstd")
+# The compression that a name asks for when the file is written. When it is read, only its content counts.
 _SUFFIXES: Final[Mapping[str, str]] = {".gz": "gzip", ".zst": "zstd"}
-"""What a file's name asks for when it is written. When it is read, only its content counts."""
-
 _MAGIC: Final[Mapping[str, bytes]] = {"gzip": b"\x1f\x8b\x08", "zstd": b"\x28\xb5\x2f\xfd"}
+# A skippable frame of Zstandard and its length (RFC 8878, 3.1.2), which may stand before the data.
 _SKIPPABLE: Final = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18(.{4})", re.DOTALL)
-"""A frame of Zstandard with something for other programs, and how long that is."""
-
 _NUMBERED: Final = re.compile(r"(?:line [0-9,]*[0-9], )?(?:byte|line) [0-9,]*[0-9]")
-
 _GZIP_LEVEL: Final = 6
+# zlib's largest window, 15, and 16 more for the head of gzip instead of zlib's own.
 _GZIP_WINDOW: Final = 31
 _ZSTD_LEVEL: Final = 9
+# `zstd -d` grants this much memory without --long.
 _ZSTD_WINDOW: Final = 1 << 27
-
 # Graphs grow 3 to 100 times; a bomb grows a thousand times and more.
 _EXPANSION: Final = 200
+# Every file may grow to one MiB, since a small one has little but repeated keys.
 _SPARE: Final = 1 << 20
+# The bytes to decompress at a time. They can become 258 kiB with gzip, and 8 MiB with zstd, where a few bytes can stand
+# for a block of 128 kiB.
 _PIECE: Final = 256
-"""How much is decompressed at a time. With gzip it may become 258 kiB, and with zstd 8 MiB, as each few bytes can stand
-for 128 kiB."""
-
+# The beginning that shows whether data is a document. Anything else is not decompressed to its end.
 _START: Final = 1 << 16
-"""How much of a document shows whether it is one. What is none is not decompressed to its end."""
 
 
 def compression_of(data: bytes) -> str | None:
-    """The name of the compression of these bytes, from how they start."""
+    """Return the name of the compression of bytes by their beginning."""
     if _SKIPPABLE.match(data):
         return "zstd"
     return next((name for name, magic in _MAGIC.items() if data.startswith(magic)), None)
 
 
 def compression_for(path: str | bytes | os.PathLike[str], wanted: str | None) -> str | None:
-    """The compression to write a file with: the one that is wanted, else the one that its name asks for.
-
-    Raises:
-        FormatError: there is no such compression.
+    """Return the wanted compression of a file, or else the one that its name asks for.
 
     >>> compression_for("model.gir.gz", None), compression_for("model.gir.gz", "none")
     ('gzip', None)
@@ -65,45 +60,43 @@ def compression_for(path: str | bytes | os.PathLike[str], wanted: str | None) ->
 
 
 def compress(data: bytes, compression: str) -> bytes:
-    """The same bytes for the same input, whenever and wherever: no time and no name is kept.
-
-    Raises:
-        GradirError: its library is not installed.
-
-    >>> decompress(compress(b"{}", "gzip"))
-    b'{}'
-    """
+    """Return compressed bytes without a time and a name, so that equal input gives equal bytes everywhere."""
     if compression == "gzip":
         import zlib
 
         stream = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
         return stream.compress(data) + stream.flush()
+    # The checksum finds damage that still decompresses; gzip always has one.
     packed: bytes = _zstandard().ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True).compress(data)
     return packed
 
 
 def decompress(data: bytes) -> bytes:
-    """What was compressed; bytes that are not compressed as they are.
-
-    Raises:
-        FormatError: the data is damaged, grows out of all proportion, or holds what does not start as a document.
-        GradirError: the library of its compression is not installed.
-    """
+    """Return decompressed bytes; those that are not compressed stay as they are."""
     compression = compression_of(data)
     if compression is None:
         return data
-    pieces = _Pieces(compression, len(data))
-    _expand(data, compression, pieces)
-    return pieces.joined()
+    pieces, size, limit, is_checked = list[bytes](), 0, room(len(data)), False
+    for piece in _expanded(data, compression):
+        pieces.append(piece)
+        size += len(piece)
+        if size >= _START and not is_checked:
+            _check_start(b"".join([piece[:_START] for piece in pieces]))
+            is_checked = True
+        if size > limit:
+            raise FormatError(
+                f"{len(data):,} bytes of {compression} hold more than {limit:,}, which no graph does",
+                advice="if you trust the file, decompress it first",
+            )
+    document = b"".join(pieces)
+    if not is_checked:
+        _check_start(document)
+    return document
 
 
 @contextmanager
 def opened(data: bytes) -> Iterator[bytes]:
-    """What was compressed, for a body whose errors name places in it: they then say so.
-
-    Raises:
-        FormatError: see `decompress`, and what the body raises.
-    """
+    """Give a body the decompressed bytes; places in its errors then say that they are those after decompression."""
     document = decompress(data)
     try:
         yield document
@@ -118,42 +111,8 @@ def _after(error: FormatError) -> FormatError:
 
 
 def room(compressed: int) -> int:
-    """How many bytes may come out of this many compressed ones.
-
-    >>> room(1000), room(1_000_000)
-    (1048576, 200000000)
-    """
+    """Return the largest size that compressed bytes may decompress to."""
     return max(_SPARE, _EXPANSION * compressed)
-
-
-class _Pieces:
-    """What came out so far, and the end of it when it becomes too much."""
-
-    def __init__(self, compression: str, compressed: int) -> None:
-        self._compression = compression
-        self._compressed = compressed
-        self._pieces: list[bytes] = []
-        self._size = 0
-        self._checked = False
-
-    def add(self, piece: bytes) -> None:
-        self._size += len(piece)
-        self._pieces.append(piece)
-        if self._size >= _START and not self._checked:
-            _check_start(b"".join([piece[:_START] for piece in self._pieces]))
-            self._checked = True
-        limit = room(self._compressed)
-        if self._size > limit:
-            raise FormatError(
-                f"{self._compressed:,} bytes of {self._compression} hold more than {limit:,}, which no graph does",
-                advice="if you trust the file, decompress it first",
-            )
-
-    def joined(self) -> bytes:
-        found = b"".join(self._pieces)
-        if not self._checked:
-            _check_start(found)
-        return found
 
 
 def _check_start(document: bytes) -> None:
@@ -166,7 +125,7 @@ def _check_start(document: bytes) -> None:
 
 
 def _decoder(compression: str) -> tuple[Callable[[], Any], type[Exception]]:
-    """What makes a decoder of one member, and what that raises."""
+    """Return a function that makes a decoder of one member, and the error that the decoder raises."""
     if compression == "gzip":
         import zlib
 
@@ -175,21 +134,23 @@ def _decoder(compression: str) -> tuple[Callable[[], Any], type[Exception]]:
     return zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW).decompressobj, zstandard.ZstdError
 
 
-def _expand(data: bytes, compression: str, pieces: _Pieces) -> None:
-    """Decompress one member after the other, a little at a time: a limit that is given to zstd is not always kept."""
+def _expanded(data: bytes, compression: str) -> Iterator[bytes]:
+    """Decompress one member after the other, a little at a time: zstd does not always keep a limit on the output."""
     decoder, refused = _decoder(compression)
     at = 0
     while at < len(data):
-        passed = _skipped(data, at) if compression == "zstd" else at
-        if passed > at:
-            at = passed
+        skipped = _SKIPPABLE.match(data, at) if compression == "zstd" else None
+        if skipped is not None:
+            at = skipped.end() + int.from_bytes(skipped[1], "little")
+            if at > len(data):
+                raise damaged("damaged zstd data: it was truncated", byte(len(data)))
             continue
         if not data.startswith(_MAGIC[compression], at):
             raise damaged(f"damaged {compression} data: something else follows it", byte(at))
         member = decoder()
         try:
             while not member.eof and at < len(data):
-                pieces.add(member.decompress(data[at : at + _PIECE]))
+                yield member.decompress(data[at : at + _PIECE])
                 at += _PIECE
         except refused as error:
             if "requires too much memory" in str(error):
@@ -202,18 +163,8 @@ def _expand(data: bytes, compression: str, pieces: _Pieces) -> None:
             raise damaged(problem, byte(at)) from error
         if not member.eof:
             raise damaged(f"damaged {compression} data: it was truncated", byte(len(data)))
+        # The next member may begin within the last piece.
         at = min(at, len(data)) - len(member.unused_data)
-
-
-def _skipped(data: bytes, at: int) -> int:
-    """Where a frame of Zstandard ends that is for other programs; where it would start if there is none."""
-    found = _SKIPPABLE.match(data, at)
-    if found is None:
-        return at
-    end = found.end() + int.from_bytes(found[1], "little")
-    if end > len(data):
-        raise damaged("damaged zstd data: it was truncated", byte(len(data)))
-    return end
 
 
 def _zstandard() -> ModuleType:

@@ -20,20 +20,16 @@ from gradir.ir.validate import by_id, check, check_all, vouch
 FORMAT: Final = "gir"
 
 BOM: Final = b"\xef\xbb\xbf"
+# These bytes may stand before a JSON document.
 WHITESPACE: Final = b" \t\r\n"
-"""What may stand before a JSON document."""
-
 _JSON: Final = re.compile(rb"(?:%b)?[%b]*\{" % (BOM, WHITESPACE))
+# A map whose first key is text. No UTF-8 text, and so no JSON, starts with the byte of a map.
 _MSGPACK: Final = re.compile(rb"(?:[\x81-\x8f]|\xde..|\xdf....)[\xa0-\xbf\xd9-\xdb]", re.DOTALL)
-"""A map whose first key is text. No text and no JSON starts with the byte of a map."""
-
 _COLUMNS: Final = b"\x89GIR"
-
+# The names that ``requires`` may hold for this release to read the document.
 FEATURES: Final[frozenset[str]] = frozenset()
-"""The names that ``requires`` may hold for this release to read the document."""
-
+# The fields of the head that are written even with their default value.
 _ALWAYS: Final = frozenset({"producer", "cuts"})
-"""The fields of the head that are written where they are the default, too."""
 
 
 class Document(Head, frozen=True, kw_only=True):
@@ -48,21 +44,13 @@ class Document(Head, frozen=True, kw_only=True):
 
 @cache
 def layout() -> tuple[str, ...]:
-    """Return the keys of a document in the order in which they are written.
-
-    >>> layout()
-    ('format', 'version', 'requires', 'producer', 'rank', 'scopes', 'cuts', 'collectives', 'nodes')
-    """
+    """Return the keys of a document in the order in which they are written."""
     values, lists = ([field.key for field in fields_of(Head) if is_list(field) is wanted] for wanted in (False, True))
     return ("format", "version", "requires", *values, "scopes", *lists, "nodes")
 
 
 def encoding_of(data: bytes) -> str:
-    """The name of the encoding of a document that is not compressed, from its first bytes.
-
-    Raises:
-        FormatError: the bytes are not a GIR document.
-    """
+    """Return the name of the encoding of an uncompressed document by its first bytes."""
     if not data:
         raise damaged("the file is empty")
     if _JSON.match(data):
@@ -75,14 +63,7 @@ def encoding_of(data: bytes) -> str:
 
 
 def sections_of(graph: Graph) -> dict[str, Any]:
-    """Return the values of a document by key, in the order in which every encoding writes them.
-
-    Raises:
-        FormatError: the graph breaks a rule of the IR, or a field has a value that would not be read back as it is.
-
-    >>> list(sections_of(Graph.of([])))
-    ['format', 'version', 'requires', 'producer', 'scopes', 'cuts', 'nodes']
-    """
+    """Return the values of a document by key, in the order in which every encoding writes them."""
     try:
         check_all(graph)
     except GraphError as error:
@@ -102,12 +83,7 @@ def sections_of(graph: Graph) -> dict[str, Any]:
 
 
 def check_head(head: object) -> Version:
-    """The version of a document, given as plain data; refuses one that this release must not read.
-
-    Raises:
-        FormatError: it is not GIR.
-        NewerFormatError: it is of a newer major version, or requires a feature that this release lacks.
-    """
+    """Return the version in the head of a document as plain data."""
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         raise foreign(f'not a GIR document: its head has no "format": "{FORMAT}"')
     if "version" not in head:
@@ -133,17 +109,14 @@ def check_head(head: object) -> Version:
 
 
 def to_graph(document: Document, version: Version, *, unknown: str) -> Graph:
-    """Return the graph that a document describes, of a known version with its first unknown key.
-
-    Raises:
-        FormatError: the nodes break a rule of the IR, or two scopes share a path.
-    """
+    """Return the graph that a document describes, of a known version with its first unknown key."""
+    # The fast check gives no reason. If it fails, the slow one raises with the broken rule.
     nodes = by_id(document.nodes)
     try:
         graph = Graph.of(
             document.nodes if nodes is None else (),
             document.scopes,
-            # That a newer document has more than is known goes without saying.
+            # `read_from` says enough of a newer document, whose unknown keys are expected.
             read_from=str(version) if version > NEWEST else "",
             unknown="" if version > NEWEST else unknown,
             **{name: getattr(document, name) for name in Head.__struct_fields__},

@@ -1,4 +1,4 @@
-"""What can be wrong with a document, and what to do about it: the one home of the advice."""
+"""The errors about broken documents, and the advice for each kind."""
 
 from __future__ import annotations
 
@@ -14,23 +14,22 @@ _BROKEN: Final = "undo the last edit of the file, or capture the graph again"
 _CONFLICT: Final = "choose a side (git checkout --ours FILE, or --theirs), or capture the graph again"
 _FOREIGN: Final = "gradir capture writes one"
 _TOO_NEW: Final = "upgrade gradir"
-
+# No line of JSON starts with the marks of a merge conflict.
 _CONFLICT_MARK: Final = re.compile(rb"^<{7}(?=[ \r\n])", re.MULTILINE)
-"""No line of JSON starts with it."""
 
 
 def damaged(problem: str, place: str = "") -> FormatError:
-    """The error for bytes that no program writes: a transfer or a disk changed them, or a program was ended."""
+    """Return the error for bytes that no program writes, such as after an interrupted transfer."""
     return FormatError(problem, place=place, advice=_DAMAGED)
 
 
 def broken(problem: str, place: str = "") -> FormatError:
-    """The error for a text that can be read and means no graph, as after an edit or a merge by hand."""
+    """Return the error for readable text that is no graph, such as after an edit by hand."""
     return FormatError(problem, place=place, advice=_BROKEN)
 
 
 def conflict(data: bytes) -> FormatError | None:
-    r"""The error for a text in which git marked both sides of a merge, if it is one.
+    r"""Return the error for a text with git's marks of a merge conflict, or ``None``.
 
     >>> conflict(b'{\n<<<<<<< HEAD\n').place
     'line 2'
@@ -43,26 +42,22 @@ def conflict(data: bytes) -> FormatError | None:
 
 
 def foreign(problem: str) -> FormatError:
-    """The error for a file that holds something else."""
+    """Return the error for a file with other contents."""
     return FormatError(problem, advice=_FOREIGN)
 
 
 def too_new(problem: str, place: str = "") -> NewerFormatError:
-    """The error for what a newer gradir can read."""
+    """Return the error for a file that a newer gradir can read."""
     return NewerFormatError(problem, place=place, advice=_TOO_NEW)
 
 
 def byte(number: int) -> str:
-    """A place in the bytes of a document, counted from 0.
-
-    >>> byte(12345)
-    'byte 12,345'
-    """
+    """Return a place in the bytes of a document, counted from 0."""
     return f"byte {number:,}"
 
 
 def mismatched(error: Exception) -> tuple[str, str]:
-    """What is wrong and where, from an error of msgspec.
+    """Return the problem and the place in an error of msgspec.
 
     >>> mismatched(ValueError("Expected `str`, got `int` - at `$.op`"))
     ('expected `str`, got `int`', '$.op')
@@ -75,10 +70,10 @@ def mismatched(error: Exception) -> tuple[str, str]:
 
 
 def placed(problem: str, place: str) -> str:
-    """What is wrong, behind where."""
+    """Return a problem after its place."""
     return f"{place or '$'}: {problem}"
 
 
 def lowered(text: str) -> str:
-    """A sentence as a part of a longer line."""
+    """Return a sentence as a part of a longer line; an acronym at its start stays in capitals."""
     return text if text[1:2].isupper() else text[:1].lower() + text[1:]

@@ -1,4 +1,4 @@
-"""What is wrong with a text that is not the JSON of a document, and at which byte."""
+"""Find the first problem in broken JSON and its byte."""
 
 from __future__ import annotations
 
@@ -16,32 +16,19 @@ from gradir.ir.text import printable
 # msgspec takes the end of the data for the missing half of a surrogate pair when no 6 bytes follow the first half.
 _TAIL: Final = 64
 _HALF_PAIR: Final = re.compile(rb"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})[^\\]")
+# Decoding this many bytes at a time avoids a copy of the whole document.
 _PIECE: Final = 1 << 13
-"""How many bytes are decoded at a time, so that no copy of a whole document is made."""
-
 _PLACE: Final = re.compile(r"(.*) \(byte ([0-9]+)\)")
 
 
 def guard(data: bytes) -> None:
-    """Refuse a document that is nested too deeply for a reader that calls itself.
-
-    Raises:
-        FormatError: it is.
-
-    >>> guard(b"[" * 1000)
-    """
+    """Raise FormatError for a document that is nested too deeply for a recursive reader."""
     if is_too_deep(data):
         raise broken(TOO_DEEP)
 
 
 def inspect(data: bytes) -> None:
-    """Refuse text that is not UTF-8, wherever it is.
-
-    Raises:
-        FormatError: the document has such text.
-
-    >>> inspect('{"é":1}'.encode())
-    """
+    """Raise FormatError for text that is not UTF-8, wherever it is."""
     if data.isascii():
         return
     view, at = memoryview(data), 0
@@ -53,42 +40,28 @@ def inspect(data: bytes) -> None:
 
 
 def fault_of(data: bytes, error: Exception) -> FormatError:
-    r"""The error of a JSON reader as one with its place.
-
-    >>> fault_of(b'["a\xff"]', ValueError("somewhere")).place
-    'byte 3'
-    """
-    # The lines of a watch are documents by themselves, so a reader of one complains of the second.
+    """Return the error of a JSON reader with its place."""
+    # Each line of a watch is a document, so a reader complains of the second line.
     if data.startswith(b'{"type":"head","format":"gir-watch"'):
         return foreign("a watched training, not a graph")
-    return (
-        conflict(data) or _no_text(data) or _lone_half(data, error) or _cut_short(data, error) or _no_json(data, error)
-    )
-
-
-def _no_text(data: bytes) -> FormatError | None:
-    # Readers decode one string at a time and name the byte within it.
+    fault = conflict(data)
+    if fault is not None:
+        return fault
     try:
+        # Readers decode one string at a time and name the byte within it.
         data.decode()
-    except UnicodeDecodeError as error:
-        problem = f"broken JSON: not UTF-8, {error.reason} {data[error.start]:#04x}"
-        return damaged(problem, _at(data, error.start))
-    return None
-
-
-def _lone_half(data: bytes, error: Exception) -> FormatError | None:
-    if "truncated" not in str(error):
-        return None
-    found = list(_HALF_PAIR.finditer(data, max(len(data) - _TAIL, 0)))
-    return broken("broken JSON: invalid utf-16 surrogate pair", _at(data, found[-1].start(1))) if found else None
-
-
-def _cut_short(data: bytes, error: Exception) -> FormatError | None:
-    return damaged("broken JSON: it was truncated", _at(data, len(data))) if "truncated" in str(error) else None
+    except UnicodeDecodeError as wrong:
+        return damaged(f"broken JSON: not UTF-8, {wrong.reason} {data[wrong.start]:#04x}", _at(data, wrong.start))
+    if "truncated" in str(error):
+        halves = [*_HALF_PAIR.finditer(data, max(len(data) - _TAIL, 0))]
+        if halves:
+            return broken("broken JSON: invalid utf-16 surrogate pair", _at(data, halves[-1].start(1)))
+        return damaged("broken JSON: it was truncated", _at(data, len(data)))
+    return _no_json(data, error)
 
 
 def _no_json(data: bytes, error: Exception) -> FormatError:
-    # It takes milliseconds to load, and a good document does not need it.
+    # The json module takes milliseconds to load, and a good document does not need it.
     import json
 
     if isinstance(error, json.JSONDecodeError):
@@ -102,6 +75,6 @@ def _no_json(data: bytes, error: Exception) -> FormatError:
 
 
 def _at(data: bytes, number: int) -> str:
-    """A place in a text: its byte, and its line where there are lines."""
+    """Return a place in a text: its byte, and its line if there are several."""
     line = data.count(b"\n", 0, number) + 1
     return f"line {line:,}, {byte(number)}" if b"\n" in data else byte(number)

@@ -1,7 +1,7 @@
-"""What is wrong with bytes that are not the MessagePack of a document, and at which byte.
+"""Find the first problem in broken MessagePack and its byte.
 
-msgspec reads the documents. It names no byte of what it refuses, and it skips the values of unknown keys. The package
-msgpack walks over all bytes with a stack of its own and says where it stopped.
+msgspec reads the documents, but names no byte of an error, and skips the values of unknown keys. The package msgpack
+walks over all bytes without recursion and says where it stopped.
 """
 
 from __future__ import annotations
@@ -21,35 +21,19 @@ _TOO_DEEP: Final = "nested too deeply"
 
 
 def guard(data: bytes) -> None:
-    r"""Refuse a document that is truncated, states a length that it does not have, or is nested too deeply.
-
-    No value is made, so this takes a twentieth of the time of reading.
-
-    Raises:
-        FormatError: the document is one of these.
-
-    >>> guard(b"\x81\xa1a\x90")
-    """
+    """Raise FormatError for a document that is truncated, states a false length, or is nested too deeply."""
+    # Skipping makes no values, so it takes a twentieth of the time of reading.
     _walk(data, "skip")
 
 
 def inspect(data: bytes) -> None:
-    r"""Refuse text that is not UTF-8, keys that are not text, and extension types, wherever they are.
-
-    Raises:
-        FormatError: the document has one of these.
-
-    >>> inspect(b"\x81\xa1a\x90")
-    """
-    # Nothing is made of lists and maps, so that short bytes do not take much memory.
+    """Raise FormatError for text that is not UTF-8, keys that are not text, and extension types, wherever they are."""
+    # The hooks drop lists and maps, so that a short hostile file cannot take much memory.
     unpack(data, lambda _: None, lambda _: None)
 
 
 def unpack(data: bytes, maps: Callable[[Pairs], object], lists: Callable[[list[Any]], object] | None = None) -> object:
-    r"""Return what the hooks make of the maps and lists of a document, the innermost first.
-
-    Raises:
-        FormatError: the bytes are not MessagePack that a document may use; also what the hooks raise.
+    r"""Return the document after hooks have replaced its maps and lists, the innermost first.
 
     >>> unpack(b"\x82\xa1a\x01\xa1a\x02", tuple)
     (('a', 1), ('a', 2))
@@ -64,11 +48,7 @@ def unpack(data: bytes, maps: Callable[[Pairs], object], lists: Callable[[list[A
 
 
 def fault_of(data: bytes, error: Exception) -> FormatError:
-    r"""Return the error of a reader of MessagePack as one with its place.
-
-    >>> fault_of(b"\x81\xa1a\xa2b\xff", ValueError("somewhere")).place
-    'byte 5'
-    """
+    """Return the error of a reader of MessagePack as one with its place."""
     try:
         inspect(data)
     except FormatError as fault:
@@ -77,7 +57,7 @@ def fault_of(data: bytes, error: Exception) -> FormatError:
 
 
 def _walk(data: bytes, name: str, **hooks: Any) -> object:
-    # It takes a millisecond to load, which no command on JSON should wait for.
+    # msgpack takes a millisecond to load, and commands on JSON do not need it.
     import msgpack
 
     # Without a size, msgpack reserves a megabyte.
@@ -86,7 +66,7 @@ def _walk(data: bytes, name: str, **hooks: Any) -> object:
     try:
         found: object = getattr(unpacker, name)()
     except msgpack.OutOfData:
-        # The reader stops behind the length of a value that is not all there, or where the next value would start.
+        # The reader stops after the length of an incomplete value, or where the next value would start.
         place, end = unpacker.tell(), len(data)
         raise (damaged(_PAST_THE_END, byte(place - 1)) if place < end else damaged(_TRUNCATED, byte(end))) from None
     except UnicodeDecodeError as error:
@@ -104,7 +84,7 @@ def _walk(data: bytes, name: str, **hooks: Any) -> object:
 
 
 def _trouble(error: Exception) -> str:
-    """What an error of the package msgpack means."""
+    """Return the meaning of an error of the package msgpack."""
     import msgpack
 
     if "exceeds max_" in str(error):

@@ -1,4 +1,4 @@
-"""What only a strict reader minds: keys that occur twice, and bytes that are not the canonical ones."""
+"""Refuse documents with repeated keys, and those that are not canonical."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 from gradir.codecs import msgpack_syntax
 from gradir.codecs.codec import decode, encode, encoding_of, version_in
 from gradir.codecs.compression import opened
+from gradir.codecs.encodings import JSON, recognize
 from gradir.codecs.faults import byte, too_new
-from gradir.codecs.forms import JSON, recognize
 from gradir.codecs.json_syntax import fault_of
 from gradir.codecs.versions import lowest_for
 from gradir.errors import FormatError
@@ -25,15 +25,11 @@ _Hook = Callable[[list[tuple[str, Any]]], object]
 
 
 def check_keys(data: bytes) -> None:
-    """Refuse a document in which an object has a key twice: readers differ in which of the two they take.
-
-    Raises:
-        FormatError: a key occurs twice.
-    """
+    """Raise FormatError if an object of a document has a key twice, since readers differ in which one they take."""
     with opened(data) as inner:
-        form, document = recognize(inner)
-        form.syntax.guard(document)
-        unpack = _unpack_json if form == JSON else msgpack_syntax.unpack
+        encoding, document = recognize(inner)
+        encoding.syntax.guard(document)
+        unpack = _unpack_json if encoding == JSON else msgpack_syntax.unpack
         try:
             unpack(document, _unique)
         except _RepeatedError:
@@ -46,15 +42,16 @@ class _RepeatedError(Exception):
     """A key occurs twice."""
 
 
+# A dict would lose a repeated key, and a plain tuple could not be told from a list.
 class _Members(tuple[tuple[str, Any], ...]):
-    """What is in an object, repeated keys too."""
+    """The members of an object, including repeated keys."""
 
     __slots__ = ()
 
 
 def _unpack_json(data: bytes, hook: _Hook) -> object:
     try:
-        # Numbers are left as they are spelled: no one needs their values, and a long one takes long to make.
+        # Numbers are not made: nobody needs their values, and a number of many digits takes quadratic time.
         return json.loads(data.decode(), object_pairs_hook=hook, parse_int=lambda _: None, parse_float=lambda _: None)
     except (ValueError, RecursionError) as error:
         raise fault_of(data, error) from error
@@ -66,7 +63,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> None:
 
 
 def _repeated(document: object) -> tuple[str, str]:
-    """The path of the first object with a key that occurs twice, and the key."""
+    """Return the path of the first object with a key that occurs twice, and the key."""
     parts: list[str] = []
     walks: list[Iterator[tuple[str, object]]] = [iter([("$", document)])]
     while True:
@@ -75,18 +72,11 @@ def _repeated(document: object) -> tuple[str, str]:
             walks.pop()
             parts.pop()
             continue
-        key = _key_twice(value) if isinstance(value, _Members) else None
-        if key is not None:
-            return shortened("".join([*parts, part])), key
+        if isinstance(value, _Members) and len(dict(value)) != len(value):
+            return shortened("".join([*parts, part])), Counter(key for key, _ in value).most_common(1)[0][0]
         if isinstance(value, (list, _Members)):
             parts.append(part)
             walks.append(_inside(value))
-
-
-def _key_twice(members: _Members) -> str | None:
-    if len(dict(members)) == len(members):
-        return None
-    return Counter(key for key, _ in members).most_common(1)[0][0]
 
 
 def _inside(value: list[object] | _Members) -> Iterator[tuple[str, object]]:
@@ -96,11 +86,7 @@ def _inside(value: list[object] | _Members) -> Iterator[tuple[str, object]]:
 
 
 def check_canonical(data: bytes) -> Graph:
-    """The graph of a document whose bytes, decompressed, are those that gradir writes for it.
-
-    Raises:
-        FormatError: they are not; the message says where.
-    """
+    """Return the graph of a document, or raise FormatError unless gradir would write the same bytes."""
     with opened(data) as document:
         graph = decode(document)
         if graph.read_from:
@@ -116,7 +102,7 @@ def check_canonical(data: bytes) -> Graph:
 
 
 def _first_difference(data: bytes, expected: bytes) -> tuple[str, str]:
-    """Where a document differs from what it should be, and what is there."""
+    """Return the first place where a document differs from its canonical form, and its text there."""
     if encoding_of(data) == "msgpack":
         pairs = enumerate(zip_longest(data, expected))
         return byte(next(at for at, (here, there) in pairs if here != there)), ""

@@ -1,4 +1,4 @@
-"""What is in a document: its head and its counts, without the graph."""
+"""Count the contents of a document without making a graph."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gradir.ir.totals import Totals, totals_of
 
 
 class Output(msgspec.Struct, frozen=True):
-    """An output of the graph: its id and what it is."""
+    """The id and the tensors of an output."""
 
     id: str
     tensors: tuple[TensorMeta, ...]
@@ -45,12 +45,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def survey_of(encoding: str, version: Version, document: Document) -> Survey:
-    """Return the head and the counts of a document.
-
-    >>> from gradir.ir import Node
-    >>> survey_of("json", Version(1, 0), Document(format="gir", version="1.0", nodes=(Node("x", op="exp"),))).ops
-    {'exp': 1}
-    """
+    """Return the head and the counts of a document."""
     nodes = document.nodes
     return Survey(
         encoding=encoding,
@@ -72,5 +67,5 @@ def survey_of(encoding: str, version: Version, document: Document) -> Survey:
 
 
 def _by_frequency(counts: Mapping[str, int]) -> dict[str, int]:
-    """Counts with the largest first, equal ones by name."""
+    """Return counts with the largest first, and equal ones by name."""
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple
 
 from gradir.ir import Graph, Node, Scope
@@ -18,15 +18,12 @@ from gradir.ir.fields import fields_of, records_in
 from gradir.ir.head import Head
 from gradir.ir.model import Record
 
+# Few digits, since int() of a long number takes quadratic time.
 _PATTERN: Final = re.compile(r"(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})")
 
 
 class Version(NamedTuple):
-    """A version of the format.
-
-    >>> str(Version(1, 10)), Version(1, 9) < Version(1, 10)
-    ('1.10', True)
-    """
+    """A version of the format."""
 
     major: int
     minor: int
@@ -36,29 +33,22 @@ class Version(NamedTuple):
 
     @classmethod
     def parse(cls, text: object) -> Version | None:
-        """The version that a head names; ``None`` when it names none."""
+        """Return the version in a text, or ``None``."""
         match = _PATTERN.fullmatch(text) if isinstance(text, str) else None
         return None if match is None else cls(int(match[1]), int(match[2]))
 
 
 Step = Callable[[dict[str, Any]], dict[str, Any]]
-
+# Every version, oldest first.
 RELEASED: Final = (Version(1, 0),)
-"""Every version, oldest first."""
-
 NEWEST: Final = RELEASED[-1]
-
+# The function by version that rewrites a document for the next version. Versions without one need no change.
 STEPS: Final[Mapping[Version, Step]] = {}
-"""By version: the function that makes a document of that version one of the next. The others need no change."""
 
 
 def lowest_for(graph: Graph) -> Version:
-    """The lowest version that can express a graph, which is what writers stamp.
-
-    >>> str(lowest_for(Graph.of([])))
-    '1.0'
-    """
-    # Documents of a version from which steps lead are read, and not written.
+    """Return the lowest version that can express a graph, which writers state."""
+    # Documents of a version that needs steps are read, and not written.
     first = next(version for version in RELEASED if not needs_steps(version))
     held: tuple[tuple[type[Record], Iterable[Record]], ...] = (
         (Node, graph.nodes.values()),
@@ -69,7 +59,7 @@ def lowest_for(graph: Graph) -> Version:
 
 
 def _needed(kind: type[Record], records: Iterable[Record], first: Version) -> Iterator[Version]:
-    """The versions of the fields that came after the first version and that these records, or those in them, use."""
+    """Yield the versions of newer fields than the first version's that these records, or those in them, use."""
     for field in fields_of(kind):
         since = Version(*field.about.since)
         inner = records_in(field)
@@ -77,33 +67,26 @@ def _needed(kind: type[Record], records: Iterable[Record], first: Version) -> It
             yield since
         if inner is not None and _is_recent(inner, first):
             values = (getattr(record, field.name) for record in records)
-            yield from _needed(inner, [part for value in values if value for part in _each(value)], first)
+            lists = (value if isinstance(value, tuple) else (value,) for value in values if value)
+            yield from _needed(inner, [*chain.from_iterable(lists)], first)
 
 
 @cache
 def _is_recent(kind: type[Record], first: Version) -> bool:
-    """Whether a record of this kind, or one in it, has a field that the first version lacks."""
+    """Return whether a record of this kind, or one in it, has a field that the first version lacks."""
     return any(
         field.about.since > first or ((inner := records_in(field)) is not None and _is_recent(inner, first))
         for field in fields_of(kind)
     )
 
 
-def _each(value: Record | tuple[Record, ...]) -> tuple[Record, ...]:
-    return value if isinstance(value, tuple) else (value,)
-
-
 def needs_steps(version: Version) -> bool:
-    """Whether a document of this version has to be rewritten before the newest records can hold it."""
+    """Return whether a document of this version must be rewritten before the newest records can hold it."""
     return any(version <= changed < NEWEST for changed in STEPS)
 
 
 def upgrade(document: dict[str, Any], version: Version) -> dict[str, Any]:
-    """A document as plain data, taken from its version to the newest one version at a time.
-
-    >>> upgrade({"format": "gir", "version": "1.0"}, Version(1, 0))["version"]
-    '1.0'
-    """
+    """Rewrite a document as plain data from its version to the newest, one version at a time."""
     for older, newer in pairwise(RELEASED):
         if older >= version:
             document = {**STEPS.get(older, dict)(document), "version": str(newer)}

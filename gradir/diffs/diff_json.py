@@ -10,7 +10,7 @@ from gradir.diffs.changes import UNSET, Change, Diff, FieldChange
 from gradir.diffs.field_changes import type_at
 from gradir.ir import AttrValue, Cut, Node, Scope
 from gradir.ir.head import Head
-from gradir.ir.headed import Headed
+from gradir.ir.json_documents import DocumentKind
 
 if TYPE_CHECKING:
     from gradir.ir.model import Record
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 FORMAT: Final = "gir-diff"
 VERSION: Final = "1.0"
 _KINDS: Final[dict[str, type[Record]]] = {"node": Node, "scope": Scope, "cut": Cut}
-_DOCUMENT: Final = Headed("diff", FORMAT, VERSION, "gradir diff --format json")
+_DOCUMENT: Final = DocumentKind("diff", FORMAT, VERSION, "gradir diff --format json")
 
 
 def encode(diff: Diff) -> bytes:

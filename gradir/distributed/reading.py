@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, cast
 
 from gradir import files
 from gradir.codecs.codec import decode, encode
-from gradir.codecs.parted import Parter, collectives_in
+from gradir.codecs.rank_parts import RankSplitter, collectives_in
 from gradir.errors import GradirError
 from gradir.ir import Collective, Graph, Rank
 from gradir.ir.excerpt import excerpt
@@ -47,8 +47,8 @@ def read(sources: Iterable[object]) -> list[RankFile]:
         FormatError: a file is not a GIR document that this release can read.
     """
     lists: dict[bytes, Sequence[Collective]] = {}
-    parter = Parter()
-    given = [_read(cast("_Source", source), number, lists, parter) for number, source in enumerate(sources)]
+    splitter = RankSplitter()
+    given = [_read(cast("_Source", source), number, lists, splitter) for number, source in enumerate(sources)]
     if not given:
         raise GradirError("there is nothing to compare: give the files of the ranks of one run")
     unsaid = [one for one in given if one.rank is _UNSAID]
@@ -77,13 +77,13 @@ def graph_in(one: RankFile) -> Graph:
         return decode(files.read_bytes(one.source))
 
 
-def _read(source: _Source, number: int, lists: dict[bytes, Sequence[Collective]], parter: Parter) -> RankFile:
+def _read(source: _Source, number: int, lists: dict[bytes, Sequence[Collective]], splitter: RankSplitter) -> RankFile:
     if isinstance(source, Graph):
         name, data = f"graph {number}", encode(source, "msgpack")
     else:
         name, data = files.name_of(source), files.read_bytes(source)
     with files.naming(name):
-        parts = parter.parted(data)
+        parts = splitter.split(data)
         collectives = lists.get(parts.collectives)
         if collectives is None:
             collectives = lists[parts.collectives] = collectives_in(data, parts)

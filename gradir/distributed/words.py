@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gradir.distributed.model import FORMAT, VERSION, Finding, Group, Ranks
 from gradir.errors import ExportError
 from gradir.ir import Collective
-from gradir.ir.headed import Headed
+from gradir.ir.json_documents import DocumentKind
 from gradir.ir.text import amount, counted, printable, tensor_text
 from gradir.markdown import code_span
 
@@ -103,7 +103,7 @@ def _markdown(ranks: Ranks, full: bool) -> str:
 
 
 def _json(ranks: Ranks, full: bool) -> str:  # noqa: ARG001 (data is whole)
-    return Headed("account of ranks", FORMAT, VERSION, "gradir ranks --format json").encode(ranks).decode()
+    return DocumentKind("account of ranks", FORMAT, VERSION, "gradir ranks --format json").encode(ranks).decode()
 
 
 _FORMS: Final[Mapping[str, Callable[[Ranks, bool], str]]] = {"text": _text, "markdown": _markdown, "json": _json}

@@ -4,19 +4,7 @@ from __future__ import annotations
 
 from gradir.ir.build import Builder, SavedSlot, Value
 from gradir.ir.graph import Edge, Graph
-from gradir.ir.model import (
-    AttrValue,
-    Cut,
-    Node,
-    NonFinite,
-    Producer,
-    Ref,
-    Saved,
-    Scope,
-    Shape,
-    Source,
-    TensorMeta,
-)
+from gradir.ir.model import AttrValue, Cut, Node, NonFinite, Producer, Ref, Saved, Scope, Shape, Source, TensorMeta
 from gradir.ir.ranks import Collective, Rank
 
 __all__ = [

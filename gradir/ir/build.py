@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, Union
 
 import msgspec
@@ -28,8 +28,6 @@ SavedSlot = Union[tuple[Saved, "Value | int | None"], tuple[Saved, "Value | int 
 
 class _Owner:
     """Represent a builder in its values, which would otherwise keep the builder alive."""
-
-    __slots__ = ()
 
 
 class Value(msgspec.Struct, frozen=True, gc=False):
@@ -86,6 +84,7 @@ class Builder:
             GraphError: the name is not valid text, or ``tensor`` is not a `TensorMeta`.
         """
         _check_name("the name of a tensor", name)
+        # No subclass, since a file would return a plain record.
         if type(tensor) is not TensorMeta:
             raise GraphError(f"tensor {name!r}: expected a TensorMeta, got {tensor!r}")
         node = Node("", role=role, scope=scope, names=(name,) if name else (), outputs=(tensor,))
@@ -189,28 +188,29 @@ class Builder:
             raise GraphError("a graph needs an output: call output() first")
         order = postorder([output.index for output in self._outputs], self._dependencies)
         allocator = IdAllocator()
-        ids: dict[int, str] = {index: self._allocate(allocator, self._drafts[index]) for index in order}
+        ids: dict[int, str] = {}
+        for index in order:
+            node, name = self._drafts[index].node, self._drafts[index].name
+            if node.role == "output":
+                ids[index] = allocator.output(name)
+            else:
+                ids[index] = allocator.function(node.scope, node.op) if node.op else allocator.tensor(name)
 
         def called(value: Value | None) -> str:
             return "" if value is None else ids.get(value.index, "")
 
-        own_cuts = (
-            replace(cut, at=called(at) or cut.at, into=called(into) or cut.into) for cut, at, into in self._cuts
-        )
-        cuts = (*own_cuts, *cuts)
-        keys = _StorageKeys()
-        nodes = [self._finish(index, ids, keys) for index in order]
-        graph = Graph.of(nodes, scopes, (*cuts, *self._unused(nodes, cuts)), producer)
+        found = [replace(cut, at=called(at) or cut.at, into=called(into) or cut.into) for cut, at, into in self._cuts]
+        found += cuts
+        storages: dict[Hashable, str] = {}
+        nodes = [self._finish(index, ids, storages) for index in order]
+        known = {name for node in nodes for name in node.names}
+        known.update(name for cut in found for name in cut.names)
+        for node, *_ in self._drafts:
+            if node.role == "parameter" and node.names and known.isdisjoint(node.names):
+                found.append(Cut("unused", node.names, node.scope, node.outputs[0]))
+        graph = Graph.of(nodes, scopes, found, producer)
         check_all(graph)
         return graph
-
-    def _unused(self, nodes: Iterable[Node], cuts: Iterable[Cut]) -> Iterator[Cut]:
-        known = {name for node in nodes for name in node.names}
-        known.update(name for cut in cuts for name in cut.names)
-        for draft in self._drafts:
-            node = draft.node
-            if node.role == "parameter" and node.names and known.isdisjoint(node.names):
-                yield Cut("unused", node.names, node.scope, node.outputs[0])
 
     def _check_value(self, value: object, what: str) -> None:
         if value is None:
@@ -236,52 +236,32 @@ class Builder:
         )
         return found
 
-    @staticmethod
-    def _allocate(ids: IdAllocator, draft: _Draft) -> str:
-        if draft.node.role == "output":
-            return ids.output(draft.name)
-        return ids.function(draft.node.scope, draft.node.op) if draft.node.op else ids.tensor(draft.name)
-
-    def _finish(self, index: int, ids: Mapping[int, str], keys: _StorageKeys) -> Node:
+    def _finish(self, index: int, ids: Mapping[int, str], known: dict[Hashable, str]) -> Node:
+        """Return a node with its id and those of its producers; ``known`` has the keys of storages so far."""
         node, inputs, origins, base, _, storages = self._drafts[index]
 
         def ref(value: Value | None) -> Ref | None:
             return None if value is None or value.index not in ids else Ref(ids[value.index], value.output_nr)
 
-        def owner(value: Value | None) -> str:
-            return (
-                "" if value is None or self._drafts[value.index].node.role not in OWNERS else ids.get(value.index, "")
-            )
+        def storage_of(slot: Saved, origin: Value | None, storage: Hashable) -> str:
+            if storage is None:
+                return slot.storage
+            is_owned = origin is not None and self._drafts[origin.index].node.role in OWNERS
+            owner = ids.get(origin.index, "") if origin is not None and is_owned else ""
+            own = storage_key(ids[index], slot.slot)
+            key = known.setdefault(storage, owner or own)
+            return "" if key == own else key
 
         saved = tuple(
-            replace(slot, origin=ref(origin), storage=keys.key_of(slot, storage, ids[index], owner(origin)))
+            replace(slot, origin=ref(origin), storage=storage_of(slot, origin, storage))
             for slot, origin, storage in zip(node.saved, origins, storages, strict=True)
         )
-        return replace(
-            node,
-            id=ids[index],
-            inputs=tuple(map(ref, inputs)),
-            saved=saved,
-            base=None if base is None else ids[base.index],
-        )
-
-
-class _StorageKeys:
-    """Choose the keys of storages that slots share."""
-
-    def __init__(self) -> None:
-        self._known: dict[Hashable, str] = {}
-
-    def key_of(self, slot: Saved, storage: Hashable, node: str, owner: str) -> str:
-        if storage is None:
-            return slot.storage
-        own = storage_key(node, slot.slot)
-        key = self._known.setdefault(storage, owner or own)
-        return "" if key == own else key
+        base_id = None if base is None else ids[base.index]
+        return replace(node, id=ids[index], inputs=tuple(map(ref, inputs)), saved=saved, base=base_id)
 
 
 def _check_name(what: str, name: object) -> None:
-    # Ids are made of names before the records are looked at.
+    # `build` makes ids of names before it checks the records.
     if not isinstance(name, str):
         raise GraphError(f"{what} is {name!r}; expected text")
     try:
@@ -310,6 +290,7 @@ def _attributes(what: str, attributes: Mapping[str, AttrValue] | None) -> Mappin
 
 
 def _tupled(value: Any, deep: int = 3) -> Any:
+    # An attribute is at most three lists deep, so deeper ones are left for the check to refuse.
     if type(value) not in (list, tuple) or not deep:
         return value
     return tuple([_tupled(entry, deep - 1) for entry in value])

@@ -13,13 +13,13 @@ from gradir.ir.model import BESIDE, Cut
 from gradir.ir.module_tree import common_path, module_of, upwards
 from gradir.ir.text import counted, printable
 
+# The producer's option of a graph with a recorded forward pass.
 FLOW: Final = "flow"
-"""The option of the producer of a graph whose forward was noted."""
-
 _MOST_NAMES: Final = 2
+# A file may have any number of kinds.
 _MOST_KINDS: Final = 12
+# A longer name or path is shortened.
 _LONGEST: Final = 60
-"""No name, nor the path of a file, takes up more of a line."""
 
 
 class Stub(NamedTuple):
@@ -40,11 +40,7 @@ class CutCounts(NamedTuple):
 
 
 def cut_counts(graph: Graph) -> CutCounts:
-    """Count the cuts of a graph, each parameter once.
-
-    >>> cut_counts(Graph.of([], cuts=[Cut("unreached", ("w",)), Cut("detach", ("w",), op="detach")]))
-    CutCounts(places=1, unreached=1, hidden=0)
-    """
+    """Count the cuts of a graph, each parameter once."""
     places = sum(cut.is_place for cut in graph.cuts)
     hidden = sum(cut.kind == "hidden" for cut in graph.cuts)
     return CutCounts(places, len(graph.cuts) - places - hidden, hidden)
@@ -80,11 +76,12 @@ def stubs(graph: Graph, most: int | None = None) -> list[Stub]:
     ['detach: v', 'unreached: w']
     """
     cuts = [*filter(_is_in_part(graph), graph.cuts)] if graph.cuts else []
-    found = [
-        Stub(cut_text(cut), *((cut.into, cut.slot) if _takes_values(cut.into, graph) else ("", None)), is_place=True)
-        for cut in cuts
-        if cut.is_place
-    ]
+    found: list[Stub] = []
+    for cut in cuts:
+        if cut.is_place:
+            into = graph.nodes.get(cut.into)
+            has_end = into is not None and into.role not in BESIDE
+            found.append(Stub(cut_text(cut), *((cut.into, cut.slot) if has_end else ("", None)), is_place=True))
     has_flow = graph.producer.options.get(FLOW) is True
     names: dict[str, list[str]] = {}
     for cut in cuts:
@@ -98,11 +95,7 @@ def stubs(graph: Graph, most: int | None = None) -> list[Stub]:
 
 
 def counts_text(graph: Graph) -> str:
-    """Return the number of cuts of each kind, for a graph with a recorded forward pass or a place of a cut.
-
-    >>> counts_text(Graph.of([], cuts=[Cut("detach", op="detach"), Cut("detach", op="detach", meant="stop-gradient")]))
-    '2 detach (1 of them meant)'
-    """
+    """Return the number of cuts of each kind, for a graph with a recorded forward pass or a place of a cut."""
     if graph.producer.options.get(FLOW) is not True and not any(cut.is_place for cut in graph.cuts):
         return ""
     kinds = Counter(cut.kind for cut in graph.cuts)
@@ -127,11 +120,8 @@ def lacking_flow(a: Graph, b: Graph) -> Graph | None:
     return None if lacking is None or any(cut.is_place for cut in lacking.cuts) else lacking
 
 
-def _takes_values(node_id: str, graph: Graph) -> bool:
-    return node_id in graph.nodes and graph.nodes[node_id].role not in BESIDE
-
-
 def _is_in_part(graph: Graph) -> Callable[[Cut], bool]:
+    """Return a test for cuts in the part of a graph that the marks of `gradir.passes.focus` show."""
     nodes = graph.nodes
     if not any(node.ext and (is_focus(node) or any(left_out(node))) for node in nodes.values()):
         return lambda _: True

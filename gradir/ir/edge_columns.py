@@ -20,11 +20,7 @@ class EdgeColumns:
     """The edges by consumer: edges ``first[n]`` to ``first[n + 1]`` lead into node ``n``."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
-        """Read the edges into some nodes.
-
-        Raises:
-            ExportError: one comes from a node that is not among them.
-        """
+        """Read the edges into some nodes."""
         self.numbers = {node.id: number for number, node in enumerate(nodes)}
         self.counts: list[int] = []
         self.source: list[int] = []
@@ -41,6 +37,7 @@ class EdgeColumns:
                         source.append(numbers[ref.id])
                         outputs.append(ref.output_nr)
                         slots.append(slot)
+                # Few nodes have other kinds of edges than data.
                 if has_others or node.kinds:
                     self._read_others(node, len(source) - before)
             except KeyError as error:
@@ -63,6 +60,7 @@ class EdgeColumns:
         kept = [edge for edge, target in enumerate(self.target) if stands[target] == target]
         if len(kept) == len(self.target):
             return self
+        # A shallow copy: the other columns are shared, and nothing changes them.
         found = copy(self)
         found.source = [stands[self.source[edge]] for edge in kept]
         found.slot, found.output, found.kind, found.target = (

@@ -18,11 +18,7 @@ _BEGINNING.maxstring = _BEGINNING.maxlong = _BEGINNING.maxother = 2 * _QUOTED
 
 
 def excerpt(value: object) -> str:
-    """Return a document's value in quotes, shortened.
-
-    >>> excerpt("1.0"), excerpt("ab" * 1000) == repr("ab" * 30) + "…"
-    ("'1.0'", True)
-    """
+    """Return a document's value in quotes, shortened."""
     if isinstance(value, str):
         return repr(value[:_QUOTED]) + "…" * (len(value) > _QUOTED)
     return shortened(_BEGINNING.repr(value), _QUOTED)

@@ -28,13 +28,8 @@ class Field(NamedTuple):
 
 @cache
 def fields_of(record: type[Record]) -> tuple[Field, ...]:
-    """Return the fields of a record, in order.
-
-    >>> from gradir.ir.model import Scope
-    >>> [(field.name, field.key, field.about.compared) for field in fields_of(Scope)][:2]
-    [('path', 'path', 'place'), ('class_name', 'class', 'detail')]
-    """
-    # It takes a millisecond to load, and a plain export needs none of it.
+    """Return the fields of a record, in order."""
+    # msgspec.inspect takes a millisecond to load, and a plain export does not need it.
     from msgspec.inspect import type_info
 
     info: Any = type_info(record)
@@ -50,12 +45,7 @@ def fields_of(record: type[Record]) -> tuple[Field, ...]:
 
 @cache
 def other_fields(record: type[Record], told: frozenset[str]) -> tuple[Field, ...]:
-    """Return the fields of a record whose names a writer does not know.
-
-    >>> from gradir.ir.model import Source
-    >>> [field.name for field in other_fields(Source, frozenset({"file", "line"}))]
-    ['function']
-    """
+    """Return the fields of a record whose names a writer does not know."""
     return tuple(field for field in fields_of(record) if field.name not in told)
 
 
@@ -83,23 +73,13 @@ def records_in(field: Field) -> type[Record] | None:
 
 
 def noun(field: Field) -> str:
-    """Return the name of a list's entry for messages.
-
-    >>> from gradir.ir.model import Node
-    >>> [noun(field) for field in fields_of(Node) if is_list(field)]
-    ['names', 'ref', 'tensormeta', 'saved', 'kinds']
-    """
+    """Return the name of a list's entry for messages."""
     kind = records_in(field)
     return field.key if kind is None else kind.__name__.lower()
 
 
 def is_list(field: Field) -> bool:
-    """Return whether a field is a list.
-
-    >>> from gradir.ir.model import Cut
-    >>> [field.name for field in fields_of(Cut) if is_list(field)]
-    ['names']
-    """
+    """Return whether a field is a list."""
     from msgspec.inspect import VarTupleType
 
     return isinstance(field.type, VarTupleType)

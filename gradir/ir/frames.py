@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
+from itertools import accumulate
 from typing import Final
 
 from gradir.ir.edges import sources
@@ -11,9 +12,8 @@ from gradir.ir.graph import Graph
 from gradir.ir.memo import Memo
 from gradir.ir.model import Node
 
+# Stands between a module's path and the number of its frame in the path of each frame but the first.
 _PART: Final = "\0\0part"
-"""What stands behind the last part of a module's path, before the number, in the path of each frame but its first."""
-
 _NUMBERED: Final = re.compile(f"{_PART}\\d+")
 
 _MAX_DEPTH: Final = 32
@@ -34,7 +34,12 @@ def frames(graph: Graph, accumulators: Collection[str]) -> dict[str, str]:
     again = {path: _Parts() for path, scope in graph.scopes.items() if path and scope.calls > 1}
     if not again:
         return {}
-    around: Memo[str, list[str]] = Memo(lambda scope: [path for path in _outward(scope) if path in again])
+
+    def called_again(scope: str) -> list[str]:
+        parts = scope.split(".", _MAX_DEPTH)[:_MAX_DEPTH]
+        return [path for path in accumulate(parts, "{}.{}".format) if path in again]
+
+    around = Memo(called_again)
     shared: set[str] = set()
     inside = [node for node in graph.nodes.values() if around[node.scope]]
     for node in inside:
@@ -56,7 +61,7 @@ def module_of(frame: str) -> str:
 
 
 class _Parts:
-    """The connected parts of the nodes of one module."""
+    """The connected parts of the nodes of one module, by union-find."""
 
     def __init__(self) -> None:
         self._above: dict[str, str] = {}
@@ -65,7 +70,7 @@ class _Parts:
         self._above[node_id] = node_id
         for source in feeding:
             if source in self._above and (source not in shared or self._above[source] == source):
-                # What is shared goes with its first user, and the other way round nothing is joined.
+                # A shared parameter joins its first user, and must not join its users to each other.
                 self._above[self._top(source)] = self._top(node_id)
 
     def numbered(self) -> dict[str, int]:
@@ -73,15 +78,11 @@ class _Parts:
         return {node_id: numbers.setdefault(self._top(node_id), len(numbers)) for node_id in self._above}
 
     def _top(self, node_id: str) -> str:
+        # Halving the path on the way keeps later ways short (Tarjan and van Leeuwen, 1984).
         above = self._above
         while above[node_id] != node_id:
             above[node_id] = node_id = above[above[node_id]]
         return node_id
-
-
-def _outward(scope: str) -> Iterator[str]:
-    parts = scope.split(".", _MAX_DEPTH)[:_MAX_DEPTH]
-    return (".".join(parts[:stop]) for stop in range(1, len(parts) + 1))
 
 
 def _frame(node: Node, numbers: dict[str, dict[str, int]]) -> str:

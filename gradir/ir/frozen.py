@@ -29,20 +29,17 @@ class FrozenDict(dict[K, V]):
     def __deepcopy__(self, memo: object) -> FrozenDict[K, V]:
         return self
 
+    # By default, pickle would fill a new dict with __setitem__, which refuses.
     def __reduce__(self) -> tuple[Any, ...]:
         return frozen, (dict(self),)
 
 
+# The one empty mapping: msgspec omits a field only if it holds the very object that is its default.
 NOTHING: Final[FrozenDict[Any, Any]] = FrozenDict()
-"""The one empty mapping: msgspec leaves a field out where it holds the very object that is its default."""
 
 
 def frozen(mapping: Mapping[K, V]) -> FrozenDict[K, V]:
-    """Return a mapping as a read-only one, and any other value unchanged.
-
-    >>> frozen({"dim": 1}), frozen({}) is NOTHING
-    ({'dim': 1}, True)
-    """
+    """Return a mapping as a read-only one, and any other value unchanged."""
     kind: type[Any] = type(mapping)
     if kind is dict or (kind is not FrozenDict and issubclass(kind, Mapping)):
         return FrozenDict(mapping) if mapping else NOTHING

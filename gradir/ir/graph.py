@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from operator import attrgetter
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from msgspec.structs import force_setattr
 
@@ -28,9 +28,8 @@ __all__ = ["Edge", "Edges", "Graph", "expect_graphs"]
 
 Account: TypeAlias = Literal["scope", "op", "node"]
 
-_ACCOUNTS: Final[tuple[Account, ...]] = ("scope", "op", "node")
 
-
+# The dict holds cached properties and the mark of `gradir.ir.validate.vouch`.
 class Graph(Head, frozen=True, dict=True, eq=False):
     """An autograd graph as data.
 
@@ -56,10 +55,11 @@ class Graph(Head, frozen=True, dict=True, eq=False):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Graph):
             return NotImplemented
+        # ``unknown`` describes the file and not the graph.
         return all(getattr(self, name) == getattr(other, name) for name in self.__struct_fields__ if name != "unknown")
 
     def __ne__(self, other: object) -> bool:
-        # A struct has one of its own, which does not ask __eq__.
+        # A msgspec.Struct has its own method, which does not call __eq__.
         return not self == other
 
     __hash__ = None  # type: ignore[assignment]
@@ -85,10 +85,10 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         node_list, scope_list = list(nodes), list(scopes)
         by_id = FrozenDict(zip(map(_id_of, node_list), node_list, strict=True))
         if len(by_id) != len(node_list):
-            raise GraphError(f"node id {excerpt(_first_repeated(n.id for n in node_list))} occurs twice")
+            raise GraphError(f"node id {excerpt(_first_repeated(map(_id_of, node_list)))} occurs twice")
         by_path = FrozenDict(zip(map(_path_of, scope_list), scope_list, strict=True))
         if len(by_path) != len(scope_list):
-            raise GraphError(f"scope {excerpt(_first_repeated(s.path for s in scope_list))} occurs twice")
+            raise GraphError(f"scope {excerpt(_first_repeated(map(_path_of, scope_list)))} occurs twice")
         head |= {name: tuple(head[name]) for name in _LISTS & head.keys()}
         return cls(by_id, by_path, read_from, unknown, cuts=tuple(cuts), producer=producer, **head)
 
@@ -187,10 +187,11 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         >>> g.saved_bytes()
         {'fc': 8}
         """
+        # `gradir.ir.merged` is not needed to load and save a graph.
         from gradir.ir.merged import bytes_told
 
-        if by not in _ACCOUNTS:
-            raise ValueError(f"saved bytes are counted by {', '.join(_ACCOUNTS)}, not by {by!r}")
+        if by not in (accounts := get_args(Account)):
+            raise ValueError(f"saved bytes are counted by {', '.join(accounts)}, not by {by!r}")
         kept: SavedBytes[str] = SavedBytes(self.nodes)
         found: dict[str, int] = {}
         for node in self.nodes.values():
@@ -229,7 +230,7 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         for key, records in (("id", found["nodes"]), ("source", found["edges"]), ("target", found["edges"])):
             for record in records:
                 record[key] = _Id(record[key])
-        # What reads the form makes the kind of graph that its text says, which is always this one.
+        # The text says which kind of graph to make, and networkx's types cannot know that.
         made: Any = nx.node_link_graph(found, edges="edges")
         linked: nx.MultiDiGraph[str] = made
         return linked
@@ -261,15 +262,17 @@ class Graph(Head, frozen=True, dict=True, eq=False):
         """
         _public().save(self, path, format=format, compress=compress, lossy=lossy)
 
+    # IPython passes both arguments by name.
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:  # noqa: ARG002
         """Return the graph as a notebook shows it: a picture, folded by module if large."""
         shown: dict[str, str] = _public().mimebundle(self)
         return shown
 
     def __repr__(self) -> str:
-        edges = len(self.edges)
         outputs = len(self.outputs)
-        return f"<gradir.Graph: {len(self.nodes)} nodes, {edges} edges, {outputs} output{'s'[: outputs != 1]}>"
+        return (
+            f"<gradir.Graph: {len(self.nodes)} nodes, {len(self.edges)} edges, {outputs} output{'s'[: outputs != 1]}>"
+        )
 
 
 class _Id(str):
@@ -294,6 +297,7 @@ def expect_graphs(*values: object) -> None:
 
 
 def _public() -> Any:
+    # The layer rule forbids to import it here, and `import gradir` has put it into sys.modules.
     return sys.modules["gradir.api"]
 
 

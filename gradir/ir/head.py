@@ -12,8 +12,8 @@ from gradir.ir.fields import Field, fields_of, records_in
 from gradir.ir.model import About, Cut, Producer, Record
 from gradir.ir.ranks import Collective, Rank
 
+# The producer's option of a graph that a merge of two edits made, and no capture.
 MERGED: Final = "merged"
-"""The option of a producer that says that no capture made the graph, but a merge of two edits."""
 
 
 class Head(Record, frozen=True, kw_only=True):
@@ -49,6 +49,7 @@ def renamed_head(head: Head, called: Callable[[str], str], *, keeps_slots: bool 
     def changed(record: Record, kind: type[Record]) -> dict[str, Any]:
         values = ((field.name, getattr(record, field.name)) for field in _referring(kind))
         found = {name: now for name, value in values if (now := renamed(value)) != value}
+        # A slot is a place in a node that may have other inputs now.
         if found and not keeps_slots:
             found |= {field.name: field.default for field in fields_of(kind) if field.about.inside in found}
         return found

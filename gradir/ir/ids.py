@@ -26,12 +26,12 @@ from collections.abc import Collection
 from functools import lru_cache
 from itertools import count
 
+# Either may follow the path of a module in a name or an id: before a component, or before an operation.
 BEHIND_A_PATH = "./"
-"""What can stand behind the path of a module in a name or an id: a component, or an operation."""
-
 _ACCUMULATES = "accumulate_grad"
 _ROOT = "/"  # no path of a module encodes to it
 _REMOVED = "\0"  # no id of a graph ends in it
+# int() of the digits in a hostile id takes quadratic time, and Python refuses more than 4,300.
 _LONGEST_ORDINAL = 9
 _ORDINAL = re.compile(r"[:~][0-9]+")
 _INDEX = re.compile(r"(?<![^.:/~])[0-9]+(?![^.:/~])")
@@ -39,7 +39,7 @@ _NUMBER = re.compile(r"(?<![^.:/~_])[0-9]+(?![^.:/~])")
 _NUMBERED = re.compile(r"([^.]*_|)(0|[1-9][0-9]{0,8})", re.ASCII)
 _PART = re.compile(r" \(\d+\)\Z")
 _is_all_plain = re.compile(r"[A-Za-z0-9_.-]*").fullmatch
-_RESERVED = frozenset("/:%~\"'`<>\\|{}")
+_RESERVED = frozenset(" /:%~\"'`<>\\|{}")
 
 
 def encode_component(text: str) -> str:
@@ -50,19 +50,16 @@ def encode_component(text: str) -> str:
     """
     if _is_all_plain(text):
         return text
-    return "".join(char if _is_plain(char) else _percent(char) for char in text)
-
-
-def _is_plain(char: str) -> bool:
-    return char.isprintable() and char != " " and char not in _RESERVED
+    return "".join(char if char.isprintable() and char not in _RESERVED else _percent(char) for char in text)
 
 
 def _percent(char: str) -> str:
+    # A name may hold a lone surrogate, which plain UTF-8 refuses.
     return "".join(f"%{byte:02X}" for byte in char.encode("utf-8", "surrogatepass"))
 
 
+# The names of modules and operations recur at every node. The size is bounded, since a file may have a million names.
 _encoded = lru_cache(maxsize=4096)(encode_component)
-"""For modules and operations, which come again and again."""
 
 
 def function_prefix(scope: str, op: str) -> str:
@@ -76,11 +73,8 @@ def _prefix(scope: str, op: str) -> str:
 
 
 def claim(wanted: str, taken: set[str]) -> str:
-    """Return an id, with the first free suffix if it is taken.
-
-    >>> claim("fc.weight", {"fc.weight", "fc.weight~2"})
-    'fc.weight~3'
-    """
+    """Return an id, with the first free suffix if it is taken."""
+    # For a few names only: many equal ones would take quadratic time, which `FreeIds` avoids.
     free = next(free for times in count(1) if (free := _again(wanted, times)) not in taken)
     taken.add(free)
     return free
@@ -91,11 +85,7 @@ def _again(wanted: str, times: int) -> str:
 
 
 def module_id(path: str, part: int = 1) -> str:
-    """Return the id of a folded module, or of a numbered part of one.
-
-    >>> module_id("layers.3"), module_id("layers.3", 2), module_id("")
-    ('layers.3', 'layers.3#2', '/')
-    """
+    """Return the id of a folded module, or of a numbered part of one."""
     return (encode_component(path) or _ROOT) + (f"#{part}" if part > 1 else "")
 
 
@@ -110,11 +100,7 @@ def part_name(name: str, part: int) -> str:
 
 
 def whole_name(name: str) -> str:
-    """Return the name of the folded module that has a part of this name.
-
-    >>> whole_name(part_name("layers.3", 2))
-    'layers.3'
-    """
+    """Return the name of the folded module that has a part of this name."""
     return _PART.sub("", name)
 
 
@@ -143,11 +129,7 @@ def tells_module(node_id: str, path: str) -> bool:
 
 
 def output_path(node_id: str) -> str:
-    """Return the path of an output as its id spells it.
-
-    >>> output_path("output:loss"), output_path("output")
-    ('loss', '')
-    """
+    """Return the path of an output as its id spells it."""
     return node_id.partition(":")[2]
 
 
@@ -162,11 +144,7 @@ def within(node_id: str, module: str) -> str:
 
 
 def behind(node_id: str) -> tuple[str, str]:
-    """Split an id into the tensor that it is derived from and the rest with its slash.
-
-    >>> behind("leaf:1/accumulate_grad:1"), behind("leaf:1")
-    (('leaf:1', '/accumulate_grad:1'), ('leaf:1', ''))
-    """
+    """Split an id into the tensor that it is derived from and the rest with its slash."""
     head, slash, rest = node_id.partition("/")
     return head, slash + rest
 
@@ -188,18 +166,15 @@ def relative_id(node_id: str, above: str) -> str:
     ['./mm:1', '.bias', '...1']
     """
     path, slash, name = node_id.partition("/")
-    parts, base = path.split("."), _path(above)
+    above_path, above_slash, _ = above.partition("/")
+    parts, base = path.split("."), above_path.split(".")
+    if not above_slash:
+        base.pop()
     most = min(len(base), len(parts) - (not slash))
     common = next((place for place in range(most) if parts[place] != base[place]), most)
     if not common or parts[common:][:1] == [""]:
         return node_id
     return "." * (len(base) - common + 1) + ".".join(parts[common:]) + slash + name
-
-
-def _path(node_id: str) -> list[str]:
-    """Return the parts of the path of a node's module."""
-    path, slash, _ = node_id.partition("/")
-    return path.split(".") if slash else path.split(".")[:-1]
 
 
 def accumulated(node_id: str, operations: Collection[str]) -> str:
@@ -213,11 +188,7 @@ def accumulated(node_id: str, operations: Collection[str]) -> str:
 
 
 def below(node_id: str, tensor: str) -> str:
-    """Return the suffix after a tensor's id in an id derived from it, with its slash, else an empty text.
-
-    >>> below("fc.weight/accumulate_grad:1", "fc.weight"), below("fc/addmm:1", "fc.weight")
-    ('/accumulate_grad:1', '')
-    """
+    """Return the suffix after a tensor's id in an id derived from it, with its slash, else an empty text."""
     return node_id[len(tensor) :] if tensor and node_id.startswith(f"{tensor}/") else ""
 
 
@@ -232,11 +203,7 @@ def is_named(node_id: str, name: str) -> bool:
 
 
 def stem(node_id: str) -> str:
-    """Return the part of an id before the ordinal of a leaf or the path of an output.
-
-    >>> stem("output:loss"), stem("leaf:1")
-    ('output', 'leaf')
-    """
+    """Return the part of an id before the ordinal of a leaf or the path of an output."""
     return node_id.partition(":")[0]
 
 
@@ -253,11 +220,7 @@ def split_ordinal(node_id: str) -> tuple[str, int]:
 
 
 def without_ordinal(operation: str) -> str:
-    """Return an operation without its ordinal.
-
-    >>> without_ordinal("addmm:12")
-    'addmm'
-    """
+    """Return an operation without its ordinal."""
     return _ORDINAL.sub("", operation)
 
 
@@ -297,11 +260,7 @@ def storage_key(node_id: str, slot: str) -> str:
 
 
 def split_last(name: str) -> tuple[str, str]:
-    """Split a `storage_key` into node and slot, or a tensor's name into module and own name.
-
-    >>> split_last("fc/addmm:1.mat1"), split_last("fc.weight")
-    (('fc/addmm:1', 'mat1'), ('fc', 'weight'))
-    """
+    """Split a `storage_key` into node and slot, or a tensor's name into module and own name."""
     before, _, last = name.rpartition(".")
     return before, last
 

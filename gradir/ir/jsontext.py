@@ -12,11 +12,10 @@ from gradir.ir.fields import other_fields
 from gradir.ir.model import Cut, Node, Record, Saved, Scope, Source, TensorMeta
 from gradir.ir.text import is_unicode, quoted
 
+# Exporters have their own words for these fields, and write any other by its key.
 TOLD: Final[Mapping[type[Record], frozenset[str]]] = {
     Scope: frozenset({"path", "class_name", "detail", "training"}),
-    Cut: frozenset(
-        {"kind", "names", "scope", "tensor", "op", "source", "via", "meant", "at", "into", "slot"},
-    ),
+    Cut: frozenset({"kind", "names", "scope", "tensor", "op", "source", "via", "meant", "at", "into", "slot"}),
     Node: frozenset(
         (
             *("id", "role", "op", "native", "scope", "names", "inputs", "outputs"),
@@ -27,8 +26,8 @@ TOLD: Final[Mapping[type[Record], frozenset[str]]] = {
     Source: frozenset({"file", "line", "function"}),
     TensorMeta: frozenset({"dtype", "shape", "device", "layout"}),
 }
-"""The fields that exporters have words of their own for."""
 
+# Encoding few records at a time keeps their text in the processor's cache.
 _CHUNK: Final = 512
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 
@@ -47,23 +46,20 @@ def json_text(value: object) -> str:
 
 
 def further_facts(record: Record) -> Iterator[tuple[str, str]]:
-    """Yield the key and JSON value of each field that a writer lacks words for and that has no default value.
-
-    >>> list(further_facts(Scope("fc", "Linear", calls=3)))
-    [('calls', '3')]
-    """
+    """Yield the key and JSON value of each field that a writer lacks words for and that has no default value."""
     for field in other_fields(type(record), TOLD[type(record)]):
         value = getattr(record, field.name)
         if value != field.default:
             yield field.key, json_text(value)
 
 
-def json_texts(values: Iterable[object]) -> Iterator[str]:
-    """Return each value as `json_text` does, many at a time.
+def further_text(record: Record, before: str = " ") -> str:
+    """Return the `further_facts` of a record on one line, each after ``before``."""
+    return "".join(f"{before}{key} {text}" for key, text in further_facts(record))
 
-    >>> list(json_texts([{"b": 1, "a": 2}, [None]]))
-    ['{"a":2,"b":1}', '[null]']
-    """
+
+def json_texts(values: Iterable[object]) -> Iterator[str]:
+    """Return each value as `json_text` does, many at a time."""
     for lines in _chunks(values):
         yield from lines.split("\n")
 
@@ -108,10 +104,12 @@ def printable_json(data: bytes) -> str:
 
 
 def _safe(data: bytes) -> str:
+    # In a web page, "<" could start "</script>" or "<!--".
     return printable_json(data.replace(b"<", b"\\u003c"))
 
 
 def _spelled(value: Any) -> Any:
+    # UTF-8 cannot encode a lone surrogate, but an escape in JSON can spell it.
     if isinstance(value, str):
         return value if is_unicode(value) else msgspec.Raw(quoted(value).encode())
     if isinstance(value, (list, tuple)):

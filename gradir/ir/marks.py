@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gradir.ir.merged import merged, merged_ext
 from gradir.ir.model import AttrScalar, AttrValue, Cut, Node, bounded
@@ -12,126 +12,64 @@ from gradir.ir.model import AttrScalar, AttrValue, Cut, Node, bounded
 if TYPE_CHECKING:
     from gradir.ir.graph import Graph
 
-__all__ = [
-    "CARRIED",
-    "ELIDED",
-    "FAILED",
-    "FLOPS",
-    "FOCUS",
-    "LEFT_OUT",
-    "LINE",
-    "LOOKS",
-    "LOST",
-    "MILLISECONDS",
-    "OVERLAY",
-    "OVERLAYS",
-    "PHASE",
-    "SAVINGS",
-    "SIGNS",
-    "STATUS",
-    "STEPS",
-    "TIMES",
-    "UNREAD",
-    "VERDICT",
-    "WAS",
-    "WEIGHTS",
-    "ListedChange",
-    "Mark",
-    "failure",
-    "flops",
-    "graph_kind",
-    "is_backward",
-    "is_focus",
-    "is_layer",
-    "is_lost",
-    "left_out",
-    "lost_slots",
-    "marked_slots",
-    "milliseconds",
-    "operation_before",
-    "overlay_mark",
-    "overlay_marks",
-    "overlay_verdict",
-    "savings",
-    "stands_for_several",
-    "status",
-    "times",
-    "together",
-    "unread",
-]
-
+# These are keys of ``ext`` unless a comment says otherwise.
+# In all equal blocks but the first, the previous block feeds these input slots.
 CARRIED: Final = "carried_inputs"
-"""The key of ``ext`` that lists the input slots which in all equal blocks but the first are fed by the block before."""
-
+# A pass omitted the sources of these input slots. Without the mark, they would look as if no gradient flowed.
 ELIDED: Final = "elided_inputs"
-"""The key of ``ext`` that lists the input slots whose source a pass left out.
-
-Without it such a slot would read as one where no gradient flows.
-"""
-
+# The error of the operation that ended a forward pass.
 FAILED: Final = "failed"
-"""The key of ``ext`` for the error of the operation that ended a forward."""
-
+# The option ``focus`` selected this node, and its neighbors are there for context.
 FOCUS: Final = "focus"
-"""The key of ``ext`` that is set where a node was asked for, and others are there since they are near it."""
-
+# The numbers of omitted producers and consumers of a node.
 LEFT_OUT: Final = "left_out"
-"""The key of ``ext`` for how many nodes a choice of a part left out before a node and behind it."""
-
+# The text of the node's source line.
 LINE: Final = "line"
-"""The key of ``ext`` for the text of the node's source line."""
-
+# The change of the node from one graph to another: a key of `SIGNS`.
 STATUS: Final = "diff"
-"""The key of ``ext`` that says what became of the node from one graph to another."""
-
+# The input slots that a node lost from one graph to another.
 LOST: Final = "lost_inputs"
-"""The key of ``ext`` for the input slots that a node had before and has no more."""
-
+# The signs of changes where there are no colors.
 SIGNS: Final = {"added": "+", "removed": "-", "changed": "~"}
-"""The marks there are, each with the sign that shows it where there are no colours."""
-
+# The former operation of a changed function.
 WAS: Final = "was"
-"""The key of ``ext`` for the operation that a changed function was."""
-
+# The number of nodes that a node represents.
 TIMES: Final = "times"
-"""The key of ``ext`` that says for how many nodes one stands."""
-
+# The floating-point operations of a node in the forward pass. The producer's option of this name has those of
+# operations without a node, by module.
 FLOPS: Final = "flops"
-"""The key of ``ext`` for the floating-point operations that a node took in the forward; as an option of the producer,
-those of operations without a node, by module."""
+# The phase of training if that is ``backward``.
+PHASE: Final = "phase"
+# An option of the producer: the bytes that each of several ways to train keeps for its backward pass, by module.
+SAVINGS: Final = "savings"
+# The milliseconds of a node, forward and backward. No two captures measure the same.
+MILLISECONDS: Final = "ms"
+# An attribute of a layer that `gradir.passes.layers` made: the name and shape of each of its parameters.
+WEIGHTS: Final = "weights"
+# The `Mark` of an overlay's chosen channel.
+OVERLAY: Final = "overlay"
+# The marks of an overlay's other channels, for exporters that show them too.
+OVERLAYS: Final = "overlays"
+# The look and sentence of an overlay for the whole graph, on an output.
+VERDICT: Final = "verdict"
+# The looks of numbers, from the least to the greatest.
+STEPS: Final = ("step 1", "step 2", "step 3", "step 4", "step 5")
+# The looks of overlays in the order of their urgency.
+LOOKS: Final = ("quiet", "good", *STEPS, "caution", "alarm")
+# The text of an output that `unread` returns.
+UNREAD: Final = "never read"
 
 _KINDS: Final = frozenset({"forward", "joint", "compiled"})
-
-PHASE: Final = "phase"
-"""The key of ``ext`` for the part of training that a node is of, if that is ``backward``."""
-
-SAVINGS: Final = "savings"
-"""The option of the producer for the bytes that each of several ways to train keeps for its backward, by module."""
-
+# Each way to train is a column in the table of modules, so a hostile file must not state many.
 _MOST_WAYS: Final = 8
+_MARK_TYPES: Final = ((str, str, str, str, bool), (str, float, str, str, bool))
 
-MILLISECONDS: Final = "ms"
-"""The key of ``ext`` for the times that a node took, forward and backward. No two captures measure the same."""
 
-WEIGHTS: Final = "weights"
-"""The attribute of a node that `gradir.passes.layers` made of a layer: the name and shape of each of its parameters."""
-
-OVERLAY: Final = "overlay"
-"""The key of ``ext`` for what an overlay says of the node, see `Mark`."""
-
-OVERLAYS: Final = "overlays"
-"""The key of ``ext`` for what other channels of the overlay say of the node, a `Mark` each, for who shows them too."""
-
-VERDICT: Final = "verdict"
-"""The key of ``ext`` of outputs for what an overlay says of the whole graph: a look and a sentence."""
-
-STEPS: Final = ("step 1", "step 2", "step 3", "step 4", "step 5")
-"""The looks of numbers, from the least to the greatest."""
-
-LOOKS: Final = ("quiet", "good", *STEPS, "caution", "alarm")
-"""The looks of what an overlay says, the one that most asks to be seen last."""
-
-_TYPES: Final = ([str, str, str, str, bool], [str, float, str, str, bool])
+def _entry(node: Node, key: str, *types: type) -> Any:
+    """Return a tuple in ``ext`` if its entries have exactly these types, else ``None``."""
+    found = node.ext.get(key) if node.ext else None
+    # A file may hold anything there.
+    return found if isinstance(found, tuple) and tuple(map(type, found)) == types else None
 
 
 def status(node: Node) -> str:
@@ -173,12 +111,7 @@ def operation_before(node: Node) -> str:
 
 
 def times(node: Node) -> int:
-    """Return the number of nodes that one represents, which is 1 for most.
-
-    >>> from gradir.ir.model import Node
-    >>> times(Node("x", ext={"times": 12})), times(Node("x"))
-    (12, 1)
-    """
+    """Return the number of nodes that one represents, which is 1 for most."""
     found = node.ext.get(TIMES, 1) if node.ext else 1
     return found if isinstance(found, int) else 1
 
@@ -195,11 +128,7 @@ def flops(node: Node) -> int:
 
 
 def is_backward(node: Node) -> bool:
-    """Return whether a node is of the backward, in a graph of both passes.
-
-    >>> is_backward(Node("mm:1", ext={"phase": "backward"})), is_backward(Node("mm:2"))
-    (True, False)
-    """
+    """Return whether a node is of the backward, in a graph of both passes."""
     return bool(node.ext) and node.ext.get(PHASE) == "backward"
 
 
@@ -224,7 +153,7 @@ def savings(graph: Graph) -> Iterator[tuple[str, str, int]]:
     rows = graph.producer.options.get(SAVINGS)
     names = set[str]()
     for row in rows if isinstance(rows, tuple) else ():
-        # A file may hold anything there. Each way is a column of the table of modules.
+        # A file may hold anything there.
         if isinstance(row, tuple) and [*map(type, row)] == [str, str, int] and len(names | {row[0]}) <= _MOST_WAYS:
             names.add(row[0])  # type: ignore[arg-type]
             yield row  # type: ignore[misc]
@@ -237,20 +166,11 @@ def milliseconds(node: Node) -> tuple[float, float]:
     >>> milliseconds(Node("x", ext={"ms": (0.5, 1.5)})), milliseconds(Node("x", ext={"ms": 2.0}))
     ((0.5, 1.5), (0.0, 0.0))
     """
-    found = node.ext.get(MILLISECONDS) if node.ext else None
-    if isinstance(found, tuple) and [*map(type, found)] == [float, float]:
-        forward, backward = found
-        return forward, backward  # type: ignore[return-value]
-    return 0.0, 0.0
+    return _entry(node, MILLISECONDS, float, float) or (0.0, 0.0)
 
 
 def is_layer(node: Node) -> bool:
-    """Return whether a node is a layer of `gradir.passes.layers`.
-
-    >>> from gradir.ir.model import Node
-    >>> is_layer(Node("fc", role="module", attrs={"weights": ()})), is_layer(Node("h", role="module"))
-    (True, False)
-    """
+    """Return whether a node is a layer of `gradir.passes.layers`."""
     return node.role == "module" and isinstance(node.attrs.get(WEIGHTS), tuple)
 
 
@@ -307,9 +227,8 @@ def overlay_marks(node: Node) -> list[Mark]:
 
 
 def _mark(found: object) -> Mark | None:
-    if not isinstance(found, tuple) or [*map(type, found)] not in _TYPES or found[0] not in LOOKS:
-        return None
-    return Mark._make(found)
+    is_mark = isinstance(found, tuple) and tuple(map(type, found)) in _MARK_TYPES and found[0] in LOOKS
+    return Mark._make(found) if is_mark else None  # type: ignore[arg-type]
 
 
 def overlay_verdict(nodes: Iterable[Node]) -> tuple[str, str] | None:
@@ -321,10 +240,9 @@ def overlay_verdict(nodes: Iterable[Node]) -> tuple[str, str] | None:
     >>> overlay_verdict([Node("output", ext={"verdict": "alarm"})])
     """
     for node in nodes:
-        found = node.ext.get(VERDICT) if node.ext else None
-        if isinstance(found, tuple) and [*map(type, found)] == [str, str] and found[0] in LOOKS:
-            look, words = found
-            return look, words  # type: ignore[return-value]
+        found: tuple[str, str] | None = _entry(node, VERDICT, str, str)
+        if found and found[0] in LOOKS:
+            return found
     return None
 
 
@@ -337,10 +255,6 @@ def failure(node: Node) -> str:
     """
     found = node.ext.get(FAILED) if node.ext else ""
     return found if isinstance(found, str) else ""
-
-
-UNREAD: Final = "never read"
-"""The words for an output that `unread` names."""
 
 
 def unread(nodes: Collection[Node]) -> frozenset[str]:
@@ -365,31 +279,27 @@ def left_out(node: Node) -> tuple[int, int]:
     >>> left_out(Node("x", ext={"left_out": (0, 3)})), left_out(Node("x", ext={"left_out": "3"}))
     ((0, 3), (0, 0))
     """
-    found = node.ext.get(LEFT_OUT) if node.ext else None
-    if isinstance(found, tuple) and [*map(type, found)] == [int, int]:
-        before, behind = found
-        return before, behind  # type: ignore[return-value]
-    return 0, 0
+    return _entry(node, LEFT_OUT, int, int) or (0, 0)
 
 
 def together(nodes: Collection[Node]) -> dict[str, AttrValue]:
     """Return the marks of a node that stands for several."""
     nodes = [node for node in nodes if node.ext]
-    cuts = [*filter(any, map(left_out, nodes))]
     found: dict[str, AttrValue] = {
         FOCUS: any(map(is_focus, nodes)),
         FAILED: next(filter(None, map(failure, nodes)), ""),
-        LEFT_OUT: _sums(cuts),
+        LEFT_OUT: _sums(map(left_out, nodes)),
         VERDICT: overlay_verdict(nodes),
         FLOPS: bounded(sum(map(flops, nodes))),
-        MILLISECONDS: _sums([*filter(any, map(milliseconds, nodes))]),
+        MILLISECONDS: _sums(map(milliseconds, nodes)),
     }
     gone = merged_ext(chain.from_iterable(map(merged, nodes)))
     return {**{key: value for key, value in found.items() if value}, **gone, **_worst_overlay(nodes)}
 
 
 def _sums(pairs: Iterable[tuple[AttrScalar, ...]]) -> tuple[AttrScalar, ...]:
-    return tuple(map(sum, zip(*pairs, strict=True)))
+    """Return the sums of pairs, or an empty tuple if all are zero."""
+    return tuple(map(sum, zip(*filter(any, pairs), strict=True)))
 
 
 def _worst_overlay(nodes: Iterable[Node]) -> dict[str, AttrValue]:
@@ -397,7 +307,7 @@ def _worst_overlay(nodes: Iterable[Node]) -> dict[str, AttrValue]:
     others: dict[str, list[Mark]] = {}
     for node in nodes:
         first = overlay_mark(node)
-        chosen += filter(None, [first])
+        chosen += [first] if first else []
         for mark in overlay_marks(node)[first is not None :]:
             others.setdefault(mark.title, []).append(mark)
     found: dict[str, AttrValue] = {OVERLAY: _worst(chosen)} if chosen else {}
@@ -406,5 +316,4 @@ def _worst_overlay(nodes: Iterable[Node]) -> dict[str, AttrValue]:
 
 def _worst(marks: Sequence[Mark]) -> tuple[AttrScalar, ...]:
     worst = max(marks, key=lambda mark: (LOOKS.index(mark.look), mark.value if isinstance(mark.value, float) else 0.0))
-    is_mixed = worst.is_mixed or any(mark.value != worst.value for mark in marks)
-    return tuple(worst._replace(is_mixed=is_mixed))
+    return tuple(worst._replace(is_mixed=worst.is_mixed or any(mark.value != worst.value for mark in marks)))

@@ -16,29 +16,21 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class Memo(dict[K, V]):
-    """A dict that computes missing values.
-
-    >>> lengths = Memo(len)
-    >>> lengths["relu"], lengths["relu"], lengths
-    (4, 4, {'relu': 4})
-    """
+    """A dict that computes missing values."""
 
     __slots__ = ("_make",)
 
     def __init__(self, make: Callable[[K], V]) -> None:
         self._make = make
 
+    # dict calls this for a missing key only, so a hit costs no Python call.
     def __missing__(self, key: K) -> V:
         value = self[key] = self._make(key)
         return value
 
 
 class MappingMemo(Generic[V]):
-    """Cache values computed from attributes, by exact equality.
-
-    >>> MappingMemo(sorted)({"dim": 1, "alpha": 1})
-    ['alpha', 'dim']
-    """
+    """Cache values computed from attributes, by exact equality."""
 
     def __init__(self, make: Callable[[Mapping[str, AttrValue]], V]) -> None:
         self._make = make

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from operator import add
-from typing import Any, Final, NamedTuple, TypeGuard
+from types import NoneType
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from gradir.ir.model import AttrValue, Node, bounded
 from gradir.ir.saved import SavedBytes, is_unsized, whole_number
 
+# The key of ``ext`` for the saved slots of the omitted nodes that a node represents, a `Merged` each.
 MERGED: Final = "merged"
-"""The key of ``ext`` for what the nodes saved that a node stands for and that are gone, a `Merged` each."""
-
-_NUMBERS: Final = [str, int, int, int]
+_TYPES: Final = tuple((path, str, int, int, int) for path in (str, NoneType))
 
 
 class Merged(NamedTuple):
@@ -39,16 +39,13 @@ def merged(node: Node) -> list[Merged]:
     >>> merged(Node("x", ext={"merged": ((None, "held", 11, 0, 88), "held")}))
     [Merged(path=None, state='held', slots=11, unsized=0, bytes=88)]
     """
-    found = node.ext.get(MERGED) if node.ext else None
-    return [Merged._make(entry) for entry in found if _is_entry(entry)] if isinstance(found, tuple) else []
-
-
-def _is_entry(entry: object) -> TypeGuard[tuple[Any, ...]]:
-    return (
-        isinstance(entry, tuple)
-        and [*map(type, entry[1:])] == _NUMBERS
-        and (entry[0] is None or isinstance(entry[0], str))
-    )
+    found: Any = node.ext.get(MERGED) if node.ext else None
+    # A file may hold anything there.
+    return [
+        Merged._make(entry)
+        for entry in (found if isinstance(found, tuple) else ())
+        if isinstance(entry, tuple) and tuple(map(type, entry)) in _TYPES
+    ]
 
 
 def bytes_told(node: Node) -> int:
@@ -110,6 +107,7 @@ def counted(
 
     ``gone`` has the node ``before`` that represents each, and ``ids`` new ids.
     """
+    # The mark has the slots of all nodes before, less those that still count after.
     sums: defaultdict[str, _Sums] = defaultdict(_Sums)
     _add_slots(sums, after, {}, -1)
     told: set[tuple[str, str]] = set()
@@ -140,10 +138,7 @@ def _with(node: Node, entry: Mapping[str, AttrValue]) -> dict[str, AttrValue]:
 
 
 def _add_slots(
-    sums: defaultdict[str, _Sums],
-    nodes: Mapping[str, Node],
-    places: Mapping[str, tuple[str, str | None]],
-    sign: int,
+    sums: defaultdict[str, _Sums], nodes: Mapping[str, Node], places: Mapping[str, tuple[str, str | None]], sign: int
 ) -> None:
     kept: SavedBytes[tuple[str, str | None]] = SavedBytes(nodes)
     for node in nodes.values():

@@ -15,28 +15,7 @@ from msgspec.structs import force_setattr
 
 from gradir.ir.frozen import NOTHING, FrozenDict, frozen
 
-__all__ = [
-    "BESIDE",
-    "HAS_MANY_EMPTY_TUPLES",
-    "MOST",
-    "ROLES",
-    "About",
-    "AttrScalar",
-    "AttrValue",
-    "Cut",
-    "Node",
-    "NonFinite",
-    "Producer",
-    "Ref",
-    "Saved",
-    "Scope",
-    "Shape",
-    "Source",
-    "TensorMeta",
-    "bounded",
-    "share_empty_tuples",
-]
-
+# The roles that gradir itself writes. The vocabulary is open: a reader keeps a role it does not know.
 ROLES: Final = (
     "function",  # an operation, also one that accumulates the gradient of a leaf
     "leaf",  # a tensor that requires grad and is no module's parameter
@@ -48,21 +27,18 @@ ROLES: Final = (
     "saved",  # a tensor kept for backward, drawn as a node of its own
     "module",  # a whole module folded into one node
 )
-"""The roles that gradir itself writes. The vocabulary is open: a reader keeps a role it does not know."""
 
+# The roles of tensors without a gradient, which are in a graph because an operation saved them.
 BESIDE: Final = frozenset({"buffer", "input"})
-"""The roles of tensors that are in a graph since an operation keeps them, although no gradient goes to them."""
-
 # msgspec leaves a field out when it holds the very object that is its default, so equal text has to be that object.
 _FUNCTION: Final = "function"
 _CPU: Final = "cpu"
 _STRIDED: Final = "strided"
 _HELD: Final = "held"
+# Whether this Python makes empty tuples other than the one that is a field's default, which msgspec would write.
 HAS_MANY_EMPTY_TUPLES: Final = sys.version_info < (3, 11)
-"""Whether this Python makes empty tuples that are not the one that is a field's default."""
-
+# The largest integer of a file, which also stands for any larger size or sum: msgspec writes and reads 64 bits.
 MOST: Final = 2**63 - 1
-"""The largest number of a file. A size or a sum that is larger is beyond counting, and this stands for it."""
 
 
 def bounded(count: int) -> int:
@@ -94,17 +70,14 @@ class About(NamedTuple):
 
 
 Int64 = Annotated[int, msgspec.Meta(ge=-MOST - 1, le=MOST)]
+# A float that JSON can spell. Only MessagePack can spell NaN and infinity, so the encodings would differ.
 Float64 = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
-"""A float that JSON can spell. MessagePack could spell the others too, so that readers would differ."""
-
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 
 Size = Annotated[
     Union[Count, str],
     msgspec.Meta(
-        extra={
-            "expected": "an integer from 0 to 2**63 - 1, or text for a size that is not known, such as 'batch'",
-        }
+        extra={"expected": "an integer from 0 to 2**63 - 1, or text for a size that is not known, such as 'batch'"}
     ),
 ]
 Shape = tuple[Size, ...]
@@ -125,6 +98,7 @@ def share_empty_tuples(record: Record) -> None:
             force_setattr(record, field, ())
 
 
+# gc=False: immutable records form no cycles, and the garbage collector would visit each of them again and again.
 class NonFinite(Record, frozen=True, gc=False):
     """A float that JSON cannot represent.
 
@@ -178,6 +152,7 @@ def first_known(tensors: tuple[TensorMeta, ...]) -> TensorMeta | None:
     return tensors[0] if tensors else None
 
 
+# A list, since a document has more references than anything else.
 class Ref(Record, frozen=True, gc=False, array_like=True):
     """One output of one node, written ``[id, output_nr]``."""
 

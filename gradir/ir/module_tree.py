@@ -5,23 +5,25 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import pairwise
 from math import prod
-from typing import Final
+from typing import Final, TypeVar
 
 from gradir.ir.graph import Graph
 from gradir.ir.ids import numbered, whole_name
 from gradir.ir.model import Node, Scope, bounded
 
+_Number = TypeVar("_Number", int, float)
+
+# The number of no module: the parent of a topmost one, and the place of a node outside all.
 OUTSIDE: Final = -1
-"""The number of no module: the parent of a topmost one, the place of what runs in none."""
-
 _STEPS: Final = re.compile(r"(?:^|\.)×(\d{1,18})(?: \(\d+\))?(?=\.|$)")
+# A component that `gradir.passes.once` or `gradir.passes.rollup` made of equal steps or layers.
 _ALIKE: Final = re.compile(r"(?:^|\.)(?:×(\d{1,18})(?: \(\d+\))?|(?:[^.]*_)?(\d{1,18})-(\d{1,18}))(?=\.|$)")
-"""A component of a path that is no module, but equal steps; see `without_steps`."""
-
+# More levels of a path count as one where code visits each, so that a hostile path takes no quadratic time. Models have
+# a dozen or two.
 DEEPEST: Final = 64
-"""As many levels of a path are told apart where every level of it is looked at; models have a dozen or two."""
 
 
 def split_path(path: str) -> tuple[str, str]:
@@ -40,11 +42,7 @@ def split_path(path: str) -> tuple[str, str]:
 
 
 def upwards(path: str) -> Iterator[str]:
-    """Yield a path and those of the modules around it, without the root.
-
-    >>> list(upwards("layers.3.attn"))
-    ['layers.3.attn', 'layers.3', 'layers']
-    """
+    """Yield a path and those of the modules around it, without the root."""
     while path:
         yield path
         path = split_path(path)[0]
@@ -77,6 +75,7 @@ class Above:
     def __contains__(self, path: str) -> bool:
         if not path:
             return True
+        # A name such as h-1 sorts between h and h.0, so both are looked for.
         for first in (path, f"{path}."):
             at = bisect_left(self._paths, first)
             if at < len(self._paths) and (self._paths[at] == path or self._paths[at].startswith(f"{path}.")):
@@ -94,7 +93,12 @@ def without_steps(scopes: Iterable[Scope]) -> tuple[list[Scope], Callable[[str],
     table = list(scopes)
     if not any(not scope.class_name and _STEPS.search(scope.path) for scope in table):
         return table, str
-    return [scope for scope in table if not _STEPS.search(scope.path)], _outside_steps
+
+    def outside_steps(path: str) -> str:
+        found = _STEPS.sub("", path)
+        return found if found == path else found.removeprefix(".")
+
+    return [scope for scope in table if not _STEPS.search(scope.path)], outside_steps
 
 
 def step_around(path: str) -> tuple[str, int]:
@@ -103,27 +107,17 @@ def step_around(path: str) -> tuple[str, int]:
     >>> step_around("cell.×49.fc"), step_around("cell")
     (('cell.×49', 49), ('', 1))
     """
-    found = None
-    for found in _STEPS.finditer(path):  # noqa: B007 (the last one is wanted)
-        pass
-    return (path[: found.end()], int(found[1])) if found else ("", 1)
+    found = [*_STEPS.finditer(path)]
+    return (path[: found[-1].end()], int(found[-1][1])) if found else ("", 1)
 
 
 def module_of(node: Node) -> str:
-    """Return the module that a node is in or represents.
-
-    >>> module_of(Node("fc/mm:1", scope="fc")), module_of(Node("fc#2", role="module", names=("fc (2)",)))
-    ('fc', 'fc')
-    """
+    """Return the module that a node is in or represents."""
     return whole_name(node.label) if node.role == "module" else node.scope
 
 
 def class_text(scope: Scope) -> str:
-    """Return the class of a module, and the number of rounds of its loop.
-
-    >>> class_text(Scope("h", "Block", rounds=6)), class_text(Scope("scan", rounds=5)), class_text(Scope("", "Net"))
-    ('Block ×6', '×5', 'Net')
-    """
+    """Return the class of a module, and the number of rounds of its loop."""
     return f"{scope.class_name} ×{scope.rounds:,}".lstrip() if scope.rounds else scope.class_name
 
 
@@ -135,17 +129,9 @@ def rounds_around(scopes: Mapping[str, Scope]) -> Callable[[str], int]:
     (15, 5, 1)
     """
     loops = {path: scope.rounds for path, scope in scopes.items() if scope.rounds}
-    known: dict[str, int] = {}
-
-    def around(path: str) -> int:
-        if not loops:
-            return 1
-        found = known.get(path)
-        if found is None:
-            found = known[path] = bounded(prod(loops.get(above, 1) for above in upwards(path)))
-        return found
-
-    return around
+    if not loops:
+        return lambda _: 1
+    return cache(lambda path: bounded(prod(loops.get(above, 1) for above in upwards(path))))
 
 
 def rounds_of(path: str) -> int:
@@ -160,17 +146,8 @@ def rounds_of(path: str) -> int:
     return rounds
 
 
-def _outside_steps(path: str) -> str:
-    found = _STEPS.sub("", path)
-    return found if found == path else found.removeprefix(".")
-
-
 def scope_depth(path: str) -> int:
-    """Return the number of components of a module path, which is 0 for the root.
-
-    >>> scope_depth(""), scope_depth("layers.3.attn")
-    (0, 3)
-    """
+    """Return the number of components of a module path, which is 0 for the root."""
     return path.count(".") + 1 if path else 0
 
 
@@ -197,7 +174,11 @@ class ModuleTree:
             (tops if parent == OUTSIDE else below[parent]).append(row)
         for rows_below in (tops, *below):
             _sort_entries(rows_below, table)
-        order = _preorder(tops, below)
+        order: list[int] = []
+        stack = tops[::-1]
+        while stack:
+            order.append(row := stack.pop())
+            stack.extend(reversed(below[row]))
         number = {row: place for place, row in enumerate(order)}
         self._number = number
         self._places = {path: number[row] for path, row in rows.items()}
@@ -205,9 +186,11 @@ class ModuleTree:
         self.parents = [number.get(above[row], OUTSIDE) for row in order]
         self.children = [[number[child] for child in below[row]] for row in order]
         self.tops = [number[row] for row in tops]
-        self.names = [self._name(place) for place in range(len(order))]
+        self.names: list[str] = []
         self.levels: list[int] = []
-        for parent in self.parents:
+        for scope, parent in zip(self.scopes, self.parents, strict=True):
+            around = "" if parent == OUTSIDE else self.scopes[parent].path
+            self.names.append(scope.path[len(around) + 1 :] if around else scope.path)
             self.levels.append(0 if parent == OUTSIDE else self.levels[parent] + 1)
 
     def place(self, path: str) -> int:
@@ -217,16 +200,20 @@ class ModuleTree:
             found = self._places[path] = self._number.get(self._prefixes.above(path), OUTSIDE)
         return found
 
+    def with_below(self, own: Sequence[_Number]) -> list[_Number]:
+        """Return the sum of each module's number and those of all modules below it."""
+        sums = list(own)
+        # A parent comes before its children, so each is complete before it is added.
+        for place in range(len(sums) - 1, -1, -1):
+            if self.parents[place] != OUTSIDE:
+                sums[self.parents[place]] += sums[place]
+        return sums
+
     def and_above(self, place: int) -> Iterator[int]:
         """Yield a module and those above it, from the inside out."""
         while place != OUTSIDE:
             yield place
             place = self.parents[place]
-
-    def _name(self, place: int) -> str:
-        path, parent = self.scopes[place].path, self.parents[place]
-        above = "" if parent == OUTSIDE else self.scopes[parent].path
-        return path[len(above) + 1 :] if above else path
 
 
 class _Prefixes:
@@ -240,14 +227,18 @@ class _Prefixes:
     def above(self, path: str) -> int:
         if not path:
             return OUTSIDE
+        # Most tables have the module right above, so the trie is built only for others.
         row = self._rows.get(path.rpartition(".")[0])
-        return self._longest(path.split(".")[:-1]) if row is None else row
-
-    def _longest(self, components: list[str]) -> int:
-        if self._rows and not self._ends:
-            self._ends = {self._vertex(path): row for path, row in self._rows.items()}
+        if row is not None:
+            return row
+        if not self._ends:
+            for known, row in self._rows.items():
+                vertex = 0
+                for component in known.split(".") if known else ():
+                    vertex = self._steps.setdefault((vertex, component), len(self._steps) + 1)
+                self._ends[vertex] = row
         vertex, found = 0, self._ends.get(0, OUTSIDE)
-        for component in components:
+        for component in path.split(".")[:-1]:
             step = self._steps.get((vertex, component))
             if step is None:
                 return found
@@ -255,14 +246,9 @@ class _Prefixes:
             found = self._ends.get(vertex, found)
         return found
 
-    def _vertex(self, path: str) -> int:
-        vertex = 0
-        for component in path.split(".") if path else ():
-            vertex = self._steps.setdefault((vertex, component), len(self._steps) + 1)
-        return vertex
-
 
 def _sort_entries(rows: list[int], table: Sequence[Scope]) -> None:
+    """Put the entries of each list in the order of their numbers, at the places that they have."""
     lists: dict[str, list[tuple[int, int, str]]] = {}
     for at, row in enumerate(rows):
         name = split_path(table[row].path)[1]
@@ -271,21 +257,12 @@ def _sort_entries(rows: list[int], table: Sequence[Scope]) -> None:
             lists.setdefault(found[0], []).append((found[1], at, name))
     for entries in lists.values():
         by_number = sorted(entries)
+        # JAX sorts the keys of a dict as text, h_10 before h_2. Any other order is the program's own, and stays.
         if by_number == entries or any(one[2] > other[2] for one, other in pairwise(entries)):
             continue
         moved = [rows[at] for _, at, _ in by_number]
         for (_, at, _), row in zip(entries, moved, strict=True):
             rows[at] = row
-
-
-def _preorder(tops: list[int], below: list[list[int]]) -> list[int]:
-    order: list[int] = []
-    stack = tops[::-1]
-    while stack:
-        row = stack.pop()
-        order.append(row)
-        stack.extend(reversed(below[row]))
-    return order
 
 
 def whole_tree(graph: Graph) -> ModuleTree:

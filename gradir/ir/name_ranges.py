@@ -10,11 +10,12 @@ from typing import Final, NamedTuple
 from gradir.ir.ids import numbered
 from gradir.ir.text import quoted
 
+# Other components are quoted, since they could contain the notation itself.
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_/%~+*@-]*")
 _LEAST_RUN: Final = 3
 _FEWEST: Final = 2
+# Equal last components are looked for this many times, since each time reads every name again.
 _MOST_ENDS: Final = 4
-"""How many last components are compared by name; each comparison reads every name again."""
 
 
 class _Shape(NamedTuple):
@@ -75,7 +76,9 @@ def _written(names: Iterable[str]) -> str:
         if isinstance(found, str):
             written.append(found)
         else:
-            pending.extend(reversed(_following(shapes[found], shapes)))
+            shape = shapes[found]
+            further = [".", *_alternatives(shape, shapes)] if shape.branches else []
+            pending.extend(reversed(["{,", *further, "}"] if further and shape.ends else further))
     return "".join(written)
 
 
@@ -93,18 +96,11 @@ def _shapes(names: Iterable[str]) -> tuple[list[_Shape], int]:
         ends.add(vertex)
     known: dict[_Shape, int] = {}
     numbers = [0] * len(children)
-    # What is below a vertex was numbered after it.
+    # A vertex has a smaller number than those below it, so this visits children first.
     for vertex in range(len(children) - 1, -1, -1):
         branches = tuple([(component, numbers[below]) for component, below in children[vertex].items()])
         numbers[vertex] = known.setdefault(_Shape(vertex in ends, branches), len(known))
     return list(known), numbers[0]
-
-
-def _following(shape: _Shape, shapes: Sequence[_Shape]) -> list[str | int]:
-    if not shape.branches:
-        return []
-    further = [".", *_alternatives(shape, shapes)]
-    return ["{,", *further, "}"] if shape.ends else further
 
 
 def _alternatives(shape: _Shape, shapes: Sequence[_Shape]) -> list[str | int]:
@@ -124,11 +120,8 @@ def _alternatives(shape: _Shape, shapes: Sequence[_Shape]) -> list[str | int]:
 
 
 def _braced(listed: Sequence[str]) -> str:
-    return f"{{{','.join(listed)}}}" if len(listed) > 1 or _is_run(listed[0]) else listed[0]
-
-
-def _is_run(text: str) -> bool:
-    return ".." in text and "{" not in text
+    is_run = ".." in listed[0] and "{" not in listed[0]
+    return f"{{{','.join(listed)}}}" if len(listed) > 1 or is_run else listed[0]
 
 
 def _listed(components: Iterable[str]) -> Iterator[str]:

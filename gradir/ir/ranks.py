@@ -10,7 +10,7 @@ from msgspec.structs import force_setattr
 from gradir.ir.frozen import NOTHING, frozen
 from gradir.ir.model import HAS_MANY_EMPTY_TUPLES, About, Count, Record, Shape, Source, TensorMeta, share_empty_tuples
 
-# The very object that is the default, so that msgspec leaves the field out.
+# msgspec omits a field only if it holds the very object that is its default.
 _CPU: Final = "cpu"
 
 

@@ -12,9 +12,8 @@ from gradir.ir.model import Node, Saved
 K = TypeVar("K")
 
 _RECOMPUTED: Final = "recomputed"
-
+# The storages of nodes with these roles exist with or without a backward pass.
 OWNERS = frozenset({"leaf", "parameter", "buffer", "input"})
-"""The roles of nodes whose storage lives anyway, with or without a backward."""
 
 
 def owner(key: str, nodes: Mapping[str, Node]) -> Node | None:
@@ -24,22 +23,12 @@ def owner(key: str, nodes: Mapping[str, Node]) -> Node | None:
 
 
 def unknown_slots(nodes: Iterable[Node]) -> int:
-    """Return the saved slots of unknown size.
-
-    >>> from gradir.ir.model import Saved
-    >>> unknown_slots([Node("mul:1", saved=(Saved("self", bytes=8), Saved("other", state="hooked")))])
-    1
-    """
+    """Return the saved slots of unknown size."""
     return sum(is_unsized(saved) for node in nodes for saved in node.saved)
 
 
 def is_unsized(saved: Saved) -> bool:
-    """Return whether a slot keeps an unknown number of bytes; recomputed slots keep none.
-
-    >>> from gradir.ir.model import Saved
-    >>> is_unsized(Saved("self", state="hooked")), is_unsized(Saved("out0", state="recomputed"))
-    (True, False)
-    """
+    """Return whether a slot keeps an unknown number of bytes; recomputed slots keep none."""
     return saved.bytes is None and saved.state != _RECOMPUTED
 
 
@@ -67,6 +56,7 @@ class Storages:
                 continue
             if not key:
                 key = storage_key(node.id, saved.slot)
+                # Two slots of a node may share a name, and are two storages all the same.
                 if key in own:
                     yield "", size, saved.state
                     continue

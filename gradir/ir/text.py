@@ -13,11 +13,7 @@ _SHORT_ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t
 
 
 def word(text: str) -> str:
-    """Return a plain word unchanged, and other text as a JSON string.
-
-    >>> word("fc/addmm:1"), word("a b")
-    ('fc/addmm:1', '"a b"')
-    """
+    """Return a plain word unchanged, and other text as a JSON string."""
     return text if _WORD.fullmatch(text) else quoted(text)
 
 
@@ -33,11 +29,7 @@ def quoted(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Return text on one line, with unprintable characters spelled as in Python. It cannot be read back.
-
-    >>> print(printable("two\nlines"))
-    two\nlines
-    """
+    """Return text on one line, with unprintable characters spelled as in Python. It cannot be read back."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
@@ -58,11 +50,7 @@ def ref_text(ref: Ref) -> str:
 
 
 def tensor_text(tensor: TensorMeta) -> str:
-    """Return a tensor's dtype and sizes, with ``?`` for unknown ones.
-
-    >>> tensor_text(TensorMeta("float32", (8, "s0"))), tensor_text(TensorMeta())
-    ('float32[8, s0]', '?[?]')
-    """
+    """Return a tensor's dtype and sizes, with ``?`` for unknown ones."""
     dtype = "?" if tensor.dtype is None else word(tensor.dtype)
     sizes = "?" if tensor.shape is None else ", ".join(map(size_text, tensor.shape))
     return f"{dtype}[{sizes}]"
@@ -105,11 +93,7 @@ def amount(count: int, *, signed: bool = False) -> str:
 
 
 def number_text(number: float) -> str:
-    """Return a number in three digits.
-
-    >>> number_text(0.012345), number_text(1e-30), number_text(20.0)
-    ('0.0123', '1e-30', '20')
-    """
+    """Return a number in three digits."""
     return f"{number:.3g}"
 
 
@@ -147,5 +131,6 @@ def _json_escape(char: str) -> str:
         return _SHORT_ESCAPES[char]
     if char.isprintable():
         return char
+    # JSON spells a character beyond U+FFFF as two UTF-16 units.
     units = char.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))

@@ -16,8 +16,8 @@ from msgspec.structs import fields
 T = TypeVar("T")
 
 _UNIONS: Final = (Union, UnionType)
+# Only these types have records in them.
 _CONTAINERS: Final = (*_UNIONS, tuple, Mapping)
-"""The only types with records in them."""
 
 
 def tolerant(kind: Any) -> Any:
@@ -31,21 +31,12 @@ def closed(kind: Any) -> Any:
 
 
 def known(read: object, kind: type[T]) -> T:
-    """Return the record that its tolerant twin read.
-
-    >>> from gradir.ir.model import Source
-    >>> known(msgspec.json.decode(b'{"file":"a.py","line":3,"later":1}', type=tolerant(Source)), Source)
-    Source(file='a.py', line=3, function='')
-    """
+    """Return the record that its tolerant twin read."""
     return msgspec.convert(msgspec.to_builtins(read), kind)
 
 
 def converted(plain: object, kind: type[T]) -> tuple[T, Exception | None]:
-    """Return the record in plain data, and the error about unknown parts, if any.
-
-    Raises:
-        ValidationError: it is no such record.
-    """
+    """Return the record in plain data, and the error about unknown parts, if any."""
     try:
         return msgspec.convert(plain, kind), None
     except msgspec.ValidationError as error:
@@ -57,7 +48,7 @@ def _twin(kind: Any, *, is_tolerant: bool) -> Any:
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
         twin = _twin(arguments[0], is_tolerant=is_tolerant)
-        # What is said of a type with records in it is nothing that a reader minds.
+        # Readers ignore the annotations of a type with records in it, so the twin needs none.
         return kind if twin is arguments[0] else twin
     if origin in _CONTAINERS:
         inner = tuple(_twin(entry, is_tolerant=is_tolerant) for entry in arguments)
@@ -71,11 +62,17 @@ def _twin(kind: Any, *, is_tolerant: bool) -> Any:
 def _twin_record(record: type[msgspec.Struct], arguments: Sequence[Any], *, is_tolerant: bool) -> Any:
     hints = get_type_hints(record, include_extras=True)
     given = dict(zip(getattr(record, "__parameters__", ()), arguments, strict=False))
-    types = [_twin(_filled(hints[field.name], given), is_tolerant=is_tolerant) for field in fields(record)]
+    types = []
+    for field in fields(record):
+        hint = hints[field.name]
+        # Fill in the arguments of a generic record.
+        if parameters := getattr(hint, "__parameters__", ()):
+            hint = hint[tuple(given.get(parameter, Any) for parameter in parameters)]
+        types.append(_twin(hint, is_tolerant=is_tolerant))
     is_row = record.__struct_config__.array_like
     if is_row and not is_tolerant:
         return tuple[tuple(types)]  # type: ignore[misc]
-    # Keys of a file need not be names of Python's, and a record's fields must.
+    # A key of a file such as "in" need not be a valid name in Python.
     numbered = {f"field{number}": field for number, field in enumerate(fields(record))}
     return msgspec.defstruct(
         record.__name__,
@@ -86,12 +83,7 @@ def _twin_record(record: type[msgspec.Struct], arguments: Sequence[Any], *, is_t
         rename={name: field.encode_name for name, field in numbered.items()},
         forbid_unknown_fields=not is_tolerant,
         array_like=is_row,
-        # A record may have a required field behind one that has a default. In a row, the order counts.
+        # A keyword-only record may have a required field after an optional one. In a row, the order counts.
         kw_only=not is_row,
         gc=False,
     )
-
-
-def _filled(hint: Any, given: Mapping[Any, Any]) -> Any:
-    parameters = getattr(hint, "__parameters__", ())
-    return hint[tuple(given.get(parameter, Any) for parameter in parameters)] if parameters else hint

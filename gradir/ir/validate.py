@@ -14,11 +14,10 @@ from gradir.ir.frozen import FrozenDict
 from gradir.ir.graph import Graph
 from gradir.ir.head import Head
 from gradir.ir.model import Node, Scope
-from gradir.ir.records import fault_in, first_fault, has_sound, rule_of, sound
+from gradir.ir.records import Fault, fault_in, first_fault, has_sound, rule_of, sound
 
+# Checking few nodes at a time keeps them in the processor's cache.
 _CHUNK: Final = 512
-"""So few nodes are checked at a time that the processor still has them at hand."""
-
 _VOUCHED: Final = "_vouched"
 _FIELDS: Final = {kind: field for field, kind in KINDS.items()}
 _BESIDE_INPUTS: Final = tuple(field for field in KINDS if field != _FIELDS[DATA])
@@ -41,9 +40,6 @@ def check_all(graph: Graph) -> None:
 
     Raises:
         GraphError: see `check`; a field has a value that a file could not return; a scope's key is not its path.
-
-    >>> from gradir.ir.model import TensorMeta
-    >>> check_all(Graph.of([Node("x", outputs=(TensorMeta("float32", ("batch", 3)),))]))
     """
     if _VOUCHED not in graph.__dict__:
         _check_records(graph)
@@ -81,9 +77,17 @@ def _check_records(graph: Graph) -> None:
 
 def _refuse_first(records: Sequence[object], kind: type) -> None:
     for number, record in enumerate(records):
-        fault = first_fault(record, kind)
-        if fault is not None:
-            raise GraphError(" ".join(filter(None, (f"{_named(record, kind, number)}:", fault.place, fault.problem))))
+        name = f"{kind.__name__.lower()} {number}"
+        if type(record) is Node:
+            name = f"node {record.id!r}"
+        elif type(record) is Scope:
+            name = f"scope {record.path!r}"
+        _refuse(name, first_fault(record, kind))
+
+
+def _refuse(name: str, fault: Fault | None) -> None:
+    if fault is not None:
+        raise GraphError(" ".join(filter(None, (f"{name}:", fault.place, fault.problem))))
 
 
 def _refuse_field(graph: Graph, field: Field) -> None:
@@ -93,23 +97,11 @@ def _refuse_field(graph: Graph, field: Field) -> None:
         rule = rule.entries or rule
         named = {f"{noun(field)} {number}": value for number, value in enumerate(held)}
     for name, value in named.items():
-        fault = fault_in(value, rule, "")
-        if fault is not None:
-            raise GraphError(" ".join(filter(None, (f"{name}:", fault.place, fault.problem))))
-
-
-def _named(record: object, kind: type, number: int) -> str:
-    if type(record) is Node:
-        return f"node {record.id!r}"
-    return f"scope {record.path!r}" if type(record) is Scope else f"{kind.__name__.lower()} {number}"
+        _refuse(name, fault_in(value, rule, ""))
 
 
 def by_id(nodes: Sequence[Node]) -> dict[str, Node] | None:
-    """Return nodes by their ids; ``None`` if they break a rule.
-
-    >>> list(by_id([Node("x")])), by_id([Node("x"), Node("x")])
-    (['x'], None)
-    """
+    """Return nodes by their ids; ``None`` if they break a rule."""
     seen: dict[str, Node] = {}
     later: list[str] = []
     # Few nodes have such an edge, so one look at all of them is faster than one at each.
@@ -125,6 +117,7 @@ def by_id(nodes: Sequence[Node]) -> dict[str, Node] | None:
                 return None
         for saved in node.saved:
             origin = saved.origin
+            # A saved tensor may come from a node that stands later.
             if origin is not None and origin.id not in seen:
                 later.append(origin.id)
         seen[node.id] = node
@@ -142,36 +135,30 @@ def problems(graph: Graph) -> Iterator[str]:
     nodes = graph.nodes
     seen: set[str] = set()
     for key, node in nodes.items():
-        yield from _problems_of(key, node, nodes, seen)
+        if key != node.id:
+            yield f"node {node.id!r} is stored under the id {key!r}"
+        if not node.id or not node.id.isprintable():
+            yield f"node {node.id!r}: an id is not empty and has printable characters only"
+        yield from _wrong_edges(node, nodes, seen)
+        for saved in node.saved:
+            if saved.origin is not None and saved.origin.id not in nodes:
+                yield f"node {node.id!r}: saved tensor {saved.slot!r} names {saved.origin.id!r}, which is not a node"
         seen.add(node.id)
-
-
-def _problems_of(key: str, node: Node, nodes: Mapping[str, Node], seen: set[str]) -> Iterator[str]:
-    if key != node.id:
-        yield f"node {node.id!r} is stored under the id {key!r}"
-    if not node.id or not node.id.isprintable():
-        yield f"node {node.id!r}: an id is not empty and has printable characters only"
-    yield from _wrong_edges(node, nodes, seen)
-    for saved in node.saved:
-        if saved.origin is not None and saved.origin.id not in nodes:
-            yield f"node {node.id!r}: saved tensor {saved.slot!r} names {saved.origin.id!r}, which is not a node"
 
 
 def _wrong_edges(node: Node, nodes: Mapping[str, Node], seen: Container[str]) -> Iterator[str]:
     for edge in edges_into(node):
-        what = f"input {edge.input_nr}" if edge.input_nr >= 0 else f"its {_FIELDS[edge.kind]}"
-        if edge.src not in seen:
-            yield _unseen(nodes, node, what, edge.src)
+        what = (
+            f"node {node.id!r}: {f'input {edge.input_nr}' if edge.input_nr >= 0 else f'its {_FIELDS[edge.kind]}'} names"
+        )
+        if edge.src not in nodes:
+            yield f"{what} {edge.src!r}, which is not a node"
+        elif edge.src not in seen:
+            yield f"{what} {edge.src!r}, which stands after it (a cycle, or not in topological order)"
         elif edge.output_nr and not _has_output(nodes[edge.src], edge.output_nr):
-            yield f"node {node.id!r}: {what} names output {edge.output_nr} of {edge.src!r}, which has no such output"
+            yield f"{what} output {edge.output_nr} of {edge.src!r}, which has no such output"
 
 
 def _has_output(node: Node, output_nr: int) -> bool:
     # A front-end that knows nothing of a node's outputs records none.
     return output_nr >= 0 and (not node.outputs or output_nr < len(node.outputs))
-
-
-def _unseen(nodes: Mapping[str, Node], node: Node, what: str, wanted: str) -> str:
-    if wanted not in nodes:
-        return f"node {node.id!r}: {what} names {wanted!r}, which is not a node"
-    return f"node {node.id!r}: {what} names {wanted!r}, which stands after it (a cycle, or not in topological order)"

@@ -18,11 +18,10 @@ from gradir.ir.memo import Memo, Table
 from gradir.ir.merged import MERGED
 from gradir.ir.order import postorder
 
+# The number of no block.
 OUTSIDE: Final = -1
-"""The block of what is in none."""
-
+# Entries of ``ext`` that a picture draws or counts at a node, and that do not make equal nodes differ.
 _MARKS: Final = frozenset({OVERLAY, OVERLAYS, VERDICT, FOCUS, LEFT_OUT, MERGED})
-"""Entries of ``ext`` that are drawn over a node or counted at it, and say nothing of the node itself."""
 
 
 class NodeColumns(NamedTuple):
@@ -65,15 +64,14 @@ def _kind(node: Node, *, nearly: bool) -> tuple[object, ...]:
     )
 
 
+# For each edge from outside, its place in the block before, or None if both blocks have the same source.
 _Pattern = list["tuple[int, int] | None"]
-"""Of each edge from outside where in the block before it comes from, nothing where it is the same for both blocks."""
-
+# The pattern of parallel blocks.
 _BESIDE: Final[_Pattern] = [(OUTSIDE, OUTSIDE)]
-"""That of blocks which stand beside each other."""
 
 
+# For each node of a block, its producers within the block.
 _Inside = tuple[tuple[int, ...], ...]
-"""Of each node of a block what it takes from within the block."""
 
 
 class _Shape(NamedTuple):
@@ -98,6 +96,7 @@ class Blocks:
         for number, own in enumerate(block):
             if own in nodes:
                 nodes[own].append(number)
+        # Equal layers have equal edges inside, so their order is found once.
         orders = Memo(_in_flow)
         self.members = {one: _in_order(of_one, columns.edges, orders) for one, of_one in nodes.items()}
         self._rank = [0] * len(block)
@@ -153,6 +152,7 @@ class Blocks:
         return one == other
 
     def _comes_late(self, first: int, last: int) -> bool:
+        """Return whether the first block stands before all consumers of the last, which it will feed instead."""
         used = self._used_at
         return all(
             used.get(there, len(self._block)) > here
@@ -170,6 +170,7 @@ class Blocks:
         before, shape = self._shapes[last], self._shapes[block]
         if before.form != shape.form:
             return None
+        # The outputs of a block in a row go to the next one alone. Parallel blocks feed the same consumers.
         if last in self._takers:
             is_beside = [source for source, _ in shape.outside] == [source for source, _ in before.outside]
             return _BESIDE if is_beside and self._feed_the_same(last, block) else None

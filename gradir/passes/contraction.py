@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 
 from msgspec.structs import replace
 
@@ -51,8 +52,10 @@ def contracted(
         if place is not None
     }
     found = counted(graph.nodes, {node.id: node for node in nodes}, {}, inside, lambda node: node.scope)
-    modules = {*inside.values()}
-    found = {key: _with_bytes(node) if key in modules else node for key, node in found.items()}
+    for key in {*inside.values()}:
+        attrs = found[key].attrs
+        size = bounded(whole_number(attrs, "saved_bytes") + bytes_gone(found[key]))
+        found[key] = replace(found[key], attrs={**attrs, "saved_bytes": size})
     return replace(graph, nodes=found, **renamed_head(graph, contraction.called)), contraction.called
 
 
@@ -62,13 +65,11 @@ class _Contraction:
     def __init__(
         self, graph: Graph, nodes: Sequence[Node], places: Sequence[str | None], calls: Sequence[str] | None
     ) -> None:
-        self._graph = graph
+        self._graph, self._nodes, self._places = graph, nodes, places
         self._containers = Containers(graph.scopes)
-        self._nodes = nodes
-        self._places = places
         self._number = {node.id: number for number, node in enumerate(nodes)}
         self._sources = [[self._number[src] for src in sources(node)] for node in nodes]
-        # What a node contracts to: its module, or itself.
+        # The key of a node is its module, or its own number.
         vertices: dict[object, int] = {}
         keys = [
             vertices.setdefault(number if place is None else (place, calls and calls[number]), len(vertices))
@@ -87,18 +88,16 @@ class _Contraction:
         self._number_outputs()
 
     def nodes(self) -> Iterator[Node]:
-        for group, members in enumerate(self._groups):
-            path = self._places[members[0]]
-            if path is None:
-                yield self._kept(self._nodes[members[0]])
-            else:
-                yield self._module(group, path)
+        for group, (first, *_) in enumerate(self._groups):
+            path = self._places[first]
+            yield self._kept(self._nodes[first]) if path is None else self._module(group, path)
 
     def called(self, node_id: str) -> str:
         return self._names[self._group_of[self._number[node_id]]][0] if node_id in self._number else ""
 
     def _named(self, parts: Sequence[int]) -> list[tuple[str, str]]:
         taken = {node.id for node, place in zip(self._nodes, self._places, strict=True) if place is None}
+        # A kept node may have the id that a module would get.
         names: list[tuple[str, str]] = []
         for members, part in zip(self._groups, parts, strict=True):
             path = self._places[members[0]]
@@ -110,6 +109,7 @@ class _Contraction:
         return names
 
     def _number_outputs(self) -> None:
+        """Number the tensors that leave each group, in the order of the nodes that make them."""
         leaving: dict[int, set[int]] = {}
         places, group_of = self._places, self._group_of
         for number, (node, tails) in enumerate(zip(self._nodes, self._sources, strict=True)):
@@ -127,6 +127,7 @@ class _Contraction:
                 outputs.append(node.outputs[output_nr] if output_nr < len(node.outputs) else TensorMeta())
 
     def _weights(self) -> set[int]:
+        """Return the parameters and their accumulators, which all calls of a layer share."""
         owned = set[int]()
         for number, (node, tails) in enumerate(zip(self._nodes, self._sources, strict=True)):
             if node.role == "parameter" or (node.op in self._accumulators and tails and owned.issuperset(tails)):
@@ -142,9 +143,6 @@ class _Contraction:
             return ref
         return Ref(self._names[self._group_of[source]][0], self._slots[source, ref.output_nr])
 
-    def _at(self, ref: Ref) -> Ref:
-        return Ref(self._names[self._group_of[self._number[ref.id]]][0], 0)
-
     def _kept(self, node: Node) -> Node:
         def origin(ref: Ref | None) -> Ref | None:
             if ref is None or self._places[self._number[ref.id]] is None:
@@ -154,7 +152,8 @@ class _Contraction:
         return replace(
             node,
             saved=tuple(replace(slot, origin=origin(slot.origin)) for slot in node.saved),
-            **rewired(node, lambda ref, kind: self._moved(ref) if kind == DATA else self._at(ref)),
+            # An edge without a slot, such as from a view base, comes from the module as a whole.
+            **rewired(node, lambda ref, kind: self._moved(ref) if kind == DATA else Ref(self.called(ref.id), 0)),
         )
 
     def _module(self, group: int, path: str) -> Node:
@@ -165,30 +164,38 @@ class _Contraction:
         edges = [e for e in edges if not self._is_own(self._number[e.src], self._number[e.dst])]
         inputs = tuple(dict.fromkeys(self._moved(edge.ref) for edge in edges))
         shared = sum(map(parameter_elements, self._parameters(outside, path)))
+        marks = together(members)
+        statuses = set(map(status, members))
+        if any(statuses):
+            marks = {STATUS: statuses.pop() if len(statuses) == 1 else "changed", **marks}
+        above = path.rpartition(".")[0]
+        while above in self._containers:
+            above = above.rpartition(".")[0]
         return Node(
             self._names[group][0],
             role="module",
             op="module",
             native=self._class_name(path),
-            scope=self._around(path),
+            scope=above,
             names=(self._names[group][1],),
             inputs=inputs,
             outputs=tuple(self._outputs.get(group, ())),
             attrs={
                 "nodes": bounded(sum(map(_nodes_in, members))),
                 "parameters": bounded(sum(map(parameter_elements, members))),
-                # Those that no mark tells; `_with_bytes` adds the others.
+                # `contracted` adds the bytes in the marks of members.
                 "saved_bytes": sum(bytes_told(node) - bytes_gone(node) for node in members if node.role == "module"),
                 **({"shared_parameters": bounded(shared)} if shared else {}),
             },
             opaque=any(node.opaque for node in members),
-            ext={**self._rounds(path, members, edges, inputs), **_marked(members)},
+            ext={**self._rounds(path, members, edges, inputs), **marks},
         )
 
     def _rounds(
         self, path: str, members: Sequence[Node], edges: Sequence[Edge], inputs: Sequence[Ref]
     ) -> dict[str, AttrValue]:
         number = rounds_of(path)
+        # A hostile file may state numbers that do not match.
         if number < 2 or any(times(node) % number for node in members):
             return {}
         not_carried = {
@@ -200,41 +207,21 @@ class _Contraction:
         return {TIMES: number, **({CARRIED: carried} if carried else {})}
 
     def _parameters(self, refs: Sequence[Ref], path: str) -> Iterator[Node]:
+        """Yield the parameters of earlier parts of the module among these, also those behind an accumulator."""
         numbers = dict.fromkeys(self._number[ref.id] for ref in refs)
         here = [number for number in numbers if self._places[number] == path]
-        leaves = [
-            source
-            for number in here
-            if self._nodes[number].op in self._accumulators
-            for source in self._sources[number]
-        ]
+        accumulators = [number for number in here if self._nodes[number].op in self._accumulators]
+        leaves = chain.from_iterable(self._sources[number] for number in accumulators)
         yield from (self._nodes[number] for number in dict.fromkeys([*here, *leaves]))
-
-    def _around(self, path: str) -> str:
-        above = path.rpartition(".")[0]
-        while above in self._containers:
-            above = above.rpartition(".")[0]
-        return above
 
     def _class_name(self, path: str) -> str:
         return self._graph.scopes[path].class_name if path in self._graph.scopes else ""
 
 
-def _with_bytes(node: Node) -> Node:
-    size = whole_number(node.attrs, "saved_bytes") + bytes_gone(node)
-    return replace(node, attrs={**node.attrs, "saved_bytes": bounded(size)})
-
-
-def _marked(members: Sequence[Node]) -> dict[str, AttrValue]:
-    found = set(map(status, members))
-    if not any(found):
-        return together(members)
-    return {STATUS: found.pop() if len(found) == 1 else "changed", **together(members)}
-
-
 def _acyclic_groups(
     predecessors: Sequence[Sequence[int]], keys: Sequence[int], places: Sequence[str | None]
 ) -> tuple[list[list[int]], list[int]]:
+    """Return groups of nodes with equal keys whose contraction makes no cycle, and the part of its module of each."""
     contracted: list[list[int]] = [[] for _ in range(max(keys) + 1)]
     for key, known in zip(keys, predecessors, strict=True):
         contracted[key] += map(keys.__getitem__, known)
@@ -259,21 +246,15 @@ def _levels(predecessors: Sequence[Sequence[int]], keys: Sequence[int], componen
     edge within a component never lowers the level, and one between parts of modules raises it, so no cycle is left.
     """
     levels = [0] * len(keys)
+    # Whether a node depends on nothing outside its module.
     rests = [False] * len(keys)
-    """Whether a node depends on nothing that is outside its module."""
     for number, key in enumerate(keys):
         if not predecessors[number]:
             rests[number] = True
             continue
         component = components[key]
-        levels[number] = max(
-            (
-                levels[source] + (keys[source] != key)
-                for source in predecessors[number]
-                if components[keys[source]] == component
-            ),
-            default=0,
-        )
+        same = [source for source in predecessors[number] if components[keys[source]] == component]
+        levels[number] = max([levels[source] + (keys[source] != key) for source in same], default=0)
         rests[number] = all(keys[source] == key and rests[source] for source in predecessors[number])
     used: dict[int, int] = {}
     for number in reversed(range(len(keys))):
@@ -310,6 +291,7 @@ def _canonical(nodes: Iterator[Node]) -> list[Node]:
     def dependencies(key: str) -> list[str]:
         node = by_id[key]
         found = sources(node)
+        # A buffer without edges comes right before the node that saved it.
         if node.saved:
             found += [slot.origin.id for slot in node.saved if slot.origin is not None and free(slot.origin.id)]
         return found

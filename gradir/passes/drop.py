@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated, ClassVar, Final
+from collections.abc import Collection, Iterable
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 from msgspec.structs import replace
 
 from gradir.errors import PassError
 from gradir.hints import did_you_mean
-from gradir.ir import Graph
+from gradir.ir import Graph, Node
 from gradir.ir.marks import failure
 from gradir.ir.merged import MERGED, modules_alone
 from gradir.ir.model import ROLES
@@ -62,18 +62,24 @@ def drop(graph: Graph, what: Iterable[str]) -> Graph:
     w -> exp:1
     exp:1 -> output
     """
-    words = set(_known(graph, what))
-    roles = words | ({"view_base"} if _VIEWS in words else set())
+    words = _known(graph, what)
+    roles = {*words, *(("view_base",) if _VIEWS in words else ())}
     operations = vocabulary_of(graph).accumulators if _ACCUMULATORS in words else ()
     gone = {node.id for node in graph.nodes.values() if node.role in roles or node.op in operations}
     left = without(graph, gone, has_one_input)
-    if _SAVED in words:
-        left = _without_field(left, "saved", ())
-        left = _without_marks(left)
-    return _without_field(left, "base", None) if _VIEWS in words else left
+    changed: dict[str, Node] = {}
+    for key, node in left.nodes.items():
+        fields: dict[str, Any] = {}
+        if _SAVED in words and (node.saved or MERGED in node.ext):
+            fields = {"saved": (), "ext": modules_alone(node)} if MERGED in node.ext else {"saved": ()}
+        if _VIEWS in words and node.base is not None:
+            fields["base"] = None
+        if fields:
+            changed[key] = replace(node, **fields)
+    return replace(left, nodes={**left.nodes, **changed}) if changed else left
 
 
-def _known(graph: Graph, what: Iterable[str]) -> Iterable[str]:
+def _known(graph: Graph, what: Iterable[str]) -> Collection[str]:
     words = [*dict.fromkeys(what)]
     known = [*ROLES, _ACCUMULATORS, _VIEWS]
     if any(word not in known for word in words):
@@ -82,16 +88,6 @@ def _known(graph: Graph, what: Iterable[str]) -> Iterable[str]:
         if word not in known:
             raise PassError(f"cannot drop {word!r}{did_you_mean(word, known)}: choose from {', '.join(known)}")
     return words
-
-
-def _without_field(graph: Graph, field: str, empty: object) -> Graph:
-    found = {key: replace(node, **{field: empty}) for key, node in graph.nodes.items() if getattr(node, field) != empty}
-    return replace(graph, nodes={**graph.nodes, **found}) if found else graph
-
-
-def _without_marks(graph: Graph) -> Graph:
-    found = {key: replace(node, ext=modules_alone(node)) for key, node in graph.nodes.items() if MERGED in node.ext}
-    return replace(graph, nodes={**graph.nodes, **found}) if found else graph
 
 
 class HideShapeOpsOptions(Options, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable
 from collections.abc import Set as AbstractSet
 from fnmatch import translate
 from itertools import chain
@@ -18,9 +18,8 @@ from gradir.ir.edges import sources
 from gradir.options import Options
 from gradir.passes.wiring import pointed_out, within
 
+# An option that selects nodes, see `matching`.
 Pattern: TypeAlias = Annotated[str, msgspec.Meta(title="PATTERN")]
-"""What names nodes in the options of a pass."""
-
 _MOST_NAMED: Final = 3
 
 
@@ -84,20 +83,19 @@ def focus(graph: Graph, pattern: str, hops: int | None = 1) -> Graph:
 
 
 def around(graph: Graph, ids: Iterable[str], hops: int | None = 1) -> Graph:
-    """Keep the nodes with these ids and those at most ``hops`` edges away, as `focus` does.
-
-    >>> from gradir.ir import Graph, Node, Ref
-    >>> chain = [Node("a"), *(Node(new, inputs=(Ref(old, 0),)) for old, new in zip("abc", "bcd"))]
-    >>> list(around(Graph.of(chain), ["b"]).nodes)
-    ['a', 'b', 'c']
-    """
+    """Keep the nodes with these ids and those at most ``hops`` edges away, as `focus` does."""
     return within(graph, near(graph, ids, hops))
 
 
 def near(graph: Graph, ids: Iterable[str], hops: int | None = 1, barred: Collection[str] = ()) -> set[str]:
     """Return these ids and those at most ``hops`` edges away, except ``barred`` ones and all beyond them."""
+    neighbours: dict[str, list[str]] = {}
+    for node in graph.nodes.values():
+        for src in sources(node):
+            neighbours.setdefault(src, []).append(node.id)
+            neighbours.setdefault(node.id, []).append(src)
     found = set(ids)
-    neighbours = _neighbours(graph)
+    # Breadth first, so that each node is visited once.
     frontier, left = set(found), hops
     while frontier and left != 0:
         frontier = {key for start in frontier for key in neighbours.get(start, ()) if key not in barred} - found
@@ -111,13 +109,6 @@ def between(graph: Graph, one: str, other: str) -> Graph:
 
     Raises:
         PassError: a pattern matches no node, or no path joins them.
-
-    >>> from gradir.ir import Builder, TensorMeta
-    >>> b = Builder()
-    >>> x, y = b.tensor("x", TensorMeta()), b.tensor("y", TensorMeta())
-    >>> b.output(b.function("mul", [b.function("exp", [x], [TensorMeta()]), y], [TensorMeta()]))
-    >>> list(between(b.build(), "x", "output").nodes)
-    ['x', 'exp:1', 'mul:1', 'output']
     """
     first, second = matching(graph, one, "between"), matching(graph, other, "between")
     found = reached_from(graph, first) & lead_to(graph, second)
@@ -125,15 +116,6 @@ def between(graph: Graph, one: str, other: str) -> Graph:
     if not found:
         raise PassError(f"between {one!r} and {other!r}: no path along the edges joins them")
     return pointed_out(graph, within(graph, found), first | second)
-
-
-def _neighbours(graph: Graph) -> Mapping[str, list[str]]:
-    near: dict[str, list[str]] = {}
-    for node in graph.nodes.values():
-        for src in sources(node):
-            near.setdefault(src, []).append(node.id)
-            near.setdefault(node.id, []).append(src)
-    return near
 
 
 class AncestorsOptions(Options, frozen=True, kw_only=True):
@@ -200,7 +182,7 @@ def descendants(graph: Graph, pattern: str) -> Graph:
 def lead_to(graph: Graph, ends: AbstractSet[str]) -> set[str]:
     """Return the ids of these nodes and their ancestors."""
     found = set(ends)
-    # Inputs stand before their consumers, so one walk against the order finds them all.
+    # Inputs stand before their consumers, so one walk in reverse order finds all.
     for node in reversed([*graph.nodes.values()]):
         if node.id in found:
             found.update(sources(node))
@@ -232,34 +214,27 @@ def matching(graph: Graph, pattern: str, what: str = "pattern") -> set[str]:
     """
     if not pattern:
         raise PassError(f"{what}: the pattern is empty; give the id or name of a node, a module's path, or a glob")
-    found = _literal(graph, pattern) or _glob(graph, pattern)
-    if not found:
-        hint = did_you_mean(pattern, _candidates(graph), _MOST_NAMED)
-        raise PassError(f"{what} {pattern!r}: no node, name or module with nodes matches{hint}")
-    return found
-
-
-def _candidates(graph: Graph) -> Iterator[str]:
-    nodes = graph.nodes.values()
-    return chain(
-        graph.scopes, (node.scope for node in nodes), (name for node in nodes for name in node.names), graph.nodes
-    )
-
-
-def _literal(graph: Graph, pattern: str) -> set[str]:
-    below = f"{pattern}."
-    return {
+    nodes, below = graph.nodes.values(), f"{pattern}."
+    found = {
         node.id
-        for node in graph.nodes.values()
+        for node in nodes
         if node.id == pattern or pattern in node.names or node.scope == pattern or node.scope.startswith(below)
     }
+    # A literal match comes first, since a name may contain the characters of a glob.
+    found = found or _glob(graph, pattern)
+    if not found:
+        names = (name for node in nodes for name in node.names)
+        known = chain(graph.scopes, (node.scope for node in nodes), names, graph.nodes)
+        hint = did_you_mean(pattern, known, _MOST_NAMED)
+        raise PassError(f"{what} {pattern!r}: no node, name or module with nodes matches{hint}")
+    return found
 
 
 def _glob(graph: Graph, pattern: str) -> set[str]:
     if not re.search(r"[*?[]", pattern):
         return set()
     named = re.compile(translate(pattern)).match
-    # A path has a prefix that matches exactly when it matches with anything below.
+    # A module's pattern covers the modules below it too.
     below = re.compile(translate(f"{pattern}.*")).match
     scopes = {node.scope for node in graph.nodes.values()}
     held = {scope for scope in scopes if scope and (named(scope) or below(scope))}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from fnmatch import translate
-from functools import partial
 from typing import Annotated, ClassVar, Final
 
 import msgspec
@@ -23,7 +22,8 @@ from gradir.passes.contraction import Containers, contracted
 _CLASS: Final = "class:"
 _MOST_NAMED: Final = 3
 
-_KEPT_ROLES = frozenset({"output", "view_base"})
+# These nodes belong to the whole graph, wherever their values were computed.
+_KEPT_ROLES: Final = frozenset({"output", "view_base"})
 
 
 class FoldOptions(Options, frozen=True, kw_only=True):
@@ -70,12 +70,6 @@ def fold_modules(graph: Graph, patterns: Iterable[str]) -> Graph:
 
     Raises:
         PassError: a pattern names no module; the message names near misses.
-
-    >>> from gradir.ir import Node, Scope
-    >>> nodes = [Node(f"{scope}/mm:1", scope=scope) for scope in ("h.0.attn", "h.0.mlp", "h.1.attn")]
-    >>> graph = Graph.of(nodes, [Scope("h.0.attn", "Attention"), Scope("h.1.attn", "Attention")])
-    >>> list(fold_modules(graph, ["h.0"]).nodes), list(fold_modules(graph, ["class:Att*"]).nodes)
-    (['h.0', 'h.1.attn/mm:1'], ['h.0.attn', 'h.0.mlp/mm:1', 'h.1.attn'])
     """
     paths = {*graph.scopes, *(path for node in graph.nodes.values() for path in upwards(node.scope))}
     chosen = set[str]()
@@ -101,14 +95,8 @@ def _class_name(graph: Graph, path: str) -> str:
 
 
 def destinations(graph: Graph, depth: int) -> Callable[[Node], str | None]:
-    """Return a function to the module that `fold` puts a node into, or ``None`` to keep the node.
-
-    >>> from gradir.ir import Graph, Node, Scope
-    >>> module = destinations(Graph.of([], [Scope("layers"), Scope("layers.3", calls=1)]), 1)
-    >>> module(Node("a", scope="layers.3.attn")), module(Node("b", scope="layers")), module(Node("c", scope="fc.act"))
-    ('layers.3', None, 'fc')
-    """
-    return _destinations(partial(_module_at, depth, Containers(graph.scopes)))
+    """Return a function to the module that `fold` puts a node into, or ``None`` to keep the node."""
+    return _destinations(_module_at(graph, depth))
 
 
 def _destinations(module: Callable[[str], str | None]) -> Callable[[Node], str | None]:
@@ -116,13 +104,15 @@ def _destinations(module: Callable[[str], str | None]) -> Callable[[Node], str |
     return lambda node: None if node.role in _KEPT_ROLES else modules[node.scope]
 
 
-def _module_at(depth: int, containers: Containers, scope: str) -> str | None:
-    parts = scope.split(".") if scope else []
-    for stop in range(depth, len(parts) + 1):
-        path = ".".join(parts[:stop])
-        if path not in containers:
-            return path
-    return None
+def _module_at(graph: Graph, depth: int) -> Callable[[str], str | None]:
+    containers = Containers(graph.scopes)
+
+    def module(scope: str) -> str | None:
+        parts = scope.split(".") if scope else []
+        paths = (".".join(parts[:stop]) for stop in range(depth, len(parts) + 1))
+        return next((path for path in paths if path not in containers), None)
+
+    return module
 
 
 def fold(graph: Graph, depth: int) -> Graph:
@@ -152,11 +142,12 @@ def fold(graph: Graph, depth: int) -> Graph:
     """
     if depth < 0:
         raise PassError(f"fold: depth {depth} is not possible: a depth is 0 or more")
-    return _folded(graph, partial(_module_at, depth, Containers(graph.scopes)))
+    return _folded(graph, _module_at(graph, depth))
 
 
 def _folded(graph: Graph, module: Callable[[str], str | None]) -> Graph:
     scopes = [scope for scope in graph.scopes.values() if module(scope.path) in {None, scope.path}]
+    # Making many nodes would start collections that find nothing, since records form no cycles.
     with paused_gc():
         places = [*map(_destinations(module), graph.nodes.values())]
         if any(place is not None for place in places):

@@ -59,12 +59,14 @@ def layers(graph: Graph) -> Graph:
     """
     with paused_gc():
         found = _leaves(graph)
-        apart = frames(graph, vocabulary_of(graph).accumulators)
+        accumulators = vocabulary_of(graph).accumulators
+        apart = frames(graph, accumulators)
         places = [
             node.scope if node.scope in found and node.role not in _OUTSIDE else None for node in graph.nodes.values()
         ]
         if any(place is not None for place in places):
             weights: dict[str, list[tuple[str, Shape | None]]] = {}
+            # Calls of a module that are not connected are layers of their own.
             calls = [apart.get(node.id, "") for node in graph.nodes.values()]
             graph, called, before = *contracted(graph, places, calls), graph
             for node, place in zip(before.nodes.values(), places, strict=True):
@@ -78,7 +80,10 @@ def layers(graph: Graph) -> Graph:
                 these.sort(key=lambda weight: -len(weight[1] or ()))
                 boxes[key] = replace(graph.nodes[key], attrs={**graph.nodes[key].attrs, WEIGHTS: tuple(these)})
             graph = replace(graph, nodes={**graph.nodes, **boxes})
-        return without(graph, _hidden(graph), has_one_input)
+        cut = {end for each in graph.cuts for end in (each.at, each.into)}
+        nodes = graph.nodes.values()
+        hidden = {node.id for node in nodes if node.op in accumulators and has_one_input(node)}
+        return without(graph, (hidden | shape_operations(graph)) - cut, has_one_input)
 
 
 def _leaves(graph: Graph) -> set[str]:
@@ -90,12 +95,3 @@ def _leaves(graph: Graph) -> set[str]:
             holding.add(above)
             above = split_path(above)[0]
     return {path for path, scope in graph.scopes.items() if path and scope.class_name and path not in holding}
-
-
-def _hidden(graph: Graph) -> set[str]:
-    accumulators = vocabulary_of(graph).accumulators
-    cut = {end for each in graph.cuts for end in (each.at, each.into)}
-    return {
-        *shape_operations(graph),
-        *(node.id for node in graph.nodes.values() if node.op in accumulators and has_one_input(node)),
-    } - cut

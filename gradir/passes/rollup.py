@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Annotated, ClassVar, Final, NamedTuple
+from typing import Annotated, ClassVar, Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -23,10 +23,10 @@ from gradir.options import Options
 from gradir.passes.blocks import OUTSIDE, Blocks, node_columns
 from gradir.passes.wiring import with_slots
 
+_ModuleOf: TypeAlias = "Callable[[Node], str]"
 _COUNTS: Final = ("calls", "own", "total", "trainable")
-
+# Deeper modules are not searched, which bounds the time.
 DEEPEST_LAYERS: Final = 16
-"""A module that lies deeper is not looked into."""
 
 
 class RollupOptions(Options, frozen=True, kw_only=True):
@@ -71,6 +71,7 @@ def rollup(graph: Graph) -> Graph:
     """
     with paused_gc():
         tree = whole_tree(graph)
+        # From the inside out, since rolled-up lists in equal layers are equal too.
         for level in range(min(max(tree.levels), DEEPEST_LAYERS), 0, -1):
             found, paths = _stacks(graph, tree, level)
             if found:
@@ -129,7 +130,7 @@ def _stacks(graph: Graph, tree: ModuleTree, level: int) -> tuple[list[Stack], di
     places, own = [known.below[scope] for scope in scopes], [known.of[scope] for scope in scopes]
     blocks = Blocks(node_columns(graph), places, own, known.after)
     stack_of: dict[int, str] = {}
-    # Alphabetically by list, so that modules which the scope table lacks enter it in an order of their own.
+    # Sorted by the name of the list, since modules that the scope table lacks have no order of their own.
     for run in sorted(blocks.runs(), key=lambda run: tree.scopes[run[0]].path.rstrip("0123456789")):
         if carried := blocks.carried(run):
             first, (_, last) = tree.scopes[run[0]].path, numbered(tree.names[run[-1]]) or ("", 0)
@@ -149,16 +150,9 @@ class Rolled:
     """
 
     def __init__(
-        self,
-        graph: Graph,
-        stacks: Sequence[Stack],
-        paths: Mapping[str, str],
-        module_of: Callable[[Node], str] | None = None,
+        self, graph: Graph, stacks: Sequence[Stack], paths: Mapping[str, str], module_of: _ModuleOf | None = None
     ) -> None:
-        self._graph = graph
-        self._found = stacks
-        self._paths = paths
-        self._module_of = module_of
+        self._graph, self._found, self._paths, self._module_of = graph, stacks, paths, module_of
         self._gone = {
             key: first
             for stack in stacks
@@ -172,44 +166,38 @@ class Rolled:
         """Return the graph with one block of each stack."""
         kept = [self._moved(node) for node in self._graph.nodes.values() if node.id not in self._gone]
         nodes = counted(self._graph.nodes, {node.id: node for node in kept}, self._gone, self._ids, self._module_of)
-        head = renamed_head(self._graph, self._called)
+        head = renamed_head(self._graph, lambda key: self._ids.get(key, "" if key in self._gone else key))
         return replace(self._graph, nodes=nodes, scopes=self._scopes(), **head)
-
-    def _called(self, node_id: str) -> str:
-        return self._ids.get(node_id, "" if node_id in self._gone else node_id)
 
     def _new_ids(self) -> dict[str, str]:
         taken = self._graph.nodes.keys() - self._gone - self._shown.keys()
         ids: dict[str, str] = {}
         for stack in self._found:
             old, new = encode_component(stack.before), encode_component(stack.path)
-            # Of blocks that follow each other only what the last one makes goes anywhere else.
+            # Blocks in a row feed each other, so only the outputs of the last one are used elsewhere.
             others = stack.blocks[-1:] if stack.carried else stack.blocks[1:]
             for place, first in enumerate(stack.blocks[0]):
+                # A file may have another node of this id.
                 ids[first] = claim(renamed(first, old, new), taken)
                 ids.update((block[place], ids[first]) for block in others)
         return ids
 
     def _moved(self, node: Node) -> Node:
-        moved = replace(
-            node,
-            saved=tuple(map(self._slot, node.saved)),
-            **rewired(node, lambda ref, _: self._ref(ref)),
-        )
-        return self._standing(moved, *self._shown[node.id]) if node.id in self._shown else moved
-
-    def _standing(self, node: Node, stack: Stack, place: int) -> Node:
+        moved = replace(node, saved=tuple(map(self._slot, node.saved)), **rewired(node, lambda ref, _: self._ref(ref)))
+        if node.id not in self._shown:
+            return moved
+        stack, place = self._shown[node.id]
         old, new = stack.before, stack.path
         alike = [self._graph.nodes[block[place]] for block in stack.blocks]
+        ext: dict[str, AttrValue] = {**node.ext, TIMES: bounded(sum(map(times, alike)))}
+        carried = with_slots(ext, CARRIED, stack.carried.get(place, []))
+        ext = carried if carried[CARRIED] else ext
         return replace(
-            node,
+            moved,
             id=self._ids[node.id],
             scope=renamed(node.scope, old, new),
             names=tuple(renamed(name, old, new) for name in node.names),
-            ext={
-                **_with_rounds(node, sum(map(times, alike)), stack.carried.get(place, [])),
-                **together(alike),
-            },
+            ext={**ext, **together(alike)},
             attrs=_added_up(alike) if node.role == "module" else node.attrs,
         )
 
@@ -222,14 +210,17 @@ class Rolled:
             origin = None if origin.id in self._gone and origin.id not in self._ids else self._ref(origin)
         is_gone = slot.storage in self._gone and slot.storage not in self._ids
         if is_gone and owner(slot.storage, self._graph.nodes):
-            size = None  # it would count as memory that lives for backward alone
+            # Without its owner, the storage would count as memory that exists for backward alone.
+            size = None
         return replace(slot, origin=origin, bytes=size, storage=self._ids.get(slot.storage, slot.storage))
 
     def _scopes(self) -> dict[str, Scope]:
         scopes: dict[str, Scope] = {}
         for scope in self._graph.scopes.values():
             path = self._paths.get(scope.path, scope.path)
-            scopes[path] = _together(scopes[path], scope) if path in scopes else replace(scope, path=path)
+            first = scopes.get(path)
+            sums = {name: bounded(getattr(first, name) + getattr(scope, name)) for name in _COUNTS} if first else {}
+            scopes[path] = replace(first or scope, path=path, **sums)
         for stack in self._found:
             scope = scopes.get(stack.path, Scope(stack.path))
             class_name = f"{scope.class_name} ×{len(stack.blocks)}".lstrip()
@@ -237,19 +228,8 @@ class Rolled:
         return scopes
 
 
-def _together(one: Scope, other: Scope) -> Scope:
-    sums = {name: bounded(getattr(one, name) + getattr(other, name)) for name in _COUNTS}
-    return replace(one, **sums)
-
-
 def _added_up(modules: Sequence[Node]) -> dict[str, AttrValue]:
     return {
         name: bounded(sum(whole_number(node.attrs, name) for node in modules)) if isinstance(value, int) else value
         for name, value in modules[0].attrs.items()
     }
-
-
-def _with_rounds(node: Node, count: int, carried: Sequence[int]) -> dict[str, AttrValue]:
-    ext = {**node.ext, TIMES: bounded(count)}
-    found = with_slots(ext, CARRIED, carried)
-    return found if found[CARRIED] else ext

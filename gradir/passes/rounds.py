@@ -22,24 +22,18 @@ from gradir.passes.rollup import Rolled, Stack
 from gradir.vocabulary import vocabulary_of
 
 _RUN: Final = frozenset({"function", "module"})
-
+# The role of a gradient accumulator for `equal_steps`.
 ACCUMULATOR: Final = "accumulator"
-"""The role, for `equal_steps`, of what accumulates a gradient."""
-
+# Fewer equal steps are shown one by one.
 _FEWEST: Final = 3
-"""Of fewer equal steps each is shown."""
-
+# The most frequent distances between equal operations are tried as the length of a step.
 _MOST_PERIODS: Final = 8
-"""As many lengths of a step are tried, those that most nodes speak for."""
 
 
 class OnceOptions(Options, frozen=True, kw_only=True):
     """Whether to look for equal steps."""
 
-    once: Annotated[
-        bool,
-        msgspec.Meta(description="show the first of equal steps, with their number"),
-    ]
+    once: Annotated[bool, msgspec.Meta(description="show the first of equal steps, with their number")]
 
 
 class OncePass:
@@ -77,8 +71,10 @@ def once(graph: Graph, *, nearly: bool = False) -> Graph:
         places = [without_numbers(module_of(node)) for node in nodes]
         columns = node_columns(graph, nearly=nearly)
         order = [number for number, role in enumerate(roles) if role in _RUN]
+        numbers: Table[tuple[object, ...]] = Table()
+        # Operations before a loop may stand between its steps in one order and not in the other.
         for steps in (order, _as_late_as_possible(order, columns.edges)):
-            kinds = _kinds([nodes[number] for number in steps], [places[number] for number in steps])
+            kinds = [numbers[_kind(nodes[number], places[number])] for number in steps]
             found = _stacks(graph, *equal_steps(columns, places, roles, steps, kinds))
             if found:
                 return _rolled(graph, found)
@@ -94,18 +90,8 @@ def _as_late_as_possible(order: Sequence[int], edges: EdgeColumns) -> list[int]:
     return sorted(order, key=lambda number: -until[number])
 
 
-def _kinds(nodes: Sequence[Node], places: Sequence[str]) -> list[int]:
-    numbers: Table[tuple[object, ...]] = Table()
-    return [
-        numbers[
-            node.op,
-            node.native,
-            place,
-            len(node.inputs),
-            tuple([(tensor.dtype, tensor.shape) for tensor in node.outputs]),
-        ]
-        for node, place in zip(nodes, places, strict=True)
-    ]
+def _kind(node: Node, place: str) -> tuple[object, ...]:
+    return node.op, node.native, place, len(node.inputs), tuple([(each.dtype, each.shape) for each in node.outputs])
 
 
 def _stacks(graph: Graph, blocks: Blocks, runs: Sequence[Sequence[int]]) -> list[Stack]:
@@ -118,6 +104,7 @@ def _stacks(graph: Graph, blocks: Blocks, runs: Sequence[Sequence[int]]) -> list
         steps = [[ids[number] for number in blocks.members[step]] for step in run]
         before = common_path(graph.nodes[key].scope for key in steps[0] + steps[-1])
         path = wanted = f"{before}.×{len(steps)}" if before else f"×{len(steps)}"
+        # Another loop in the same module may have as many steps.
         while path in taken:
             path = f"{wanted} ({sum(other.startswith(wanted) for other in taken) + 1})"
         taken.add(path)
@@ -152,6 +139,7 @@ def equal_steps(
 
 
 def _add_what_feeds_one(step_of: list[int], edges: EdgeColumns, roles: Sequence[str]) -> None:
+    """Add parameters and their accumulators to the step that alone uses them."""
     takers: dict[int, int] = {}
     for number in range(len(step_of) - 1, -1, -1):
         sources = edges.sources(number)
@@ -176,6 +164,7 @@ def repeats(kinds: Sequence[int], edges: Iterable[tuple[int, int]]) -> list[Repe
 
     ``kinds`` are numbers of the operations in order, and ``edges`` pairs of places there.
     """
+    # Two equal operations vote for their distance as the length of a step.
     votes: Counter[int] = Counter()
     last: dict[int, int] = {}
     for place, kind in enumerate(kinds):
@@ -209,12 +198,15 @@ def _runs(kinds: Sequence[int], period: int) -> Iterator[tuple[int, int]]:
 
 
 def _placed(start: int, stop: int, period: int, crossing: Sequence[int]) -> Repeat:
+    """Return the repeat in a run that starts where the fewest edges cross between steps."""
     shift = min(range(period), key=lambda shift: (crossing[start + shift + period], shift))
     return Repeat(start + shift, period, (stop - start - shift) // period)
 
 
 def _crossing(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:
+    """Return for each place the number of producers before it with a consumer behind it."""
     changes = [0] * (count + 1)
+    # The last consumer of each producer.
     last = dict(edges)
     for source, place in last.items():
         changes[source + 1] += 1
@@ -233,7 +225,7 @@ def _rolled(graph: Graph, found: Sequence[Stack]) -> Graph:
                 if above in graph.scopes and above not in {moved, stack.before}:
                     scopes[moved] = Scope(moved, graph.scopes[above].class_name)
         if not stack.before:
-            # A path does not start with that of the model, so what was below it has not moved.
+            # The path of the model is empty, so `Rolled` has not moved the modules below it.
             for key in stack.blocks[0]:
                 nodes[key] = replace(nodes[key], scope=_moved(graph.nodes[key].scope, stack))
     return replace(rolled, nodes=nodes, scopes=scopes)

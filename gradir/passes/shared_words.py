@@ -44,8 +44,7 @@ def in_shared_words(graph: Graph, *, with_modules: bool = True) -> Graph:
     [('fc.1/matmul:1', 'dot_general'), ('silu:1', 'logistic, mul')]
     """
     with paused_gc():
-        told = _Telling(graph, with_modules=with_modules)
-        return told.graph()
+        return _Translator(graph, with_modules=with_modules).graph()
 
 
 def shared_name(name: str) -> str:
@@ -72,11 +71,17 @@ def _component(text: str) -> str:
     return f"{found[1]}.{found[2]}" if found else text
 
 
-class _Telling:
+class _Translator:
+    """Translate one graph."""
+
     def __init__(self, graph: Graph, *, with_modules: bool) -> None:
         self._graph = graph
         self._with_modules = with_modules
-        self._names = _tensor_names(graph)
+        tensors = [node for node in graph.nodes.values() if not node.op and node.role != "output" and node.names]
+        names = {node.id: shared_name(node.names[0]) for node in tensors}
+        counts = Counter(names.values())
+        # A shared name that two tensors would have is no name, so these keep their own.
+        self._names = {node.id: names[node.id] if counts[names[node.id]] == 1 else node.names[0] for node in tensors}
         words = vocabulary_of(graph)
         self._gone = words.shape_operations | words.casts | words.left_out | words.accumulators
         self._parts = words.parts
@@ -86,35 +91,24 @@ class _Telling:
         self._outputs: list[tuple[int, str]] = []
         used = {ref.id for node in graph.nodes.values() for ref in node.inputs if ref is not None}
         for node in graph.nodes.values():
-            self._tell(node, is_used=node.id in used)
+            self._translate(node, is_used=node.id in used)
         self._order = self._live()
         self._modules = self._modules_with_parameters()
 
-    def _tell(self, node: Node, *, is_used: bool) -> None:
+    def _translate(self, node: Node, *, is_used: bool) -> None:
         if node.role in _BESIDE and not is_used:
             return
         inputs = tuple(map(self._source, node.inputs))
-        if self._is_left_out(node) and inputs[0] is not None:
+        is_known = node.role == "function" and not node.opaque and not failure(node)
+        is_gone = is_known and node.op in self._gone and len(node.inputs) == 1 and len(node.outputs) <= 1
+        if is_gone and inputs[0] is not None:
             self._slots[node.id] = inputs[0]
             return
         translation = self._translation
-        if node.role == "function" and not node.opaque and not failure(node):
-            here = translation.told(node, inputs, self._graph.nodes)
-        else:
-            here = translation.kept(node, inputs)
+        here = translation.translated(node, inputs, self._graph.nodes) if is_known else translation.kept(node, inputs)
         self._slots[node.id] = here
         if not is_used:
             self._outputs.append((here.word, node.id))
-
-    def _is_left_out(self, node: Node) -> bool:
-        return (
-            node.op in self._gone
-            and node.role == "function"
-            and len(node.inputs) == 1
-            and len(node.outputs) <= 1
-            and not node.opaque
-            and not failure(node)
-        )
 
     def _source(self, ref: Ref | None) -> Slot | None:
         if ref is None or ref.id not in self._slots:
@@ -125,6 +119,7 @@ class _Telling:
         return Slot(here.word, ref.output_nr) if ref.output_nr else here
 
     def _slice(self, node: Node, slot: Slot) -> Slot:
+        # All users of an output share one slice.
         if slot not in self._slices:
             (source,) = self._translation.words[slot.word].inputs[:1] or (None,)
             outputs = node.outputs[slot.output_nr : slot.output_nr + 1]
@@ -144,12 +139,13 @@ class _Telling:
             depths[word] = 1 + max((depths[each] for each in sources(word)), default=0)
 
         def place(slot: Slot | None) -> tuple[object, ...]:
-            # What is computed first stands first, then what comes first by name; tensors stand last.
+            # The values computed first come first, then those first by name, and tensors come last.
             if slot is None:
                 return (2, 0, "", "")
             source = words[slot.word]
             return (int(not source.op), depths[slot.word], self._name(source), "")
 
+        # Reordering the inputs makes graphs equal that wrote a commutative operation in another order.
         for word in depths:
             if words[word].op in UNORDERED:
                 inputs = words[word].inputs
@@ -188,24 +184,23 @@ class _Telling:
             for number, slot in enumerate(words[taker].inputs):
                 if slot is not None:
                     users[slot.word].append((words[taker], number))
+        # An output keeps its id, which a shared name may have too.
         allocator, free = IdAllocator(), FreeIds()
         ids: dict[int, str] = {}
         nodes = []
         for number in self._order:
             word = words[number]
-            ids[number] = free.free(self._id(allocator, word))
+            wanted = word.node.id
+            if word.node.role != "output":
+                wanted = (
+                    allocator.function(self._scope(word), word.op) if word.op else allocator.tensor(self._name(word))
+                )
+            ids[number] = free.free(wanted)
             nodes.append(self._node(word, ids, users[number], number))
         called = {words[number].node.id: id_ for number, id_ in ids.items()}
         head = renamed_head(self._graph, lambda node_id: called.get(node_id, ""))
         head |= {"cuts": tuple(self._cuts()), "producer": replace(self._graph.producer, options={})}
         return replace(self._graph, nodes={node.id: node for node in nodes}, scopes={}, **head)
-
-    def _id(self, allocator: IdAllocator, word: Word) -> str:
-        if word.node.role == "output":
-            return word.node.id
-        if word.op:
-            return allocator.function(self._scope(word), word.op)
-        return allocator.tensor(self._name(word))
 
     def _node(self, word: Word, ids: Mapping[int, str], users: Sequence[tuple[Word, int]], number: int) -> Node:
         inputs = tuple(None if slot is None else Ref(ids[slot.word], slot.output_nr) for slot in word.inputs)
@@ -238,10 +233,3 @@ class _Telling:
                 shape = None if cut.tensor is None else parameter_shape(cut.tensor.shape, ())
                 tensor = None if cut.tensor is None else TensorMeta(cut.tensor.dtype, shape)
                 yield Cut("unreached", (name,), name.rpartition(".")[0], tensor)
-
-
-def _tensor_names(graph: Graph) -> dict[str, str]:
-    tensors = [node for node in graph.nodes.values() if not node.op and node.role != "output" and node.names]
-    names = {node.id: shared_name(node.names[0]) for node in tensors}
-    counts = Counter(names.values())
-    return {node.id: names[node.id] if counts[names[node.id]] == 1 else node.names[0] for node in tensors}

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from gradir.passes.translating import Word
 
 _TOKEN: Final = re.compile(r"\s*([A-Za-z0-9_.]+|[-~%@?:,()\[\]=])")
+# A match looks behind this many factors and masks, so that a long chain of them takes linear time.
 _MOST_BEHIND: Final = 8
-"""No more factors and masks are looked behind, so that a long chain of them costs no more than its length."""
-
+# A plug-in's vocabulary may have any text, and the parser is recursive.
 _DEPTH: Final = 16
 _FACTORS: Final = frozenset({"div", "mul"})
 _MASKS: Final = frozenset({"add", "where"})
@@ -64,9 +64,6 @@ class Found(NamedTuple):
 def parsed_rule(text: str) -> Rule:
     """Parse a rule.
 
-    Raises:
-        ValueError: it is written in another way.
-
     >>> rule = parsed_rule("mul(x, sigmoid(x)) -> silu(x)")
     >>> rule.pattern.name, [each.name for each in rule.pattern.inputs], rule.replacement.name
     ('mul', ['x', 'sigmoid'], 'silu')
@@ -80,11 +77,7 @@ def parsed_rule(text: str) -> Rule:
 
 @lru_cache(maxsize=512)
 def parsed_term(text: str) -> Term:
-    """Parse a term.
-
-    Raises:
-        ValueError: it is written in another way.
-    """
+    """Parse a term."""
     tokens = _TOKEN.findall(text)
     if "".join(tokens) != "".join(text.split()):
         raise ValueError(f"{text!r} is no term")
@@ -97,11 +90,7 @@ def parsed_term(text: str) -> Term:
 
 @lru_cache(maxsize=512)
 def condition_of(key: str) -> tuple[str, Mapping[str, str]]:
-    """Return the operation and attribute values in a key of `Vocabulary.shared`.
-
-    >>> condition_of("clamp.max=None,min=0")
-    ('clamp', {'max': 'None', 'min': '0'})
-    """
+    """Return the operation and attribute values in a key of `Vocabulary.shared`."""
     op, _, rest = key.partition(".")
     return op, dict(part.partition("=")[::2] for part in rest.split(",") if part)
 
@@ -198,6 +187,7 @@ class Matcher:
             yield found
 
     def _behind(self, term: Term, at: Slot, found: Found) -> Iterator[Found]:
+        # The place behind the most factors comes first, so that a rule includes them all.
         inner = term._replace(behind="")
         for place, through in reversed([*self._made_of(at, masks=term.behind == "%")]):
             yield from self._matches(inner, place, None, found._replace(words=(*found.words, *through)))

@@ -14,12 +14,11 @@ from gradir.passes.terms import Found, Matcher, Rule, Slot, Term, condition_of, 
 from gradir.vocabulary import Vocabulary
 from gradir.vocabulary.shared import COMMUTATIVE, KEEPS_DIMENSIONS, PRODUCT, RULES, TWO_SIDED
 
+# A bound for a faulty rule; correct rules end long before.
 _MOST_TURNS: Final = 8
-"""No word is replaced more often in a row; the rules end by themselves long before."""
-
 _MOST_NATIVE: Final = 6
+# Words of terms whose first input has the shape of their output.
 _BY_ELEMENT: Final = frozenset({"add", "neg", "sqrt", "square", "sub"})
-"""Words whose first input is as large as what they make of it, where a term has them."""
 
 
 class Word(NamedTuple):
@@ -67,7 +66,7 @@ class Translation:
             op, condition = condition_of(key)
             self._shared[op].append((condition, term))
         for found in self._shared.values():
-            # What asks for more is meant first.
+            # The entry with the most conditions wins.
             found.sort(key=lambda pair: -len(pair[0]))
         self._settings: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
         for key, name in words.settings.items():
@@ -78,7 +77,7 @@ class Translation:
         """Keep a node unchanged."""
         return self._add(Word(node.op, inputs, node, node.outputs, (part or node.op,) if node.op else ()))
 
-    def told(self, node: Node, inputs: tuple[Slot | None, ...], nodes: Mapping[str, Node]) -> Slot:
+    def translated(self, node: Node, inputs: tuple[Slot | None, ...], nodes: Mapping[str, Node]) -> Slot:
         """Translate an operation, together with its input if both are one word."""
         word = Word(
             node.op,
@@ -146,9 +145,8 @@ class Translation:
 
     def _made(self, term: Term, found: Found, word: Word) -> Slot:
         made = self._term(term, found, word, word.outputs)
-        if made is None:  # a term that is a value which is not there
-            return self._add(word)
-        return made
+        # The term may be a value of an empty slot.
+        return self._add(word) if made is None else made
 
     def _term(self, term: Term, found: Found, word: Word, outputs: tuple[TensorMeta, ...]) -> Slot | None:
         if term.kind != "word":
@@ -163,6 +161,7 @@ class Translation:
     def _add(self, word: Word) -> Slot:
         if word.op in TWO_SIDED and len(word.inputs) == 1:
             word = word._replace(inputs=(*word.inputs, None))
+        # The constant goes last, so that a rule needs one form only.
         if word.op in COMMUTATIVE | {"where"} and len(word.inputs) == 2 and word.inputs[0] is None:
             word = word.with_slots((1, 0))
         self.words.append(word)
@@ -203,11 +202,7 @@ def _text(value: AttrValue) -> str:
 
 
 def _elements(shape: Shape | None) -> int | None:
-    """Return the number of elements, or ``None`` if unknown.
-
-    >>> _elements((2, 3)), _elements(("batch", 3)), _elements(None)
-    (6, None, None)
-    """
+    """Return the number of elements, or ``None`` if unknown."""
     if shape is None or not all(isinstance(size, int) for size in shape):
         return None
     return bounded(prod(size for size in shape if isinstance(size, int)))
@@ -225,7 +220,7 @@ def _operand_sizes(value: AttrValue, shapes: Sequence[Shape | None]) -> tuple[tu
     >>> _operand_sizes((((2,), (0,)), ((), ())), [(5, 7, 8), (8, 2, 4)])
     ((8, 1, 35), (8, 1, 8))
     """
-    # What a file holds may be anything.
+    # A file may hold anything there.
     given: Any = value
     try:
         summed, together = given
@@ -258,8 +253,5 @@ def parameter_shape(shape: Shape | None, users: Sequence[tuple[Word, int]]) -> S
         return tuple(sorted(size for size in sizes if size != 1)) or (1,)
     if users and not any(word.op in KEEPS_DIMENSIONS for word, _ in users):
         return count_of(shape) or shape
-    return tuple(sorted((size for size in shape if size != 1), key=_place)) or (1,)
-
-
-def _place(size: int | str) -> tuple[bool, int, str]:
-    return (False, size, "") if isinstance(size, int) else (True, 0, size)
+    # Numbers come before symbols, which do not compare with them.
+    return tuple(sorted((size for size in shape if size != 1), key=lambda size: (isinstance(size, str), size))) or (1,)

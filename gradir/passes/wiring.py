@@ -49,6 +49,7 @@ def without(graph: Graph, gone: Collection[str], joins: Callable[[Node], bool]) 
             elif joins(node):
                 removal.join(node)
 
+        # The verdict is about the whole graph, so it moves on if its output goes.
         verdict = overlay_verdict(graph.nodes.values())
         if verdict and left and not overlay_verdict(left.values()):
             last = next(reversed(left.values()))
@@ -72,6 +73,7 @@ def within(graph: Graph, kept: set[str]) -> Graph:
         for name in (slot.storage, slot.origin.id if slot.origin is not None else "")
         if name not in kept and name in graph.nodes and graph.nodes[name].role in BESIDE
     }
+    # Saved tensors name buffers without an edge to them.
     gone = graph.nodes.keys() - kept - buffers
     if not gone:
         return graph
@@ -121,9 +123,13 @@ class _Removal:
         self._instead[node.id] = None if source is None else self._moved(source)
 
     def mended(self, node: Node) -> Node:
-        if not self._is_touched(node):
+        gone = self._gone
+        if gone.isdisjoint(sources(node)) and not any(
+            slot.storage in gone or (slot.origin is not None and slot.origin.id in gone) for slot in node.saved
+        ):
             return node
-        fields = rewired(node, self._source)
+        # A view keeps no edge to a removed base, since another base would be wrong.
+        fields = rewired(node, lambda ref, kind: self._moved(ref) if kind == DATA or ref.id not in gone else None)
         elided = [slot for slot, ref in enumerate(fields["inputs"]) if ref is None and node.inputs[slot] is not None]
         return replace(
             node,
@@ -131,15 +137,6 @@ class _Removal:
             ext=with_slots(node.ext, ELIDED, elided) if elided else node.ext,
             **fields,
         )
-
-    def _is_touched(self, node: Node) -> bool:
-        gone = self._gone
-        return not gone.isdisjoint(sources(node)) or any(
-            slot.storage in gone or (slot.origin is not None and slot.origin.id in gone) for slot in node.saved
-        )
-
-    def _source(self, ref: Ref, kind: str) -> Ref | None:
-        return self._moved(ref) if kind == DATA or ref.id not in self._gone else None
 
     def _moved(self, ref: Ref) -> Ref | None:
         return self._instead.get(ref.id) if ref.id in self._gone else ref

@@ -148,6 +148,7 @@ def vocabulary_of(*graphs: Graph) -> Vocabulary:
     return _known(frozenset(graph.producer.framework for graph in graphs))
 
 
+# Every pass asks for a vocabulary. The cache is bounded, since a file may name any framework.
 @lru_cache
 def _known(frameworks: frozenset[str]) -> Vocabulary:
     found = Vocabulary()

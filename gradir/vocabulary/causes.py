@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from gradir.ir.excerpt import shortened
 from gradir.ir.name_ranges import ranges
 from gradir.ir.text import printable
+from gradir.vocabulary.jax_advice import JAX_ADVICE
 from gradir.vocabulary.operations import SPOKEN, advice_on_error, words_of_operation
 from gradir.vocabulary.patterns import LOST, PATTERNS
 from gradir.vocabulary.training import TRAINING
@@ -17,8 +18,8 @@ from gradir.vocabulary.training import TRAINING
 _ERRORS: Final = frozenset({"backward", "raised"})
 _MOST_NAMES: Final = 4
 _LONGEST_NAME: Final = 120
+# A dotted path without characters of the notation of ranges.
 _PLAIN: Final = re.compile(r"\w+(\.\w+)+")
-"""A path of a module that has no character of the notation of ranges."""
 
 
 class Words(NamedTuple):
@@ -118,8 +119,7 @@ WORDS: Final[Mapping[str, Words]] = {
         "keep {it} out of what is differentiated, or store floats if {it} should learn",
     ),
     "unused": Words(
-        "the loss does not depend on {names}",
-        "let the loss depend on {names}, or leave {it} out of the optimizer",
+        "the loss does not depend on {names}", "let the loss depend on {names}, or leave {it} out of the optimizer"
     ),
     "copied": Words(
         "the loss does not depend on {names}, but on as many other parameters of the same shapes, such as those of a "
@@ -150,8 +150,7 @@ WORDS: Final[Mapping[str, Words]] = {
         "compute the loss inside `with gradir.record(model, flow=True)`",
     ),
     "frozen": Words(
-        "{names} {has} requires_grad=False",
-        "call requires_grad_() before the forward on what should learn",
+        "{names} {has} requires_grad=False", "call requires_grad_() before the forward on what should learn"
     ),
     "no_graph": Words(
         "the loss depends on nothing that requires grad, so its backward raises",
@@ -248,8 +247,7 @@ WORDS: Final[Mapping[str, Words]] = {
         "set the factor to another number, or leave the term out; ignore this while a schedule keeps it at zero",
     ),
     "dropped": Words(
-        "a dropout with probability 1 drops everything, so the gradient of {names} is zero",
-        "use a probability below 1",
+        "a dropout with probability 1 drops everything, so the gradient of {names} is zero", "use a probability below 1"
     ),
     "flat_slope": Words(
         "the loss is made of a slope of {op}, which is constant wherever it has one, so the gradient of "
@@ -433,37 +431,10 @@ WORDS: Final[Mapping[str, Words]] = {
     **{kind: Words(*words) for kind, words in TRAINING.items()},
 }
 
-ADVICE: Final[Mapping[str, Mapping[str, str]]] = {
-    "jax": {
-        "nonfinite": "keep the input of {op} finite and away from where its derivative is infinite, by jnp.clip, "
-        "jnp.maximum or a small number added before {op}: a jnp.where after it hides the value and not the derivative",
-        "where_trap": "give {op} a safe input where its result is not taken, by a jnp.where before it as well: "
-        "jnp.where(mask, {op}(jnp.where(mask, x, 1.0)), other)",
-        "not_in_optimizer": "let the optimizer update {it}, or ignore this if {names} should stay, as with "
-        "optax.set_to_zero",
-        "moves_nothing": "give the optimizer the leaves that the loss depends on: check its labels or its mask, and "
-        "what the loss is computed with",
-        "raised": "give {op} a rule with jax.custom_vjp, or stop_gradient what it takes if nothing should learn by it",
-        "all_masked": "keep an entry in each row of the mask, or fill with jnp.finfo(x.dtype).min instead of -jnp.inf "
-        "and leave such rows out of the loss",
-        "born": "keep what {op} gets inside its range, by jnp.clip or a small number added before it, or compute it in "
-        "a wider dtype",
-        "born exp": "bound what exp gets, as by jnp.minimum(x, 20), or stay with logarithms, as jax.nn.logsumexp does",
-        **dict.fromkeys(("born log", "born log1p"), "keep what {op} gets above 0, as by jnp.maximum(x, 1e-6)"),
-        "nonfinite_input": "look for what is not finite in the data, such as by jnp.isfinite(x).all(), and replace it "
-        "or leave it out",
-        "nondifferentiable": "use something with a derivative instead, such as jax.nn.softmax for an argmax or "
-        "jax.nn.sigmoid for a comparison",
-        **dict.fromkeys(
-            (f"nondifferentiable {op}" for op in ("ceil", "floor", "round", "sign")),
-            "let the gradient pass it by, as in x + jax.lax.stop_gradient(jnp.{op}(x) - x), or use a soft one",
-        ),
-    },
-}
-"""What to do in another framework than PyTorch, by its name and the kind, perhaps of an operation, where it differs."""
-
+# The advice for other frameworks than PyTorch if it differs.
+ADVICE: Final[Mapping[str, Mapping[str, str]]] = {"jax": JAX_ADVICE}
+# The subject of a cause without an operation, by kind.
 _UNNAMED: Final = {"raised": "the program", "withheld": "in the graph"}
-"""By kind, what a cause without an operation is about."""
 
 _NUMBER: Final = {
     "is": ("is", "are"),

@@ -41,6 +41,7 @@ _COLLECTIVES: Final = (
     *("all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_single", "all_reduce", "all_to_all"),
     *("all_to_all_single", "broadcast", "reduce", "reduce_scatter", "reduce_scatter_single", "reduce_scatter_tensor"),
 )
+# The advice by kind and operation, or the sentence and the advice.
 _OPERATIONS: Final[Mapping[str, Mapping[str, str | tuple[str, str]]]] = {
     "nondifferentiable": {
         **dict.fromkeys(_COLLECTIVES, _COLLECTIVE),
@@ -61,7 +62,7 @@ _OPERATIONS: Final[Mapping[str, Mapping[str, str | tuple[str, str]]]] = {
         **dict.fromkeys(("log", "log2", "log10"), "keep what {op} gets above 0, as by {op}(x.clamp(min=1e-6))"),
     },
     "nonfinite": {
-        "ctc_loss": "pass zero_infinity=True, or leave out what has more targets than inputs: its loss is infinite",
+        "ctc_loss": "pass zero_infinity=True, or leave out what has more targets than inputs: its loss is infinite"
     },
     "sample": {
         **dict.fromkeys(("bernoulli", "binomial", "multinomial", "poisson"), _DRAW),
@@ -78,8 +79,8 @@ _OPERATIONS: Final[Mapping[str, Mapping[str, str | tuple[str, str]]]] = {
         "bernoulli": "use a loss of log_prob() of the sample, or let the gradient pass: p + (sample - p).detach()",
     },
 }
-"""By kind and operation the advice, or the sentence and the advice."""
 
+# The names of torch's internal operations in a program, for causes without the program's own word.
 OWN_NAMES: Final[Mapping[str, str]] = {
     "addmm": "linear",
     **dict.fromkeys(("bmm", "mm"), "matmul"),
@@ -93,15 +94,15 @@ OWN_NAMES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("nll_loss", "nll_loss2d"), "nll_loss"),
     "to_copy": "to",
 }
-"""What torch calls operations of programs inside, and what these are called where the program's word is not known."""
 
+# The words in a sentence for operations that a program writes with signs, or with a longer name.
 SPOKEN: Final[Mapping[str, str]] = {
     "getitem": "an index",
     "grad": "torch.autograd.grad",
     **dict.fromkeys(("index_put_", "setitem"), "an assignment to an index"),
 }
-"""By the name of what a program writes with other signs, or with a longer name, what it is in a sentence."""
 
+# The same for a custom Function, which begins with a capital letter like any class.
 FUNCTIONS: Final[Mapping[str, tuple[str, str]]] = {
     "nondifferentiable": (
         "the custom Function {op} gives a result without a gradient, which cuts {names}",
@@ -126,8 +127,8 @@ FUNCTIONS: Final[Mapping[str, tuple[str, str]]] = {
         "derivative",
     ),
 }
-"""The same of a custom Function, whose name begins with a capital letter as that of any class."""
 
+# A part of a framework's error, and the advice.
 _ERRORS: Final = (
     (
         "Can't call numpy() on Tensor that requires grad",
@@ -151,10 +152,7 @@ _ERRORS: Final = (
         "compute the loss anew before each backward, detach() what is carried over from the last step, or add up the "
         "losses and call backward once",
     ),
-    (
-        "only Tensors of floating point",
-        "convert it to floats first: integers and booleans have no gradient",
-    ),
+    ("only Tensors of floating point", "convert it to floats first: integers and booleans have no gradient"),
     (
         "appears to not have been used in the graph",
         "check that the output is computed from this tensor itself and not from a copy, or pass allow_unused=True",
@@ -203,15 +201,10 @@ _ERRORS: Final = (
     ),
     ("Inference tensors cannot be saved for backward", "use torch.no_grad() instead of torch.inference_mode() there"),
 )
-"""A part of what a framework says, and what to do about it."""
 
 
 def words_of_operation(kind: str, op: str) -> tuple[str, str]:
-    """Return the sentence and the advice for an operation, each empty if those of the kind are right.
-
-    >>> words_of_operation("nondifferentiable", "topk")[1][:34]
-    'use the values that {op} returns, '
-    """
+    """Return the sentence and the advice for an operation, each empty if those of the kind are right."""
     if op[:1].isupper() and kind in FUNCTIONS:
         return FUNCTIONS[kind]
     found = _OPERATIONS.get(kind, {}).get(op.strip("_"), "")
@@ -219,9 +212,5 @@ def words_of_operation(kind: str, op: str) -> tuple[str, str]:
 
 
 def advice_on_error(error: str) -> str:
-    """Return the advice on a framework's error, or an empty text.
-
-    >>> advice_on_error("RuntimeError: mat1 and mat2 must have the same dtype, but got Long and Float")[:40]
-    'convert one of the two with .to(other.dt'
-    """
+    """Return the advice on a framework's error, or an empty text."""
     return next((advice for part, advice in _ERRORS if part in error), "")

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+# Cuts only parameters of models that were not recorded, which is worth a note.
 OTHER_MODEL: Final = "other model"
-"""Cuts only parameters of models that were not recorded, which is worth a note."""
-
+# Patterns of a network that is not trained by gradients. In all others each parameter should get one another way.
 EXCUSING: Final = frozenset({"reference model", "target network", "teacher"})
-"""Patterns of a network that is not trained by gradients. In all others each parameter should get one another way."""
-
+# Patterns of parameters that get no gradient in this step.
 WITHOUT_GRADIENT: Final = EXCUSING | {"other optimizer"}
-"""Patterns that say of parameters that they get no gradient in this step."""
 
+# The sentence and the advice by pattern, which replace those of the kind of cut in `gradir.vocabulary.causes`.
+# ``{cause}`` and ``{advice}`` stand for the replaced ones.
 PATTERNS: Final[Mapping[str, tuple[str, str]]] = {
     "straight-through": (
         "{op} is part of a straight-through estimator: the forward takes the other value, and {names} {gets} the "
@@ -66,26 +66,21 @@ PATTERNS: Final[Mapping[str, tuple[str, str]]] = {
         "keep this cut; requires_grad_(False) on the teacher says the same, and saves memory",
     ),
     OTHER_MODEL: ("{cause}", "record that model too if it should learn from this loss"),
-    "another path": (
-        "{cause}, and another path gives {it} a gradient",
-        "keep this cut if it is meant, or {advice}",
-    ),
+    "another path": ("{cause}, and another path gives {it} a gradient", "keep this cut if it is meant, or {advice}"),
     "score function": (
         "{cause}, and another path gives {it} a gradient",
         "keep this if the loss takes log_prob() of the sample, as in REINFORCE and PPO; else use rsample(), or "
         "gumbel_softmax for categories",
     ),
 }
-"""By pattern the sentence and the advice, in place of those of the kind of the cut; see `gradir.vocabulary.causes`.
 
-``{cause}`` and ``{advice}`` stand for those of the kind."""
-
+# The pattern by kind of a cut without another pattern, if every parameter before it gets a gradient another way.
 OF_REACHED: Final[Mapping[str, str]] = {
     **dict.fromkeys(("data", "detach", "inference_mode", "no_grad"), "another path"),
     "sample": "score function",
 }
-"""By kind the pattern of a cut that no other one has, where all that it cuts gets a gradient another way."""
 
+# The same if a parameter gets no gradient another way, although the pattern does not excuse that.
 LOST: Final[Mapping[str, tuple[str, str]]] = {
     "straight-through": (
         "the straight-through estimator passes {names} by, and nothing else gives {it} a gradient",
@@ -106,4 +101,3 @@ LOST: Final[Mapping[str, tuple[str, str]]] = {
         )
     },
 }
-"""The same where a parameter gets no gradient another way, although the pattern excuses none."""

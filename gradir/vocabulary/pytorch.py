@@ -6,6 +6,7 @@ from typing import Final
 
 from gradir.vocabulary import Vocabulary
 
+# torch's implementations of attention by device and arguments; in a forward pass they have an underscore.
 _ATTENTIONS: Final = tuple(
     f"{beginning}scaled_dot_product_{kind}"
     for beginning in ("", "_")
@@ -14,7 +15,6 @@ _ATTENTIONS: Final = tuple(
         "fused_attention_overrideable",
     )
 )
-"""How torch computes an attention, by the device and what it is given; in a forward with an underscore."""
 
 _CONVOLUTIONS: Final = tuple(f"conv{kind}{size}d" for kind in ("", "_transpose") for size in (1, 2, 3))
 

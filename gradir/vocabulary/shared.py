@@ -18,21 +18,18 @@ from __future__ import annotations
 
 from typing import Final
 
+# The word for a product of matrices, which needs only two sizes of a parameter's shape.
 PRODUCT: Final = "matmul"
-"""The word for a product of matrices, which makes of the shape of a parameter two sizes."""
-
+# Words whose inputs may be exchanged.
 COMMUTATIVE: Final = frozenset({"add", "maximum", "minimum", "mul"})
-"""Words whose inputs may change places."""
-
+# Words whose inputs have no order once transposes are omitted, as that of a product then means nothing.
 UNORDERED: Final = COMMUTATIVE | {PRODUCT}
-"""Words whose inputs have no order once transposes are left out: of a product, which is first says no more."""
-
+# Words with two inputs, of which a framework may leave out a constant.
 TWO_SIDED: Final = COMMUTATIVE | {"div", "pow", "sub", "where"}
-"""Words with two inputs, of which a framework may leave out a constant."""
-
+# Words that a parameter is more to than a list of numbers, so that its sizes count.
 KEEPS_DIMENSIONS: Final = frozenset({"convolution", "gather", PRODUCT})
-"""Words that a parameter is more to than a list of numbers, so that its sizes count."""
 
+# The last part of a parameter's name, as the layers of a framework call it, by what all call it here.
 NAMES: Final = {
     "b": "bias",
     "beta": "bias",
@@ -42,7 +39,6 @@ NAMES: Final = {
     "scale": "weight",
     "w": "weight",
 }
-"""The last part of a parameter's name, as the layers of a framework call it, by what all call it here."""
 
 RULES: Final = (
     "mul(mul(x, -), -) -> mul(x, -)",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+# By kind its sentence and its advice, as `gradir.vocabulary.causes.WORDS` has them.
 TRAINING: Final[Mapping[str, tuple[str, str]]] = {
     "loss_not_finite": (
         "the loss is NaN or infinite",
@@ -113,4 +114,3 @@ TRAINING: Final[Mapping[str, tuple[str, str]]] = {
         "look for what differs between ranks: a seed, the order of data, or a parameter that is not synchronised",
     ),
 }
-"""By kind its sentence and its advice, as `gradir.vocabulary.causes.WORDS` has them."""

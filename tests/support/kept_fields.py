@@ -37,9 +37,9 @@ from gradir.passes import (
     fold,
     fold_modules,
     hide_shape_ops,
-    ladder,
     layers,
     once,
+    readability,
     rollup,
 )
 from gradir.passes.contraction import contracted
@@ -166,8 +166,8 @@ def operations(graph: Graph) -> Mapping[str, Operation]:
         "gradir.passes.fold.fold_modules": Operation(partial(fold_modules, patterns=["layers.*"])),
         "gradir.passes.layers.layers": Operation(layers),
         "gradir.passes.drop.hide_shape_ops": Operation(hide_shape_ops),
-        "gradir.passes.ladder.readable": Operation(lambda graph: _graph_of(ladder.readable(graph))),
-        "gradir.passes.ladder.smallest": Operation(lambda graph: ladder.smallest(graph).graph),
+        "gradir.passes.readability.readable": Operation(lambda graph: _graph_of(readability.readable(graph))),
+        "gradir.passes.readability.smallest": Operation(lambda graph: readability.smallest(graph).graph),
         "gradir.passes.focus.ancestors": Operation(partial(ancestors, pattern=NODE)),
         "gradir.passes.focus.descendants": Operation(partial(descendants, pattern=NODE)),
         "gradir.passes.rollup.rollup": Operation(rollup),
@@ -198,7 +198,7 @@ def _costed(graph: Graph) -> Graph:
     return replace(graph, nodes={**graph.nodes, NODE: replace(node, ext={**node.ext, "flops": 8})})
 
 
-def _graph_of(found: ladder.Readable | None) -> Graph:
+def _graph_of(found: readability.Readable | None) -> Graph:
     assert found is not None
     return found.graph
 

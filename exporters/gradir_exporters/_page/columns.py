@@ -22,28 +22,23 @@ from gradir.ir.saved import SavedBytes
 from gradir.ir.text import printable
 from gradir.ir.totals import bounded, totals
 from gradir.passes.blocks import NodeColumns
-from gradir.passes.ladder import MOST_BOXES
+from gradir.passes.readability import MOST_BOXES
 from gradir.passes.rounds import ACCUMULATOR
 from gradir.vocabulary import vocabulary_of
 from gradir_exporters._page.details import Facts, shape_text
-from gradir_exporters._page.edges import edge_block, edge_statuses
-from gradir_exporters._page.lost import lost_modules
-from gradir_exporters._page.marks import change_records, channels, cut_records, node_statuses
+from gradir_exporters._page.marks import change_records, channels, cut_records, lost_modules, node_statuses
 from gradir_exporters._page.repeats import EqualSteps, equal_layers
-from gradir_exporters._page.tables import column, steps
+from gradir_exporters._page.tables import column, edge_block, edge_statuses, steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from gradir.ir import Graph, TensorMeta
     from gradir.ir.marks import ListedChange
-    from gradir.ir.module_tree import ModuleTree
 
 __all__ = ["Columns"]
-
+# The roles that the page knows, in the order of viewer/src/data/model.ts; any other gets the next number.
 ROLES: Final = ("function", "leaf", "parameter", "buffer", "input", "constant", "output")
-"""The roles that a page knows, as in viewer/src/data/model.ts; any other has the number after the last."""
-
 REARRANGES, ACCUMULATES, OPAQUE, FAILED, OUTPUT = 1, 2, 4, 8, 16
 _NAMED, _ACCUMULATOR = 0, -1
 
@@ -58,11 +53,7 @@ class Columns:
         had: Mapping[str, tuple[int, int]] | None = None,
         sides: Sequence[tuple[str, Graph]] = (),
     ) -> None:
-        """Read a graph, and the arguments of `gradir.protocols.ListsChanges`.
-
-        Raises:
-            ExportError: an edge comes from a node that the graph does not have.
-        """
+        """Read a graph, and the arguments of `gradir.protocols.ListsChanges`."""
         self._graph, self._changes, self._had, self._sides = graph, changes, had or {}, sides
         self._nodes = list(graph.nodes.values())
         self._unread = unread(self._nodes)
@@ -90,7 +81,7 @@ class Columns:
         words = [ACCUMULATOR if bits & ACCUMULATES else node.role for bits, node in zip(flags, nodes, strict=True)]
         once = EqualSteps(self._tree, self._scopes, known, layers, words)
         if not once.modules and self._scopes.count(0) > MOST_BOXES:
-            # No module can be closed around these: steps may differ in attributes then, as in `ladder.readable`.
+            # A reader cannot close a module around these nodes, so steps may differ in attributes.
             nearly = self._kinds(roles, ops, statuses, edges, has_attrs=False)
             known = known._replace(kinds=nearly)
             once = EqualSteps(self._tree, self._scopes, known, layers, words, how="nearly equal")
@@ -116,7 +107,7 @@ class Columns:
                 "home": column([*map(sub, once.homes, self._scopes)]),
             },
             "sizes": list(sizes),
-            "tensors": [self._shown(outputs) for outputs in self.facts.output_lists],
+            "tensors": [(texts[dtype], texts[shape]) for dtype, shape in map(_shown, self.facts.output_lists)],
             "edges": edge_block(self._edges, edges),
             "cuts": cut_records(graph, numbers, place, changes),
             "lost": lost_modules(graph, self._tree, self._scopes, numbers),
@@ -137,12 +128,6 @@ class Columns:
         elif place is not None:
             at = ["cut", self._graph.cuts.index(place)]
         return {"verdict": [found.look, printable(found.sentence), *at]}
-
-    def _shown(self, outputs: tuple[TensorMeta, ...]) -> tuple[int, int]:
-        tensor = first_known(outputs)
-        if tensor is None:
-            return 0, 0
-        return self._texts[tensor.dtype or ""], self._texts[shape_text(tensor)]
 
     def _ids(self) -> list[int]:
         """Return how to make each id: above 0 its ordinal, 0 the name, -1 the accumulator of its input.
@@ -228,7 +213,7 @@ class Columns:
         if not self._had:
             return {}
         parameters, saved = zip(*(self._had.get(scope.path, (0, 0)) for scope in self._tree.scopes), strict=True)
-        below = with_those_below(self._tree, saved)
+        below = self._tree.with_below(saved)
         return {"had": {"parameters": column([*parameters]), "saved": column([*map(bounded, below)])}}
 
     def _scope_block(self, saved: Sequence[int], first: Sequence[int]) -> dict[str, Any]:
@@ -248,7 +233,7 @@ class Columns:
             "parameters": column([scope.total for scope in scopes]),
             "own": column([scope.own for scope in scopes]),
             "trainable": column([scope.trainable for scope in scopes]),
-            "saved": column([*map(bounded, with_those_below(tree, own))]),
+            "saved": column([*map(bounded, tree.with_below(own))]),
             "alike": column([place - found for place, found in enumerate(first)]),
         }
 
@@ -268,14 +253,11 @@ def _figures(graphs: Sequence[Graph]) -> list[tuple[str | int, ...]]:
     return [(name, *values) for name, values in rows.items() if any(values)]
 
 
+def _shown(outputs: tuple[TensorMeta, ...]) -> tuple[str, str]:
+    tensor = first_known(outputs)
+    return (tensor and tensor.dtype) or "", shape_text(tensor)
+
+
 def _ordinal(text: str) -> int:
     head, ordinal = split_ordinal(f":{text}")
     return ordinal if head == ":" else 0
-
-
-def with_those_below(tree: ModuleTree, own: Sequence[int]) -> list[int]:
-    """Return the sum of each module and all below it."""
-    sums = [*own]
-    for place in range(len(sums) - 1, 0, -1):
-        sums[tree.parents[place]] += sums[place]
-    return sums

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gradir.ir import TensorMeta
 from gradir.ir.fields import other_fields
 from gradir.ir.ids import storage_key
-from gradir.ir.jsontext import TOLD, further_facts
+from gradir.ir.jsontext import TOLD, further_facts, further_text
 from gradir.ir.marks import LINE, LOST, OVERLAY, OVERLAYS, STATUS, VERDICT
 from gradir.ir.memo import Table, exact_key
 from gradir.ir.model import Node, Saved
@@ -20,13 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gradir.ir import AttrValue, Source
-    from gradir.ir.model import Record
 
 __all__ = ["Facts", "shape_text", "source_text"]
-
+# The page draws these entries of ``ext``.
 _MARKS: Final = frozenset({LINE, LOST, OVERLAY, OVERLAYS, STATUS, VERDICT})
-"""Entries of ``ext`` that the page draws."""
-
 _slots_of: Final = attrgetter("slot", "dtype", "shape", "bytes", "state")
 
 
@@ -76,6 +73,7 @@ class Facts:
         others = other_fields(Node, TOLD[Node])
         rest = attrgetter(*(field.name for field in others)) if others else None
         usual = tuple(field.default for field in others)
+        # attrgetter returns a tuple only for several names.
         usual_rest = usual[0] if len(usual) == 1 else usual
         known: dict[bytes, int] = {}
         found: list[int] = []
@@ -120,11 +118,11 @@ class Facts:
         return found
 
     def _storages(self) -> dict[str, Any]:
-        """Of each slot the storage that it keeps, and the node that made what is kept.
+        """Return the storage of each slot, and the node that made its tensor, as small numbers that compress well.
 
-        0 is a storage that the slot alone names. Above it is how many slots before the one stands that named it, below
-        it twice how many nodes before stands the node it belongs to, and one more; or twice the place in ``storages``.
-        Of what made it, 1 is the node itself, 2 the node before it, and so on; -1 is the node behind it, and 0 is none.
+        A storage is 0 if only the slot has it, the distance to the slot that had it first, or negative: odd for the
+        distance in nodes to its owner, and even for a place in ``storages``. A node is 0 if unknown, 1 for the slot's
+        own, 2 for the node before it and so on, and -1 for the node behind it.
         """
         numbers, storages, origins = self._numbers, list[int](), list[int]()
         texts: Table[str] = Table([""])
@@ -147,14 +145,14 @@ class Facts:
 
 def _slot(saved: Saved) -> list[Any]:
     state = saved.state if saved.state != "held" else ""
-    more = "".join(f", {key} {text}" for key, text in further_facts(saved))
+    more = further_text(saved, ", ")
     return [saved.slot, tensor_text(saved.tensor), saved.bytes, f"{state}{more}".removeprefix(", ")]
 
 
 def _tensor(tensor: TensorMeta) -> str:
     device = "" if tensor.device in (None, "cpu") else f" {tensor.device}"
     layout = "" if tensor.layout == "strided" else f" {tensor.layout}"
-    return f"{tensor_text(tensor)}{device}{layout}{_behind(tensor)}"
+    return f"{tensor_text(tensor)}{device}{layout}{further_text(tensor)}"
 
 
 def shape_text(tensor: TensorMeta | None) -> str:
@@ -169,8 +167,4 @@ def source_text(source: Source | None) -> str:
     function = f" in {source.function}" if source.function else ""
     # As in `gradir.explanations.verdict.place_text`, before anything is escaped.
     where = f"{source.file}, line {source.line}" if source.file.startswith("cell ") else f"{source.file}:{source.line}"
-    return f"{where}{function}{_behind(source)}"
-
-
-def _behind(record: Record) -> str:
-    return "".join(f" {key} {text}" for key, text in further_facts(record))
+    return f"{where}{function}{further_text(source)}"

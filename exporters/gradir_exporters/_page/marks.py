@@ -1,4 +1,4 @@
-"""Marks in a page: cuts, overlays and the changes of a diff."""
+"""Marks in a page: cuts, modules without a gradient, overlays and the changes of a diff."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gradir.ir.cuts import FLOW
 from gradir.ir.marks import LOOKS, overlay_mark, overlay_marks, status
 from gradir.ir.memo import Table
+from gradir.ir.module_tree import OUTSIDE
 from gradir.ir.text import printable
 from gradir.vocabulary.causes import worded
 from gradir_exporters._overlay_looks import overlay_legend, overlay_text
@@ -15,17 +16,18 @@ from gradir_exporters._page.details import shape_text, source_text
 from gradir_exporters._page.tables import column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from gradir.ir import Cut, Graph, Node
     from gradir.ir.marks import ListedChange, Mark
     from gradir.ir.module_tree import ModuleTree
 
-__all__ = ["STATUSES", "change_records", "channels", "cut_records", "node_statuses"]
-
 STATUSES: Final = ("same", "added", "removed", "changed", "renamed", "moved")
 _ELSEWHERE: Final = frozenset({"renamed", "moved"})
 _NOWHERE: Final = -1
+# More such modules in one parent are drawn as stubs of the parent.
+_MOST: Final = 60
+_HIDDEN: Final = "hidden"
 
 
 def cut_records(
@@ -74,6 +76,48 @@ def _record(
         "text": words.text,
         "advice": words.advice,
     }
+
+
+def lost_modules(graph: Graph, tree: ModuleTree, scopes: Sequence[int], numbers: Mapping[str, int]) -> dict[str, Any]:
+    """Return the modules without a node whose parameters get no gradient.
+
+    ``lines`` has, for each cut, the module whose value it keeps from a node.
+    """
+    used = {0, *_with_outer(tree, scopes, set())}
+    holders: dict[str, int] = {}
+    for cut in graph.cuts:
+        place = tree.place(cut.scope)
+        if not cut.is_place and cut.kind != _HIDDEN and place not in used:
+            holders.update(dict.fromkeys(cut.names, place))
+    tops = _drawn(tree, _with_outer(tree, holders.values(), used))
+    lines: dict[tuple[int, int], int] = {}
+    for cut in graph.cuts:
+        for name in cut.names if cut.into in numbers else ():
+            if (place := holders.get(name, OUTSIDE)) in tops:
+                key = tops[place], numbers[cut.into]
+                lines[key] = max(place, lines.get(key, 0))
+    return {"scopes": [*tops], "lines": [[place, into] for (_, into), place in lines.items()]}
+
+
+def _with_outer(tree: ModuleTree, places: Iterable[int], known: set[int]) -> set[int]:
+    found: set[int] = set()
+    for inner in places:
+        place = inner
+        while place != OUTSIDE and place not in found and place not in known:
+            found.add(place)
+            place = tree.parents[place]
+    return found
+
+
+def _drawn(tree: ModuleTree, found: set[int]) -> dict[int, int]:
+    beside = Counter(tree.parents[place] for place in found)
+    tops: dict[int, int] = {}
+    # Modules stand after those that hold them.
+    for place in sorted(found):
+        parent = tree.parents[place]
+        if beside[parent] <= _MOST and (parent in tops or parent not in found):
+            tops[place] = tops.get(parent, place)
+    return tops
 
 
 def channels(nodes: Sequence[Node], texts: Table[str]) -> list[dict[str, Any]]:

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from gradir.ir.module_tree import ModuleTree
     from gradir.passes.blocks import NodeColumns
 
-__all__ = ["EqualSteps", "StepModule", "equal_layers"]
-
 
 class StepModule(NamedTuple):
     """The frame around a step, or around the part of a module in one.
@@ -88,6 +86,7 @@ class EqualSteps:
 
 
 def _common(tree: ModuleTree, scopes: set[int]) -> int:
+    """Return the innermost module around all of these."""
     while len(scopes) > 1:
         deepest = max(tree.levels[scope] for scope in scopes)
         scopes = {tree.parents[scope] if tree.levels[scope] == deepest else scope for scope in scopes}

@@ -11,8 +11,8 @@ from samples import chain
 from strategies import graphs
 
 from gradir import codecs
-from gradir.codecs import parted
-from gradir.codecs.parted import Parted, Parter
+from gradir.codecs import rank_parts
+from gradir.codecs.rank_parts import RankParts, RankSplitter
 from gradir.errors import FormatError
 from gradir.ir import Collective, Graph, Rank
 
@@ -25,17 +25,17 @@ def of_rank(graph: Graph, rank: int, collectives: int = 2) -> Graph:
     return replace(graph, rank=Rank(rank, 2, groups=GROUPS), collectives=tuple(issued))
 
 
-def result(parter: Parter, data: bytes) -> Parted | str:
+def result(splitter: RankSplitter, data: bytes) -> RankParts | str:
     try:
-        return parter.parted(data)
+        return splitter.split(data)
     except FormatError as error:
         return str(error)
 
 
-def after(first: bytes, data: bytes) -> Parted | str:
-    parter = Parter()
-    result(parter, first)
-    return result(parter, data)
+def after(first: bytes, data: bytes) -> RankParts | str:
+    splitter = RankSplitter()
+    result(splitter, first)
+    return result(splitter, data)
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -46,19 +46,19 @@ def test_a_document_is_taken_apart_alike_after_one_with_its_nodes(
     first, other = (codecs.encode(of_rank(graph, rank), encoding) for rank in (0, 1))
     at, put, cut = edit[0] % (len(other) + 1), edit[1], edit[2]
     for data in (other, other[:at] + put + other[at + cut :], first[:at] + put + first[at + cut :]):
-        assert after(first, data) == result(Parter(), data)
+        assert after(first, data) == result(RankSplitter(), data)
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_documents_have_one_digest_exactly_where_all_but_rank_and_collectives_is_equal(encoding: str) -> None:
-    parter, graph = Parter(), chain(3)
+    splitter, graph = RankSplitter(), chain(3)
     same = [of_rank(graph, 0), of_rank(graph, 1), of_rank(graph, 0, 5)]
     others = [
         of_rank(chain(4), 0),
         replace(of_rank(graph, 0), producer=replace(graph.producer, gradir="9")),
         of_rank(graph, 1),
     ]
-    parts = [parter.parted(codecs.encode(each, encoding)) for each in (*same, *others)]
+    parts = [splitter.split(codecs.encode(each, encoding)) for each in (*same, *others)]
     digests = [each.rest for each in parts]
     assert digests[0] == digests[1] == digests[2] == digests[5]
     assert len({*digests}) == 3
@@ -67,11 +67,11 @@ def test_documents_have_one_digest_exactly_where_all_but_rank_and_collectives_is
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_the_bytes_of_equal_nodes_are_read_once(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes, read = [], parted.read
-    monkeypatch.setattr(parted, "read", lambda form, data, kind: sizes.append(len(data)) or read(form, data, kind))
-    parter, files = Parter(), [codecs.encode(of_rank(chain(500), rank % 2), encoding) for rank in range(4)]
+    sizes, read = [], rank_parts.read
+    monkeypatch.setattr(rank_parts, "read", lambda form, data, kind: sizes.append(len(data)) or read(form, data, kind))
+    splitter, files = RankSplitter(), [codecs.encode(of_rank(chain(500), rank % 2), encoding) for rank in range(4)]
     for data in files:
-        parter.parted(data)
+        splitter.split(data)
     assert sum(sizes) < 1.5 * len(files[0])
 
 
@@ -83,4 +83,4 @@ def test_text_that_swallows_the_nodes_is_not_taken_for_their_key() -> None:
     # A text as long as a short document would have room for, with the same bytes at its end.
     for length in range(20, 60):
         data = first[: -len(nodes)] + b"\xd9" + bytes([length]) + nodes
-        assert after(first, data) == result(Parter(), data)
+        assert after(first, data) == result(RankSplitter(), data)

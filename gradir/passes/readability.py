@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 
 from gradir.ir import Graph
@@ -14,12 +15,11 @@ from gradir.passes.rollup import rollup
 from gradir.passes.rounds import once
 from gradir.pictures import LARGE
 
+# A large graph is reduced to this many boxes, if some depth makes that possible.
 MOST_BOXES: Final = 60
-"""As many boxes are left of a large one, where some depth makes them so few."""
-
+# Of more layers and operations than this, equal ones are shown once.
 MOST_LAYERS: Final = 40
-"""Of more layers and operations beside them, one of equal ones is shown."""
-
+# Each depth folds the graph again, so the time for a deeply nested graph is bounded.
 _DEEPEST: Final = 16
 
 
@@ -46,6 +46,7 @@ def readable(graph: Graph, boxes: int = MOST_BOXES) -> Readable | None:
         equal = [*_unfolded(graph)] if _has_layers(graph, MOST_LAYERS) else []
         small, done = equal[-1] if equal else (graph, [])
         return Readable(small, f"{_size(graph)} as {len(small.nodes):,} boxes: {', '.join(done)}" if done else "")
+    # If no step reaches the wanted number, the most that a picture draws by default will do.
     for most, why in ((boxes, ()), (LARGE, (f"no step makes them {boxes}",))):
         for small, done in _rungs(graph, most):
             if len(small.nodes) <= most:
@@ -55,13 +56,7 @@ def readable(graph: Graph, boxes: int = MOST_BOXES) -> Readable | None:
 
 
 def smallest(graph: Graph) -> Readable:
-    """Return the result of `readable`, or the smallest graph of its steps if there is none.
-
-    >>> from gradir.ir import Graph, Node
-    >>> wide = Graph.of([Node(f"x:{number}") for number in range(151)])
-    >>> smallest(wide).note
-    '151 nodes, all drawn: no step makes them fewer'
-    """
+    """Return the result of `readable`, or the smallest graph of its steps if there is none."""
     small = readable(graph)
     if small is not None:
         return small
@@ -105,10 +100,7 @@ def _rungs(graph: Graph, most: int) -> Iterator[tuple[Graph, list[str]]]:
             yield _nearly_once(folded), [*how, _NEARLY]
 
 
-def _nearly_once(graph: Graph) -> Graph:
-    return once(graph, nearly=True)
-
-
+_nearly_once: Final = partial(once, nearly=True)
 _NEARLY: Final = "nearly equal steps once"
 _STEPS: Final[Mapping[str, Callable[[Graph], Graph]]] = {
     "without accumulators": lambda graph: drop(graph, ["accumulate_grad"]),

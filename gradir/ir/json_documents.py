@@ -1,4 +1,4 @@
-"""Read and write documents beside a graph's file: one record each, as JSON with a head."""
+"""Read and write the JSON documents of one record with a head: diffs, overlays and accounts of ranks."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from gradir.ir.nesting import TOO_DEEP, is_too_deep
 from gradir.ir.unknown import converted
 
 T = TypeVar("T")
-
+# gradir reads every minor version of these documents.
 READABLE: Final = re.compile(r"1\.(0|[1-9][0-9]{0,5})")
-"""The versions that this gradir reads."""
 
 
-class Headed(NamedTuple):
+class DocumentKind(NamedTuple):
     """A kind of document: its name, its key in the head, and the command that writes one."""
 
     noun: str
@@ -29,11 +28,7 @@ class Headed(NamedTuple):
     command: str
 
     def encode(self, record: msgspec.Struct) -> bytes:
-        """Return the bytes of a record, without control characters.
-
-        Raises:
-            FormatError: it holds what JSON cannot spell.
-        """
+        """Return the bytes of a record, without control characters."""
         try:
             body = msgspec.json.encode({"format": self.format, "version": self.version, **msgspec.to_builtins(record)})
         except (UnicodeEncodeError, OverflowError) as error:
@@ -41,11 +36,7 @@ class Headed(NamedTuple):
         return printable_json(msgspec.json.format(body, indent=2)).encode() + b"\n"
 
     def decode(self, data: bytes, kind: type[T], complete: Callable[[T], T]) -> T:
-        """Return the record in a document, after ``complete`` finishes or refuses it.
-
-        Raises:
-            FormatError: it is another document, broken, or of an unknown version.
-        """
+        """Return the record in a document, after ``complete`` finishes or refuses it."""
         if is_too_deep(data):
             raise FormatError(TOO_DEEP)
         try:
@@ -60,6 +51,7 @@ class Headed(NamedTuple):
         version = document.get("version")
         if not isinstance(version, str) or not READABLE.fullmatch(version):
             raise FormatError(f"the {self.noun} has version {excerpt(version)}; this gradir reads {self.version}")
+        # The records have no fields for the head, which only the file needs.
         del document["format"], document["version"]
         try:
             record, surplus = converted(document, kind)

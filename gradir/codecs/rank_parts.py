@@ -1,6 +1,6 @@
-"""Which of several processes a document is of, what it exchanges, and whether the rest is that of another's document.
+"""Split a document into its rank, its collectives, and a digest of the rest, without making a graph.
 
-A thousand ranks leave a thousand documents, of which few differ. So no graph is made here: the bytes tell.
+A thousand ranks write a thousand documents, of which few differ, so their bytes are compared.
 """
 
 from __future__ import annotations
@@ -15,21 +15,20 @@ import msgspec
 from gradir.codecs.codec import decode
 from gradir.codecs.compression import opened
 from gradir.codecs.document import check_head
-from gradir.codecs.forms import JSON, MSGPACK, Form, read, recognize
+from gradir.codecs.encodings import JSON, MSGPACK, Encoding, read, recognize
 from gradir.errors import FormatError
 from gradir.ir import Collective, Rank
 
+# Stands for the nodes. It is random, so that no file can contain it.
 _MARK: Final = os.urandom(16).hex().encode()
-"""Text that no file can foresee, to stand for nodes."""
-
+# The mark in each encoding, and what follows the nodes as gradir writes them.
 _ENDS: Final = {JSON: (b'"%b"' % _MARK, b"}\n"), MSGPACK: (b"\xd9\x20" + _MARK, b"")}
-"""The mark in each encoding, and what follows the nodes as gradir writes them."""
 
 
-class Parted(NamedTuple):
-    """A document in parts: its rank, its collectives as they are spelled, and a digest of all else.
+class RankParts(NamedTuple):
+    """A document's rank, its encoded collectives, and a digest of the rest.
 
-    Documents of equal digests, in the same encoding, have equal graphs.
+    Documents with equal digests in the same encoding have equal graphs.
     """
 
     rank: Rank | None
@@ -47,49 +46,44 @@ class _Spelled(msgspec.Struct):
     nodes: msgspec.Raw = msgspec.Raw(b"")
 
 
-class Parter:
-    """Takes documents apart, one after the other; nodes with the bytes of those before are not looked at again."""
+class RankSplitter:
+    """Split documents one after the other; nodes with the bytes of the previous ones are not read again."""
 
     def __init__(self) -> None:
         self._nodes = b""
         self._digest = b""
 
-    def parted(self, data: bytes) -> Parted:
-        """Return the parts of a document, compressed or not.
-
-        Raises:
-            FormatError: it is no GIR document, of a version that cannot be read, or broken where it was looked at.
-        """
+    def split(self, data: bytes) -> RankParts:
+        """Return the parts of a document, compressed or not."""
         with opened(data) as inner:
-            form, document = recognize(inner)
-            found, rest = self._read(form, document)
+            encoding, document = recognize(inner)
+            found, rest = self._read(encoding, document)
             check_head({"format": found.format, "version": found.version, "requires": found.requires})
             try:
-                rank = read(form, bytes(found.rank), Rank) if found.rank else None
+                rank = read(encoding, bytes(found.rank), Rank) if found.rank else None
             except FormatError:
-                # A newer version may have more in it. If it is broken, this names its place in the document.
+                # A newer version may have more fields. If the rank is broken, this names its place in the document.
                 rank = decode(document).rank
             digest, start = hashlib.sha256(self._digest), 0
+            # The digest leaves both parts out, in the order in which the document has them.
             for part in sorted(filter(None, (bytes(found.rank), bytes(found.collectives))), key=rest.index):
                 end = rest.index(part, start)
                 digest.update(memoryview(rest)[start:end])
                 start = end + len(part)
             digest.update(memoryview(rest)[start:])
-            return Parted(rank, bytes(found.collectives), digest.digest(), form.name)
+            return RankParts(rank, bytes(found.collectives), digest.digest(), encoding.name)
 
-    def _read(self, form: Form, document: bytes) -> tuple[_Spelled, bytes]:
-        """Return the parts as they are spelled, and the document with a mark for the nodes if these stand at its end.
-
-        Where the mark is read as the nodes, so would be the bytes that it stands for.
-        """
-        mark, end = _ENDS[form]
+    def _read(self, encoding: Encoding, document: bytes) -> tuple[_Spelled, bytes]:
+        """Return the encoded parts, and the document with a mark in place of nodes at its end."""
+        mark, end = _ENDS[encoding]
         if self._nodes and document.endswith(self._nodes):
             rest = document[: -len(self._nodes)] + mark + end
             with suppress(FormatError):
-                found = read(form, rest, _Spelled)
+                found = read(encoding, rest, _Spelled)
+                # If the mark is read as the nodes, so would be the bytes that it replaces.
                 if bytes(found.nodes) == mark:
                     return found, rest
-        found = read(form, document, _Spelled)
+        found = read(encoding, document, _Spelled)
         self._nodes, self._digest = bytes(found.nodes) + end, b""
         if not found.nodes or not document.endswith(self._nodes):
             self._nodes = b""
@@ -98,12 +92,8 @@ class Parter:
         return found, document[: -len(self._nodes)] + mark + end
 
 
-def collectives_in(data: bytes, parts: Parted) -> tuple[Collective, ...]:
-    """Return the collectives of a document, of which these are the parts.
-
-    Raises:
-        FormatError: they are broken.
-    """
+def collectives_in(data: bytes, parts: RankParts) -> tuple[Collective, ...]:
+    """Return the collectives of a document with these parts."""
     if not parts.collectives:
         return ()
     try:
