@@ -128,8 +128,7 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
         Option("arguments to differentiate by", needs="argnums", uses=("capture", "explain"), flag=None),
     ] = 0
     has_aux: Annotated[
-        bool,
-        Option("differentiate the first of two results", needs="argnums", uses=("capture", "explain"), flag=None),
+        bool, Option("differentiate the first of two results", needs="argnums", uses=("capture", "explain"), flag=None)
     ] = False
     seed: Annotated[
         Annotated[int, Meta(ge=0, le=2**63 - 1)] | None,

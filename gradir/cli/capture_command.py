@@ -124,10 +124,7 @@ def _add_rank_options(parser: Parser) -> None:
         help="with --world, capture as rank R without data",
     )
     which.add_argument(
-        "--ranks",
-        dest="ranks",
-        choices=("sample", "all"),
-        help="with --world, capture all ranks or a sample",
+        "--ranks", dest="ranks", choices=("sample", "all"), help="with --world, capture all ranks or a sample"
     )
     group.add_argument("--world", metavar="W", type=_world, help="number of ranks, with --rank or --ranks")
 

@@ -45,9 +45,7 @@ def add_encoding_options(parser: Parser) -> None:
 def add_lossy_option(parser: Parser) -> None:
     """Add ``--lossy``."""
     parser.group("advanced").add_argument(
-        "--lossy",
-        action="store_true",
-        help="drop what this gradir does not know in the file",
+        "--lossy", action="store_true", help="drop what this gradir does not know in the file"
     )
 
 

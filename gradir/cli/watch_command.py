@@ -73,12 +73,7 @@ def add_options(parser: Parser) -> None:
     group.add_argument("--go-on", action="store_true", help="go on after a step that is not finite")
     group.add_argument("--no-replay", action="store_true", help="never run the script again to find the operation")
     output = parser.group("output")
-    output.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="write a .html page, .jsonl lines or .md to FILE",
-    )
+    output.add_argument("-o", "--output", metavar="FILE", help="write a .html page, .jsonl lines or .md to FILE")
     output.add_argument("--all", action="store_true", help="write out the notes too")
     output.add_argument(
         "--capture-on-finding", metavar="DIR", help="write graphs of the first steps with an error to DIR"

@@ -19,17 +19,7 @@ from gradir.ir.text import printable
 from gradir.overlays import MOST_OF_A_VERDICT, Channel, Look, Overlay
 from gradir.vocabulary.causes import Words, worded
 
-__all__ = [
-    "STATUSES",
-    "Allowed",
-    "Cause",
-    "Examined",
-    "Excerpt",
-    "Explanation",
-    "Level",
-    "OfGraph",
-    "Term",
-]
+__all__ = ["STATUSES", "Allowed", "Cause", "Examined", "Excerpt", "Explanation", "Level", "OfGraph", "Term"]
 
 Level = Literal["none", "note", "info", "error"]
 
