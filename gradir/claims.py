@@ -25,12 +25,7 @@ _OTHER_FORMATS: Final[Mapping[str, str]] = {
 
 
 def frontend_of(request: CaptureRequest) -> str:
-    """Return the name of the front-end for a request: the chosen one, or the one that claims its objects.
-
-    Raises:
-        CaptureError: there is none, or there are several.
-        GradirError: the chosen front-end is unknown.
-    """
+    """Return the name of the front-end for a request: the chosen one, or the one that claims its objects."""
     target, needed = request.target, {feature for _, feature in features_of(request)}
     if request.frontend is None and request.is_program and callable(target):
         return only_one(_claimants(loaded_kinds(), target, needed) or _general(usable_kinds()), _told(target))
@@ -43,10 +38,6 @@ def claiming(*objects: object, chosen: str | None = None, needed: Collection[str
 
     If several do, choose the one with all ``needed`` features. If none does, choose the only front-end whose
     framework is loaded, since it reports best what is wrong.
-
-    Raises:
-        CaptureError: no front-end or several claim an object.
-        GradirError: the chosen front-end is unknown.
     """
     if chosen is not None:
         registry.frontend(chosen)
@@ -61,11 +52,7 @@ def claiming(*objects: object, chosen: str | None = None, needed: Collection[str
 
 
 def able(name: str, feature: str, spelled: str = "") -> Frontend:
-    """Return the front-end of a name, which must have a feature; ``spelled`` is the option that asks for it.
-
-    Raises:
-        CaptureError: it lacks the feature.
-    """
+    """Return the front-end of a name, which must have a feature; ``spelled`` is the option that asks for it."""
     found = registry.frontend(name)
     if feature in found.features:
         return found
@@ -192,11 +179,7 @@ def _told(value: object) -> str:
 
 
 def only_one(names: Iterable[str], what: str) -> str:
-    """Return the only one of these names.
-
-    Raises:
-        CaptureError: there is none, or there are several.
-    """
+    """Return the only one of these names."""
     found = [*names]
     if len(found) == 1:
         return found[0]

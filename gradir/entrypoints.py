@@ -28,10 +28,6 @@ class EntryPoint(NamedTuple):
     def load(self) -> Any:
         """Import the object.
 
-        Raises:
-            ImportError: there is no such module.
-            AttributeError: the module has no such attribute.
-
         >>> EntryPoint("join", "os.path:join [fast]").load()("a", "b")
         'a/b'
         """

@@ -28,10 +28,6 @@ def run(found: Frontend, request: CaptureRequest) -> CaptureRequest:
 
     A program is a class or function that is called without arguments, or a function of the inputs. Whatever else runs
     on inputs counts as the model that names the tensors.
-
-    Raises:
-        SpecError: the program raises.
-        CaptureError: there is nothing to run on the inputs, or a text does not describe one.
     """
     made: Any = request.target
     given, named = request.inputs, dict(request.kwargs or {})
@@ -54,11 +50,7 @@ def run(found: Frontend, request: CaptureRequest) -> CaptureRequest:
 
 
 def explanation_of(name: str, graph: Graph) -> Explanation:
-    """Return the explanation from the cuts of a graph, with its overlay, for the front-end of that name.
-
-    Raises:
-        CaptureError: it is the graph of a forward.
-    """
+    """Return the explanation from the cuts of a graph, with its overlay, for the front-end of that name."""
     try:
         found = replace(explained(graph), examined=Examined(reason=f"front-end {name!r} runs no backward pass"))
     except GraphError as error:

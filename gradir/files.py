@@ -73,11 +73,7 @@ def _failing(path: str | bytes | os.PathLike[str], task: str) -> Iterator[None]:
 
 
 def read_bytes(path: str | bytes | os.PathLike[str]) -> bytes:
-    """Return the content of a file, or of standard input for ``-``.
-
-    Raises:
-        FileError: the file cannot be read.
-    """
+    """Return the content of a file, or of standard input for ``-``."""
     name = os.fsdecode(path)
     if name == "-":
         return _read_stdin()
@@ -89,11 +85,7 @@ def read_bytes(path: str | bytes | os.PathLike[str]) -> bytes:
 
 
 def check_apart(source: str, target: str) -> None:
-    """Refuse a target that is the source: another format in its place would be the end of the graph.
-
-    Raises:
-        GradirError: both name one file.
-    """
+    """Refuse a target that is the source: another format in its place would be the end of the graph."""
     if "-" in (source, target):
         return
     with contextlib.suppress(OSError, ValueError):
@@ -103,11 +95,7 @@ def check_apart(source: str, target: str) -> None:
 
 
 def check_place(path: str) -> None:
-    """Refuse a place that nothing can be written to, before the work that is to be written there.
-
-    Raises:
-        FileError: there is no such folder, it may not be written to, or the path is a folder itself.
-    """
+    """Refuse a place that nothing can be written to, before the work that is to be written there."""
     if is_stdout(path):
         return
     number = 0
@@ -154,9 +142,6 @@ def write_bytes(path: str | bytes | os.PathLike[str], data: bytes) -> None:
     """Write a file so that readers see the old or the new content, never a part; ``-`` is standard output.
 
     Symbolic links are followed. Pipes, devices and open descriptors such as ``/dev/stdout`` are written directly.
-
-    Raises:
-        FileError: the file cannot be written; an old one is untouched, unless it had to be written in place.
     """
     name = os.fsdecode(path)
     if name == "-":
@@ -197,11 +182,7 @@ def is_regular_stdout() -> bool:
 
 
 def flush_stdout() -> None:
-    """Write what was printed and is still in the buffer.
-
-    Raises:
-        FileError: it cannot be written.
-    """
+    """Write what was printed and is still in the buffer."""
     if sys.stdout is not None:
         _to_stdout(sys.stdout.flush)
 

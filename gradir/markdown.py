@@ -55,9 +55,6 @@ def embedded(document: str, marker: str, block: str) -> str:
     The line ends are those of the document, and the block is indented like the second marker. Markers in code blocks
     or other HTML do not count.
 
-    Raises:
-        ExportError: the markers do not exist once each, in this order and in one place, or the block contains them.
-
     >>> print(embedded("<!-- gradir: a -->\nold\n<!-- /gradir: a -->\n", "a", "new\n"), end="")
     <!-- gradir: a -->
     new

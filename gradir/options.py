@@ -133,9 +133,6 @@ def _fields(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
 def filled(kind: type[_Record], values: Mapping[str, object], whose: str, *, strict: bool = True) -> _Record:
     """Return a record with values; unless ``strict``, texts are parsed: commas separate a list, ``none`` is None.
 
-    Raises:
-        OptionError: an option is unknown or missing, or does not take its value. The message starts with ``whose``.
-
     >>> class Mine(msgspec.Struct, kw_only=True):
     ...     sizes: tuple[int, ...] = ()
     >>> filled(Mine, {"sizes": "1,2"}, "mine", strict=False)
@@ -165,9 +162,6 @@ def filled(kind: type[_Record], values: Mapping[str, object], whose: str, *, str
 def expect(type_: object, value: object) -> object:
     """Return a valid value for an option's type.
 
-    Raises:
-        OptionError: it is none.
-
     >>> expect(int | None, 7)
     7
     """
@@ -176,9 +170,6 @@ def expect(type_: object, value: object) -> object:
 
 def read(type_: object, text: str) -> object:
     """Parse a text as a value of an option's type.
-
-    Raises:
-        OptionError: it is none.
 
     >>> read(int | None, "7")
     7

@@ -56,9 +56,6 @@ def find_program() -> str | None:
     ``GRADIR_DOT`` in the environment chooses it, by an absolute path or by a name on the PATH. Otherwise it is ``dot``
     on the PATH, else ``graphviz-pure``, which pip installs beside Python. The working directory is never searched.
 
-    Raises:
-        ExportError: ``GRADIR_DOT`` names no program.
-
     >>> find_program()  # doctest: +SKIP
     '/usr/bin/dot'
     """
@@ -84,10 +81,6 @@ def render(source: str, picture: str, *, seconds: float = 60.0) -> bytes:
 
     Warns:
         GradirWarning: a bitmap is larger than most programs open, or ``dot`` shrank it to its largest size.
-
-    Raises:
-        ExportError: the format is unknown, the source has too many boxes to lay out, no program is installed that draws
-            the format, or the program fails or needs longer than ``seconds`` or more than 4 GiB.
 
     >>> render("digraph { a -> b }", "gif")
     Traceback (most recent call last):

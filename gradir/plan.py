@@ -27,11 +27,7 @@ class Step(NamedTuple):
     options: Options
 
     def __call__(self, graph: Graph) -> Graph:
-        """Apply the pass to a graph.
-
-        Raises:
-            PassError: the pass cannot do what was asked.
-        """
+        """Apply the pass to a graph."""
         return registry.run_pass(self.name, graph, self.options)
 
 
@@ -50,9 +46,6 @@ def planned(values: Mapping[str, object]) -> list[Step]:
 
     First, hidden nodes are dropped, so that hops count only visible ones. Then a part is selected, while nodes have
     their own names. At last, nodes are merged. An option for several values accepts one alone.
-
-    Raises:
-        PassError: an option is unknown, does not take its value, or lacks the option that it belongs to.
 
     >>> from gradir.ir import Node
     >>> graph = Graph.of([Node("b", role="buffer"), Node("x", role="leaf")])
@@ -94,9 +87,6 @@ def pictured(options: Mapping[str, object]) -> Mapping[str, object]:
 
 def applied(steps: Sequence[Step], graph: Graph, spelled: Callable[[str], str] = str) -> Graph:
     """Return the graph after passes; ``spelled`` writes an option's name as its user does.
-
-    Raises:
-        PassError: a pass cannot do its task; the message names an earlier pass that dropped the nodes.
 
     >>> from gradir.ir import Node
     >>> graph = Graph.of([Node("b", role="buffer"), Node("x", role="leaf")])
@@ -154,11 +144,7 @@ def exported(exporter: str, graph: Graph, options: Mapping[str, object], whose: 
 
 
 def with_costs(graph: Graph, channel: str, exporter: str) -> Graph:
-    """Return the graph with its own costs as an overlay, of which ``channel`` is chosen.
-
-    Raises:
-        ExportError: the graph has no costs, or no such channel.
-    """
+    """Return the graph with its own costs as an overlay, of which ``channel`` is chosen."""
     from gradir.overlays import costs
 
     return _overlaid(graph, costs(graph), channel, exporter)

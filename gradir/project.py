@@ -27,11 +27,7 @@ class Project(NamedTuple):
 
 
 def project(folder: str | os.PathLike[str] | None = None) -> Project:
-    """Return the table of the nearest pyproject.toml in a folder or above it, by default the working directory.
-
-    Raises:
-        GradirError: such a file cannot be read, or says what is not understood.
-    """
+    """Return the table of the nearest pyproject.toml in a folder or above it, by default the working directory."""
     start = working_folder() if folder is None else folder
     for above in (Path(start), *Path(start).parents) if start else ():
         # Not by `Path.is_file`, which raises where a folder may not be looked into.

@@ -49,23 +49,14 @@ class Finder(Generic[P]):
         return tuple(sorted(self._found))
 
     def __call__(self, name: str) -> P:
-        """Return the plug-in of a name.
-
-        Raises:
-            GradirError: there is none, its module cannot be imported, or it is no such plug-in.
-            TypeError: it is no name.
-        """
+        """Return the plug-in of a name."""
         self._expect_name(name)
         if name not in self._made:
             self._made[name] = self._checked(name, lambda point: point.load()())
         return self._made[name]
 
     def kind(self, name: str) -> type[P]:
-        """Return the class of a plug-in, without making one.
-
-        Raises:
-            GradirError: there is none, its module cannot be imported, or it is no such plug-in.
-        """
+        """Return the class of a plug-in, without making one."""
         found: type[P] = self._checked(name, EntryPoint.load)
         return found
 
@@ -132,22 +123,14 @@ class Writers(Finder[W]):
         self._method, self._pictures, self._drawn = method, pictures, drawn
 
     def options(self, name: str, values: Mapping[str, object], whose: str = "") -> Options:
-        """Return the options of a plug-in, with texts parsed.
-
-        Raises:
-            ExportError: an option is unknown, or does not take its value. The message starts with ``whose``.
-        """
+        """Return the options of a plug-in, with texts parsed."""
         try:
             return filled(self(name).options, values, whose or f"{self._noun} {name!r}", strict=False)
         except OptionError as error:
             raise ExportError(str(error)) from error
 
     def text(self, name: str, source: object, values: Mapping[str, object]) -> str:
-        """Run the one of that name with options given as values or as text, the cyclic garbage collector paused.
-
-        Raises:
-            ExportError: there is no such plug-in or option, its format cannot hold the source, or it fails.
-        """
+        """Run the one of that name with options given as values or as text, the cyclic garbage collector paused."""
         options, write = self.options(name, values), getattr(self(name), self._method)
         whose = f"{self._noun} {name!r}"
         with self.failing(name), paused_gc(), stage(f"writing: {whose}"):
@@ -209,9 +192,6 @@ rendered: Final = renderer.text
 def suffix(name: str, values: Mapping[str, object]) -> str:
     """Return the file suffix of an exporter with these options.
 
-    Raises:
-        ExportError: there is no such exporter or option.
-
     >>> suffix("tree", {}), suffix("summary", {"style": "markdown"})
     ('.txt', '.md')
     """
@@ -222,11 +202,7 @@ def suffix(name: str, values: Mapping[str, object]) -> str:
 
 
 def expect_nodes(name: str) -> None:
-    """Refuse to draw an overlay with the exporter of that name, if it shows no nodes.
-
-    Raises:
-        ExportError: it shows none, or there is no such exporter.
-    """
+    """Refuse to draw an overlay with the exporter of that name, if it shows no nodes."""
     if not getattr(exporter(name), "shows_nodes", True):
         raise ExportError(f"{name} shows modules and no nodes, so it cannot show an overlay: take tree, dot or mermaid")
 
@@ -262,11 +238,7 @@ def passes() -> Mapping[str, Pass[Any]]:
 
 
 def run_pass(name: str, graph: Graph, options: Options) -> Graph:
-    """Run the pass of that name.
-
-    Raises:
-        PassError: it cannot do what the options ask for, or fails.
-    """
+    """Run the pass of that name."""
     with pass_.failing(name), stage(f"pass {name}"):
         left = passes()[name].run(graph, options)
     if not isinstance(left, Graph):
@@ -275,11 +247,7 @@ def run_pass(name: str, graph: Graph, options: Options) -> Graph:
 
 
 def expect_live(name: str, found: LiveCapture) -> LiveCapture:
-    """Return the capture of a front-end, or raise if it is not one.
-
-    Raises:
-        FrontendError: it is no graph beside live objects.
-    """
+    """Return the capture of a front-end, or raise if it is not one."""
     with frontend.failing(name):
         graph = getattr(found, "graph", None)
     if not isinstance(graph, Graph):
@@ -289,11 +257,7 @@ def expect_live(name: str, found: LiveCapture) -> LiveCapture:
 
 
 def expect_graph(name: str, found: object) -> Graph:
-    """Return the graph that a front-end read, or raise if it is not one.
-
-    Raises:
-        FrontendError: it is no graph.
-    """
+    """Return the graph that a front-end read, or raise if it is not one."""
     if not isinstance(found, Graph):
         raise FrontendError(f"front-end {name!r} failed: it read {type(found).__name__}, not a Graph")
     return found

@@ -46,9 +46,6 @@ def replace(target: str, data: bytes) -> None:
     Mode, owner, group and extended attributes stay. If that is not allowed, or the file has several names or is a mount
     point, it is written in place, after all new content is on the disk as ``.NAME.gradir-new``, which stays after an
     interruption. If the folder takes no further file, the target is unchanged.
-
-    Raises:
-        OSError: the file cannot be written.
     """
     old = _status(target)
     if old is not None and not os.access(target, os.W_OK, effective_ids=os.access in os.supports_effective_ids):

@@ -40,9 +40,6 @@ def run_script(name: str, arguments: Sequence[str], *, is_module: bool, for_good
 
     What it raises is passed on, `SystemExit` too. With ``for_good`` it stays ``__main__``, for its threads and exit
     handlers.
-
-    Raises:
-        NoScriptError: there is no such script or module.
     """
     main, path = ModuleType(_MAIN), sys.path.copy()
     before = sys.modules[_MAIN]

@@ -53,9 +53,6 @@ def load_target(spec: str) -> object:
     """Import the object that a PROGRAM names.
 
     A file's own directory, or the current one for a module's name, is importable while it runs.
-
-    Raises:
-        SpecError: PROGRAM has no such form, the module cannot be imported, or the attribute is missing.
     """
     location, colon, attribute = spec.rpartition(":")
     if not colon or not location or not attribute:
@@ -71,11 +68,7 @@ def load_target(spec: str) -> object:
 
 
 def called(target: Callable[[], T], name: str = "") -> T:
-    """Call a user's function and return the result.
-
-    Raises:
-        SpecError: it raises; a `GradirError` is passed on.
-    """
+    """Call a user's function and return the result."""
     try:
         return target()
     except (GradirError, KeyboardInterrupt):

@@ -117,11 +117,7 @@ def wrong_for_tag(tag: str, version: str, changelog: str, fragments: Sequence[st
 
 
 def run(command: Sequence[str | Path], folder: Path, **environment: str) -> str:
-    """Run a command away from the clone; gives what it printed.
-
-    Raises:
-        WrongError: it fails.
-    """
+    """Run a command away from the clone; gives what it printed."""
     own = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "DISPLAY", "BROWSER"}}
     done = subprocess.run(
         [*map(str, command)], cwd=folder, env={**own, **environment}, capture_output=True, text=True, check=False
@@ -210,11 +206,7 @@ def try_with_torch(archive: Path, folder: Path) -> None:
 
 
 def refuse(problems: Iterable[str]) -> None:
-    """Tell of all problems at once, if there are any.
-
-    Raises:
-        WrongError: there are.
-    """
+    """Tell of all problems at once, if there are any."""
     if found := [*problems]:
         raise WrongError("\nwrong: ".join(found))
 

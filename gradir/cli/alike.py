@@ -28,11 +28,7 @@ _MOST: Final = 10
 
 
 def run_both(options: argparse.Namespace, specs: Sequence[str], graphs: Sequence[Graph], folder: str) -> str:
-    """Run both programs, each in a process that starts in a ``folder``, and return what there is to say, as text.
-
-    Raises:
-        SpecError: one of them cannot be run so.
-    """
+    """Run both programs, each in a process that starts in a ``folder``, and return what there is to say, as text."""
     from msgspec import convert
 
     from gradir.protocols import Alike

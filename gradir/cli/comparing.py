@@ -39,11 +39,7 @@ def add_options(parser: Parser) -> None:
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """Settle the format, and refuse wrong values before anything is loaded.
-
-    Raises:
-        GradirError: a field, a condition or a format that there is not.
-    """
+    """Settle the format, and refuse wrong values before anything is loaded."""
     from gradir.cli.suffixes import format_of_diff
     from gradir.diffs.ignoring import check_names
 

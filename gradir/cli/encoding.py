@@ -50,13 +50,7 @@ def add_lossy_option(parser: Parser) -> None:
 
 
 def load_to_rewrite(path: str, *, lossy: bool) -> Graph:
-    """Return the graph of a file without unknown keys, or with ``lossy`` of any file.
-
-    Raises:
-        GradirError: the file cannot be read.
-        FormatError: it has no graph, or a part of it would be lost.
-        NewerFormatError: it has a newer version, of which a part would be lost.
-    """
+    """Return the graph of a file without unknown keys, or with ``lossy`` of any file."""
     from gradir import api, codecs, files
     from gradir.codecs.codec import check_known
 

@@ -215,11 +215,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def written(options: argparse.Namespace, source: Source, **more: object) -> tuple[bytes, Loaded]:
-    """Return what the exporter ``options.to`` writes of a graph, and the graph; ``more`` are options by default.
-
-    Raises:
-        GradirError: the graph cannot be loaded, or there is no such option, or the format cannot hold the graph.
-    """
+    """Return what the exporter ``options.to`` writes of a graph, and the graph; ``more`` are options by default."""
     from gradir import api, registry
 
     is_drawn = is_picture(options.to)

@@ -30,11 +30,7 @@ def add_option(group: argparse._ActionsContainer, noun: str) -> None:
 
 
 def given_options(options: argparse.Namespace) -> dict[str, object]:
-    """Return the values of ``-O``.
-
-    Raises:
-        ExportError: one is no KEY=VALUE.
-    """
+    """Return the values of ``-O``."""
     return dict(map(_key_value, options.option))
 
 
@@ -135,11 +131,7 @@ def _metavar(schema: Mapping[str, Any]) -> str:
 
 
 def chosen_passes(options: argparse.Namespace) -> tuple[Callable[[Graph], Graph] | None, bool]:
-    """Return a function that runs the chosen passes, if any, and whether they choose what a picture draws.
-
-    Raises:
-        PassError: an option does not take its value.
-    """
+    """Return a function that runs the chosen passes, if any, and whether they choose what a picture draws."""
     if not options.parser.is_complete:
         # No option of a pass was given. Imported when there is something to do: a plain export should start fast.
         return None, False

@@ -62,11 +62,7 @@ class OwnOutput:
         self._descriptor = descriptor
 
     def write(self, data: bytes) -> None:
-        """Write all of it.
-
-        Raises:
-            FileError: it cannot be written.
-        """
+        """Write all of it."""
         try:
             with open(self._descriptor, "wb", closefd=False) as file:
                 file.write(data)
@@ -109,11 +105,7 @@ def _flush() -> None:
 
 @contextmanager
 def running_program(options: argparse.Namespace, spec: str, *, for_good: bool = False) -> Iterator[OwnOutput]:
-    """Let a program print to standard error, see `program_output`, and find its arguments, if there are any.
-
-    Raises:
-        SpecError: the working directory was deleted, where frameworks end the process.
-    """
+    """Let a program print to standard error, see `program_output`, and find its arguments, if there are any."""
     from gradir.files import working_folder
     from gradir.script import program_arguments
 
@@ -129,10 +121,6 @@ def request_of(options: argparse.Namespace, *uses: str) -> CaptureRequest:
     """Run a program and return the request for its result, with the options of a command.
 
     To be called inside `running_program`.
-
-    Raises:
-        SpecError: there is no such thing.
-        CaptureError: the options do not go together.
     """
     from msgspec.structs import replace
 
@@ -149,11 +137,7 @@ def request_of(options: argparse.Namespace, *uses: str) -> CaptureRequest:
 
 
 def captured(options: argparse.Namespace, *uses: str) -> Loaded:
-    """Run and capture a program inside `running_program`, and verify the graph if requested.
-
-    Raises:
-        CaptureError: the program cannot be run or has no graph, or the engine disagrees with the capture.
-    """
+    """Run and capture a program inside `running_program`, and verify the graph if requested."""
     from gradir import capturing
     from gradir.protocols import StoppedError
 

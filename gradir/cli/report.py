@@ -66,9 +66,6 @@ def write_shown(path: str | os.PathLike[str], data: bytes, form: str = "text") -
     """Write a command's output to a file or to standard output, without commands for the log of a CI.
 
     Only text for people is guarded, by its ``form`` or suffix; data stays unchanged.
-
-    Raises:
-        FileError: it cannot be written.
     """
     from gradir import files
 

@@ -26,11 +26,7 @@ class Script(NamedTuple):
     is_module: bool
 
     def check(self) -> None:
-        """Refuse anything but a script that can run.
-
-        Raises:
-            SpecError: the argument names something else, or the working directory was deleted.
-        """
+        """Refuse anything but a script that can run."""
         from gradir.errors import SpecError
         from gradir.files import working_folder
 
@@ -46,10 +42,6 @@ class Script(NamedTuple):
 
         ``is_enough`` returns true if the run has reached its aim, so that its errors do not count. ``failed`` returns
         true if an error needs no traceback.
-
-        Raises:
-            NoScriptError: there is no such script or module.
-            KeyboardInterrupt: the user interrupts it.
         """
         from gradir.cli.program_errors import trimmed
         from gradir.script import NoScriptError, run_script

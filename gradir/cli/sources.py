@@ -37,12 +37,7 @@ class Source(NamedTuple):
     is_program: bool = False
 
     def read(self, other: Source | None = None) -> bytes:
-        """Return the bytes of the file; a renamed one is looked for from the ``other`` source.
-
-        Raises:
-            FileError: the file cannot be read.
-            GitError: git has no such revision or file.
-        """
+        """Return the bytes of the file; a renamed one is looked for from the ``other`` source."""
         from gradir import files
 
         if self.side is None:
@@ -79,11 +74,7 @@ def add_program_options(parser: Parser) -> None:
 
 
 def source_of(word: str) -> Source:
-    """Find what an argument names, without running or reading it.
-
-    Raises:
-        SpecError: it names a script, a file of another format, or nothing that there is.
-    """
+    """Find what an argument names, without running or reading it."""
     # No path: a command on a file starts without what makes one.
     if word == "-" or os.path.isfile(word):  # noqa: PTH113
         _refuse_other_format(word)
@@ -109,9 +100,6 @@ def sources_of(options: argparse.Namespace) -> tuple[Source, Source]:
     """Return the two graphs that the arguments of a comparison name; `gradir.git.sides.sides` finds those of git.
 
     Arguments after ``--`` belong to a program if one is named, and are files otherwise.
-
-    Raises:
-        GradirError: the arguments do not name two graphs.
     """
     from gradir.git.sides import sides
 
@@ -146,11 +134,7 @@ def short_names(names: Sequence[str]) -> list[str]:
 
 
 def is_program(word: str) -> bool:
-    """Return whether an argument names a program, and not a file that a front-end reads.
-
-    Raises:
-        SpecError: it names another file, or has no colon.
-    """
+    """Return whether an argument names a program, and not a file that a front-end reads."""
     if os.path.isfile(word):  # noqa: PTH113
         _refuse_other_format(word)
         from gradir.claims import reader_of
@@ -169,11 +153,7 @@ def is_script(word: str) -> bool:
 
 
 def check_script(word: str) -> None:
-    """Refuse a word that names no script to run: a graph, a file of another format, or a program argument.
-
-    Raises:
-        SpecError: it does.
-    """
+    """Refuse a word that names no script to run: a graph, a file of another format, or a program argument."""
     if word.endswith(_GRAPHS):
         raise SpecError(f"{word} is a graph, not a script; open it with 'gradir view {word}'")
     if other := _other_format(word):
@@ -207,11 +187,7 @@ def example_in(word: str) -> str:
 
 
 def refuse_program_options(options: argparse.Namespace, *words: str, but: Collection[str] = ()) -> None:
-    """Refuse options that are for programs where no word names one, all ``but`` some.
-
-    Raises:
-        SpecError: there is one.
-    """
+    """Refuse options that are for programs where no word names one, all ``but`` some."""
     from gradir.request import declared
 
     files = " and ".join(words)
@@ -225,11 +201,7 @@ def refuse_program_options(options: argparse.Namespace, *words: str, but: Collec
 
 
 def load(options: argparse.Namespace, source: Source, other: Source | None = None) -> Loaded:
-    """Read the file, or run and capture the program; ``other`` is the second graph of a comparison.
-
-    Raises:
-        GradirError: the file cannot be read, or the program cannot be run or captured.
-    """
+    """Read the file, or run and capture the program; ``other`` is the second graph of a comparison."""
     from gradir import api, files
 
     if source.is_program:
@@ -246,9 +218,6 @@ def load_with_flow(options: argparse.Namespace, source: Source) -> Loaded:
     """Load a graph as `load` does; run a program again if a parameter gets no gradient, to record where it is lost.
 
     The first graph is returned if the second run fails or leaves out other parameters.
-
-    Raises:
-        GradirError: see `load`.
     """
     loaded = load(options, source)
     lost = _unreached(loaded)
@@ -270,9 +239,6 @@ def load_two(options: argparse.Namespace, a: Source, b: Source) -> tuple[Loaded,
     """Load both graphs of a comparison; the first of two programs runs in a subprocess.
 
     Two programs in one process would share what they import, and an edited model would be compared with itself.
-
-    Raises:
-        GradirError: see `load`.
     """
     if not a.is_program and not b.is_program:
         refuse_program_options(options, a.word, b.word)
@@ -296,11 +262,7 @@ def load_two(options: argparse.Namespace, a: Source, b: Source) -> tuple[Loaded,
 
 
 def with_forward(loaded: Loaded, source: Source) -> Loaded:
-    """Load the graph of the forward that lies beside a file and was captured with it, if there is one.
-
-    Raises:
-        GradirError: there is one, and it cannot be read.
-    """
+    """Load the graph of the forward that lies beside a file and was captured with it, if there is one."""
     from gradir import api, files, forwards
 
     if not forwards.has_forward(loaded.graph):

@@ -270,11 +270,7 @@ def cause_item(cause: Cause, *, named: str = "", before: str = "", after: str = 
 
 
 def json(explanation: Explanation, _: Layout = Layout()) -> str:  # noqa: B008
-    """Return the explanation as JSON, with the sentences of each cause.
-
-    Raises:
-        ExportError: a name holds what JSON cannot spell.
-    """
+    """Return the explanation as JSON, with the sentences of each cause."""
     # What is told of several names of one tensor is told of one; the record has all.
     words = (replace(cause, names=explanation.joined(cause.names)) for cause in explanation.causes)
     told = [
@@ -302,11 +298,7 @@ def written(
     color: bool = False,
     norms: bool = False,
 ) -> str:
-    """Return an explanation in a format; ``norms`` is for the text.
-
-    Raises:
-        ExportError: there is no such form, or it cannot hold the explanation.
-    """
+    """Return an explanation in a format; ``norms`` is for the text."""
     if form not in FORMS:
         raise ExportError(f"no format {form!r} of an explanation: there are {', '.join(FORMS)}")
     return FORMS[form](explanation, Layout(all, width, ANSI if color else NO_COLOUR, norms))

@@ -42,9 +42,6 @@ _MOST_TIED: Final = 64
 def explained(graph: Graph) -> Explanation:
     """Return which parameters of a graph get a gradient, and at which of its cuts the others lose it.
 
-    Raises:
-        GraphError: it is the graph of a forward, which does not say where gradient flows.
-
     >>> from gradir.ir import Node
     >>> graph = Graph.of([Node("w", role="parameter", names=("w",))], cuts=(Cut("unreached", ("b",)),))
     >>> explained(graph).statuses

@@ -57,9 +57,6 @@ def told(finding: Finding) -> Told:
 def json_line(record: Line | Finding) -> str:
     r"""Return one record as a line of JSON, with its end.
 
-    Raises:
-        ExportError: a name holds what JSON cannot spell.
-
     >>> json_line(Step(1, 1, 0.5))
     '{"type":"step","number":1,"backward":1,"loss":0.5}\n'
     """
@@ -163,11 +160,7 @@ FORMS: Final[Mapping[str, Callable[[Watch, Layout], str]]] = {
 
 
 def written(watch: Watch, form: str, *, all: bool = False, width: int | None = None, color: bool = False) -> str:
-    """Return a watch in a format.
-
-    Raises:
-        ExportError: there is no such form, or it cannot hold the watch.
-    """
+    """Return a watch in a format."""
     if form not in FORMS:
         raise ExportError(f"no format {form!r} of a watch: there are {', '.join(FORMS)}")
     return FORMS[form](watch, Layout(all, width, ANSI if color else NO_COLOUR))
