@@ -131,6 +131,7 @@ __all__ = [
     "watch",
 ]
 
+# Where classes are, those that are not in `gradir.ir`.
 _HOMES = {
     "gradir.diffs.changes": ("Change", "Diff"),
     "gradir.explanations.model": ("Cause", "Explanation", "Term"),
@@ -139,7 +140,6 @@ _HOMES = {
     "gradir.distributed.model": ("Ranks",),
     "gradir.watches.model": ("Watch",),
 }
-"""Where classes are, those that are not in `gradir.ir`."""
 
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

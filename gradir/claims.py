@@ -14,6 +14,7 @@ from gradir.protocols import Frontend
 from gradir.request import FEATURES, CaptureRequest, declared
 
 _CAPTURE: Final = "e.g. gradir capture net.py:Net --input 'float32[1,3]' -o net.gir"
+# Files that people have beside their models, by suffix; a front-end knows those of its framework.
 _OTHER_FORMATS: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         (".safetensors", ".npz", ".h5"), f"a file of weights, without a graph; capture the model, {_CAPTURE}"
@@ -21,7 +22,6 @@ _OTHER_FORMATS: Final[Mapping[str, str]] = {
     ".onnx": f"an ONNX model, which has no autograd graph; capture the program that it was exported from, {_CAPTURE}",
     ".ipynb": "a notebook; call gradir.capture(loss).save('loss.gir') in a cell, or move the model to a .py file",
 }
-"""Files that people have beside their models, by suffix; a front-end knows those of its framework."""
 
 
 def frontend_of(request: CaptureRequest) -> str:

@@ -17,24 +17,23 @@ if TYPE_CHECKING:
 
 _SECONDS: Final = 10.0
 _PAGE: Final = "html"
+# Characters that a notebook is made larger by at most.
 _LARGEST_PAGE: Final = 2_000_000
-"""Characters that a notebook is made larger by at most."""
 
+# Of more no page is made, which would take seconds.
 _MOST_NODES: Final = 200_000
-"""Of more no page is made, which would take seconds."""
 
 _NO_MODULE: Final = """\
 <div>gradir saw no module run. To see the modules, run the forward inside <code>with gradir.record(model) as rec:</code>
 and show <code>rec.capture(loss)</code>.</div>
 """
 
+# A frame of a kind that every front-end of notebooks takes, without a host to ask and apart from the notebook.
+#
+# Where a notebook is not trusted, and on a site that shows notebooks without scripts, the line below it is left.
 _FRAME: Final = """\
 <iframe srcdoc="{page}" title="{title}" width="100%" height="600" frameborder="0"
 sandbox="allow-scripts allow-downloads"></iframe><div>{title}</div>
-"""
-"""A frame of a kind that every front-end of notebooks takes, without a host to ask and apart from the notebook.
-
-Where a notebook is not trusted, and on a site that shows notebooks without scripts, the line below it is left.
 """
 
 

@@ -17,8 +17,8 @@ __all__ = [
     "warn",
 ]
 
+# The packages whose lines no warning names.
 _OURS = ("gradir", "gradir_exporters")
-"""The packages whose lines no warning names."""
 
 
 class GradirError(Exception):

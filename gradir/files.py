@@ -17,8 +17,8 @@ T = TypeVar("T")
 _INPUT: Final = "standard input"
 _OUTPUT: Final = "standard output"
 _CLOSED: Final = "it is closed"
+# It is empty, has a null character, or one that the file system's encoding has no bytes for.
 _NO_NAME: Final = "no file can have this name"
-"""It is empty, has a null character, or one that the file system's encoding has no bytes for."""
 
 _MOST_LINKS: Final = 40
 

@@ -15,8 +15,8 @@ from gradir.ir.marks import LINE
 from gradir.ir.memo import Memo
 from gradir.ir.text import printable
 
+# By how it is shown, what Python calls a file.
 _FILES: Final[dict[str, set[str]]] = {}
-"""By how it is shown, what Python calls a file."""
 
 _LONGEST: Final = 200
 

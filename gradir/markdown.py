@@ -9,8 +9,8 @@ from gradir.errors import ExportError
 
 _LONGEST_NAME: Final = 120
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
+# What can stand before every line in a list or a quotation.
 _MARGIN: Final = re.compile(r"[ \t>]*")
-"""What can stand before every line in a list or a quotation."""
 
 _MARKER: Final = re.compile(r"<!-- /?gradir: .* -->")
 

@@ -23,13 +23,13 @@ _VARIABLE: Final = "GRADIR_DOT"
 _DOT: Final = "dot"
 _PURE: Final = "graphviz-pure"
 _MOST_BOXES: Final = 25_000
+# More of either no picture has: the layout would take longer than anybody waits, and more memory than there is.
 _MOST_ARROWS: Final = 50_000
-"""More of either no picture has: the layout would take longer than anybody waits, and more memory than there is."""
 _MEMORY: Final = 4 << 30
+# Pixels of a bitmap that most programs still open. ``dot`` draws no larger one.
 _LONGEST_SIDE: Final = 32_767
-"""Pixels of a bitmap that most programs still open. ``dot`` draws no larger one."""
+# The exit statuses of a program that aborted, or that read where there is no memory.
 _BROKEN_DOWN: Final = (-6, -11)
-"""The exit statuses of a program that aborted, or that read where there is no memory."""
 _OUT_OF_MEMORY: Final = re.compile(
     rb"out of memory|memory (?:re)?allocation (?:fail|of \d+ bytes failed)|cannot allocate memory|bad_alloc",
     re.IGNORECASE,

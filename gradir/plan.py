@@ -13,8 +13,8 @@ from gradir.ir import Graph
 from gradir.ir.graph import expect_graphs
 from gradir.options import OptionError, Options, filled, option_schemas
 
+# The values of an option that is as if it were not given.
 _ABSENT: Final = (None, False)
-"""The values of an option that is as if it were not given."""
 
 _OF_OVERLAYS: Final = frozenset({"overlay", "channel"})
 

@@ -15,8 +15,8 @@ _FILE: Final = "pyproject.toml"
 _KEYS: Final = ("allow",)
 _MOST_BYTES: Final = 2**20
 _MOST_PATTERNS: Final = 1000
+# The time that a dotted key takes is the square of its parts; this is some seconds.
 _MOST_WORK: Final = 10**8
-"""The time that a dotted key takes is the square of its parts; this is some seconds."""
 
 
 class Project(NamedTuple):

@@ -57,8 +57,8 @@ FOLDER: Final = "__graphs__"
 _UPDATE: Final = "--gradir-update"
 _ADVICE: Final = f"pytest {_UPDATE}"
 _LONGEST_NAME: Final = 100
+# What a worker of pytest-xdist tells the main process.
 _NOTED: Final = ("used", "mended", "uncompared", "collected", "seen")
-"""What a worker of pytest-xdist tells the main process."""
 
 
 class GraphSnapshot:

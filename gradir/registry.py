@@ -23,8 +23,8 @@ DRAWN: Final = "svg"
 """The picture that a diff can be drawn as, from the text of its renderer ``dot``."""
 
 _OWN: Final = ("gradir.", "gradir_exporters.")
+# What `gradir.export` and `Graph.to` are given beside options.
 _OF_EXPORT: Final = ("self", "graph", "exporter")
-"""What `gradir.export` and `Graph.to` are given beside options."""
 
 P = TypeVar("P")
 W = TypeVar("W", bound=Union[Exporter[Any], Renderer[Any]])

@@ -16,24 +16,24 @@ import time
 import zlib
 from typing import BinaryIO, Final
 
+# File systems take names of 255 bytes.
 _LONGEST: Final = 200
-"""File systems take names of 255 bytes."""
 
+# So many are known by their names. Should more write one file at a time, what is left of those if killed stays.
 _AT_ONCE: Final = 16
-"""So many are known by their names. Should more write one file at a time, what is left of those if killed stays."""
 
+# Windows needs none: what somebody has open can neither be removed nor renamed there.
 _LOCKS: bool = os.name == "posix"
-"""Windows needs none: what somebody has open can neither be removed nor renamed there."""
 
+# Seconds after which nobody writes a file any more, where the file system knows no locks.
 _OLD: Final = 86_400
-"""Seconds after which nobody writes a file any more, where the file system knows no locks."""
 
+# The folders from which this process removed what was left.
 _SWEPT: Final[set[tuple[int, int]]] = set()
-"""The folders from which this process removed what was left."""
 
 _PATIENCE: Final = 1.0
+# Seconds: on Windows nothing is renamed over what somebody has open, as a scanner of viruses has for a moment.
 _PAUSE: Final = 0.05
-"""Seconds: on Windows nothing is renamed over what somebody has open, as a scanner of viruses has for a moment."""
 
 _PLAIN: Final = getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _REFUSED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)

@@ -27,8 +27,8 @@ from gradir.ir.model import ROLES, Record
 __all__ = ["PUBLISHED", "json_schema", "schema_text", "trouble"]
 
 _FOLDER: Final = "schemas"
+# The digests of the schemas that are never to change, in the form that sha256sum reads.
 _SUMS: Final = "SHA256SUMS"
-"""The digests of the schemas that are never to change, in the form that sha256sum reads."""
 
 PUBLISHED: Final = f"{_FOLDER}/gir-{NEWEST}.schema.json"
 """Where the schema of the document is published, from the project's root. It is that of both encodings."""

@@ -17,11 +17,11 @@ __all__ = ["PUBLISHED", "schema_text"]
 PUBLISHED: Final = f"schemas/{FORMAT}-{VERSION}.schema.json"
 """Where it is published, from the project's root."""
 
+# Numbers on a logarithmic scale are above zero.
 _LOG: Final = {
     "if": {"properties": {"scale": {"const": "log"}}, "required": ["scale"]},
     "then": {"properties": {"values": {"additionalProperties": {"exclusiveMinimum": 0}}}},
 }
-"""Numbers on a logarithmic scale are above zero."""
 
 
 def schema_text() -> str:

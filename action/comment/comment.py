@@ -19,8 +19,8 @@ from typing import Any, Final
 
 __all__ = ["main"]
 
+# The author of comments that are written with the token of a job. Anybody may write the mark into theirs.
 _AUTHOR: Final = "github-actions[bot]"
-"""The author of comments that are written with the token of a job. Anybody may write the mark into theirs."""
 
 _NOTHING: Final = ": no difference\n"
 _LONGEST: Final = 65_536

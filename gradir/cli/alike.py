@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["main", "run_both"]
 
 _OWN: Final = "gradir: "
+# Modules and names that are listed unless all are asked for.
 _MOST: Final = 10
-"""Modules and names that are listed unless all are asked for."""
 
 
 def run_both(options: argparse.Namespace, specs: Sequence[str], graphs: Sequence[Graph], folder: str) -> str:

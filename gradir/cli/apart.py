@@ -22,8 +22,8 @@ _RAISED: Final = 1
 _INTERRUPTED: Final = 130
 _OWN: Final = "gradir: "
 
+# Runs the command with the same path to import from, whatever lies in the working directory.
 _START: Final = "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from {} import main; sys.exit(main())"
-"""Runs the command with the same path to import from, whatever lies in the working directory."""
 
 
 def command_line(words: Sequence[str], module: str = "gradir.cli.main") -> list[str]:

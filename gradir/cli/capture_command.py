@@ -38,8 +38,8 @@ process and the number of ranks.
 Exit status: 0 done, 1 the program raised and the graph of its forward ends there, 2 trouble.
 """
 
+# More processes than anybody has, of which lists are made.
 _MOST: Final = 10_000_000
-"""More processes than anybody has, of which lists are made."""
 
 
 def add_options(parser: Parser) -> None:

@@ -106,10 +106,10 @@ def _keys(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
     return [f"{name}=" for name in kind.__struct_fields__]
 
 
+# By what an option is called and what it takes.
 _COMPLETERS: Final[dict[tuple[str, object], _Completer]] = {
     ("to", "NAME"): _exporters,
     ("names", "NAME"): _exporters,
     ("format", "NAME"): _renderers,
     ("option", "KEY=VALUE"): _keys,
 }
-"""By what an option is called and what it takes."""

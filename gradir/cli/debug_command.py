@@ -19,8 +19,8 @@ DETAILS = """\
 The output has no paths, no names of users or machines, and no values of the environment: you can publish it.
 """
 
+# Packages that gradir does not ask for, and that change what it shows.
 _BESIDE: Final = ("ipython", "pytest")
-"""Packages that gradir does not ask for, and that change what it shows."""
 _GROUPS: Final = ("frontends", "exporters", "passes", "renderers")
 _TOOLS: Final = (("dot", "-V"), ("git", "--version"))
 _PATIENCE: Final = 10.0

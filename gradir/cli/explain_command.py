@@ -54,8 +54,8 @@ Exit status: 0 no parameter that should learn lacks its gradient, 1 one does, 2 
 
 # Spelled out here: the forms are not imported to print a help text.
 _FORMATS: Final = ("text", "markdown", "json")
+# Options that are for a program: behind a script they are its own.
 _FOREIGN: Final = ("--frontend", "--graph", "--input", "--seed")
-"""Options that are for a program: behind a script they are its own."""
 
 
 def add_options(parser: Parser) -> None:

@@ -64,10 +64,10 @@ other HTML do not count.
 Exit status: 0 done, 1 the program raised and the graph ends there, 2 trouble.
 """
 
+# Characters of the name of a channel.
 _LONGEST_NAME: Final = 80
-"""Characters of the name of a channel."""
+# Seconds; what waits for a program takes about twice as many.
 _LONGEST: Final = 1_000_000
-"""Seconds; what waits for a program takes about twice as many."""
 
 _PAGE: Final = "html"
 _MARKDOWN: Final = ".md"

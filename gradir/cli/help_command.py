@@ -49,8 +49,8 @@ Examples:
 """
 
 _TOPICS: Final = {"program": _PROGRAM, "graph": _GRAPH}
+# Further names of topics.
 _ALSO: Final = {"spec": "program"}
-"""Further names of topics."""
 
 
 def add_options(parser: Parser) -> None:

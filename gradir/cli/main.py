@@ -49,8 +49,8 @@ COMMANDS: Final[Mapping[str, str]] = {
 _HELP: Final = ("-h", "--help")
 _VERSION: Final = "--version"
 _INTERRUPTED: Final = 130
+# What a shell reports of a program that died of SIGPIPE, as diff(1) does: neither a difference nor trouble.
 _UNREAD: Final = 141
-"""What a shell reports of a program that died of SIGPIPE, as diff(1) does: neither a difference nor trouble."""
 _FULL: Final = (errno.ENOSPC, errno.EFBIG, errno.EIO)
 _DEBUG: Final = "GRADIR_DEBUG"
 

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
     from gradir.protocols import Options
 
+# Finds the plug-in that was named, and its options.
 _OptionsOf: TypeAlias = "Callable[[argparse.Namespace], tuple[str, type[Options]] | None]"
-"""Finds the plug-in that was named, and its options."""
 
 _ANY_WIDTH: Final = 80
+# So many examples are in the help of an option; `gradir help COMMAND` has all.
 _MOST_EXAMPLES: Final = 2
-"""So many examples are in the help of an option; `gradir help COMMAND` has all."""
 
+# The groups of options in the order of the help; one that is not named here comes before the last.
 _GROUPS: Final = ("arguments", "input", "output", "what to show", "comparison", "Markdown", "distributed", "advanced")
-"""The groups of options in the order of the help; one that is not named here comes before the last."""
 
 _REPEATED: Final = {"?": "[{0}]", "*": "[{0} ...]", "+": "{0} [{0} ...]"}
 

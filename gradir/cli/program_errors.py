@@ -15,11 +15,11 @@ from gradir.cli.report import one_line
 from gradir.errors import CaptureError, ExportError, GradirError, PassError, SpecError
 from gradir.plugin_errors import FrontendError
 
+# How the names of gradir's files begin, and of what imports a module.
 _OWN: Final = (f"{Path(__file__).parents[1]}{os.sep}", "<frozen ")
-"""How the names of gradir's files begin, and of what imports a module."""
 _STANDARD: Final = tuple(filter(None, map(sysconfig.get_paths().get, ("stdlib", "platstdlib"))))
+# Errors behind which a program or a plug-in may have raised.
 _RAISED: Final = (CaptureError, ExportError, FrontendError, PassError)
-"""Errors behind which a program or a plug-in may have raised."""
 _INSTALLED: Final = frozenset(("site-packages", "dist-packages"))
 
 

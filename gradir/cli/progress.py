@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from gradir.progress import Stage
 
 _AFTER: Final = 1.0
+# Seconds; to draw takes some milliseconds.
 _EVERY: Final = 0.5
-"""Seconds; to draw takes some milliseconds."""
 
 
 def is_wanted() -> bool:

@@ -16,8 +16,8 @@ COMPLETING: Final = "_ARGCOMPLETE"
 
 _CI: Final = "GITHUB_ACTIONS"
 _READ: Final = frozenset(("text", "markdown", ".txt", ".md"))
+# Where a log of GitHub Actions, or one like it, reads a command: ``::`` first in a line, or ``##[`` anywhere.
 _COMMANDS: Final = re.compile(r"(^|[\r\n])((?:\x1b\[[0-9;]*[A-Za-z]|[^!-~\r\n])*):(?=:)|#(?=#\w*\[)")
-"""Where a log of GitHub Actions, or one like it, reads a command: ``::`` first in a line, or ``##[`` anywhere."""
 
 
 def is_terminal() -> bool:

@@ -25,8 +25,8 @@ RAISED: Final = 1
 _GRAPHS: Final = (".gir", ".gir.gz", ".gir.zst")
 _ALSO_GRAPHS: Final = (".json", ".msgpack", ".txt")
 _MOST_NAMES: Final = 8
+# Bytes of a script in which names are looked for.
 _LARGEST_SCRIPT: Final = 1_000_000
-"""Bytes of a script in which names are looked for."""
 
 
 class Source(NamedTuple):

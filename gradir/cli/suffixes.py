@@ -13,18 +13,18 @@ from gradir.pictures import PICTURES
 if TYPE_CHECKING:
     from gradir.registry import Writers
 
+# Further names of formats.
 _ALSO: Final[Mapping[str, str]] = {".gv": ".dot", ".htm": ".html", ".mermaid": ".mmd"}
-"""Further names of formats."""
+# What any text may be called.
 _TEXT: Final = ".txt"
-"""What any text may be called."""
+# Formats that are another one too.
 _JSON: Final = {".cyjs": ".json"}
-"""Formats that are another one too."""
 _PROGRAMS: Final = (".py", ".pyi", ".pyc")
 _OF_GRADIR: Final = ("", ".gir", ".gz", ".zst", ".json", _TEXT, ".html", ".svg", ".png", ".pdf", ".dot", ".mmd", ".md")
 _GRAPHS: Final = (".gir", ".gir.gz", ".gir.zst")
 _COMPRESSED: Final = (".gz", ".zst")
+# How a file may be called that holds a graph, which is text, and JSON.
 _ALSO_GRAPHS: Final = {"", ".gir", ".json", _TEXT}
-"""How a file may be called that holds a graph, which is text, and JSON."""
 
 
 def check_no_source(output: str) -> None:

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 __all__ = ["TwoGraphs", "compare"]
 
+# The forms that show both graphs; any other shows one.
 _TOLD: Final = (comparing.TEXT, "markdown")
-"""The forms that show both graphs; any other shows one."""
 
 
+# Findings of which the forward graph knows nothing.
 _OF_GRADIENT: Final = frozenset(
     {"cuts", "cut-added", "cut-removed", "lost-inputs", "gained-inputs", "frozen", "unfrozen", "unowned"}
 )
-"""Findings of which the forward graph knows nothing."""
 
 
 class TwoGraphs(NamedTuple):

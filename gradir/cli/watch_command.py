@@ -56,8 +56,8 @@ Exit status: 0 nothing is wrong, 1 something is, 2 trouble, such as no step of a
 gradir finds nothing, the script's own.
 """
 
+# Kinds of findings behind which a training teaches nothing more.
 _FATAL: Final = frozenset({"loss_explodes", "loss_not_finite", "nonfinite_grad", "parameter_not_finite"})
-"""Kinds of findings behind which a training teaches nothing more."""
 
 _MOST_GRAPHS: Final = 3
 _SUFFIXES: Final = (".html", ".jsonl", ".md")

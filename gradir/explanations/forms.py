@@ -30,8 +30,8 @@ _MOST_ALLOWED: Final = 20
 _LONGEST_LINE: Final = 100
 _LEAST_LINE: Final = 40
 _LEAST_EXCERPT: Final = 20
+# Of more, a text names the first, or the gravest, and says how many are left; the JSON has all.
 _MARGIN: Final = len(" |     ")
-"""Of more, a text names the first, or the gravest, and says how many are left; the JSON has all."""
 
 
 class Palette(NamedTuple):

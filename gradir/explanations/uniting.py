@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from gradir.explanations.model import Cause
 from gradir.vocabulary.patterns import OF_REACHED, WITHOUT_GRADIENT
 
+# Kinds that a `with` or a decorator makes, for all operations in it.
 _OF_BLOCKS: Final = frozenset({"no_grad", "inference_mode"})
-"""Kinds that a `with` or a decorator makes, for all operations in it."""
 
+# So many causes become one block; each of fewer keeps its line.
 _FEWEST: Final = 3
-"""So many causes become one block; each of fewer keeps its line."""
 
 _MOST_LINES: Final = 3
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _GRADIENT: Final = ("gets a gradient", "get a gradient")
 _NO_GRADIENT: Final = ("gets no gradient", "get no gradient")
+# What is said of one parameter with a status, and of several.
 _PHRASES: Final[Mapping[str, tuple[str, str]]] = {
     **dict.fromkeys(("cut", "unused", "unreached", "error"), _NO_GRADIENT),
     "zero": ("gets a gradient of zero", "get a gradient of zero"),
@@ -27,11 +28,10 @@ _PHRASES: Final[Mapping[str, tuple[str, str]]] = {
     "nonleaf": ("is no leaf and keeps no gradient", "are no leaves and keep no gradient"),
     "frozen": ("is frozen", "are frozen"),
 }
-"""What is said of one parameter with a status, and of several."""
 
 _GOOD: Final = ("reached", "hidden")
+# The kind of cause that says that another function was explained than the one that was given.
 _OTHER_SUBJECT: Final = "inner_gradient"
-"""The kind of cause that says that another function was explained than the one that was given."""
 
 
 Shown = Callable[[str], str]

@@ -16,8 +16,8 @@ from gradir.watches.columns import Columns, markup, number_words, round_step
 from gradir.watches.model import Number, Step
 
 _TOP: Final = 10.0
+# Where numbers are drawn, in percent; above and below are what no scale has a place for.
 _HEIGHT: Final = 80.0
-"""Where numbers are drawn, in percent; above and below are what no scale has a place for."""
 _TICKS: Final = 4
 _DECADES: Final = 3
 _UNITS: Final = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))

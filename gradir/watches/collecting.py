@@ -6,8 +6,8 @@ from typing import Final
 
 from gradir.watches.model import Finding, Modules, Step, Watch
 
+# Of more steps some are left out, so that a long training takes no more memory than a short one.
 _MOST: Final = 2_000
-"""Of more steps some are left out, so that a long training takes no more memory than a short one."""
 
 
 class Collected:

@@ -15,8 +15,8 @@ from gradir.watches.charts import Figure, Mark
 from gradir.watches.columns import Columns, markup, number_words
 from gradir.watches.model import Number
 
+# From low to high: lightness rises, which every eye sees, on white and on black.
 _STOPS: Final = ("443a83", "31688e", "2a8fa5", "40b7ad", "8bdab2", "def5e5")
-"""From low to high: lightness rises, which every eye sees, on white and on black."""
 _NONE: Final = 0
 _ALARM: Final = 1
 _ZERO: Final = 2
