@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from gradir.cli.encoding import add_encoding_options
@@ -57,30 +56,24 @@ def add_options(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Capture and write."""
     from gradir import api, files, forwards
-    from gradir.cli.suffixes import check_graph_name
 
     is_run = is_program(options.spec)
     _check_ranks(options)
     if not is_run:
-        _refuse_options(options)
+        refuse_program_options(options, options.spec)
+        if options.verify:
+            raise SpecError(f"--verify runs a backward, and {options.spec} is a file; name a program")
     if isinstance(options.ranks, str):
         from gradir.cli.many_ranks import capture_ranks
 
         return capture_ranks(options)
     # The program may change the environment, which says the rank.
-    output = (
-        for_rank(options.output) if options.world is None else of_rank(options.output, options.ranks, options.world)
-    )
-    check_graph_name(output)
-    files.check_place(output)
+    output = _place_of(options)
     # The program may change the working directory, and its standard output is not that of this command.
-    path = files.Located(output)
-    is_stdout = files.is_stdout(output)
+    path, is_stdout = files.Located(output), files.is_stdout(output)
     beside = files.Located(forwards.forward_name(output))
-    if options.graph == "both":
-        _check_pair(output)
     with running_program(options, options.spec, for_good=options.is_process) as own:
-        graph, raised, forward, missing = _loaded(options) if is_run else Loaded(api.load(options.spec))
+        graph, raised, forward, missing = _captured(options) if is_run else Loaded(api.load(options.spec))
         if is_stdout:
             own.write(api.dumps(graph, format=options.format, compress=options.compress))
         else:
@@ -100,16 +93,30 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _loaded(options: argparse.Namespace) -> Loaded:
-    with _standing_in(options):
+def _place_of(options: argparse.Namespace) -> str:
+    """Return the name of the file to write, after refusing one that takes no graph."""
+    from gradir import files, forwards
+    from gradir.cli.suffixes import check_graph_name
+
+    given, world = options.output, options.world
+    output = for_rank(given) if world is None else of_rank(given, options.ranks, world)
+    check_graph_name(output)
+    files.check_place(output)
+    if options.graph == "both":
+        if files.is_stdout(output):
+            raise SpecError("--graph both writes two files; name them with -o FILE")
+        files.check_place(forwards.forward_name(output))
+    return output
+
+
+def _captured(options: argparse.Namespace) -> Loaded:
+    """Capture the program, as the chosen rank if there is one."""
+    if options.world is None:
         return captured(options, "capture", "program")
+    from gradir import capturing
 
-
-def _refuse_options(options: argparse.Namespace) -> None:
-    """Refuse options of a program if a file is named."""
-    refuse_program_options(options, options.spec)
-    if options.verify:
-        raise SpecError(f"--verify runs a backward, and {options.spec} is a file; name a program")
+    with capturing.standing_in(options.ranks, options.world, options.frontend):
+        return captured(options, "capture", "program")
 
 
 def _add_rank_options(parser: Parser) -> None:
@@ -145,24 +152,6 @@ def _check_ranks(options: argparse.Namespace) -> None:
     if isinstance(ranks, int) and ranks >= world:
         raise SpecError(f"--rank {ranks} is out of range: --world {world} has the ranks 0 to {world - 1}")
     options.fake = True
-
-
-def _check_pair(output: str) -> None:
-    """Refuse a place where two files cannot be written."""
-    from gradir import files, forwards
-
-    if files.is_stdout(output):
-        raise SpecError("--graph both writes two files; name them with -o FILE")
-    files.check_place(forwards.forward_name(output))
-
-
-def _standing_in(options: argparse.Namespace) -> AbstractContextManager[None]:
-    """Let the program inside run as the chosen rank, if there is one."""
-    if options.world is None:
-        return nullcontext()
-    from gradir import capturing
-
-    return capturing.standing_in(options.ranks, options.world, options.frontend)
 
 
 def _world(text: str) -> int:

@@ -27,7 +27,6 @@ from gradir.errors import GradirError, SpecError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gradir.files import Located
     from gradir.ir import Graph
     from gradir.stored import Found
 
@@ -64,7 +63,7 @@ def add_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Capture, compare, print."""
-    from gradir import files, forwards
+    from gradir import files, forwards, stored
 
     comparing.check_options(options)
     source, against = source_of(options.file), _against(options.against)
@@ -95,7 +94,10 @@ def run(options: argparse.Namespace) -> int:
     assert path is not None  # noqa: S101 (what is updated is a file)
     for graph, place in ((now.graph, path), (now.forward, beside)):
         if graph is not None:
-            _write(graph, place, before)
+            stored.write(graph, place, before)
+            if before.fault and place.written == before.name:
+                report(f"{before.name}: {before.fault}; rewritten")
+            print(one_line(f"wrote {place.written}: {summary(graph)}"), file=sys.stderr)
     return 0
 
 
@@ -105,15 +107,6 @@ def _expect_two(options: argparse.Namespace, against: Source) -> None:
         raise GradirError(f"cannot update {options.against}; name a .gir file")
     if options.file == options.against == "-":
         raise GradirError("cannot read two graphs from standard input; name one as a file")
-
-
-def _write(graph: Graph, place: Located, before: Found) -> None:
-    from gradir import stored
-
-    stored.write(graph, place, before)
-    if before.fault and place.written == before.name:
-        report(f"{before.name}: {before.fault}; rewritten")
-    print(one_line(f"wrote {place.written}: {summary(graph)}"), file=sys.stderr)
 
 
 def _compared(options: argparse.Namespace, expected: Loaded, now: Loaded, programs: Sequence[str], folder: str) -> int:

@@ -70,7 +70,11 @@ def compared(a: Graph, b: Graph, options: argparse.Namespace) -> Diff:
     found = diff_of(a, b, options)
     made = [(graph.producer.framework, graph.producer.framework_version) for graph in (a, b)]
     if all(name for name, _ in made) and made[0] != made[1]:
-        hint = _hint(options, is_other_framework=made[0][0] != made[1][0])
+        is_other_framework = made[0][0] != made[1][0]
+        hint = "; --vocabulary compares in words that both share" if is_other_framework else ""
+        if not is_other_framework and not options.normalize:
+            hint = "; --normalize leaves out what that changes"
+        hint = "" if options.vocabulary else hint
         report(f"comparing a graph of {' '.join(made[0])} with one of {' '.join(made[1])}{hint}")
     forward = [graph.producer.options.get("graph") == "forward" for graph in (a, b)]
     if forward[0] != forward[1]:
@@ -98,14 +102,6 @@ def status_of(diff: Diff, options: argparse.Namespace) -> int:
     for outcome in found:
         report(outcome.text)
     return int(any(outcome.fails for outcome in found))
-
-
-def _hint(options: argparse.Namespace, *, is_other_framework: bool) -> str:
-    if options.vocabulary or (options.normalize and not is_other_framework):
-        return ""
-    if is_other_framework:
-        return "; --vocabulary compares in words that both share"
-    return "; --normalize leaves out what that changes"
 
 
 def _options_of(namespace: argparse.Namespace) -> tuple[str, type[Options]] | None:

@@ -50,22 +50,17 @@ def _found() -> dict[str, Any]:
 
     from gradir.version import __version__
 
+    out = sys.stdout
     return {
         "gradir": __version__,
         "python": f"{platform.python_version()} {platform.python_implementation()}",
         "system": f"{platform.system()} {platform.machine()}",
-        "console": _console(),
+        # Python has no standard output where the shell closed it.
+        "console": f"{out.encoding}{' (a terminal)' if out.isatty() else ''}" if out is not None else "closed",
         "packages": {name: _version(name) for name in sorted(_packages())},
         **{group: dict(_plug_ins(group)) for group in _GROUPS},
         "programs": {**{name: _program(name, option) for name, option in _TOOLS}, "browser": _browser()},
     }
-
-
-def _console() -> str:
-    # Python has none where the shell closed it.
-    if sys.stdout is None:
-        return "closed"
-    return f"{sys.stdout.encoding}{' (a terminal)' if sys.stdout.isatty() else ''}"
 
 
 def _packages() -> set[str]:

@@ -108,7 +108,15 @@ def run(options: argparse.Namespace) -> int:
         check_no_source(target)
         files.check_apart(source.path or "-", target)
     overlay = None if options.overlay is None else files.Located(options.overlay)
-    found, graph = _of_script(options, script) if runs else _explained(options, source)
+    if not runs and options.step is not None:
+        raise SpecError(f"--step needs a script such as train.py, not {source.word}")
+    graph: Graph | None = None
+    if runs:
+        found = _of_script(options, script)
+    elif source.is_program:
+        found = _of_program(options)
+    else:
+        found, graph = _of_file(options, source)
     found = found.allowing(own.allow, own.where).allowing(options.allow, "--allow")
     if overlay is not None:
         files.write_bytes(overlay, _overlay(found, graph, options.spec).to_json().encode())
@@ -118,13 +126,7 @@ def run(options: argparse.Namespace) -> int:
     return int(found.level == "error")
 
 
-def _explained(options: argparse.Namespace, source: Source) -> tuple[Explanation, Graph | None]:
-    if options.step is not None:
-        raise SpecError(f"--step needs a script such as train.py, not {source.word}")
-    return (_of_program(options), None) if source.is_program else _of_file(options, source)
-
-
-def _of_script(options: argparse.Namespace, script: Script) -> tuple[Explanation, None]:
+def _of_script(options: argparse.Namespace, script: Script) -> Explanation:
     from gradir.capturing import running
     from gradir.request import CaptureRequest
 
@@ -155,7 +157,7 @@ def _of_script(options: argparse.Namespace, script: Script) -> tuple[Explanation
     with program_output(for_good=False), running(request, reached) as seeing:
         left = script.run(options, lambda: bool(errors), failed)
     if found:
-        return next((each for each in reversed(found) if each.level == "error"), found[0]), None
+        return next((each for each in reversed(found) if each.level == "error"), found[0])
     if errors:
         raise errors[0]
     ended = f"ended with status {left}, and " if left else ""

@@ -163,6 +163,7 @@ def _show_external(options: argparse.Namespace) -> int:
 def _print_text(options: argparse.Namespace) -> int:
     """Print text that git may cache, also for a broken file, which stays broken as long as its bytes."""
     from gradir import api, files, registry
+    from gradir.ir.text import printable
 
     data = files.read_bytes(options.file)
     try:
@@ -171,20 +172,14 @@ def _print_text(options: argparse.Namespace) -> int:
         # The next gradir shows it.
         raise
     except FormatError as error:
-        text = _raw(data, error)
+        try:
+            lines = data.decode("utf-8-sig").splitlines()
+        except UnicodeDecodeError:
+            lines = [f"gradir: {error}"]
+        # The bytes may have control characters that a terminal obeys.
+        text = "".join("\t".join(map(printable, line.split("\t"))) + "\n" for line in lines).encode()
     files.write_bytes("-", text)
     return 0
-
-
-def _raw(data: bytes, error: FormatError) -> bytes:
-    """Return text without terminal control characters, or the error for binary data."""
-    from gradir.ir.text import printable
-
-    try:
-        lines = data.decode("utf-8-sig").splitlines()
-    except UnicodeDecodeError:
-        lines = [f"gradir: {error}"]
-    return "".join("\t".join(map(printable, line.split("\t"))) + "\n" for line in lines).encode()
 
 
 def _content(path: str) -> bytes:

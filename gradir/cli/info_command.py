@@ -34,7 +34,10 @@ def add_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Count and describe."""
+    import msgspec
+
     from gradir import codecs, files
+    from gradir.ir.jsontext import json_text
 
     source, status = source_of(options.file), 0
     if source.is_program:
@@ -46,7 +49,9 @@ def run(options: argparse.Namespace) -> int:
     with files.naming(source.name):
         found = _survey(data, source.name)
     if options.json:
-        files.write_bytes("-", _as_json(found))
+        fields = {**msgspec.structs.asdict(found), **found.others, "compression": found.compression}
+        del fields["others"]
+        files.write_bytes("-", msgspec.json.format(json_text(fields).encode(), indent=2) + b"\n")
     else:
         write_shown("-", describe(found).encode())
     return status
@@ -64,16 +69,6 @@ def _survey(data: bytes, name: str) -> Survey:
         if not reader_of(name)[0]:
             raise
         return codecs.survey(codecs.encode(api.decoded(data, name)))
-
-
-def _as_json(survey: Survey) -> bytes:
-    import msgspec
-
-    from gradir.ir.jsontext import json_text
-
-    fields = {**msgspec.structs.asdict(survey), **survey.others, "compression": survey.compression}
-    del fields["others"]
-    return msgspec.json.format(json_text(fields).encode(), indent=2) + b"\n"
 
 
 def describe(survey: Survey) -> str:

@@ -75,8 +75,7 @@ def write_shown(path: str | os.PathLike[str], data: bytes, form: str = "text") -
 
 def guarded(text: str) -> str:
     """Return a text in which a CI log that it may be written to finds no command."""
-    return _COMMANDS.sub(_escaped, text) if os.environ.get(_CI) else text
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return f"{found[0][:-1]}\\x{ord(found[0][-1]):x}"
+    if not os.environ.get(_CI):
+        return text
+    # The last character is written as its number, so that the line reads alike and is no command.
+    return _COMMANDS.sub(lambda found: f"{found[0][:-1]}\\x{ord(found[0][-1]):x}", text)

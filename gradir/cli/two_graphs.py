@@ -52,14 +52,14 @@ class TwoGraphs(NamedTuple):
         if options.format in _TOLD:
             write_shown(options.output, self._text(options).encode(), options.format)
             return
-        if not self.has_other_forward:
+        if self.forward is None or not self.has_other_forward:
             comparing.show(self.autograd, options)
         elif self.autograd:
             report("the forward graph differs too; --format text or markdown shows both")
             comparing.show(self.autograd, options)
         else:
             report("the autograd graph has no difference; shown is the change of the forward graph")
-            comparing.show(_expect(self.forward), options)
+            comparing.show(self.forward, options)
 
     def status(self, options: argparse.Namespace) -> int:
         """Return the status of the autograd graphs or, without a condition, 1 if the forward graphs differ."""
@@ -88,17 +88,13 @@ class TwoGraphs(NamedTuple):
             return f"{told}\n{changed.replace('### Autograd graph', '### Forward graph', 1)}"
         if not self.autograd:
             return f"no difference in the autograd graph; in the forward graph:\n\n{changed}"
-        told = f"{self._verdict()}{told}"
+        # Equal graphs deserve the sentence, if gradient flows alike.
+        if not any(finding.kind in _OF_GRADIENT for finding in self.autograd.findings):
+            same = [finding.text for finding in self.forward.findings if finding.kind == "same-result"]
+            told = "\n".join([*same, told])
         if not (options.details or options.full):
             return f"{told}\nin the forward graph: {headline(self.forward)}; --details shows it\n"
         return f"{told}\nin the forward graph:\n\n{changed}"
-
-    def _verdict(self) -> str:
-        """Return the sentence for equal graphs, if they are equal and gradient flows alike."""
-        if any(finding.kind in _OF_GRADIENT for finding in self.autograd.findings):
-            return ""
-        same = [finding.text for finding in _expect(self.forward).findings if finding.kind == "same-result"]
-        return "".join(f"{text}\n" for text in same)
 
     def _nothing(self) -> str:
         """Return the sentence for equal graphs, or an empty text if the comparison has its own."""
@@ -156,8 +152,3 @@ def _changing(options: argparse.Namespace, programs: Sequence[str], forwards: Se
             if forward is not None and comparing.diff_of(graph, forward, options, IGNORED):
                 return spec
     return ""
-
-
-def _expect(forward: Diff | None) -> Diff:
-    assert forward is not None  # noqa: S101 (its difference was asked for before)
-    return forward

@@ -179,7 +179,7 @@ class _Run:
         from gradir.capturing import watching
 
         left: object = None
-        interrupted = None
+        interrupted: KeyboardInterrupt | None = None
         with watching(self._told) as self._seeing:
             try:
                 left = self._script.run(self._options, lambda: self._is_enough, self._failed)
@@ -199,27 +199,23 @@ class _Run:
 
         if sys.stderr is None:
             return
-        is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-        is_coloured = self._options.color == "always" or (
-            self._options.color == "auto" and self._is_live and not is_plain
-        )
+        color = self._options.color
+        # `_is_live` knows of a dumb terminal.
+        is_coloured = color == "always" or (color == "auto" and self._is_live and not os.environ.get("NO_COLOR"))
         width = shutil.get_terminal_size().columns if self._is_live else None
         text = written(watch, "text", all=self._options.all, width=width, color=is_coloured)
         sys.stderr.write(guarded(text))
 
     def _told(self, record: Modules | Step | Finding) -> None:
         """Handle a record while the script runs, and end the script if that has shown enough."""
-        from gradir.watches.forms import json_line
         from gradir.watches.model import Finding, Step
 
         if isinstance(record, Finding) and record.cause.kind in _FATAL:
             self._find_fatal(record)
             return
-        self._collected.add(record)
+        self._add(record)
         if isinstance(record, Finding):
-            self._backward_of.setdefault(record.step, sum(each.backwards for each in self._seeing.values()))
-        if self._lines is not None:
-            self._lines.write(json_line(record))
+            self._backward_of.setdefault(record.step, self._backwards)
         if isinstance(record, Step):
             self._loss = record.loss
             self._show(record)
@@ -229,8 +225,7 @@ class _Run:
     def _find_fatal(self, finding: Finding) -> None:
         if self._fatal is not None:
             return
-        self._fatal = finding
-        self._backward = sum(each.backwards for each in self._seeing.values())
+        self._fatal, self._backward = finding, self._backwards
         if not self._options.go_on:
             self._collected.ended = f"the script was ended at step {finding.step} (--go-on lets it run on)"
             self._end()
@@ -243,7 +238,7 @@ class _Run:
     def _failed(self, error: BaseException) -> bool:
         """Record that the script raised; the result lets its traceback be printed."""
         self._collected.ended = f"the script raised {type(error).__name__}"
-        self._backward = sum(each.backwards for each in self._seeing.values())
+        self._backward = self._backwards
         return False
 
     def _replay(self) -> None:
@@ -257,7 +252,8 @@ class _Run:
         step = sum(each.steps for each in self._seeing.values()) + 1 if finding is None else finding.step
         found = None
         is_known = finding is not None and finding.cause.kind == "loss_explodes"
-        if not is_known and self._may_replay:
+        # Under torchrun one rank alone would wait for the others.
+        if not is_known and not self._options.no_replay and "LOCAL_RANK" not in os.environ:
             report(f"running {self._script.name} once more, up to step {step}, to find the operation")
             found = replayed(self._script, self._backward, self._folder, self._graph_of(step))
         how = "found by running the script once more"
@@ -270,9 +266,8 @@ class _Run:
             self._add(finding)
 
     @property
-    def _may_replay(self) -> bool:
-        # One rank alone would wait for the others.
-        return not self._options.no_replay and "LOCAL_RANK" not in os.environ
+    def _backwards(self) -> int:
+        return sum(each.backwards for each in self._seeing.values())
 
     def _expected_loss(self) -> Number | None:
         """Return the loss of the step that was not finite, if it is finite itself."""
@@ -305,18 +300,18 @@ class _Run:
                 pages[step] = Path(os.path.relpath(page, beside)).as_posix()
         return pages
 
-    def _add(self, finding: Finding) -> None:
+    def _add(self, record: Modules | Step | Finding) -> None:
         from gradir.watches.forms import json_line
 
-        self._collected.add(finding)
+        self._collected.add(record)
         if self._lines is not None:
-            self._lines.write(json_line(finding))
+            self._lines.write(json_line(record))
 
     def _show(self, step: Step) -> None:
         """Show the progress of the training on one line of a terminal."""
-        from gradir.watches.forms import shown_number
-
         if not self._is_live:
             return
+        from gradir.watches.forms import shown_number
+
         parts = [f"step {step.number:,}", f"loss {shown_number(step.loss)}", f"gradient {shown_number(step.norm)}"]
         sys.stderr.write(f"\r\x1b[K{'  '.join(parts)}  {step.memory / 2**20:,.0f} MiB\r")
