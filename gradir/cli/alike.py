@@ -35,7 +35,7 @@ def run_both(options: argparse.Namespace, specs: Sequence[str], graphs: Sequence
 
     first, second = specs
     with TemporaryDirectory() as place:
-        path = os.path.join(place, "run")  # noqa: PTH118
+        path = os.path.join(place, "run")
         _started(options, first, {"path": path, "pairs": None}, folder)
         said = _started(options, second, {"path": path, "pairs": _pairs(*graphs)}, folder)
     return "".join(f"{one_line(line)}\n" for line in _lines(convert(json.loads(said), Alike), specs, options))

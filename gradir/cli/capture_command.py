@@ -42,7 +42,6 @@ _MOST: Final = 10_000_000
 
 
 def add_options(parser: Parser) -> None:
-    """Add the arguments and options."""
     what = "what to capture, e.g. train.py:loss, my_package.train:loss or model.pt2"
     parser.add_argument("spec", metavar="PROGRAM", help=what)
     add_request_options(parser, "capture", "program")
@@ -54,7 +53,6 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Capture and write."""
     from gradir import api, files, forwards
 
     is_run = is_program(options.spec)

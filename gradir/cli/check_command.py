@@ -49,7 +49,6 @@ Exit status: 0 the graphs are equal, or no condition of --fail-on holds, 1 they 
 
 
 def add_options(parser: Parser) -> None:
-    """Add the arguments and options."""
     add_graph_argument(parser)
     add_verify_option(parser)
     group = parser.group("input")
@@ -62,7 +61,6 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Capture, compare, print."""
     from gradir import files, forwards, stored
 
     comparing.check_options(options)
@@ -83,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
     before = _before(options, against)
     beside = files.Located(forwards.forward_name(against.path or options.against))
     expected = None if before.graph is None else with_forward(Loaded(before.graph), against)
-    if options.graph is None and before.graph is None and (not before.fault or os.path.exists(beside)):  # noqa: PTH110
+    if options.graph is None and before.graph is None and (not before.fault or os.path.exists(beside)):
         options.graph = "both"
     now = _captured(options, source, before.graph)
     if expected is not None:
@@ -142,7 +140,7 @@ def _captured(options: argparse.Namespace, source: Source, expected: Graph | Non
 
 def _against(word: str) -> Source:
     """Return the file to compare with; one that does not exist yet may have any name."""
-    is_absent = ":" not in word and not os.path.exists(word)  # noqa: PTH110 (no pathlib before a program runs)
+    is_absent = ":" not in word and not os.path.exists(word)
     return Source(word) if is_absent else source_of(word)
 
 

@@ -28,12 +28,10 @@ _Completer: TypeAlias = Callable[..., Iterable[str]]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments and options."""
     parser.add_argument("shell", metavar="SHELL", choices=_SHELLS, help=", ".join(_SHELLS))
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the script."""
     from argcomplete.shell_integration import shellcode
 
     from gradir import files

@@ -29,12 +29,10 @@ _NAMELESS: Final = "a distribution without a name"
 
 
 def add_options(parser: Parser) -> None:
-    """Add the arguments and options."""
     parser.group("output").add_argument("--json", action="store_true", help="print it as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print it."""
     import msgspec
 
     from gradir import files

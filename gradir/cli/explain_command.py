@@ -59,7 +59,6 @@ _FOREIGN: Final = ("--frontend", "--graph", "--input", "--seed")
 
 
 def add_options(parser: Parser) -> None:
-    """Add the arguments and options."""
     add_script(parser, "GRAPH ...", f"{GRAPH_HELP}; or a script such as train.py, and its arguments")
     parser.allow_abbrev = False
     add_request_options(parser, "explain")
@@ -90,7 +89,6 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run or load, explain, print."""
     from gradir import files
     from gradir.explanations.forms import written
     from gradir.project import project

@@ -75,7 +75,6 @@ _LANGUAGES: Final = {".mmd": "mermaid", ".txt": "text", ".graphml": "xml", _MARK
 
 
 def add_options(parser: Parser) -> None:
-    """Add the arguments and options."""
     parser.tell_options(_options_of, "after --to NAME also that exporter's options")
     add_graph_argument(parser)
     output = parser.group("output")
@@ -178,7 +177,6 @@ def _overlay(paths: Sequence[str]) -> Overlay:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Load or capture, apply passes, export, write."""
     from gradir import files, registry
 
     _check_combination(options)

@@ -44,7 +44,6 @@ Exit status: 0 done, 2 trouble, such as install or --local outside a repository.
 
 
 def add_options(parser: Parser) -> None:
-    """Add the actions."""
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     for name, run, help_text in (
         ("install", _install, "set the drivers and their attributes"),

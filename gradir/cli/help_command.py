@@ -53,12 +53,10 @@ _ALSO: Final = {"spec": "program"}
 
 
 def add_options(parser: Parser) -> None:
-    """Add the arguments and options."""
     parser.add_argument("topic", metavar="TOPIC", help=f"a command, or {', '.join(_TOPICS)}", nargs="?")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the help."""
     from gradir.cli.main import COMMANDS, command_parser, overview
 
     topic = _ALSO.get(options.topic, options.topic)

@@ -27,13 +27,11 @@ _MOST_OPS: Final = 8
 
 
 def add_options(parser: Parser) -> None:
-    """Add the arguments and options."""
     add_graph_argument(parser)
     parser.group("output").add_argument("--json", action="store_true", help="print all of it as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Count and describe."""
     import msgspec
 
     from gradir import codecs, files

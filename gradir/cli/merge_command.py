@@ -36,7 +36,6 @@ Exit status: 0 merged, 1 a conflict, 2 trouble.
 
 
 def add_options(parser: Parser) -> None:
-    """Add the arguments and options."""
     parser.add_argument(
         "base", metavar="BASE", help="the .gir file before both edits, '-' (standard input) or REVISION:FILE"
     )
@@ -47,7 +46,6 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Merge, and write the graph, or else what is in conflict."""
     from msgspec.structs import replace
 
     from gradir import codecs, files

@@ -76,19 +76,19 @@ def add_program_options(parser: Parser) -> None:
 def source_of(word: str) -> Source:
     """Find what an argument names, without running or reading it."""
     # No path: a command on a file starts without what makes one.
-    if word == "-" or os.path.isfile(word):  # noqa: PTH113
+    if word == "-" or os.path.isfile(word):
         _refuse_other_format(word)
         return Source(word)
     if _is_program(word):
         return Source(word, is_program=True)
-    if ":" in word and not os.path.exists(word):  # noqa: PTH110
+    if ":" in word and not os.path.exists(word):
         from gradir.git.sides import side
 
         location, _, attribute = word.rpartition(":")
-        if "/" in location and attribute.isidentifier() and os.path.isfile(f"{location}.py"):  # noqa: PTH113
+        if "/" in location and attribute.isidentifier() and os.path.isfile(f"{location}.py"):
             raise SpecError(f"{word}: no such file; {location}.py:{attribute} names a program")
         return _of_side(side(word))
-    if not word or word.endswith(_GRAPHS) or os.path.exists(word):  # noqa: PTH110
+    if not word or word.endswith(_GRAPHS) or os.path.exists(word):
         # Reading it says what is wrong.
         return Source(word)
     if other := _other_format(word):
@@ -135,7 +135,7 @@ def short_names(names: Sequence[str]) -> list[str]:
 
 def is_program(word: str) -> bool:
     """Return whether an argument names a program, and not a file that a front-end reads."""
-    if os.path.isfile(word):  # noqa: PTH113
+    if os.path.isfile(word):
         _refuse_other_format(word)
         from gradir.claims import reader_of
 
@@ -149,7 +149,7 @@ def is_program(word: str) -> bool:
 
 def is_script(word: str) -> bool:
     """Return whether an argument names a script to run."""
-    return word.endswith(".py") and os.path.isfile(word)  # noqa: PTH113
+    return word.endswith(".py") and os.path.isfile(word)
 
 
 def check_script(word: str) -> None:
@@ -158,7 +158,7 @@ def check_script(word: str) -> None:
         raise SpecError(f"{word} is a graph, not a script; open it with 'gradir view {word}'")
     if other := _other_format(word):
         raise SpecError(f"{word} is {other}")
-    if ".py:" in word and not os.path.exists(word):  # noqa: PTH110
+    if ".py:" in word and not os.path.exists(word):
         raise SpecError(f"{word} is a program argument, not a script; use 'gradir capture {word} -o FILE'")
 
 
@@ -270,7 +270,7 @@ def with_forward(loaded: Loaded, source: Source) -> Loaded:
     side = source.side
     name = forwards.forward_name(source.word if side is None else side.path)
     if side is None or not side.revision:
-        if source.word == "-" or not os.path.exists(name):  # noqa: PTH110
+        if source.word == "-" or not os.path.exists(name):
             return loaded._replace(forward=None, missing=f"there is no {name}")
         return loaded._replace(forward=api.load(name))
     from gradir.git.repository import GitError
@@ -316,11 +316,11 @@ def status_of(loaded: Loaded) -> int:
 def _is_program(word: str) -> bool:
     """Return whether an argument is ``path.py:attr`` or ``module:attr``; a file, also in git, takes precedence."""
     location, _, attribute = word.rpartition(":")
-    if not location or word.endswith(_GRAPHS) or os.path.exists(word):  # noqa: PTH110
+    if not location or word.endswith(_GRAPHS) or os.path.exists(word):
         return False
     if location.endswith(".py"):
         # Behind a revision it is a file in git, but for the drive of Windows.
-        return ":" not in location[2:] or os.path.isfile(location)  # noqa: PTH113
+        return ":" not in location[2:] or os.path.isfile(location)
     if not all(map(str.isidentifier, [*location.split("."), *attribute.split(".")])):
         return False
     from gradir.git.repository import has_git, succeeds

@@ -125,7 +125,7 @@ def format_of_diff(output: str, chosen: str | None, default: str) -> str:
 
 def _suffix(output: str) -> str:
     # No path: a command that writes to standard output starts without what makes one.
-    end = os.path.splitext(output)[1].lower() if output != "-" else ""  # noqa: PTH122
+    end = os.path.splitext(output)[1].lower() if output != "-" else ""
     return _ALSO.get(end, end)
 
 

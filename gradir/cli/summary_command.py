@@ -30,7 +30,6 @@ Exit status: 0 done, 1 the program raised and the graph ends there, 2 trouble.
 
 
 def add_options(parser: Parser) -> None:
-    """Add the arguments and options."""
     add_graph_argument(parser)
 
     def add_declared() -> None:
@@ -47,7 +46,6 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Load or capture, export, write."""
     from gradir import files, registry
 
     source, path = source_of(options.file), files.Located(options.output)

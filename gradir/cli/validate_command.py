@@ -21,7 +21,6 @@ topological order between nodes that exist.
 
 
 def add_options(parser: Parser) -> None:
-    """Add the arguments and options."""
     add_input(parser, "files", nargs="+")
     parser.group("input").add_argument("--strict", action="store_true", help="also require the canonical bytes")
     parser.group("input").add_argument(
@@ -30,7 +29,6 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check every file; report each that is not valid."""
     verdicts = [_is_valid(path, strict=options.strict) for path in options.files]
     if not all(verdicts):
         return 2

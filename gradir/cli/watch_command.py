@@ -64,7 +64,6 @@ _SUFFIXES: Final = (".html", ".jsonl", ".md")
 
 
 def add_options(parser: Parser) -> None:
-    """Add the arguments and options."""
     add_script(parser, "SCRIPT ...", "script, folder or archive, and its arguments")
     parser.allow_abbrev = False
     parser.take_program_arguments()
@@ -83,12 +82,11 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the script, and answer."""
     from gradir import files
 
     script = divided(options, is_script=lambda _: True)
     script.check()
-    if not options.is_module and not is_script(script.name) and not os.path.exists(script.name):  # noqa: PTH110
+    if not options.is_module and not is_script(script.name) and not os.path.exists(script.name):
         raise SpecError(f"{script.name}: no such script")
     if options.output is not None:
         options.output = for_rank(options.output)
@@ -119,7 +117,7 @@ class _Run:
 
         self._options, self._script = options, script
         self._collected = Collected()
-        self._folder = os.getcwd()  # noqa: PTH109
+        self._folder = os.getcwd()
         self._path = None if options.output is None else Located(options.output)
         self._lines: IO[str] | None = None
         self._fatal: Finding | None = None
