@@ -45,8 +45,11 @@ def mimebundle(graph: Graph) -> dict[str, str]:
     nodes has no page.
     """
     shown = {"text/plain": repr(graph)}
-    if page := _of_graph(graph):
-        shown["text/html"] = page
+    if len(graph.nodes) <= _MOST_NODES:
+        page = _framed(registry.export(_PAGE, with_cells(with_lines(graph)), {}), repr(graph).strip("<>"))
+        # A front-end says whether it knows in which module an operation ran.
+        is_blind = graph.producer.options.get("scopes") is False and any(graph.scopes)
+        shown |= {"text/html": f"{page}{_NO_MODULE * is_blind}"} if page else {}
     small = readable(layers(graph))
     if small is None:
         return shown
@@ -70,15 +73,6 @@ def diff_mimebundle(diff: Diff) -> dict[str, str]:
         page = _framed(diff.to(_PAGE), shown["text/plain"].partition("\n")[0])
         shown |= {"text/html": page} if page else {}
     return shown
-
-
-def _of_graph(graph: Graph) -> str:
-    if len(graph.nodes) > _MOST_NODES:
-        return ""
-    page = _framed(registry.export(_PAGE, with_cells(with_lines(graph)), {}), repr(graph).strip("<>"))
-    # A front-end says whether it knows in which module an operation ran.
-    is_blind = graph.producer.options.get("scopes") is False and any(graph.scopes)
-    return f"{page}{_NO_MODULE}" if page and is_blind else page
 
 
 def _framed(page: str, title: str) -> str:

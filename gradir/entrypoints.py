@@ -44,20 +44,16 @@ def entry_points(group: str) -> list[EntryPoint]:
     >>> "dot" in [point.name for point in entry_points("gradir.exporters")]
     True
     """
-    if _only_directories():
+    finders = [finder for finder in sys.meta_path if hasattr(finder, "find_distributions")]
+    # Programs put paths there that are no text, too.
+    path: list[object] = [*sys.path]
+    if finders == [PathFinder] and not any(
+        not isinstance(entry, str) or entry.lower().endswith(".egg") or os.path.isfile(entry) for entry in path
+    ):
         return [point for data in _files(tuple(sys.path)) for point in _declared(data, group)]
     from importlib import metadata
 
     return [EntryPoint(point.name, point.value) for point in metadata.entry_points(group=group)]
-
-
-def _only_directories() -> bool:
-    finders = [finder for finder in sys.meta_path if hasattr(finder, "find_distributions")]
-    # Programs put paths there that are no text, too.
-    path: list[object] = [*sys.path]
-    return finders == [PathFinder] and not any(
-        not isinstance(entry, str) or entry.lower().endswith(".egg") or os.path.isfile(entry) for entry in path
-    )
 
 
 @lru_cache(1)
@@ -75,20 +71,16 @@ def _infos(path: Iterable[str]) -> Iterator[str]:
     """Return the directory of every distribution, the first one on the path if there are several."""
     seen = set()
     for entry in path:
-        for child in _children(entry):
+        children: list[str] = []
+        # A path may name what is not there, or what this user may not see.
+        with suppress(OSError):
+            children = sorted(os.listdir(entry or "."))
+        for child in children:
             stem, suffix = os.path.splitext(child.lower())
             name = stem.partition("-")[0].replace("_", "-").replace(".", "-")
             if suffix in _INFO and name not in seen:
                 seen.add(name)
                 yield os.path.join(entry, child)
-
-
-def _children(entry: str) -> list[str]:
-    try:
-        return sorted(os.listdir(entry or "."))
-    except OSError:
-        # A path may name what is not there, or what this user may not see.
-        return []
 
 
 def _declared(data: bytes, group: str) -> Iterator[EntryPoint]:

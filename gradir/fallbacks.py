@@ -72,7 +72,11 @@ def verification_of(name: str, graph: Graph, again: Graph | None = None) -> Veri
 
 
 def _contradictions(graph: Graph) -> Iterator[str]:
-    reached = {*postorder([node.id for node in graph.outputs], lambda id_: _inputs(graph, id_))}
+    def inputs(id_: str) -> list[str]:
+        node = graph.nodes[id_]
+        return [*(each.id for each in node.inputs if each is not None), *([node.base] if node.base else [])]
+
+    reached = {*postorder([node.id for node in graph.outputs], inputs)}
     names = {name for node in graph.nodes.values() if node.id in reached for name in node.names}
     for node in graph.nodes.values():
         if node.id not in reached and node.role in {"function", "parameter", "leaf"}:
@@ -80,11 +84,6 @@ def _contradictions(graph: Graph) -> Iterator[str]:
     for cut in graph.cuts:
         if cut.kind in _NEVER_USED:
             yield from (f"{name}: it is in the graph, and a cut says {cut.kind}" for name in cut.names if name in names)
-
-
-def _inputs(graph: Graph, id_: str) -> list[str]:
-    node = graph.nodes[id_]
-    return [*(each.id for each in node.inputs if each is not None), *([node.base] if node.base else [])]
 
 
 def _is_factory(found: Frontend, target: Any, *, takes_inputs: bool) -> bool:

@@ -8,6 +8,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final, TypeVar
 
 from gradir.errors import FileError, FormatError, GradirError
@@ -76,7 +77,13 @@ def read_bytes(path: str | bytes | os.PathLike[str]) -> bytes:
     """Return the content of a file, or of standard input for ``-``."""
     name = os.fsdecode(path)
     if name == "-":
-        return _read_stdin()
+        # Python has no object for a stream that was closed before it started.
+        if sys.stdin is None:
+            raise FileError(_INPUT, "read", _CLOSED)
+        try:
+            return sys.stdin.buffer.read()
+        except OSError as error:
+            raise FileError(_INPUT, "read", error.strerror, error.errno) from error
     with _failing(path, "read"):
         if not name:
             raise ValueError
@@ -192,29 +199,15 @@ def silence_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _read_stdin() -> bytes:
-    # Python has no object for a stream that was closed before it started.
-    if sys.stdin is None:
-        raise FileError(_INPUT, "read", _CLOSED)
-    try:
-        return sys.stdin.buffer.read()
-    except OSError as error:
-        raise FileError(_INPUT, "read", error.strerror, error.errno) from error
-
-
 def _write_stdout(data: bytes) -> None:
     if sys.stdout is None:
         raise FileError(_OUTPUT, "written", _CLOSED)
     left = memoryview(data)
     while left:
-        left = _unwritten(left)
+        # An unbuffered stream may write a part and return its length.
+        taken = _to_stdout(partial(sys.stdout.buffer.write, left))
+        left = left[len(left) if taken is None else taken :]
     _to_stdout(sys.stdout.buffer.flush)
-
-
-def _unwritten(data: memoryview) -> memoryview:
-    """Write data and return the rest that was not written, which an unbuffered stream may leave."""
-    taken = _to_stdout(lambda: sys.stdout.buffer.write(data))
-    return data[len(data) if taken is None else taken :]
 
 
 def _to_stdout(write: Callable[[], T]) -> T:

@@ -30,7 +30,6 @@ _Schema = Mapping[str, Any]
 
 _NONE: Final = "none"
 _NULLS: Final = (_NONE, "null")
-_ANYTHING: Final = "value"
 _BOUNDS: Final = {
     "minimum": "{:,} or more",
     "exclusiveMinimum": "above {:,}",
@@ -81,7 +80,12 @@ def option_infos(kind: type[msgspec.Struct]) -> list[OptionInfo]:
     depth integer none
     """
     return [
-        OptionInfo(field.name, _takes(schema := schema_of(field.type)), schema.get("description", ""), _default(field))
+        OptionInfo(
+            field.name,
+            _takes(schema_of(field.type)),
+            schema_of(field.type).get("description", ""),
+            None if field.required else _written(_default_of(field)),
+        )
         for field in msgspec.structs.fields(kind)
     ]
 
@@ -98,7 +102,7 @@ def option_schemas(kind: type[msgspec.Struct]) -> Mapping[str, Mapping[str, Any]
 
 
 def expect_sound(kind: type[msgspec.Struct], reserved: Collection[str]) -> None:
-    """Raises TypeError where a record declares an option that nobody could give, or with a default that it refuses.
+    """Raise TypeError for a record with an option that nobody could give, or whose default it refuses.
 
     >>> class Mine(msgspec.Struct, kw_only=True):
     ...     scale: float = "abc"
@@ -215,12 +219,9 @@ def schema_of(type_: object) -> _Schema:
     except (TypeError, RuntimeError):
         # A type that JSON does not have; only Python can give such a value.
         return {}
-    return _resolved(schema, schema.get("$defs", {}))
+    definitions: Mapping[str, _Schema] = schema.get("$defs", {})
 
-
-def _resolved(schema: _Schema, definitions: Mapping[str, _Schema]) -> _Schema:
-    """Return the schema with references resolved at its top level and in the branches of a union."""
-
+    # References are resolved at the top level and in the branches of a union, where an option's words come from.
     def whole(part: _Schema) -> dict[str, Any]:
         return {**definitions.get(str(part.get("$ref", "")).rpartition("/")[2], {}), **part}
 
@@ -228,9 +229,8 @@ def _resolved(schema: _Schema, definitions: Mapping[str, _Schema]) -> _Schema:
     return {**found, "anyOf": [*map(whole, found["anyOf"])]} if "anyOf" in found else found
 
 
-def _branches(schema: _Schema) -> Sequence[_Schema]:
-    branches: Sequence[_Schema] = schema.get("anyOf", [schema])
-    return branches
+def _branches(schema: _Schema) -> Sequence[Any]:
+    return [*schema.get("anyOf", [schema])]
 
 
 def _holds_objects(schema: _Schema) -> bool:
@@ -254,11 +254,11 @@ def _takes(schema: _Schema) -> str:
 def _words(schema: _Schema) -> list[str]:
     if "enum" in schema:
         return [str(word) for word in schema["enum"]]
-    kind = schema.get("type")
+    kind = schema.get("type", "value")
     if kind == "boolean":
         return ["true", "false"]
     if kind != "array":
-        return [str(kind or _ANYTHING)]
+        return [str(kind)]
     if "prefixItems" in schema:
         return [",".join(map(_takes, schema["prefixItems"]))]
     return [f"{_takes(schema.get('items', {}))},..."]
@@ -273,10 +273,6 @@ def _bounds(schema: _Schema) -> str:
         if told:
             return " and ".join(told)
     return ""
-
-
-def _default(field: Any) -> str | None:
-    return None if field.required else _written(_default_of(field))
 
 
 def _default_of(field: Any) -> object:

@@ -192,15 +192,10 @@ def _lay_out(program: str, source: str, picture: str, seconds: float, *more: str
             f"{failed} {name} broke down on {_size(source)}, as it does if it needs more than {_MEMORY >> 30} GiB; "
             f"{_ADVICE}"
         )
-    why = _complaint(said) or f"exit status {running.returncode}"
+    # A lack of fonts is only a warning.
+    lines = [line for line in said.decode(errors="replace").splitlines() if not line.startswith("Warning:")]
+    why = " ".join(" ".join(lines).split())[:500] or f"exit status {running.returncode}"
     raise ExportError(f"{failed} {name} failed on {_size(source)} ({why}); {_ADVICE}")
-
-
-def _complaint(said: bytes) -> str:
-    """Return what a program wrote to standard error as one line, without warnings such as those about fonts."""
-    lines = said.decode(errors="replace").splitlines()
-    words = " ".join(line for line in lines if not line.startswith("Warning:")).split()
-    return " ".join(words)[:500]
 
 
 def _check_size(bitmap: bytes, said: bytes, source: str, name: str) -> None:

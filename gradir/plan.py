@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -165,11 +165,14 @@ def _steps(name: str, kind: type[Options], given: Mapping[str, object]) -> Itera
     missing = [field.name for field in msgspec.structs.fields(kind) if field.required and field.name not in values]
     if missing:
         raise PassError(f"{next(iter(values))} belongs to {missing[0]}: give {missing[0]} too")
-    schemas = option_schemas(kind)
-    # One word is a list of one, and no list of its letters.
+    # One word is a list of one, and no list of its letters; a tuple of a fixed length has `prefixItems`.
+    lists = {
+        option
+        for option, schema in option_schemas(kind).items()
+        if schema.get("type") == "array" and "prefixItems" not in schema
+    }
     told = {
-        option: (value,) if isinstance(value, str) and _is_list(schemas[option]) else value
-        for option, value in values.items()
+        option: (value,) if isinstance(value, str) and option in lists else value for option, value in values.items()
     }
     try:
         yield Step(name, next(iter(values)), filled(kind, told, "passes"))
@@ -177,22 +180,12 @@ def _steps(name: str, kind: type[Options], given: Mapping[str, object]) -> Itera
         raise PassError(str(error)) from error
 
 
-def _is_list(schema: Mapping[str, Any]) -> bool:
-    return schema.get("type") == "array" and "prefixItems" not in schema
-
-
 def _culprit(earlier: Sequence[Step], step: Step, graph: Graph) -> str | None:
     """Return the pass that makes a later one impossible, or None."""
     for before in (None, *earlier):
         graph = graph if before is None else before(graph)
-        if not _is_possible(step, graph):
+        try:
+            step(graph)
+        except PassError:
             return None if before is None else before.asked
     return None
-
-
-def _is_possible(step: Step, graph: Graph) -> bool:
-    try:
-        step(graph)
-    except PassError:
-        return False
-    return True

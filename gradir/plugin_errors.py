@@ -20,16 +20,11 @@ def failing(what: str, error: type[GradirError]) -> Iterator[None]:
     except (GradirError, KeyboardInterrupt):
         raise
     except BaseException as raised:
-        raise error(f"{what}: {_said(raised)}") from raised
-
-
-def _said(error: BaseException) -> str:
-    """Return what a plug-in raised, and where."""
-    # Of a file that is no Python the text says the line, and the last line that ran is one that imported it.
-    is_told = isinstance(error, SyntaxError) and not (error.filename or "<").startswith("<")
-    text = " ".join(str(error).split())
-    name = type(error).__name__
-    return (f"{name}: {text}" if text else name) + ("" if is_told else _place(error))
+        # Of a file that is no Python the text says the line, and the last line that ran is one that imported it.
+        is_told = isinstance(raised, SyntaxError) and not (raised.filename or "<").startswith("<")
+        text = " ".join(str(raised).split())
+        said = ": ".join(filter(None, (what, type(raised).__name__, text)))
+        raise error(f"{said}{'' if is_told else _place(raised)}") from raised
 
 
 def _place(error: BaseException) -> str:

@@ -86,8 +86,9 @@ class Finder(Generic[P]):
             # Of gradir's own a test knows, and to look takes longer than some commands work.
             if Options in self._members.values() and not point.value.startswith(_OWN):
                 expect_sound(found.options, self._reserved)
-            if Set in self._members.values():
-                _expect_methods(found)
+            for feature in sorted(found.features) if Set in self._members.values() else ():
+                if hasattr(Frontend, feature) and not callable(getattr(found, feature, None)):
+                    raise TypeError(f"it has the feature {feature!r}, and no method of that name")
         return found
 
     def _expect_name(self, name: object) -> None:
@@ -271,22 +272,13 @@ def _expect_member(found: object, member: str, kind: Any) -> None:
     if kind is Options:
         fits = isinstance(value, type) and issubclass(value, Options)
     elif kind is classmethod:
-        fits = callable(value) and not _needs_instance(found if isinstance(found, type) else type(found), member)
+        owner = found if isinstance(found, type) else type(found)
+        # As it was declared: the attribute of a class does not tell a static method from a method.
+        plain = next((vars(base)[member] for base in owner.__mro__ if member in vars(base)), None)
+        fits = callable(value) and not isinstance(plain, FunctionType)
     else:
         fits = isinstance(value, kind)
     if not fits:
         raise TypeError(f"its {member!r} is no {kind.__name__}")
     if member == "suffix" and not str(value).startswith("."):
         raise TypeError(f"its 'suffix' is {value!r}, which has no dot in front")
-
-
-def _expect_methods(found: Any) -> None:
-    """Raise TypeError if a front-end lacks the method of one of its features."""
-    for feature in sorted(found.features):
-        if hasattr(Frontend, feature) and not callable(getattr(found, feature, None)):
-            raise TypeError(f"it has the feature {feature!r}, and no method of that name")
-
-
-def _needs_instance(kind: type, method: str) -> bool:
-    # A static method does not, which the attribute of the class does not tell from a method.
-    return isinstance(next((vars(base)[method] for base in kind.__mro__ if method in vars(base)), None), FunctionType)

@@ -239,7 +239,7 @@ def asked(
     plain: dict[str, Any] = {}
     for name, value in (options or {}).items():
         if name not in known:
-            raise TypeError(f"{function}() {_unknown(name, known)}")
+            raise TypeError(f"{function}() {_refusal(name, known)}")
         plain[name] = _expect_value(function, known[name], value)
     return CaptureRequest(target=target, inputs=tuple(inputs), **plain)
 
@@ -261,7 +261,7 @@ def _expect_value(function: str, each: Declared, value: object) -> object:
         raise TypeError(f"{function}(): {each.name}: {error}") from error
 
 
-def _unknown(name: str, known: Mapping[str, Declared]) -> str:
+def _refusal(name: str, known: Mapping[str, Declared]) -> str:
     """Return the error for an unknown keyword, which may be meant for the captured module or function."""
     from gradir.hints import did_you_mean
 

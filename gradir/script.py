@@ -77,6 +77,7 @@ def _prepared(main: ModuleType, name: str, *, is_module: bool) -> CodeType:
         raise NoScriptError(f"{name}: cannot be run: {error.strerror}") from error
     sys.path.insert(0, str(Path(os.path.realpath(path)).parent))
     main.__file__, main.__loader__ = path, SourceFileLoader(_MAIN, path)
+    # Python sets it for a script, and typeshed's ModuleType has no such attribute.
     vars(main)["__cached__"] = None
     # By itself, since a loader would keep it compiled beside the script, which Python does of modules alone.
     code: CodeType = compile(source, path, "exec", dont_inherit=True)

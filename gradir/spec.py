@@ -58,11 +58,23 @@ def load_target(spec: str) -> object:
     if not colon or not location or not attribute:
         raise SpecError(f"expected path/to/file.py:name or package.module:name, not {spec!r}; see gradir help program")
     is_file = location.endswith(".py") or "/" in location or "\\" in location
-    module = _load_file(Path(location)) if is_file else _load_module(location)
+    if is_file:
+        module = _load_file(Path(location))
+    else:
+        with _running(location, Path(working_folder()), location):
+            module = importlib.import_module(location)
     try:
         return attrgetter(attribute)(module)
     except AttributeError as error:
-        raise SpecError(f"{location} has no attribute {attribute!r}; it defines {_attributes(module)}") from error
+        names = [
+            name
+            for name, value in vars(module).items()
+            if not name.startswith("_")
+            and getattr(value, "__module__", module.__name__) == module.__name__
+            and not isinstance(value, ModuleType)
+        ]
+        defines = ", ".join(names[:20]) or "nothing public"
+        raise SpecError(f"{location} has no attribute {attribute!r}; it defines {defines}") from error
     except Exception as error:
         raise SpecError(f"{spec} raised {own_error(error)}") from error
 
@@ -145,11 +157,6 @@ def _load_file(path: Path) -> ModuleType:
     return module
 
 
-def _load_module(name: str) -> ModuleType:
-    with _running(name, Path(working_folder()), name):
-        return importlib.import_module(name)
-
-
 @contextmanager
 def _running(name: str, directory: Path, module: str = "") -> Iterator[None]:
     """Let a module import from a directory, and name ``name`` in its errors."""
@@ -167,14 +174,3 @@ def _running(name: str, directory: Path, module: str = "") -> Iterator[None]:
     finally:
         if entry in sys.path:
             sys.path.remove(entry)
-
-
-def _attributes(module: ModuleType) -> str:
-    names = [
-        name
-        for name, value in vars(module).items()
-        if not name.startswith("_")
-        and getattr(value, "__module__", module.__name__) == module.__name__
-        and not isinstance(value, ModuleType)
-    ]
-    return ", ".join(names[:20]) or "nothing public"
