@@ -231,32 +231,28 @@ def _allowed(explanation: Explanation, shown: Callable[[str], str]) -> Iterator[
 
 def markdown(explanation: Explanation, layout: Layout = Layout()) -> str:  # noqa: B008
     """Return the verdict, a table of the parameters that lack a gradient, and a list of the causes."""
-    return "".join(f"{line}\n" for line in _markdown(explanation, layout))
-
-
-def _markdown(explanation: Explanation, layout: Layout) -> Iterator[str]:
-    yield f"**{verdict_of(explanation, code_span)}**"
+    lines = [f"**{verdict_of(explanation, code_span)}**"]
     groups: dict[str, list[str]] = {}
     for name, status in explanation.statuses.items():
         if status != "reached":
             groups.setdefault(status, []).append(name)
     if groups:
-        yield from ("", "| parameters | status |", "|---|---|")
+        lines += ["", "| parameters | status |", "|---|---|"]
         for status, names in groups.items():
             told = f"{status}: {STATUSES[status]}" if status in STATUSES else code_span(status)
-            yield f"| {subject(explanation, names, code_span)} | {told} |"
+            lines.append(f"| {subject(explanation, names, code_span)} | {told} |")
     if explanation.causes or explanation.allowed:
-        yield ""
+        lines.append("")
     causes, others = _gravest(explanation, layout, code_span)
-    for cause in causes:
-        yield cause_item(cause, named=_named(explanation, cause, code_span))
-    yield from (f"- {other}" for other in others)
-    yield from (f"- allowed: {each}" for each in _allowed(explanation, code_span))
+    lines += [cause_item(cause, named=_named(explanation, cause, code_span)) for cause in causes]
+    lines += [f"- {other}" for other in others]
+    lines += [f"- allowed: {each}" for each in _allowed(explanation, code_span)]
     if len(explanation.terms) > 1:
-        yield from ("", "Terms of the loss:", "")
-        yield from (f"- {_term(explanation, term, code_span)}" for term in explanation.terms[:_MOST_TERMS])
-        if len(explanation.terms) > _MOST_TERMS:
-            yield f"- and {len(explanation.terms) - _MOST_TERMS:,} more"
+        lines += ["", "Terms of the loss:", ""]
+        lines += [f"- {_term(explanation, term, code_span)}" for term in explanation.terms[:_MOST_TERMS]]
+    if len(explanation.terms) > _MOST_TERMS:
+        lines.append(f"- and {len(explanation.terms) - _MOST_TERMS:,} more")
+    return "".join(f"{line}\n" for line in lines)
 
 
 def cause_item(cause: Cause, *, named: str = "", before: str = "", after: str = "") -> str:

@@ -109,7 +109,12 @@ def verdict(graph: Graph) -> Verdict | None:
     if said is None and not (found.statuses or found.causes):
         return None
     look = LOOKS_OF_LEVELS[found.level] if found.causes else "good"
-    return Verdict(*(said or (look, sentence_of(found))), _cut_of(graph, gravest(found)))
+    cause, place = gravest(found), None
+    if cause is not None:
+        about, names = (cause.kind, cause.op, cause.source, cause.pattern), {*cause.names}
+        same = (cut for cut in graph.cuts if (cut.kind, cut.op, cut.source, cut.meant) == about)
+        place = next(chain(same, (cut for cut in graph.cuts if not names.isdisjoint(cut.names))), None)
+    return Verdict(*(said or (look, sentence_of(found))), place)
 
 
 def with_verdict(graph: Graph) -> Graph:
@@ -120,15 +125,6 @@ def with_verdict(graph: Graph) -> Graph:
         return graph
     marked = {node.id: replace(node, ext={**node.ext, VERDICT: found[:2]}) for node in nodes}
     return replace(graph, nodes={**graph.nodes, **marked})
-
-
-def _cut_of(graph: Graph, cause: Cause | None) -> Cut | None:
-    if cause is None:
-        return None
-    about = (cause.kind, cause.op, cause.source, cause.pattern)
-    names = {*cause.names}
-    places = (cut for cut in graph.cuts if (cut.kind, cut.op, cut.source, cut.meant) == about)
-    return next(chain(places, (cut for cut in graph.cuts if not names.isdisjoint(cut.names))), None)
 
 
 def _causes(statuses: dict[str, str], flow: list[Cut], framework: str) -> Iterator[Cause]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -67,27 +67,25 @@ def united(causes: Iterable[Cause], statuses: Mapping[str, str]) -> tuple[Cause,
         else:
             blocks.append([each])
     joined = chain.from_iterable([_block(block)] if len(block) >= _FEWEST else block for block in blocks)
-    found_causes = [_with_names(_with_places(each), each.names, statuses) for each in joined]
+    found_causes = [_with_names(each, statuses) for each in joined]
     # An estimator that passes by what should learn is mended itself, and not what it replaces.
     return tuple(sorted(found_causes, key=lambda cause: (cause.level, cause.pattern) != ("error", "straight-through")))
 
 
-def _with_names(cause: Cause, names: Collection[str], statuses: Mapping[str, str]) -> Cause:
-    reached = [name for name in names if statuses.get(name) == "reached"]
-    cut = [name for name in names if statuses.get(name) != "reached"]
+def _with_names(each: _Named, statuses: Mapping[str, str]) -> Cause:
+    """Return the cause with all its names and places."""
+    cause = each.cause
+    if len(each.places) > 1:
+        before = cause.detail.rpartition(_AT)[0]
+        cause = replace(cause, detail=f"{before}{_AT}{_listed([*each.places])}")
+    reached = [name for name in each.names if statuses.get(name) == "reached"]
+    cut = [name for name in each.names if statuses.get(name) != "reached"]
     if cut and cause.pattern in WITHOUT_GRADIENT:
         # The line runs others as well, which get theirs.
         reached = []
     is_kept = bool(reached) and not cut and cause.level == "info"
     pattern = OF_REACHED.get(cause.kind, "") if is_kept and not cause.pattern else cause.pattern
     return replace(cause, names=(*cut, *reached), pattern=pattern)
-
-
-def _with_places(each: _Named) -> Cause:
-    if len(each.places) < 2:
-        return each.cause
-    before = each.cause.detail.rpartition(_AT)[0]
-    return replace(each.cause, detail=f"{before}{_AT}{_listed([*each.places])}")
 
 
 def _listed(places: Sequence[str]) -> str:

@@ -39,8 +39,15 @@ Shown = Callable[[str], str]
 
 def verdict_of(explanation: Explanation, shown: Shown = printable_short) -> str:
     """Return the verdict, and a second sentence if values were not examined."""
-    about = [f"{_reason(explanation, each, shown)}." for each in explanation.causes if each.kind == _OTHER_SUBJECT]
-    return " ".join([sentence_of(explanation, shown), *about, *_unexamined(explanation)])
+    said = [sentence_of(explanation, shown)]
+    said += [f"{_reason(explanation, each, shown)}." for each in explanation.causes if each.kind == _OTHER_SUBJECT]
+    examined = explanation.examined
+    if examined.reason:
+        what = "Values were not examined" if examined.values == "none" else "Values are those of `.grad`"
+        said.append(f"{what}: {printable(examined.reason)}{f'; {examined.advice}' if examined.advice else ''}.")
+    if not examined.overwritten:
+        said.append("Unseen writes to saved tensors were not examined, since the backward communicates.")
+    return " ".join(said)
 
 
 def sentence_of(explanation: Explanation, shown: Shown = printable_short) -> str:
@@ -162,12 +169,3 @@ def _module_of(names: Sequence[str], statuses: Mapping[str, str]) -> str:
         return ""
     prefix = f"{'.'.join(shared)}."
     return prefix[:-1] if {name for name in statuses if name.startswith(prefix)} == {*names} else ""
-
-
-def _unexamined(explanation: Explanation) -> Iterable[str]:
-    examined = explanation.examined
-    if examined.reason:
-        what = "Values were not examined" if examined.values == "none" else "Values are those of `.grad`"
-        yield f"{what}: {printable(examined.reason)}{f'; {examined.advice}' if examined.advice else ''}."
-    if not examined.overwritten:
-        yield "Unseen writes to saved tensors were not examined, since the backward communicates."

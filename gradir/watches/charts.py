@@ -6,7 +6,7 @@ Places are in percent, so text and marks keep their size.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
@@ -134,7 +134,11 @@ class Figure(NamedTuple):
         yield f'<div class="frame"><svg class="labels" aria-hidden="true">{labels}</svg>'
         label = f"{self.title}: arrow keys read it"
         yield f'<div class="plot" role="group" tabindex="0" data-key="{self.key}" aria-label="{label}">{under}'
-        yield f'<svg class="over" aria-hidden="true">{drawing}{"".join(_marks(self.columns, self.marks))}'
+        for column, level in self.marks:
+            x = self.columns.middle(column)
+            drawing += f'<line class="fall" x1="{x}%" x2="{x}%" y2="100%"/>' if level == "error" else ""
+            drawing += f'<svg x="{x}%" y="100%" class="mark {level}"><path d="{_SHAPES[level]}"/></svg>'
+        yield f'<svg class="over" aria-hidden="true">{drawing}'
         yield '<line class="pin" y2="100%"/><line class="at" y2="100%"/><rect class="cell"/>'
         yield f"{over}</svg></div>"
         end = ' class="end"'
@@ -204,14 +208,6 @@ def _band(found: str, x: float, width: float) -> str:
         f'<g class="band {found}"><rect class="wash" {place} height="100%"/>'
         f'<rect class="strip" {place} y="{top}" height="5"/><text {text} y="{below}">{words}</text></g>'
     )
-
-
-def _marks(columns: Columns, marks: Iterable[Mark]) -> Iterator[str]:
-    for column, level in marks:
-        x = columns.middle(column)
-        if level == "error":
-            yield f'<line class="fall" x1="{x}%" x2="{x}%" y2="100%"/>'
-        yield f'<svg x="{x}%" y="100%" class="mark {level}"><path d="{_SHAPES[level]}"/></svg>'
 
 
 def _summary(series: Series, steps: Sequence[Step]) -> str:

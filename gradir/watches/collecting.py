@@ -28,16 +28,13 @@ class Collected:
         elif isinstance(record, Finding):
             self.findings.append(record)
         else:
-            self._add_step(record)
-
-    def _add_step(self, step: Step) -> None:
-        self._count += 1
-        self._last = step
-        if (self._count - 1) % self._every == 0:
-            self._steps.append(step)
-        if len(self._steps) > _MOST:
-            self._steps = self._steps[::2]
-            self._every *= 2
+            self._count += 1
+            self._last = record
+            if (self._count - 1) % self._every == 0:
+                self._steps.append(record)
+            if len(self._steps) > _MOST:
+                self._steps = self._steps[::2]
+                self._every *= 2
 
     def watch(self) -> Watch:
         """Return the watch of the records so far."""

@@ -5,7 +5,7 @@ schemas/gir-watch-1.0.schema.json describes the lines of JSON.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -20,6 +20,8 @@ from gradir.watches.model import Finding, Modules, Number, Step, Watch
 
 _LEVELS: Final = ("error", "info", "note")
 _MOST: Final = 30
+# Rows of the table in Markdown: the first step, the last, and others at equal distances.
+_ROWS: Final = 8
 
 
 class Head(Record, frozen=True, tag="head", omit_defaults=False):
@@ -74,13 +76,11 @@ def end_of(watch: Watch) -> End:
 
 def jsonl(watch: Watch, _: Layout = Layout()) -> str:  # noqa: B008
     """Return the head, the modules, the steps with their findings, and the verdict."""
-    return "".join(map(json_line, [Head(), Modules(watch.modules), *_in_order(watch), end_of(watch)]))
-
-
-def _in_order(watch: Watch) -> Iterable[Step | Finding]:
+    # A finding follows its step.
     numbered: list[tuple[int, int, Step | Finding]] = [(step.number, 0, step) for step in watch.steps]
     found = [(finding.step, 1, finding) for finding in watch.findings]
-    return [record for _, _, record in sorted([*numbered, *found], key=lambda each: each[:2])]
+    records = [record for _, _, record in sorted([*numbered, *found], key=lambda each: each[:2])]
+    return "".join(map(json_line, [Head(), Modules(watch.modules), *records, end_of(watch)]))
 
 
 def text(watch: Watch, layout: Layout = Layout()) -> str:  # noqa: B008
@@ -107,23 +107,15 @@ def markdown(watch: Watch, layout: Layout = Layout()) -> str:  # noqa: B008
         lines.append(cause_item(finding.cause, before=f"{finding.place_as(code_span)}: ", after=after))
     if len(findings) > _MOST:
         lines.append(f"- and {len(findings) - _MOST:,} more")
-    if watch.steps:
-        lines += ["", "| step | loss | gradient norm | memory |", "|---|---|---|---|", *map(_row, _some(watch.steps))]
+    steps = watch.steps
+    if len(steps) > _ROWS:
+        steps = tuple(steps[place * (len(steps) - 1) // (_ROWS - 1)] for place in range(_ROWS))
+    if steps:
+        lines += ["", "| step | loss | gradient norm | memory |", "|---|---|---|---|"]
+    for step in steps:
+        shown = (shown_number(step.loss), shown_number(step.norm), f"{step.memory / 2**20:,.0f} MiB")
+        lines.append(f"| {step.number:,} | {' | '.join(map(code_span, shown))} |")
     return "".join(f"{line}\n" for line in lines)
-
-
-def _row(step: Step) -> str:
-    shown = (shown_number(step.loss), shown_number(step.norm), f"{step.memory / 2**20:,.0f} MiB")
-    return f"| {step.number:,} | {' | '.join(map(code_span, shown))} |"
-
-
-_ROWS: Final = 8
-
-
-def _some(steps: tuple[Step, ...]) -> list[Step]:
-    if len(steps) <= _ROWS:
-        return [*steps]
-    return [steps[place * (len(steps) - 1) // (_ROWS - 1)] for place in range(_ROWS)]
 
 
 def _gravest(watch: Watch, layout: Layout) -> list[Finding]:

@@ -58,7 +58,13 @@ def heat_map(
     every = -(-_LABEL // row_height(len(modules)))
     if every > 1:
         yield '<label class="all"><input type="checkbox"> a line for each module</label>'
-    labels = "".join(_label(row, path, len(modules), int(every)) for row, path in enumerate(modules))
+    labels = ""
+    for row, path in enumerate(modules):
+        name = markup(f"…{path[1 - _LONGEST :]}" if len(path) > _LONGEST else path)
+        kind = ' class="more"' if row % int(every) else ""
+        full = f"<title>{markup(shortened(path, _LONGEST_TITLE))}</title>" if len(path) > _LONGEST else ""
+        y = f"{100 * (row + 0.5) / len(modules):.6g}%"
+        labels += f'<text{kind} x="100%" dx="-8" dy=".35em" y="{y}">{full}{name}</text>'
     data = b64encode(_png(_pixels(heat.rows, low, high))).decode()
     width = 100 / len(columns)
     over = "".join(
@@ -67,13 +73,6 @@ def heat_map(
         for column, href in links.items()
     )
     yield from figure.frame(labels, under=f'<img alt="" src="data:image/png;base64,{data}">', over=over)
-
-
-def _label(row: int, path: str, count: int, every: int) -> str:
-    name = markup(f"…{path[1 - _LONGEST :]}" if len(path) > _LONGEST else path)
-    kind = ' class="more"' if row % every else ""
-    full = f"<title>{markup(shortened(path, _LONGEST_TITLE))}</title>" if len(path) > _LONGEST else ""
-    return f'<text{kind} x="100%" dx="-8" dy=".35em" y="{100 * (row + 0.5) / count:.6g}%">{full}{name}</text>'
 
 
 def _range(rows: Iterable[Iterable[Number | None]]) -> tuple[float, float]:
