@@ -38,6 +38,7 @@ The names for [exporters, renderers, passes and front-ends](plugins.md) beside t
 gradir`](reference.md), by the module to import them from.
 """
 
+# Where a name has its home, by the start of its path, and the part of the page that it stands in.
 PARTS: Final = {
     "gradir.api": "Functions",
     "gradir.ir": "The graph",
@@ -51,8 +52,8 @@ PARTS: Final = {
     "gradir.request": "What plug-ins are",
     "gradir.errors": "Errors",
 }
-"""Where a name has its home, by the start of its path, and the part of the page that it stands in."""
 
+# By module what it is to plug-ins, and which names are for them; all that it exports where none are named.
 FOR_PLUG_INS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "protocols": (
         "Methods of plug-ins. `help(gradir.protocols)` has those of `running`, `watching` and `run_alike` too.",
@@ -82,18 +83,17 @@ FOR_PLUG_INS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         ),
     ),
 }
-"""By module what it is to plug-ins, and which names are for them; all that it exports where none are named."""
 
 
+# The homes of records that only gradir makes.
 REPORTS: Final = ("gradir.diffs", "gradir.explanations", "gradir.distributed", "gradir.watches")
-"""The homes of records that only gradir makes."""
 
+# Members that only gradir itself calls.
 FOR_GRADIR: Final = {
     *("Cause.words", "Diff.between", "Explanation.joined", "Explanation.located_in", "FormatError.moved"),
     *("Frontend.run_alike", "Frontend.running", "Frontend.watching", "Ranks.picture", "Ranks.with_files"),
     "Watch.verdict_as",
 }
-"""Members that only gradir itself calls."""
 
 
 def page() -> str:

@@ -24,6 +24,7 @@ from gradir.cli import main as gradir_main
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
+# The options that a SPEC needs, by its name.
 SHOWN_WITH = {
     "mlp_critic.py:Critic": ("--input", "float32[4,3]", "--input", "float32[4,2]"),
     "gpt.py:GPT": ("--input", "int64[2,16]"),
@@ -33,10 +34,9 @@ SHOWN_WITH = {
     **{f"jax_modules.py:{kind}": ("--input", "float32[8,4]") for kind in ("Linen", "Nnx")},
     "jax_modules.py:Equinox": ("--input", "float32[4]"),
 }
-"""The options that a SPEC needs, by its name."""
 JAX_PYTHON = os.environ.get("GRADIR_JAX_PYTHON")
+# What has no graph, to show what is said of it.
 WITHOUT_A_GRAPH = frozenset({"policy.py:sampled"})
-"""What has no graph, to show what is said of it."""
 
 
 def specs() -> Iterator[tuple[str, str]]:

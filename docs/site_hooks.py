@@ -20,9 +20,10 @@ from mkdocs.structure.files import File, Files, InclusionLevel
 from gradir import __version__
 
 ROOT: Final = Path(__file__).resolve().parents[1]
+# What is warned of fails a strict build.
 LOG: Final = logging.getLogger("mkdocs.hooks.gradir")
-"""What is warned of fails a strict build."""
 
+# Pages of other folders, by the name that they have in the site.
 ELSEWHERE: Final = {
     "CONTRIBUTING.md": "contributing.md",
     "changes/README.md": "changes.md",
@@ -30,7 +31,6 @@ ELSEWHERE: Final = {
     "examples/README.md": "examples.md",
     "viewer/README.md": "viewer.md",
 }
-"""Pages of other folders, by the name that they have in the site."""
 TITLES: Final = {
     "changes.md": "Fragments of the changelog",
     "examples.md": "The examples' files",

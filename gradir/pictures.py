@@ -13,11 +13,11 @@ from gradir.progress import stage
 if TYPE_CHECKING:
     from pathlib import Path
 
+# The formats of pictures, each also the suffix of its files.
 PICTURES: Final = ("svg", "png", "pdf")
-"""The formats of pictures, each also the suffix of its files."""
 
+# A picture of more boxes is large: exporters draw it smaller, unless asked for all of it.
 LARGE: Final = 150
-"""A picture of more boxes is large: exporters draw it smaller, unless asked for all of it."""
 
 _VARIABLE: Final = "GRADIR_DOT"
 _DOT: Final = "dot"

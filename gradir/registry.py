@@ -19,8 +19,8 @@ from gradir.plugin_errors import FrontendError, failing
 from gradir.progress import stage
 from gradir.protocols import Exporter, Frontend, LiveCapture, Pass, Renderer
 
+# The picture that a diff can be drawn as, from the text of its renderer ``dot``.
 DRAWN: Final = "svg"
-"""The picture that a diff can be drawn as, from the text of its renderer ``dot``."""
 
 _OWN: Final = ("gradir.", "gradir_exporters.")
 # What `gradir.export` and `Graph.to` are given beside options.

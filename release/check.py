@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
+# What the files in the archives are dated: the first of January 2025, in seconds.
 EPOCH: Final = "1735689600"
-"""What the files in the archives are dated: the first of January 2025, in seconds."""
 
 IN_WHEEL: Final = (
     "gradir/py.typed",

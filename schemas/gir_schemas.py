@@ -30,8 +30,8 @@ _FOLDER: Final = "schemas"
 # The digests of the schemas that are never to change, in the form that sha256sum reads.
 _SUMS: Final = "SHA256SUMS"
 
+# Where the schema of the document is published, from the project's root. It is that of both encodings.
 PUBLISHED: Final = f"{_FOLDER}/gir-{NEWEST}.schema.json"
-"""Where the schema of the document is published, from the project's root. It is that of both encodings."""
 
 
 def json_schema() -> dict[str, Any]:

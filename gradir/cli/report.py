@@ -8,11 +8,11 @@ import re
 import sys
 from typing import Any, Final
 
+# The exit status where something is wrong.
 TROUBLE: Final = 2
-"""The exit status where something is wrong."""
 
+# The variable by which a shell asks for what may come next: the name is argcomplete's.
 COMPLETING: Final = "_ARGCOMPLETE"
-"""The variable by which a shell asks for what may come next: the name is argcomplete's."""
 
 _CI: Final = "GITHUB_ACTIONS"
 _READ: Final = frozenset(("text", "markdown", ".txt", ".md"))

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from gradir.protocols import Running
 
 _MOST_DIGITS: Final = 19
+# The exit status of Python where a program raises.
 FAILED: Final = 1
-"""The exit status of Python where a program raises."""
 
 
 class Script(NamedTuple):

@@ -281,8 +281,8 @@ def json(explanation: Explanation, _: Layout = Layout()) -> str:  # noqa: B008
     return f"{printable_json(body)}\n"
 
 
+# The forms of an explanation by name.
 FORMS: Final[Mapping[str, Callable[[Explanation, Layout], str]]] = {"text": text, "markdown": markdown, "json": json}
-"""The forms of an explanation by name."""
 
 
 def written(

@@ -142,13 +142,13 @@ def html(watch: Watch, _: Layout = Layout()) -> str:  # noqa: B008
     return page(watch)
 
 
+# The forms of a watch by name.
 FORMS: Final[Mapping[str, Callable[[Watch, Layout], str]]] = {
     "text": text,
     "markdown": markdown,
     "jsonl": jsonl,
     "html": html,
 }
-"""The forms of a watch by name."""
 
 
 def written(watch: Watch, form: str, *, all: bool = False, width: int | None = None, color: bool = False) -> str:
