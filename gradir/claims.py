@@ -34,11 +34,7 @@ def frontend_of(request: CaptureRequest) -> str:
 
 
 def claiming(*objects: object, chosen: str | None = None, needed: Collection[str] = ()) -> str:
-    """Return the chosen front-end, or the one that claims an object or the content of a container.
-
-    If several do, choose the one with all ``needed`` features. If none does, choose the only front-end whose
-    framework is loaded, since it reports best what is wrong.
-    """
+    """Return the chosen front-end, or the one with all ``needed`` features that claims an object or its content."""
     if chosen is not None:
         registry.frontend(chosen)
         return chosen
@@ -47,6 +43,7 @@ def claiming(*objects: object, chosen: str | None = None, needed: Collection[str
         names = _claimants(loaded, part, needed)
         if names:
             return only_one(names, _told(part))
+    # If none claims it, the only front-end whose framework is loaded reports best what is wrong.
     general = _general(loaded)
     return only_one(general if len(general) == 1 else (), _told(objects[0]))
 

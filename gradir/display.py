@@ -38,18 +38,14 @@ sandbox="allow-scripts allow-downloads"></iframe><div>{title}</div>
 
 
 def mimebundle(graph: Graph) -> dict[str, str]:
-    """Return the graph by MIME type: text, a page, and SVG or, if nothing draws that, Mermaid.
-
-    Front-ends show the page; the picture, of layers, is for what shows no HTML. There a graph of more than 150 boxes is
-    made small by `gradir.passes.readable`; one that stays large has no picture, as one of hundreds of thousands of
-    nodes has no page.
-    """
+    """Return the graph by MIME type: text, a page, and SVG or, if nothing draws that, Mermaid."""
     shown = {"text/plain": repr(graph)}
     if len(graph.nodes) <= _MOST_NODES:
         page = _framed(registry.export(_PAGE, with_cells(with_lines(graph)), {}), repr(graph).strip("<>"))
         # A front-end says whether it knows in which module an operation ran.
         is_blind = graph.producer.options.get("scopes") is False and any(graph.scopes)
         shown |= {"text/html": f"{page}{_NO_MODULE * is_blind}"} if page else {}
+    # The picture is for what shows no HTML; a graph that stays large has none.
     small = readable(layers(graph))
     if small is None:
         return shown
@@ -63,11 +59,9 @@ def mimebundle(graph: Graph) -> dict[str, str]:
 
 
 def diff_mimebundle(diff: Diff) -> dict[str, str]:
-    """Return a diff by MIME type: text, Markdown, and a page unless it is too large.
-
-    There is no page of a diff that found nothing, and of one that was read from a file.
-    """
+    """Return a diff by MIME type: text, Markdown, and a page unless it is too large."""
     shown = {"text/plain": str(diff), "text/markdown": diff.to("markdown")}
+    # A diff that was read from a file has no graphs to draw.
     sides = diff.sides
     if diff and sides and len(sides.before.nodes) + len(sides.after.nodes) <= _MOST_NODES:
         page = _framed(diff.to(_PAGE), shown["text/plain"].partition("\n")[0])

@@ -24,11 +24,7 @@ _NEVER_USED: Final = frozenset({"unused", "unreached"})
 
 
 def run(found: Frontend, request: CaptureRequest) -> CaptureRequest:
-    """Return the request for what a program, or a model or function with inputs, makes.
-
-    A program is a class or function that is called without arguments, or a function of the inputs. Whatever else runs
-    on inputs counts as the model that names the tensors.
-    """
+    """Return the request for what a program, or a model or function with inputs, makes."""
     made: Any = request.target
     given, named = request.inputs, dict(request.kwargs or {})
     if request.is_program and _is_factory(found, made, takes_inputs=bool(given)):
@@ -42,6 +38,7 @@ def run(found: Frontend, request: CaptureRequest) -> CaptureRequest:
             described = [(text, parse_described(text)) for text in given]
             given = tuple(_tensor(found, *each) for each in described if each[1].name is None)
             named = {each[1].name: _tensor(found, *each) for each in described if each[1].name is not None}
+        # Whatever runs on inputs and is no function is the model that names the tensors.
         if model is None and "names" in found.features and not inspect.isroutine(made):
             model = made
         call, name = made, getattr(made, "__qualname__", type(made).__name__)

@@ -27,10 +27,8 @@ def remember(shown: str, file: str) -> None:
 
 
 def line_text(file: str, line: int) -> str:
-    """Return a line of a file that is shown so; nothing where it cannot be read, or several are shown so.
-
-    No file is read because a graph names it: a graph from elsewhere may name any.
-    """
+    """Return a line of a file that is shown so; nothing where it cannot be read, or several are shown so."""
+    # Only files that ran here are read: a graph from elsewhere may name any, such as one with a secret.
     (name, *others) = _FILES.get(file) or ("",)
     return "" if others else linecache.getline(name, line).rstrip("\r\n")
 

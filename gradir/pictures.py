@@ -110,10 +110,8 @@ def render(source: str, picture: str, *, seconds: float = 60.0) -> bytes:
 
 
 def _find(name: str) -> str | None:
-    """Return the absolute path of a program, or None.
-
-    `shutil.which` is not used because it finds programs in the working directory on Windows.
-    """
+    """Return the absolute path of a program, or None."""
+    # Not by `shutil.which`, which on Windows finds programs in the working directory, beside a stranger's files.
     import os
     from pathlib import Path
 
@@ -216,10 +214,7 @@ def _check_size(bitmap: bytes, said: bytes, source: str, name: str) -> None:
 
 
 def _with_captions(source: str, laid_out: str) -> str:
-    """Return a layout with the caption of each frame in a box on top of all lines.
-
-    ``source`` is what was laid out, as the exporter ``dot`` writes it.
-    """
+    """Return a layout of ``source`` with the caption of each frame in a box on top of all lines."""
     captions = {cluster: (label, look) for cluster, label, look in _CLUSTER.findall(source)}
     boxes: list[str] = []
 

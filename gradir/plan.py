@@ -111,10 +111,7 @@ def applied(steps: Sequence[Step], graph: Graph, spelled: Callable[[str], str] =
 
 
 def exported(exporter: str, graph: Graph, options: Mapping[str, object], whose: str = "") -> str:
-    """Return the text of an exporter, after passes for options that are not its own; see `gradir.export`.
-
-    ``whose`` names the owner of the options in messages, if that is not the exporter.
-    """
+    """Return the text of an exporter, after passes for options that are not its own; errors say ``whose`` they are."""
     expect_graphs(graph)
     own = registry.exporter(exporter).options.__struct_fields__
     over = {name: options[name] for name in _OF_OVERLAYS if name in options and name not in own}

@@ -33,8 +33,7 @@ W = TypeVar("W", bound=Union[Exporter[Any], Renderer[Any]])
 class Finder(Generic[P]):
     """Find the plug-ins of one group by name, and make each once; call it with a name to get one.
 
-    ``noun`` names the kind of plug-in, ``error`` is raised if one fails, ``members`` are required, and ``reserved`` are
-    forbidden names of options.
+    A plug-in must have ``members``, and no options of the names ``reserved``.
     """
 
     def __init__(

@@ -36,11 +36,7 @@ def program_arguments(words: Sequence[str], *, for_good: bool = False) -> Iterat
 
 
 def run_script(name: str, arguments: Sequence[str], *, is_module: bool, for_good: bool) -> None:
-    """Run the script of that name, a folder or archive with a ``__main__``, or with ``is_module`` a module.
-
-    What it raises is passed on, `SystemExit` too. With ``for_good`` it stays ``__main__``, for its threads and exit
-    handlers.
-    """
+    """Run the script of that name, a folder or archive with a ``__main__``, or with ``is_module`` a module."""
     main, path = ModuleType(_MAIN), sys.path.copy()
     before = sys.modules[_MAIN]
     with program_arguments([name, *arguments], for_good=for_good):
@@ -49,6 +45,7 @@ def run_script(name: str, arguments: Sequence[str], *, is_module: bool, for_good
             sys.modules[_MAIN] = main
             exec(code, vars(main))  # noqa: S102 (the user asked for it)
         finally:
+            # Threads and exit handlers of the script may still look for it.
             if not for_good:
                 sys.modules[_MAIN] = before
                 sys.path[:] = path

@@ -54,10 +54,7 @@ def read_to_update(path: str | os.PathLike[str]) -> Found:
 
 
 def write(graph: Graph, path: str | os.PathLike[str], stored: Found) -> None:
-    """Write a graph in place of the content found, in its encoding and compression if known.
-
-    ``path`` is the file's present place, if its name is relative.
-    """
+    """Write a graph in place of the content found, in its encoding and compression if known."""
     if stored.graph is not None and stored.graph.read_from:
         raise NewerFormatError(
             f"GIR version {stored.graph.read_from} is newer than this gradir, and the file is left as it is",

@@ -51,13 +51,7 @@ class _Help(argparse.Action):
 
 
 class Parser(argparse.ArgumentParser):
-    """Report a wrong command line in one line.
-
-    Args:
-        examples: command lines, each perhaps with a ``# comment``; the help shows the first two.
-        details: the text of `gradir help COMMAND` after all examples.
-        more: arguments of `argparse.ArgumentParser`.
-    """
+    """Report a wrong command line in one line; ``details`` are what `gradir help COMMAND` adds to the examples."""
 
     def __init__(self, *, examples: Sequence[str] = (), details: str = "", **more: Any) -> None:
         # argparse makes a formatter for every option that is added. Without a width each asks the terminal for one,
@@ -117,10 +111,7 @@ class Parser(argparse.ArgumentParser):
         return not self._later
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Parse as argparse does, and add the late options if an option is unknown.
-
-        A word that is left is an error here, where the command is known, and not in the parser of all commands.
-        """
+        """Parse as argparse does, and add the late options if an option is unknown."""
         place = args.index("--") if self._takes_arguments and "--" in (args or ()) else 0
         # Where no word stands before it, one may be to come whose name looks like an option.
         if any(not word.startswith("-") for word in (args or ())[:place]):
@@ -131,6 +122,7 @@ class Parser(argparse.ArgumentParser):
             self._complete()
             self._refuse_misspelt(args or ())
         found, left = super().parse_known_args(args, namespace)
+        # An error here, where the command is known, and not in the parser of all commands.
         if left and COMPLETING not in os.environ:
             self.error(self.unknown(left[0]))
         return found, left

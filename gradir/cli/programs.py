@@ -25,10 +25,7 @@ _STDERR: Final = 2
 
 
 class Loaded(NamedTuple):
-    """A graph, the error that ended the program's forward before its time, and of the same run the forward's graph.
-
-    Without the graph of the forward, ``missing`` says why there is none.
-    """
+    """A graph, the error that ended the program, and the forward graph of the same run or why it is ``missing``."""
 
     graph: Graph
     raised: str = ""
@@ -74,10 +71,7 @@ class OwnOutput:
 
 @contextmanager
 def program_output(*, for_good: bool) -> Iterator[OwnOutput]:
-    """Send everything printed inside to standard error, also by C code and subprocesses.
-
-    ``for_good`` keeps that for threads and exit handlers of the program.
-    """
+    """Send everything printed inside to standard error; with ``for_good`` also what threads and exit handlers print."""
     with redirect_stdout(sys.stderr):
         try:
             _flush()
@@ -86,6 +80,7 @@ def program_output(*, for_good: bool) -> Iterator[OwnOutput]:
             # There is no standard output to keep clean.
             yield OwnOutput(_STDOUT)
             return
+        # C code and subprocesses write to the descriptor, not to sys.stdout.
         with suppress(OSError):
             os.dup2(_STDERR, _STDOUT)
         try:
@@ -118,10 +113,7 @@ def running_program(options: argparse.Namespace, spec: str, *, for_good: bool = 
 
 
 def request_of(options: argparse.Namespace, *uses: str) -> CaptureRequest:
-    """Run a program and return the request for its result, with the options of a command.
-
-    To be called inside `running_program`.
-    """
+    """Run a program inside `running_program`, and return the request for its result with the options of a command."""
     from msgspec.structs import replace
 
     from gradir.capturing import expect_possible
@@ -183,6 +175,7 @@ def _forward_advice(error: CaptureError, request: CaptureRequest) -> str:
 
 
 def _target_of(options: argparse.Namespace) -> object:
+    """Import the object that PROGRAM names."""
     from gradir import capturing, claims, registry
     from gradir.spec import load_target
 

@@ -38,11 +38,7 @@ class Script(NamedTuple):
     def run(
         self, options: argparse.Namespace, is_enough: Callable[[], bool], failed: Callable[[BaseException], bool]
     ) -> object:
-        """Run the script and return its exit status or message.
-
-        ``is_enough`` returns true if the run has reached its aim, so that its errors do not count. ``failed`` returns
-        true if an error needs no traceback.
-        """
+        """Run the script and return its exit status or message; ``failed`` says if an error needs no traceback."""
         from gradir.cli.program_errors import trimmed
         from gradir.script import NoScriptError, run_script
 
@@ -53,8 +49,8 @@ class Script(NamedTuple):
         except SystemExit as left:
             return left.code
         except BaseException as error:  # noqa: BLE001 (it is the script's failure, whatever it is)
+            # The run was ended in the middle of its work, where a script may not clean up well.
             if is_enough() or failed(error):
-                # In the middle of its work it may not clean up well.
                 return None
             found = error if options.traceback else trimmed(error)
             sys.excepthook(type(found), found, found.__traceback__)
@@ -70,17 +66,14 @@ def add_script(parser: Parser, metavar: str, help: str) -> None:
 
 
 def divided(options: argparse.Namespace, *, is_script: Callable[[str], bool], foreign: Collection[str] = ()) -> Script:
-    """Divide the arguments after the first into gradir's options, which are parsed, and the script's.
-
-    Options at the end of the line are gradir's, except ``foreign`` ones, if nothing follows ``--``. Without a script,
-    all are gradir's.
-    """
+    """Divide the arguments after the first into gradir's options, which are parsed, and the script's."""
     parser: Parser = options.parser
     if not options.program:
         parser.error("name what to run or to read")
     name, *words = options.program
     arguments: Sequence[str] = options.program_arguments
     own = words
+    # Where nothing follows `--`, options at the end of the line are gradir's, except those that a script may have.
     if is_script(name) and not arguments:
         place = parser.options_at_end(words, foreign)
         own, arguments = words[place:], words[:place]

@@ -97,10 +97,7 @@ def source_of(word: str) -> Source:
 
 
 def sources_of(options: argparse.Namespace) -> tuple[Source, Source]:
-    """Return the two graphs that the arguments of a comparison name; `gradir.git.sides.sides` finds those of git.
-
-    Arguments after ``--`` belong to a program if one is named, and are files otherwise.
-    """
+    """Return the two graphs that the arguments of a comparison name."""
     from gradir.git.sides import sides
 
     words, given = list(options.sides), options.arguments
@@ -111,6 +108,7 @@ def sources_of(options: argparse.Namespace) -> tuple[Source, Source]:
         return first, second
     if words == ["-", "-"]:
         raise GradirError("cannot read two graphs from standard input; name one as a file")
+    # Without a program, arguments after `--` are files, as git takes them.
     words += options.program_arguments
     options.program_arguments = ()
     before, after = sides(words, len(given) - 1 - given.index("--") if "--" in given else 0)
@@ -215,15 +213,13 @@ def load(options: argparse.Namespace, source: Source, other: Source | None = Non
 
 
 def load_with_flow(options: argparse.Namespace, source: Source) -> Loaded:
-    """Load a graph as `load` does; run a program again if a parameter gets no gradient, to record where it is lost.
-
-    The first graph is returned if the second run fails or leaves out other parameters.
-    """
+    """Load a graph as `load` does; run a program again if a parameter gets no gradient, to record where it is lost."""
     loaded = load(options, source)
     lost = _unreached(loaded)
     if not source.is_program or options.flow or not lost:
         return loaded
     options.flow = True
+    # A second run may fail, or reach other parameters: then the first graph is the one to show.
     with suppress(GradirError):
         again = load(options, source)
         if _unreached(again) == lost:
@@ -236,16 +232,14 @@ def _unreached(loaded: Loaded) -> set[tuple[str, ...]]:
 
 
 def load_two(options: argparse.Namespace, a: Source, b: Source) -> tuple[Loaded, Loaded]:
-    """Load both graphs of a comparison; the first of two programs runs in a subprocess.
-
-    Two programs in one process would share what they import, and an edited model would be compared with itself.
-    """
+    """Load both graphs of a comparison; the first of two programs runs in a subprocess."""
     if not a.is_program and not b.is_program:
         refuse_program_options(options, a.word, b.word)
     if a.is_program and b.is_program:
         from gradir.cli.apart import capturing_apart
 
         options.graph = options.graph or "both"
+        # Two programs in one process would share what they import: an edited model would be compared with itself.
         with capturing_apart(options, a.word) as captured:
             second = load(options, b)
             return captured(), second

@@ -116,11 +116,7 @@ class TwoGraphs(NamedTuple):
 def compare(
     a: Loaded, b: Loaded, options: argparse.Namespace, programs: Sequence[str] = (), folder: str = ""
 ) -> TwoGraphs:
-    """Compare both graphs of both sides, as far as both exist.
-
-    If only the forward graphs differ, run the ``programs`` again in ``folder``, and skip forward graphs that differ in
-    every run.
-    """
+    """Compare both graphs of both sides, as far as both exist; ``programs`` run again in ``folder`` to find noise."""
     found = comparing.compared(a.graph, b.graph, options)
     if found and has_forward(a.graph) != has_forward(b.graph):
         report("only one graph was captured with its forward, where other operations may run; see --normalize")
@@ -128,6 +124,7 @@ def compare(
         is_left_out = options.graph == "autograd"
         return TwoGraphs(found, None, "--graph autograd leaves it out" if is_left_out else a.missing or b.missing)
     forward = comparing.diff_of(a.forward, b.forward, options, IGNORED)
+    # Where only the forward graphs differ, random operations may be the reason, which differ in every run.
     if forward and not found and (other := _changing(options, programs, (a.forward, b.forward), folder)):
         return TwoGraphs(found, None, f"{other} gives another in every run")
     return TwoGraphs(found, forward)

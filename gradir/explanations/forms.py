@@ -138,10 +138,7 @@ def _norms(explanation: Explanation) -> Iterator[str]:
 
 
 def cause_lines(cause: Cause, layout: Layout, *, named: str = "", before: str = "", after: str = "") -> Iterator[str]:
-    """Return the lines of one cause, with words ``before`` its sentence or ``after`` it.
-
-    ``named`` is a phrase for its names.
-    """
+    """Return the lines of one cause, with words ``before`` or ``after`` its sentence; ``named`` replaces its names."""
     palette = layout.palette
     colour = palette.error if cause.level == "error" else palette.quiet
     words = cause.words(named=named)
