@@ -18,31 +18,6 @@ if TYPE_CHECKING:
     from gradir.protocols import Names, Recorder, Verification
     from gradir.watcher import Watcher
 
-__all__ = [
-    "capture",
-    "diff",
-    "diff_mimebundle",
-    "diff_text",
-    "dumps",
-    "explain",
-    "export",
-    "link",
-    "load",
-    "loads",
-    "make_dot",
-    "matching",
-    "mimebundle",
-    "patch",
-    "ranks",
-    "record",
-    "release",
-    "render",
-    "save",
-    "unpatch",
-    "verify",
-    "watch",
-]
-
 
 def capture(
     target: object,

@@ -185,17 +185,16 @@ def only_one(names: Iterable[str], what: str) -> str:
             f"{' and '.join(found)} may all capture {what}: choose one with frontend={found[0]!r}, "
             f"on the command line --frontend {found[0]}"
         )
-    offers = "; ".join(
-        f"{name} takes {kind.takes}{_lack(kind.framework, kind.install)}" for name, kind in kinds().items()
-    )
-    raise CaptureError(f"no front-end captures {what}: {offers or 'none is installed'}")
+    offers = []
+    for name, kind in kinds().items():
+        lack = f" ({kind.framework} is not loaded)"
+        if sys.modules.get(kind.framework) is not None:
+            lack = ""
+        elif not _is_there(kind.framework):
+            lack = f" ({kind.framework} is not installed: {kind.install})"
+        offers.append(f"{name} takes {kind.takes}{lack}")
+    raise CaptureError(f"no front-end captures {what}: {'; '.join(offers) or 'none is installed'}")
 
 
 def _is_there(framework: str) -> bool:
     return sys.modules.get(framework) is not None or find_spec(framework) is not None
-
-
-def _lack(framework: str, install: str) -> str:
-    if sys.modules.get(framework) is not None:
-        return ""
-    return f" ({framework} is not loaded)" if find_spec(framework) else f" ({framework} is not installed: {install})"

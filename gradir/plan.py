@@ -100,6 +100,7 @@ def applied(steps: Sequence[Step], graph: Graph, spelled: Callable[[str], str] =
             left = step(left)
     except PassError as error:
         culprit = _culprit(steps[:done], step, graph)
+        # The pass itself refuses, whatever ran before.
         if culprit is None:
             raise
         value = getattr(step.options, step.asked)

@@ -11,8 +11,7 @@ from gradir.claims import able, claiming
 from gradir.errors import CaptureError, warn
 from gradir.explanations.verdict import place_text
 from gradir.protocols import Watching
-from gradir.watches.collecting import Collected
-from gradir.watches.model import Finding, Modules, Step, Watch
+from gradir.watches.model import Collected, Finding, Modules, Step, Watch
 
 __all__ = ["Watcher"]
 

@@ -45,10 +45,16 @@ def run(options: argparse.Namespace) -> int:
 
 def _found() -> dict[str, Any]:
     import platform
+    import webbrowser
 
     from gradir.version import __version__
 
-    out = sys.stdout
+    out, browser = sys.stdout, "found"
+    # Without its name, which may be a private setting.
+    try:
+        webbrowser.get()
+    except webbrowser.Error:
+        browser = "none found"
     return {
         "gradir": __version__,
         "python": f"{platform.python_version()} {platform.python_implementation()}",
@@ -57,7 +63,7 @@ def _found() -> dict[str, Any]:
         "console": f"{out.encoding}{' (a terminal)' if out.isatty() else ''}" if out is not None else "closed",
         "packages": {name: _version(name) for name in sorted(_packages())},
         **{group: dict(_plug_ins(group)) for group in _GROUPS},
-        "programs": {**{name: _program(name, option) for name, option in _TOOLS}, "browser": _browser()},
+        "programs": {**{name: _program(name, option) for name, option in _TOOLS}, "browser": browser},
     }
 
 
@@ -149,17 +155,6 @@ def _program(name: str, option: str) -> str:
         return "does not run"
     number = re.search(rb"\d+(?:\.\d+)+", done.stdout + done.stderr)
     return number[0].decode() if number else "of an unknown version"
-
-
-def _browser() -> str:
-    """Return whether ``gradir view`` finds a browser, without its name, which may be a private setting."""
-    import webbrowser
-
-    try:
-        webbrowser.get()
-    except webbrowser.Error:
-        return "none found"
-    return "found"
 
 
 def _text(found: dict[str, Any]) -> str:

@@ -19,7 +19,6 @@ from gradir.errors import CaptureError, GraphError, SpecError
 if TYPE_CHECKING:
     from gradir.explanations.model import Explanation
     from gradir.ir import Graph
-    from gradir.overlays import Overlay
     from gradir.protocols import ReachedBackward
 
 DESCRIPTION = "Find parameters that get no gradient, the line that loses it, and what to change."
@@ -117,7 +116,11 @@ def run(options: argparse.Namespace) -> int:
         found, graph = _of_file(options, source)
     found = found.allowing(own.allow, own.where).allowing(options.allow, "--allow")
     if overlay is not None:
-        files.write_bytes(overlay, _overlay(found, graph, options.spec).to_json().encode())
+        try:
+            drawn = found.overlay(graph)
+        except GraphError as error:
+            raise SpecError(f"{options.spec}: {error}") from error
+        files.write_bytes(overlay, drawn.to_json().encode())
     layout = {"all": options.all, "width": columns(options), "color": wants_colour(options), "norms": options.norms}
     shown = written(found, options.format, **layout)
     write_shown(path, shown.encode("utf-8", "backslashreplace"), options.format)
@@ -179,13 +182,6 @@ def _of_file(options: argparse.Namespace, source: Source) -> tuple[Explanation, 
         return explained(graph), graph
     except GraphError as error:
         raise GraphError(f"{source.name}: {error}") from error
-
-
-def _overlay(found: Explanation, graph: Graph | None, spec: str) -> Overlay:
-    try:
-        return found.overlay(graph)
-    except GraphError as error:
-        raise SpecError(f"{spec}: {error}") from error
 
 
 def _of_program(options: argparse.Namespace) -> Explanation:

@@ -81,8 +81,8 @@ def _install(options: argparse.Namespace) -> int:
     from gradir.git import driver
 
     done = driver.install(options.where or "local")
-    attributes = one_line(str(done.attributes))
-    print(f"installed ({done.where}): drivers 'gradir' in git's configuration, attributes in {attributes}")
+    place = one_line(str(done.attributes))
+    print(f"installed ({done.where}): drivers 'gradir' in git's configuration, attributes in {place}")
     return 0
 
 

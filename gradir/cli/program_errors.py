@@ -12,8 +12,7 @@ from types import TracebackType
 from typing import Final
 
 from gradir.cli.report import one_line
-from gradir.errors import CaptureError, ExportError, GradirError, PassError, SpecError
-from gradir.plugin_errors import FrontendError
+from gradir.errors import CaptureError, ExportError, FrontendError, GradirError, PassError, SpecError
 
 # How the names of gradir's files begin, and of what imports a module.
 _OWN: Final = (f"{Path(__file__).parents[1]}{os.sep}", "<frozen ")

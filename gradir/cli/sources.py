@@ -233,6 +233,8 @@ def _unreached(loaded: Loaded) -> set[tuple[str, ...]]:
 
 def load_two(options: argparse.Namespace, a: Source, b: Source) -> tuple[Loaded, Loaded]:
     """Load both graphs of a comparison; the first of two programs runs in a subprocess."""
+    import filecmp
+
     if not a.is_program and not b.is_program:
         refuse_program_options(options, a.word, b.word)
     if a.is_program and b.is_program:
@@ -252,7 +254,11 @@ def load_two(options: argparse.Namespace, a: Source, b: Source) -> tuple[Loaded,
     if b.is_program:
         capture_as(options, first.graph)
         return first, load(options, b, a)
-    return first, with_forward(first if _are_equal_files(a.path, b.path) else load(options, b, a), b)
+    same = False
+    # Equal bytes make equal graphs; loading reports what cannot be read.
+    with suppress(OSError):
+        same = "" not in (a.path, b.path) and "-" not in (a.path, b.path) and filecmp.cmp(a.path, b.path, shallow=False)
+    return first, with_forward(first if same else load(options, b, a), b)
 
 
 def with_forward(loaded: Loaded, source: Source) -> Loaded:
@@ -276,15 +282,6 @@ def with_forward(loaded: Loaded, source: Source) -> Loaded:
         return loaded._replace(forward=None, missing=f"there is no {beside.name}")
     with files.naming(beside.name):
         return loaded._replace(forward=api.loads(data))
-
-
-def _are_equal_files(a: str, b: str) -> bool:
-    """Return whether two files have the same bytes; loading them reports errors."""
-    import filecmp
-
-    with suppress(OSError):
-        return "" not in (a, b) and "-" not in (a, b) and filecmp.cmp(a, b, shallow=False)
-    return False
 
 
 def capture_as(options: argparse.Namespace, expected: Graph) -> None:

@@ -113,7 +113,7 @@ class _Run:
 
     def __init__(self, options: argparse.Namespace, script: Script) -> None:
         from gradir.files import Located
-        from gradir.watches.collecting import Collected
+        from gradir.watches.model import Collected
 
         self._options, self._script = options, script
         self._collected = Collected()

@@ -66,7 +66,7 @@ def united(causes: Iterable[Cause], statuses: Mapping[str, str]) -> tuple[Cause,
             blocks[-1].append(each)
         else:
             blocks.append([each])
-    joined = chain.from_iterable([_block(block)] if len(block) >= _FEWEST else block for block in blocks)
+    joined = chain.from_iterable([_as_one(block)] if len(block) >= _FEWEST else block for block in blocks)
     found_causes = [_with_names(each, statuses) for each in joined]
     # An estimator that passes by what should learn is mended itself, and not what it replaces.
     return tuple(sorted(found_causes, key=lambda cause: (cause.level, cause.pattern) != ("error", "straight-through")))
@@ -103,7 +103,7 @@ def _belongs(each: _Named, before: _Named) -> bool:
     return is_near or len(modules) == 1
 
 
-def _block(causes: Sequence[_Named]) -> _Named:
+def _as_one(causes: Sequence[_Named]) -> _Named:
     first, *others = (each.cause for each in causes)
     further = [*dict.fromkeys(f"{cause.source.file}:{cause.source.line}" for cause in others if cause.source)]
     names = dict.fromkeys(chain(*(each.names for each in causes)))
