@@ -68,6 +68,7 @@ def unable(feature: str) -> Iterator[str]:
             yield f"front-end {name!r} cannot {FEATURES[feature]}"
 
 
+# Cached, so that a broken front-end is reported once.
 @cache
 def kinds() -> Mapping[str, type[Frontend]]:
     """Return the classes of the installed front-ends by name, and warn of broken ones."""
@@ -133,6 +134,7 @@ def spelled_option(request: CaptureRequest, option: str) -> str:
 
 def loaded_kinds() -> dict[str, type[Frontend]]:
     """Return the front-ends whose framework is loaded."""
+    # A program may forbid an import with None in sys.modules.
     return {name: kind for name, kind in kinds().items() if sys.modules.get(kind.framework) is not None}
 
 
@@ -158,6 +160,7 @@ def usable_kinds() -> dict[str, type[Frontend]]:
 
 
 def _parts(objects: Iterable[object]) -> Iterator[object]:
+    # A container may contain itself.
     seen: set[int] = set()
     left = [*objects][::-1]
     while left:

@@ -77,6 +77,7 @@ def _infos(path: Iterable[str]) -> Iterator[str]:
             children = sorted(os.listdir(entry or "."))
         for child in children:
             stem, suffix = os.path.splitext(child.lower())
+            # PEP 503: names that differ in case or in these characters are one distribution.
             name = stem.partition("-")[0].replace("_", "-").replace(".", "-")
             if suffix in _INFO and name not in seen:
                 seen.add(name)

@@ -51,12 +51,14 @@ class FileError(GradirError, OSError):
     def __init__(self, filename: str, task: str, strerror: str | None, errno: int | None = None) -> None:
         self.task = task
         super().__init__(f"{filename}: cannot be {task}: {strerror}")
+        # OSError sets these only where it is called with two arguments or more.
         self.filename, self.strerror, self.errno = filename, strerror, errno
 
     def __str__(self) -> str:
         return str(self.args[0])
 
     def __reduce__(self) -> tuple[type[FileError], tuple[str, str, str | None, int | None]]:
+        # By default an error is unpickled from its message, and this one takes more.
         return type(self), (self.filename, self.task, self.strerror, self.errno)
 
 

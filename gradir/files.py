@@ -21,6 +21,7 @@ _CLOSED: Final = "it is closed"
 # It is empty, has a null character, or one that the file system's encoding has no bytes for.
 _NO_NAME: Final = "no file can have this name"
 
+# As many as Linux follows in one path.
 _MOST_LINKS: Final = 40
 
 
@@ -112,6 +113,7 @@ def check_place(path: str) -> None:
         if os.path.isdir(path) or os.path.basename(path) in {"", ".", ".."}:
             number = errno.EISDIR
         elif not os.path.exists(path):
+            # A link is written through, so the folder of its target counts.
             folder = os.path.dirname(os.path.realpath(path)) or "."
             os.stat(folder)
             number = 0 if os.path.isdir(folder) else errno.ENOTDIR
@@ -232,10 +234,12 @@ def _opened(path: str) -> int | None:
     if _is_own(folder):
         # Opened anew, a file would be written from its start, over what others have written.
         return os.dup(number)
+    # The other process may write there meanwhile.
     return os.open(f"{folder}/{number}", os.O_WRONLY | os.O_APPEND)
 
 
 def _is_own(folder: str) -> bool:
+    # Below /proc/NUMBER/fd are those of other processes, too.
     return folder == "/dev/fd" or folder.startswith(f"{os.path.realpath('/proc/self')}/")
 
 

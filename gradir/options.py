@@ -204,6 +204,7 @@ def _read(schema: _Schema, value: object) -> object:
 
 
 def _wrong_value(fields: Sequence[Any], values: Mapping[str, object], message: str) -> str:
+    # msgspec names the place of a wrong value, such as `$.sizes[0]`.
     found = re.search(r"\$\.([^.\[`]+)", message)
     for field in fields:
         if found is not None and found[1] == field.encode_name and field.name in values:

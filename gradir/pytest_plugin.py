@@ -361,18 +361,18 @@ class _Run:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
+        # The files that a test asked for.
         self.used: set[str] = set()
-        """The files that a test asked for."""
+        # The files that nothing could read, each with what was wrong with it, and that were rewritten.
         self.mended: set[tuple[str, str]] = set()
-        """The files that nothing could read, each with what was wrong with it, and that were rewritten."""
+        # The graphs of forwards that were not compared, each with the reason.
         self.uncompared: set[tuple[str, str]] = set()
-        """The graphs of forwards that were not compared, each with the reason."""
+        # The tests of each module that was run as a whole, by the folder of its graphs.
         self.collected: dict[str, list[str]] = {}
-        """The tests of each module that was run as a whole, by the folder of its graphs."""
+        # The folders of graphs that pytest came across as it looked for tests.
         self.seen: set[str] = set()
-        """The folders of graphs that pytest came across as it looked for tests."""
+        # The tests that passed, which are those that have asked for all their graphs.
         self._done: set[str] = set()
-        """The tests that passed, which are those that have asked for all their graphs."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_ignore_collect(self, collection_path: Path) -> None:

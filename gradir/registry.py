@@ -137,6 +137,7 @@ class Writers(Finder[W]):
         if not isinstance(text, str):
             raise ExportError(f"{whose} failed: it returned {type(text).__name__}, not text")
         try:
+            # Half of a surrogate pair in a name is text to Python, and fails only when a file is written.
             text.encode()
         except UnicodeEncodeError as error:
             raise ExportError(f"{whose} failed: its text holds {text[error.start]!r}, which no file can") from error
@@ -211,6 +212,7 @@ def shows_channels(name: str) -> bool:
     return bool(getattr(exporter(name), "shows_channels", False))
 
 
+# Cached, so that a broken pass is reported once.
 @cache
 def passes() -> Mapping[str, Pass[Any]]:
     """Return the installed passes by name in the order in which they run, and warn of broken ones.

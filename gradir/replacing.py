@@ -31,12 +31,15 @@ _OLD: Final = 86_400
 # The folders from which this process removed what was left.
 _SWEPT: Final[set[tuple[int, int]]] = set()
 
-_PATIENCE: Final = 1.0
 # Seconds: on Windows nothing is renamed over what somebody has open, as a scanner of viruses has for a moment.
+_PATIENCE: Final = 1.0
 _PAUSE: Final = 0.05
 
+# Bytes stay as they are on Windows, a link is not followed to another file, and a pipe is not waited for.
 _PLAIN: Final = getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+# What a folder answers that takes no further file.
 _REFUSED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
+# The disk, the quota or the largest file that is allowed is full.
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -56,6 +59,7 @@ def replace(target: str, data: bytes) -> None:
             _remove_leftover(path)
     _sweep(os.path.dirname(target) or os.curdir)
     try:
+        # The umask limits a new file. The content of an old one is for nobody else before its mode is copied.
         file, temporary = _made(target, 0o666 if old is None else 0o600)
     except OSError as error:
         if old is None or error.errno not in _REFUSED:
@@ -67,6 +71,7 @@ def replace(target: str, data: bytes) -> None:
         file.write(data)
         file.flush()
         kept = old is None or (_made_like(file.fileno(), target, old) and old.st_nlink == 1)
+        # Otherwise a power cut after the rename may leave the new name without content.
         os.fsync(file.fileno())
         if kept and _renamed(file, temporary, target):
             _remove_leftover(_beside(target, "new"))
@@ -108,6 +113,7 @@ def _beside(target: str, ending: str) -> str:
 
 def _made(target: str, mode: int) -> tuple[BinaryIO, str]:
     """Return a new temporary file, open and locked."""
+    # The last name is one that no other writer has.
     for number in (*range(_AT_ONCE), os.urandom(8).hex()):
         path = _beside(target, f"{number}.tmp")
         try:
@@ -143,6 +149,7 @@ def _remove_leftover(path: str) -> None:
             return
         handle = os.open(path, os.O_RDWR | _PLAIN)
         try:
+            # A writer holds the lock until it ends, so a file that can be locked has none.
             known, is_locked = os.fstat(handle), _locked(handle)
             is_left = known.st_mtime < time.time() - _OLD if is_locked is None else is_locked
             if is_left and stat.S_ISREG(known.st_mode) and _is_at(handle, path):
@@ -230,6 +237,7 @@ def _overwrite(target: str, temporary: str, data: bytes) -> None:
         _locked(handle, wait=True)
         _reserve(handle, len(data))
         whole = _beside(target, "new")
+        # Whoever finds the target half written after a kill has all of it in this file.
         os.replace(temporary, whole)
         _sync_folder(target)
         file.write(data)

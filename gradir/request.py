@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, get_type_hints
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -215,24 +215,18 @@ def declared(*uses: str) -> Mapping[str, Declared]:
     >>> [*declared("record")]
     ['model', 'frontend', 'sources', 'flow', 'cost', 'collectives']
     """
-    hints = get_type_hints(CaptureRequest, include_extras=True)
-    defaults = {field.name: field.default for field in msgspec.structs.fields(CaptureRequest)}
     found = {}
-    for name, default in defaults.items():
-        option = next((each for each in getattr(hints[name], "__metadata__", ()) if isinstance(each, Option)), None)
+    for field in msgspec.structs.fields(CaptureRequest):
+        option = next((each for each in getattr(field.type, "__metadata__", ()) if isinstance(each, Option)), None)
         if option is not None and (not uses or not {*uses}.isdisjoint(option.uses)):
-            found[name] = Declared(name, hints[name], default, option)
+            found[field.name] = Declared(field.name, field.type, field.default, option)
     return found
 
 
 def asked(
     function: str, target: object = None, inputs: Iterable[object] = (), options: Mapping[str, Any] | None = None
 ) -> CaptureRequest:
-    """Return the request for the arguments of a public function.
-
-    Raises:
-        TypeError: a keyword is unknown, or an option does not take the value.
-    """
+    """Return the request for the arguments of a public function."""
     # The inputs stand by their place.
     taken = declared("capture" if function == "verify" else function)
     known = {name: each for name, each in taken.items() if name != "inputs"}

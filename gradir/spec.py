@@ -91,6 +91,7 @@ def called(target: Callable[[], T], name: str = "") -> T:
 def calling_on_import(calls: Mapping[str, Callable[[], None]]) -> Iterator[None]:
     """Call a module's function right after the module is imported inside the context."""
     finder = _Calling(calls)
+    # First, so that it is asked before the finder that knows the module.
     sys.meta_path.insert(0, finder)
     try:
         yield
@@ -169,5 +170,6 @@ def _running(name: str, directory: Path, module: str = "") -> Iterator[None]:
             raise SpecError(f"{name}: no such module here") from error
         raise SpecError(f"{name} raised {own_error(error)}") from error
     finally:
+        # The program may have removed it.
         if entry in sys.path:
             sys.path.remove(entry)

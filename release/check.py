@@ -140,6 +140,7 @@ def built(source: Path, folder: Path, **environment: str) -> list[Path]:
     run(
         [sys.executable, "-m", "build", "--outdir", folder, source],
         folder,
+        # hatchling dates the files of an archive by this variable.
         SOURCE_DATE_EPOCH=EPOCH,
         PIP_DISABLE_PIP_VERSION_CHECK="1",
         **environment,
@@ -151,6 +152,7 @@ def built(source: Path, folder: Path, **environment: str) -> list[Path]:
 def unpacked(sdist: Path, folder: Path) -> Path:
     """The source in an sdist, as somebody has it whose files are for nobody else and of another day."""
     with tarfile.open(sdist) as packed:
+        # It refuses links and names that lead out of the folder.
         packed.extractall(folder, filter="data")
     (source,) = folder.iterdir()
     # A clone has none, and hatchling puts one that is there in another place of the archive.

@@ -23,7 +23,9 @@ __all__ = ["main"]
 _AUTHOR: Final = "github-actions[bot]"
 
 _NOTHING: Final = ": no difference\n"
+# Characters that GitHub takes in a comment.
 _LONGEST: Final = 65_536
+# A character has at most four bytes.
 _MOST_BYTES: Final = 4 * _LONGEST
 _PAGE: Final = 100
 _MOST_PAGES: Final = 100

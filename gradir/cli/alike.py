@@ -143,6 +143,7 @@ def _by_module(gradients: Mapping[str, Distance]) -> dict[str, Distance]:
 
 def _key(distance: Distance) -> tuple[bool, float]:
     """Return a sort key by size, where NaN is the largest."""
+    # Only NaN is unequal to itself.
     return distance.absolute != distance.absolute, distance.absolute
 
 

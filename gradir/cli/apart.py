@@ -46,6 +46,7 @@ def capturing_apart(
         words = ["capture", spec, "-o", path, "--format", "msgpack", *program_words(options)]
         process = subprocess.Popen(  # noqa: S603 (gradir itself)
             command_line(words),
+            # Two programs cannot read one standard input.
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -55,6 +56,7 @@ def capturing_apart(
             try:
                 yield lambda: _captured(process, spec, for_rank(path))
             finally:
+                # Where the body failed, nobody waits for the capture.
                 process.kill()
 
 

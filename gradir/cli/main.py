@@ -48,9 +48,11 @@ COMMANDS: Final[Mapping[str, str]] = {
 
 _HELP: Final = ("-h", "--help")
 _VERSION: Final = "--version"
+# What a shell reports of a program that SIGINT ended.
 _INTERRUPTED: Final = 130
 # What a shell reports of a program that died of SIGPIPE, as diff(1) does: neither a difference nor trouble.
 _UNREAD: Final = 141
+# The disk is full or broken, or the file would be larger than allowed.
 _FULL: Final = (errno.ENOSPC, errno.EFBIG, errno.EIO)
 _DEBUG: Final = "GRADIR_DEBUG"
 

@@ -170,6 +170,7 @@ class Parser(argparse.ArgumentParser):
         from gradir.hints import did_you_mean
 
         known = [str(choice) for choice in action.choices]
+        # argparse names an action in its own errors by this private function only.
         what = "command" if isinstance(action, argparse._SubParsersAction) else argparse._get_action_name(action)  # noqa: SLF001
         near = did_you_mean(str(value), known) or f": choose from {', '.join(known)}"
         raise argparse.ArgumentError(None, f"unknown {what} {value!r}{near}")
@@ -283,6 +284,7 @@ def _wrapped(line: str, width: int) -> Iterator[str]:
         command.rstrip(),
         max(width - len(indent) - len(end) - 2, 10),
         break_long_words=False,
+        # A command is copied, so no option may be cut.
         break_on_hyphens=not is_command,
     )
     hanging = indent + "  " * is_command

@@ -63,6 +63,7 @@ class OwnOutput:
         try:
             with open(self._descriptor, "wb", closefd=False) as file:
                 file.write(data)
+        # The command ends quietly where the reader has left.
         except BrokenPipeError:
             raise
         except OSError as error:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from gradir.progress import Stage
 
-_AFTER: Final = 1.0
 # Seconds; to draw takes some milliseconds.
+_AFTER: Final = 1.0
 _EVERY: Final = 0.5
 
 

@@ -85,6 +85,7 @@ def source_of(word: str) -> Source:
         from gradir.git.sides import side
 
         location, _, attribute = word.rpartition(":")
+        # The suffix .py was left out.
         if "/" in location and attribute.isidentifier() and os.path.isfile(f"{location}.py"):
             raise SpecError(f"{word}: no such file; {location}.py:{attribute} names a program")
         return _of_side(side(word))

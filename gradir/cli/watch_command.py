@@ -135,10 +135,12 @@ class _Run:
 
         options = self._options
         if self._path is not None and options.output.endswith(".jsonl"):
+            # Line by line, so that a killed run leaves whole lines.
             self._lines = Path(options.output).open("w", encoding="utf-8", buffering=1)  # noqa: SIM115 (closed below)
             self._lines.write(json_line(Head()))
         left, interrupted = self._run_script()
         if self._is_live:
+            # The line of the progress is cleared.
             sys.stderr.write("\r\x1b[K")
         if left and not self._collected.ended:
             self._collected.ended = f"the script ended with status {left}"

@@ -24,13 +24,13 @@ from gradir.markdown import code_span
 from gradir.vocabulary.causes import printable_short
 
 _LEVELS: Final = ("error", "info", "note")
+# Of more, a text names the first, or the gravest, and says how many are left; the JSON has all.
 _MOST_TERMS: Final = 12
 _MOST_CAUSES: Final = 30
 _MOST_ALLOWED: Final = 20
 _LONGEST_LINE: Final = 100
 _LEAST_LINE: Final = 40
 _LEAST_EXCERPT: Final = 20
-# Of more, a text names the first, or the gravest, and says how many are left; the JSON has all.
 _MARGIN: Final = len(" |     ")
 
 
@@ -302,4 +302,5 @@ def _given(kind: type[Record], source: object) -> dict[str, Any]:
 
 
 def _columns_of(char: str) -> int:
+    # On a terminal a wide letter takes two columns, and an accent none.
     return 2 if unicodedata.east_asian_width(char) in "WF" else int(not unicodedata.combining(char))

@@ -327,6 +327,7 @@ class Explanation(Record, frozen=True, dict=True):
 
 
 def _matching(pattern: str) -> Callable[[str], bool]:
+    # Only `*` has a meaning here; fnmatch would give one to `?` and `[` too.
     first, *parts = pattern.split("*")
     if not parts:
         return pattern.__eq__

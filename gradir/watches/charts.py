@@ -15,8 +15,8 @@ from gradir.ir.text import counted
 from gradir.watches.columns import Columns, markup, number_words, round_step
 from gradir.watches.model import Number, Step
 
-_TOP: Final = 10.0
 # Where numbers are drawn, in percent; above and below are what no scale has a place for.
+_TOP: Final = 10.0
 _HEIGHT: Final = 80.0
 _TICKS: Final = 4
 _DECADES: Final = 3
@@ -60,6 +60,7 @@ class _Scale(NamedTuple):
         apart = round_step(span / self.unit, _TICKS) * self.unit if math.isfinite(span) else 0.0
         if not apart:
             return list(dict.fromkeys((self.low, self.high)))
+        # Rounding must not lose a tick at an end of the scale.
         places = range(math.ceil(self.low / apart - 1e-9), math.floor(self.high / apart + 1e-9) + 1)
         return [float(f"{place * apart:.12g}") for place in places]
 
@@ -107,7 +108,7 @@ def _scale(series: Series) -> _Scale | None:
         return None
     low, high = min(numbers), max(numbers)
     if is_log and high / 10 < low:
-        # Less than a decade would make much of little.
+        # Less than a decade would make much of little; the limits are those of floats.
         return _Scale(max(low / 2, 5e-324), min(high * 2, 1.7e308), True)
     unit = float(_unit(high)[0]) if series.words is memory_words else 1.0
     return _Scale(min(0.0, low) if series.scale == "zero" else low, high, is_log, unit)

@@ -103,7 +103,9 @@ def _png(rows: Sequence[bytes]) -> bytes:
     parts = (
         (b"IHDR", struct.pack(">IIBBBBB", len(rows[0]), len(rows), 8, 3, 0, 0, 0)),
         (b"PLTE", bytes.fromhex("".join(_COLOURS)) + b"".join(map(_colour, range(_LEVELS)))),
+        # The first color, of cells without a value, is transparent.
         (b"tRNS", b"\0"),
+        # Each row begins with the number of its filter, here none.
         (b"IDAT", zlib.compress(b"".join(b"\0" + row for row in rows), 9)),
         (b"IEND", b""),
     )
