@@ -44,11 +44,7 @@ def cell_of(filename: str) -> str:
 
 
 def with_cells(graph: Graph) -> Graph:
-    """Return the graph with notebook cells instead of the file names that Python gives them.
-
-    >>> with_cells(Graph.of([])).nodes
-    {}
-    """
+    """Return the graph with notebook cells instead of the file names that Python gives them."""
     known = Memo[str, str](lambda file: cell_of(*names) if len(names := _FILES.get(file) or ()) == 1 else "")
 
     def shown(source: Source | None) -> Source | None:
@@ -64,11 +60,7 @@ def with_cells(graph: Graph) -> Graph:
 
 
 def with_lines(graph: Graph) -> Graph:
-    """Return the graph with the text of its source lines.
-
-    >>> with_lines(Graph.of([])).nodes
-    {}
-    """
+    """Return the graph with the text of its source lines."""
     if not _FILES or not any(node.source for node in graph.nodes.values()):
         return graph
     text_of = Memo[tuple[str, int], str](lambda place: printable(shortened(line_text(*place).strip(), _LONGEST)))

@@ -91,13 +91,7 @@ def option_infos(kind: type[msgspec.Struct]) -> list[OptionInfo]:
 
 
 def option_schemas(kind: type[msgspec.Struct]) -> Mapping[str, Mapping[str, Any]]:
-    """Return the JSON Schema of each option by name, empty for types without one.
-
-    >>> class Mine(msgspec.Struct, kw_only=True):
-    ...     shapes: bool = True
-    >>> option_schemas(Mine)
-    {'shapes': {'type': 'boolean'}}
-    """
+    """Return the JSON Schema of each option by name, empty for types without one."""
     return {field.name: schema_of(field.type) for field in msgspec.structs.fields(kind)}
 
 

@@ -57,9 +57,6 @@ def find_program() -> str | None:
 
     ``GRADIR_DOT`` in the environment chooses it, by an absolute path or by a name on the PATH. Otherwise it is ``dot``
     on the PATH, else ``graphviz-pure``, which pip installs beside Python. The working directory is never searched.
-
-    >>> find_program()  # doctest: +SKIP
-    '/usr/bin/dot'
     """
     import os
 

@@ -32,11 +32,7 @@ class Step(NamedTuple):
 
 
 def option_names() -> Iterator[str]:
-    """Return the names of all options of installed passes, in the order in which the passes run.
-
-    >>> list(option_names())[:4]
-    ['drop', 'hide_shape_ops', 'ancestors', 'descendants']
-    """
+    """Return the names of all options of installed passes, in the order in which the passes run."""
     for each in registry.passes().values():
         yield from each.options.__struct_fields__
 
@@ -46,14 +42,6 @@ def planned(values: Mapping[str, object]) -> list[Step]:
 
     First, hidden nodes are dropped, so that hops count only visible ones. Then a part is selected, while nodes have
     their own names. At last, nodes are merged. An option for several values accepts one alone.
-
-    >>> from gradir.ir import Node
-    >>> graph = Graph.of([Node("b", role="buffer"), Node("x", role="leaf")])
-    >>> for step in planned({"focus": "x", "drop": "buffer"}):
-    ...     graph = step(graph)
-    ...     print(step.asked, list(graph.nodes))
-    drop ['x']
-    focus ['x']
     """
     given = {name: value for name, value in values.items() if not any(value is absent for absent in _ABSENT)}
     unknown = next((name for name in given if name not in option_names()), None)
@@ -86,14 +74,7 @@ def pictured(options: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def applied(steps: Sequence[Step], graph: Graph, spelled: Callable[[str], str] = str) -> Graph:
-    """Return the graph after passes; ``spelled`` writes an option's name as its user does.
-
-    >>> from gradir.ir import Node
-    >>> graph = Graph.of([Node("b", role="buffer"), Node("x", role="leaf")])
-    >>> applied(planned({"focus": "b", "drop": "buffer"}), graph)
-    Traceback (most recent call last):
-    gradir.errors.PassError: focus 'b': drop, which runs before it, left out what it names
-    """
+    """Return the graph after passes; ``spelled`` writes an option's name as its user does."""
     left = graph
     try:
         for done, step in enumerate(steps):  # noqa: B007 (told below)

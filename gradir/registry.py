@@ -215,11 +215,7 @@ def shows_channels(name: str) -> bool:
 # Cached, so that a broken pass is reported once.
 @cache
 def passes() -> Mapping[str, Pass[Any]]:
-    """Return the installed passes by name in the order in which they run, and warn of broken ones.
-
-    >>> list(passes())[-2:]
-    ['fold-modules', 'fold']
-    """
+    """Return the installed passes by name in the order in which they run, and warn of broken ones."""
     found: dict[str, Pass[Any]] = {}
     options: dict[str, str] = {}
     # Whoever else takes an option of gradir's own passes is left out, wherever it is installed.

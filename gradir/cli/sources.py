@@ -117,11 +117,7 @@ def sources_of(options: argparse.Namespace) -> tuple[Source, Source]:
 
 
 def short_names(names: Sequence[str]) -> list[str]:
-    """Return names with the fewest folders that tell them apart.
-
-    >>> short_names(["run/old/model.gir", "run/new/model.gir"]), short_names(["HEAD:a/b.gir", "a/b.gir"])
-    (['old/model.gir', 'new/model.gir'], ['HEAD:b.gir', 'b.gir'])
-    """
+    """Return names with the fewest folders that tell them apart."""
     divided = [name.rpartition(":") if ":" in name.rpartition("/")[0] else ("", "", name) for name in names]
     # The letter of a drive is no revision.
     divided = [("", "", path) if len(head) == 1 else (head, colon, path) for head, colon, path in divided]

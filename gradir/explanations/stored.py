@@ -40,13 +40,7 @@ _MOST_TIED: Final = 64
 
 
 def explained(graph: Graph) -> Explanation:
-    """Return which parameters of a graph get a gradient, and at which of its cuts the others lose it.
-
-    >>> from gradir.ir import Node
-    >>> graph = Graph.of([Node("w", role="parameter", names=("w",))], cuts=(Cut("unreached", ("b",)),))
-    >>> explained(graph).statuses
-    {'w': 'reached', 'b': 'unreached'}
-    """
+    """Return which parameters of a graph get a gradient, and at which of its cuts the others lose it."""
     if graph.producer.options.get("graph") == "forward":
         raise GraphError(
             "the graph of a forward does not say where gradient flows: explain the autograd graph, captured with --flow"
@@ -89,10 +83,6 @@ def verdict(graph: Graph) -> Verdict | None:
     """Return the first sentence of `explained`, or the one of an overlay; a part of a graph has none.
 
     A forward graph has one only if it raised.
-
-    >>> from gradir.ir import Node
-    >>> verdict(Graph.of([Node("w", role="parameter", names=("w",)), Node("b", role="parameter", names=("b",))]))
-    Verdict(look='good', sentence='Both parameters are in the graph.', place=None)
     """
     nodes = graph.nodes.values()
     said = overlay_verdict(nodes)

@@ -37,12 +37,7 @@ _LAST: Final = (("loss", "loss"), ("norm", "gradient norm"))
 
 
 def page(watch: Watch, graphs: Mapping[int, str] = NOTHING) -> str:
-    """Return the page; ``graphs`` has by step the relative path of a page with its graph.
-
-    >>> from gradir.watches.model import Step
-    >>> "Nothing wrong was found in 2 steps." in page(Watch(steps=(Step(1, 1, 0.5), Step(2, 2, 0.4)), count=2))
-    True
-    """
+    """Return the page; ``graphs`` has by step the relative path of a page with its graph."""
     drawn = _Drawn(watch, graphs)
     body = "".join(f"{line}\n" for line in drawn.body())
     style = f"{_asset('page.css')}:root{{--rows:{len(drawn.modules)};--row:{row_height(len(drawn.modules))}px}}\n"
