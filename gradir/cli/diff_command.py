@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     found = two_graphs.compare(a, b, options, programs, folder)
     found.show(options)
     if options.run_both:
-        from gradir.cli.alike import run_both
+        from gradir.cli.diff_run import run_both
 
         write_shown("-", f"\n{run_both(options, programs, (a.graph, b.graph), folder)}".encode())
     status = found.status(options)

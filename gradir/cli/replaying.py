@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gradir.cli.apart import command_line
+from gradir.cli.subprocesses import command_line
 from gradir.explanations.model import Cause
 
 if TYPE_CHECKING:

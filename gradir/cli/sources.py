@@ -235,7 +235,7 @@ def load_two(options: argparse.Namespace, a: Source, b: Source) -> tuple[Loaded,
     if not a.is_program and not b.is_program:
         refuse_program_options(options, a.word, b.word)
     if a.is_program and b.is_program:
-        from gradir.cli.apart import capturing_apart
+        from gradir.cli.subprocesses import capturing_apart
 
         options.graph = options.graph or "both"
         # Two programs in one process would share what they import: an edited model would be compared with itself.

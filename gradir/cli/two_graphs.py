@@ -132,7 +132,7 @@ def compare(
 
 def _changing(options: argparse.Namespace, programs: Sequence[str], forwards: Sequence[Graph], folder: str) -> str:
     """Return the program whose forward graph differs when it runs again, or an empty text."""
-    from gradir.cli.apart import capturing_apart
+    from gradir.cli.subprocesses import capturing_apart
 
     with ExitStack() as running:
         runs = [

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
-from gradir.cli.apart import command_line, program_words
 from gradir.cli.report import one_line
+from gradir.cli.subprocesses import command_line, program_words
 from gradir.errors import GradirError, SpecError
 from gradir.progress import stage
 
@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def _started(options: argparse.Namespace, spec: str, job: object, folder: str) -> bytes:
-    line = command_line([json.dumps(job), spec, *program_words(options)], "gradir.cli.alike")
+    line = command_line([json.dumps(job), spec, *program_words(options)], "gradir.cli.diff_run")
     with stage(f"running {spec}"):
         done = subprocess.run(  # noqa: S603 (gradir itself)
             line, stdin=subprocess.DEVNULL, capture_output=True, check=False, cwd=folder or None
