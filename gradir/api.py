@@ -371,7 +371,7 @@ def export(graph: Graph, exporter: str, **options: object) -> str:
     └─ x leaf [focus]
     <BLANKLINE>
     """
-    from gradir.plan import exported
+    from gradir.exporting import exported
 
     return exported(exporter, graph, options)
 
@@ -387,8 +387,8 @@ def render(graph: Graph, picture: str = "svg", *, seconds: float = 60.0, **optio
             program fails or needs more than ``seconds`` or 4 GiB.
         PassError: a pattern matches no node, or a pass refuses the value.
     """
+    from gradir.exporting import exported, pictured
     from gradir.pictures import render as draw
-    from gradir.plan import exported, pictured
 
     return draw(exported("dot", graph, pictured(options), f"a picture ({picture})"), picture, seconds=seconds)
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from gradir.errors import CaptureError, GraphError
+from gradir.explanations.from_cuts import explained
 from gradir.explanations.model import Examined, Explanation
-from gradir.explanations.stored import explained
 from gradir.ir import Graph
 from gradir.ir.order import postorder
 from gradir.ir.validate import problems

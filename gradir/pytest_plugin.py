@@ -41,7 +41,7 @@ import pytest
 from gradir.errors import GradirError
 
 if TYPE_CHECKING:
-    from gradir import stored
+    from gradir import snapshots
     from gradir.capturing import Both
     from gradir.diffs.changes import Diff
     from gradir.explanations.model import Explanation
@@ -99,7 +99,7 @@ class GraphSnapshot:
         """
         __tracebackhide__ = True
         import gradir
-        from gradir import stored
+        from gradir import snapshots
         from gradir.diffs.ignoring import check_names
         from gradir.forwards import has_forward
 
@@ -109,11 +109,11 @@ class GraphSnapshot:
         beside = _beside(path)
         self._run.used.update((str(path), str(beside)))
         with _plain_failures():
-            before = stored.Found(str(path))
+            before = snapshots.Found(str(path))
             if self._update:
-                before = stored.read_to_update(path)
+                before = snapshots.read_to_update(path)
             elif path.exists():
-                before = stored.Found(str(path), stored.read(path, _ADVICE))
+                before = snapshots.Found(str(path), snapshots.read(path, _ADVICE))
         is_pair = before.graph is None or has_forward(before.graph)
         options = {"kwargs": kwargs, "model": model, "params": params, "frontend": frontend}
         capture = partial(_captured, target, inputs, options, forward, is_pair=is_pair)
@@ -141,7 +141,7 @@ class GraphSnapshot:
     ) -> tuple[str, Diff] | None:
         """Return the change as text and as a diff, without a forward graph that differs in every run."""
         __tracebackhide__ = True
-        from gradir import stored
+        from gradir import snapshots
         from gradir.forwards import IGNORED, has_forward
 
         place = f"{FOLDER}/{beside.parent.name}"
@@ -150,7 +150,7 @@ class GraphSnapshot:
         if not has_forward(expected) or not beside.exists():
             return None
         with _plain_failures():
-            forward = stored.read(beside, _ADVICE)
+            forward = snapshots.read(beside, _ADVICE)
         ignored = (*ignore, *IGNORED)
         if now.forward is None:
             self._run.uncompared.add((str(beside), now.missing))
@@ -164,15 +164,15 @@ class GraphSnapshot:
             return None
         return f"the graph of the forward is not that of {place}/{beside.name}", found
 
-    def _write(self, now: Both, path: Path, before: stored.Found) -> None:
+    def _write(self, now: Both, path: Path, before: snapshots.Found) -> None:
         __tracebackhide__ = True
-        from gradir import stored
+        from gradir import snapshots
 
         path.parent.mkdir(parents=True, exist_ok=True)
         with _plain_failures():
-            stored.write(now.graph, path, before)
+            snapshots.write(now.graph, path, before)
             if now.forward is not None:
-                stored.write(now.forward, _beside(path), before)
+                snapshots.write(now.forward, _beside(path), before)
         if before.fault:
             self._run.mended.add((str(path), before.fault))
 

@@ -16,9 +16,9 @@ from gradir import overlays
 from gradir.diffs import diff_json
 from gradir.diffs.changes import Diff
 from gradir.distributed import model as ranks
-from gradir.explanations.forms import Document
+from gradir.explanations.formats import Document
 from gradir.ir.headed import READABLE
-from gradir.watches.forms import Line
+from gradir.watches.watch_formats import Line
 
 __all__ = ["schemas"]
 

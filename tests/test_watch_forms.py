@@ -19,8 +19,8 @@ from watches import NAN, training, transformer, watch_of, watches
 from gradir.errors import ExportError
 from gradir.explanations.model import Cause
 from gradir.ir import Source
-from gradir.watches.forms import Line, jsonl, markdown, text, written
 from gradir.watches.model import Finding, Modules, Step, Watch
+from gradir.watches.watch_formats import Line, jsonl, markdown, text, written
 
 SCHEMA = Path(__file__).parents[1] / "schemas" / "gir-watch-1.0.schema.json"
 VALIDATOR = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gradir.ir import Graph
-    from gradir.stored import Found
+    from gradir.snapshots import Found
 
 DESCRIPTION = "Compare a graph with the one in a .gir file, and fail when it is another."
 
@@ -61,7 +61,7 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from gradir import files, forwards, stored
+    from gradir import files, forwards, snapshots
 
     comparing.check_options(options)
     source, against = source_of(options.file), _against(options.against)
@@ -92,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
     assert path is not None  # noqa: S101 (what is updated is a file)
     for graph, place in ((now.graph, path), (now.forward, beside)):
         if graph is not None:
-            stored.write(graph, place, before)
+            snapshots.write(graph, place, before)
             if before.fault and place.written == before.name:
                 report(f"{before.name}: {before.fault}; rewritten")
             print(one_line(f"wrote {place.written}: {summary(graph)}"), file=sys.stderr)
@@ -145,10 +145,10 @@ def _against(word: str) -> Source:
 
 
 def _before(options: argparse.Namespace, against: Source) -> Found:
-    from gradir import stored
+    from gradir import snapshots
 
     if not against.path:
-        return stored.Found(against.name, load(options, against).graph)
+        return snapshots.Found(against.name, load(options, against).graph)
     if not options.update:
-        return stored.Found(options.against, stored.read(options.against, "--update"))
-    return stored.read_to_update(options.against)
+        return snapshots.Found(options.against, snapshots.read(options.against, "--update"))
+    return snapshots.read_to_update(options.against)

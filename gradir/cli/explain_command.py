@@ -89,7 +89,7 @@ def add_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from gradir import files
-    from gradir.explanations.forms import written
+    from gradir.explanations.formats import written
     from gradir.project import project
 
     script = divided(options, is_script=lambda word: options.is_module or is_script(word), foreign=_FOREIGN)
@@ -174,7 +174,7 @@ def _pattern(text: str) -> str:
 
 
 def _of_file(options: argparse.Namespace, source: Source) -> tuple[Explanation, Graph]:
-    from gradir.explanations.stored import explained
+    from gradir.explanations.from_cuts import explained
 
     refuse_program_options(options, source.word)
     graph = load(options, source).graph

@@ -234,7 +234,7 @@ def written(options: argparse.Namespace, source: Source, **more: object) -> tupl
     graph = loaded.graph
     if passes is not None:
         if registry.shows_channels(exporter):
-            from gradir.explanations.stored import with_verdict
+            from gradir.explanations.from_cuts import with_verdict
 
             graph = with_verdict(graph)
         graph = passes(graph)
@@ -246,7 +246,7 @@ def written(options: argparse.Namespace, source: Source, **more: object) -> tupl
     if is_drawn:
         return api.render(graph, options.to, seconds=options.seconds, **own, **values), loaded
     if own:
-        from gradir.plan import with_costs
+        from gradir.exporting import with_costs
 
         registry.expect_nodes(exporter)
         graph = with_costs(graph, options.channel, exporter)

@@ -135,8 +135,8 @@ def chosen_passes(options: argparse.Namespace) -> tuple[Callable[[Graph], Graph]
     if not options.parser.is_complete:
         # No option of a pass was given. Imported when there is something to do: a plain export should start fast.
         return None, False
+    from gradir.exporting import applied, chooses, option_names, planned
     from gradir.files import name_of
-    from gradir.plan import applied, chooses, option_names, planned
 
     values = {name: getattr(options, name) for name in option_names()}
     steps, name = planned(values), name_of(options.file)

@@ -131,7 +131,7 @@ class _Run:
     def status(self) -> int:
         """Run, answer, and tell how it ended."""
         from gradir.claims import unable
-        from gradir.watches.forms import Head, json_line
+        from gradir.watches.watch_formats import Head, json_line
 
         options = self._options
         if self._path is not None and options.output.endswith(".jsonl"):
@@ -163,8 +163,8 @@ class _Run:
     def _write(self, watch: Watch, graphs: Mapping[int, str]) -> None:
         """Write the file of ``-o``."""
         from gradir import files
-        from gradir.watches.forms import End, json_line, written
         from gradir.watches.page import page
+        from gradir.watches.watch_formats import End, json_line, written
 
         if self._lines is not None:
             self._lines.write(json_line(End(watch.verdict, watch.level, watch.count, watch.ended)))
@@ -195,7 +195,7 @@ class _Run:
         """Print on standard error, since standard output is the script's."""
         import shutil
 
-        from gradir.watches.forms import written
+        from gradir.watches.watch_formats import written
 
         if sys.stderr is None:
             return
@@ -301,7 +301,7 @@ class _Run:
         return pages
 
     def _add(self, record: Modules | Step | Finding) -> None:
-        from gradir.watches.forms import json_line
+        from gradir.watches.watch_formats import json_line
 
         self._collected.add(record)
         if self._lines is not None:
@@ -311,7 +311,7 @@ class _Run:
         """Show the progress of the training on one line of a terminal."""
         if not self._is_live:
             return
-        from gradir.watches.forms import shown_number
+        from gradir.watches.watch_formats import shown_number
 
         parts = [f"step {step.number:,}", f"loss {shown_number(step.loss)}", f"gradient {shown_number(step.norm)}"]
         sys.stderr.write(f"\r\x1b[K{'  '.join(parts)}  {step.memory / 2**20:,.0f} MiB\r")

@@ -314,7 +314,7 @@ class Explanation(Record, frozen=True, dict=True):
             ExportError: the format is unknown, or JSON cannot represent a name.
         """
         # The forms are made of records, and import these.
-        from gradir.explanations.forms import written
+        from gradir.explanations.formats import written
 
         return written(self, format, all=all)
 

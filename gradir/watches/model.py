@@ -142,7 +142,7 @@ class Watch(Record, frozen=True):
             ExportError: the format is not ``text``, ``markdown``, ``jsonl`` or ``html``.
         """
         # The forms are made of records, and import these.
-        from gradir.watches.forms import written
+        from gradir.watches.watch_formats import written
 
         return written(self, format)
 

@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import Final
 from urllib.parse import quote
 
-from gradir.explanations.forms import Layout, cause_lines
+from gradir.explanations.formats import Layout, cause_lines
 from gradir.explanations.model import Level
 from gradir.ir.excerpt import shortened
 from gradir.ir.frozen import NOTHING

@@ -1,4 +1,4 @@
-"""Explain a stored graph from its cuts alone."""
+"""Explain a graph from its cuts alone, without its program."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from gradir.errors import ExportError
-from gradir.explanations.forms import ANSI, NO_COLOUR, Layout, ToldCause, cause_item, cause_lines, fields_of, wrapped
+from gradir.explanations.formats import ANSI, NO_COLOUR, Layout, ToldCause, cause_item, cause_lines, fields_of, wrapped
 from gradir.explanations.model import Level, Record
 from gradir.ir.jsontext import printable_json
 from gradir.ir.text import counted, printable

@@ -114,7 +114,7 @@ def exported(exporter: str, graph: Graph, options: Mapping[str, object], whose: 
     # The names are checked before the passes run.
     registry.exporter_options(exporter, values, whose)
     if registry.shows_channels(exporter):
-        from gradir.explanations.stored import with_verdict
+        from gradir.explanations.from_cuts import with_verdict
 
         graph = with_verdict(graph)
     graph = applied(planned(passes), graph)
