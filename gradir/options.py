@@ -154,7 +154,13 @@ def filled(kind: type[_Record], values: Mapping[str, object], whose: str, *, str
     try:
         return msgspec.convert(given, kind, strict=strict)
     except msgspec.ValidationError as error:
-        raise OptionError(f"{whose}: {_wrong_value(list(fields.values()), values, str(error))}") from error
+        # msgspec names the place of a wrong value, such as `$.sizes[0]`.
+        place = re.search(r"\$\.([^.\[`]+)", str(error))
+        wrong = [field for name, field in fields.items() if place and place[1] == field.encode_name and name in values]
+        told = str(error).replace("`", "'")
+        if wrong:
+            told = f"option {wrong[0].name} is {_bounded(schema_of(wrong[0].type))}, not {values[wrong[0].name]!r}"
+        raise OptionError(f"{whose}: {told}") from error
 
 
 def expect(type_: object, value: object) -> object:
@@ -195,16 +201,6 @@ def _read(schema: _Schema, value: object) -> object:
     if "array" in kinds:
         return [item.strip() for item in value.split(",")] if value else []
     return value
-
-
-def _wrong_value(fields: Sequence[Any], values: Mapping[str, object], message: str) -> str:
-    # msgspec names the place of a wrong value, such as `$.sizes[0]`.
-    found = re.search(r"\$\.([^.\[`]+)", message)
-    for field in fields:
-        if found is not None and found[1] == field.encode_name and field.name in values:
-            schema = schema_of(field.type)
-            return f"option {field.name} is {_bounded(schema)}, not {values[field.name]!r}"
-    return message.replace("`", "'")
 
 
 def schema_of(type_: object) -> _Schema:

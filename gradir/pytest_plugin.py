@@ -217,11 +217,18 @@ class GradientFlow:
         if there is nothing to explain.
         """
         __tracebackhide__ = True
+        import gradir
+        from gradir import claims
         from gradir.project import project
 
         try:
             own = project(self._folder)
-            recorder = self._recorder or _without_a_forward(loss, model, params)
+            recorder = self._recorder
+            if recorder is None:
+                # One that recorded nothing explains the graph alone.
+                frontend = claims.claiming(loss, model, params)
+                with gradir.record(model, flow=True, frontend=frontend) as recorder:
+                    pass
             found = recorder.explain(loss, model=model, params=params, optimizer=optimizer, values=values)
         except GradirError as error:
             raise pytest.fail.Exception(str(error)) from None
@@ -232,15 +239,6 @@ class GradientFlow:
         if told:
             pytest.fail(told)
         return found
-
-
-def _without_a_forward(loss: object, model: object, params: object) -> Recorder:
-    """Return a recorder that recorded nothing, so that it explains the graph alone."""
-    import gradir
-    from gradir import claims
-
-    with gradir.record(model, flow=True, frontend=claims.claiming(loss, model, params)) as recorder:
-        return recorder
 
 
 def _failing(found: Explanation) -> str:

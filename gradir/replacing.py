@@ -211,23 +211,20 @@ def _copy_attributes(handle: int, target: str) -> None:
 def _renamed(file: BinaryIO, temporary: str, target: str) -> bool:
     if not _LOCKS:
         file.close()
+    end = time.monotonic() + _PATIENCE
     try:
-        _rename(temporary, target, time.monotonic() + _PATIENCE)
+        while not _LOCKS and time.monotonic() < end:
+            with contextlib.suppress(PermissionError):
+                os.replace(temporary, target)
+                return True
+            time.sleep(_PAUSE)
+        os.replace(temporary, target)
     except OSError as error:
         # A container may have a single file mounted, which nothing can be renamed over.
         if error.errno != errno.EBUSY:
             raise
         return False
     return True
-
-
-def _rename(temporary: str, target: str, end: float) -> None:
-    while not _LOCKS and time.monotonic() < end:
-        with contextlib.suppress(PermissionError):
-            os.replace(temporary, target)
-            return
-        time.sleep(_PAUSE)
-    os.replace(temporary, target)
 
 
 def _overwrite(target: str, temporary: str, data: bytes) -> None:

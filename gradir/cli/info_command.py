@@ -12,7 +12,7 @@ from gradir.cli.sources import add_graph_argument, load, refuse_program_options,
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
     from gradir.codecs.surveyor import Survey
-    from gradir.ir import Cut, Producer
+    from gradir.ir import Cut
 
 DESCRIPTION = "Print the format and producer of a graph, its counts, and the parameters that get no gradient."
 EXAMPLES = ("gradir info model.gir", "gradir info train.py:loss --json")
@@ -71,9 +71,16 @@ def _survey(data: bytes, name: str) -> Survey:
 
 def describe(survey: Survey) -> str:
     """Return the lines that ``gradir info`` prints."""
+    from gradir.ir.head import MERGED
     from gradir.ir.text import amount, counted, printable, tensor_text
 
-    counts, made_by = survey.totals, _made_by(survey.producer)
+    counts, producer = survey.totals, survey.producer
+    framework = f"{producer.framework} {producer.framework_version}".strip()
+    # A graph that was made by hand has no producer.
+    made_by = f"gradir {producer.gradir}".rstrip() if producer.gradir or framework else ""
+    made_by += f" from {framework}" if framework else ""
+    if producer.options.get(MERGED) is True:
+        made_by += ", merged from two edits: capture the program again"
     roles = ", ".join(f"{count:,} {role}" for role, count in sorted(survey.roles.items()))
     common = ", ".join(f"{count:,} {op}" for op, count in islice(survey.ops.items(), _MOST_OPS))
     encoding = f"{survey.encoding}, {survey.compression}" if survey.compression else survey.encoding
@@ -109,16 +116,6 @@ def _value_text(value: object) -> str:
     if isinstance(value, str):
         return value
     return f"{value:,}" if type(value) is int else json_text(value)
-
-
-def _made_by(producer: Producer) -> str:
-    """Return the producer as text, or an empty one for a graph made by hand."""
-    from gradir.ir.head import MERGED
-
-    framework = f"{producer.framework} {producer.framework_version}".strip()
-    by = f"gradir {producer.gradir}".rstrip() if producer.gradir or framework else ""
-    by = f"{by} from {framework}" if framework else by
-    return f"{by}, merged from two edits: capture the program again" if producer.options.get(MERGED) is True else by
 
 
 def _cut_text(cut: Cut) -> str:

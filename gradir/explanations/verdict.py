@@ -124,17 +124,13 @@ def _state(explanation: Explanation, statuses: Counter[str], shown: Shown) -> st
         parts = [_share(explanation, statuses, [*statuses], phrase, shown)]
     else:
         parts += [f"{count:,} {one if count == 1 else many}" for (one, many), count in counts.items()]
-    return f"{'; '.join(parts)}{_excuse(explanation, shown)}."
-
-
-def _excuse(explanation: Explanation, shown: Shown) -> str:
+    cause, excuse = gravest(explanation), ""
     if any(allowed.causes for allowed in explanation.allowed):
-        return ", which is allowed"
-    cause = gravest(explanation)
-    if cause is None:
-        return ""
-    how = "does no harm" if cause.level == "note" else "may be meant"
-    return f", which {how}: {_reason(explanation, cause, shown)}"
+        excuse = ", which is allowed"
+    elif cause is not None:
+        how = "does no harm" if cause.level == "note" else "may be meant"
+        excuse = f", which {how}: {_reason(explanation, cause, shown)}"
+    return f"{'; '.join(parts)}{excuse}."
 
 
 def _share(

@@ -55,7 +55,12 @@ class _Scale(NamedTuple):
 
     def ticks(self) -> list[float]:
         if self.is_log:
-            return self._powers()
+            first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
+            # 1e308 is the highest power of ten that a float holds.
+            powers = range(first, min(last, 308) + 1, max(1, -(-(last - first) // _TICKS)))
+            digits = (1, 2, 5) if last - first < _DECADES else (1,)
+            each = (digit * 10.0**power for power in powers for digit in digits)
+            return [tick for tick in each if self.low <= tick <= self.high]
         span = self.high - self.low
         apart = round_step(span / self.unit, _TICKS) * self.unit if math.isfinite(span) else 0.0
         if not apart:
@@ -63,13 +68,6 @@ class _Scale(NamedTuple):
         # Rounding must not lose a tick at an end of the scale.
         places = range(math.ceil(self.low / apart - 1e-9), math.floor(self.high / apart + 1e-9) + 1)
         return [float(f"{place * apart:.12g}") for place in places]
-
-    def _powers(self) -> list[float]:
-        first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
-        powers = range(first, min(last, 308) + 1, max(1, -(-(last - first) // _TICKS)))
-        digits = (1, 2, 5) if last - first < _DECADES else (1,)
-        each = (digit * 10.0**power for power in powers for digit in digits)
-        return [tick for tick in each if self.low <= tick <= self.high]
 
 
 def count_words(value: Number | None) -> str:
