@@ -94,7 +94,6 @@ lint: $(VENV)/.ready-test
 
 written: $(VENV)/.ready-test
 	$(BIN)/python schemas/gir_schemas.py --check
-	$(BIN)/python schemas/report_schemas.py --check
 	$(BIN)/python docs/build_reference.py --check
 
 prose: ## measure the prose of pages and docstrings; fail when a figure is above its limit
@@ -102,7 +101,6 @@ prose: ## measure the prose of pages and docstrings; fail when a figure is above
 
 schema: $(VENV)/.ready-test ## write schemas/ from the model
 	$(BIN)/python schemas/gir_schemas.py --write
-	$(BIN)/python schemas/report_schemas.py --write
 
 reference: $(VENV)/.ready-test ## write docs/reference.md from the docstrings
 	$(BIN)/python docs/build_reference.py

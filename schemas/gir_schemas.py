@@ -1,7 +1,8 @@
 """The published JSON Schemas of the format, generated from the model.
 
-``python schemas/gir_schemas.py --write`` writes those of the newest version. ``--check`` fails when they are out of
-date, when one of an older version was edited, or when the newest version is not allowed to change what it changes.
+``python schemas/gir_schemas.py --write`` writes those of the newest version, and those of reports. ``--check`` fails
+when they are out of date, when one of an older version was edited, or when the newest version is not allowed to change
+what it changes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, Final
 
 from definitions import components, published
 from definitions import text as schema_text
+from report_schemas import schemas
 from schema_change import breaking_changes
 
 from gradir.codecs.document import FORMAT, Document, layout
@@ -93,13 +95,18 @@ def _breaking(root: Path, schema: Mapping[str, Any]) -> Iterator[str]:
 
 def main(arguments: list[str]) -> int:
     """Write or check the published schemas below the current directory."""
+    reports = {Path(_FOLDER, name): written for name, written in schemas().items()}
     if arguments == ["--write"]:
-        Path(PUBLISHED).write_text(schema_text(json_schema()), encoding="utf-8")
+        for path, written in {Path(PUBLISHED): schema_text(json_schema()), **reports}.items():
+            path.write_text(written, encoding="utf-8")
         return 0
     if arguments != ["--check"]:
         sys.stderr.write("usage: python schemas/gir_schemas.py --write|--check\n")
         return 2
     found = list(trouble(Path()))
+    for path, written in reports.items():
+        if not path.exists() or path.read_text(encoding="utf-8") != written:
+            found.append(f"{path} is not what the records say: run 'make schema' and review the change")
     sys.stderr.write("".join(f"{line}\n" for line in found))
     return 1 if found else 0
 

@@ -1,13 +1,8 @@
-"""The published JSON Schemas of reports and overlays, generated from their records.
-
-``python schemas/report_schemas.py --write`` writes them, ``--check`` fails when a file is not what the records say.
-"""
+"""The published JSON Schemas of reports and overlays, generated from their records."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final, get_args
 
 from definitions import components, published, text
@@ -21,8 +16,6 @@ from gradir.ir.headed import READABLE
 from gradir.watches.watch_formats import Line
 
 __all__ = ["schemas"]
-
-_FOLDER: Final = "schemas"
 
 # Numbers on a logarithmic scale are above zero, which a type cannot say of one field for the value of another.
 _LOG: Final = {
@@ -62,23 +55,3 @@ def _headed(record: type, format: str, version: str, title: str) -> dict[str, An
         document["properties"] = {**head, **document["properties"]}
         document["required"] = [*head, *document["required"]]
     return published(f"{format}-{version}.schema.json", document, definitions)
-
-
-def main(arguments: list[str]) -> int:
-    """Write or check the published schemas below the current directory."""
-    if arguments not in (["--write"], ["--check"]):
-        sys.stderr.write("usage: python schemas/report_schemas.py --write|--check\n")
-        return 2
-    status = 0
-    for name, written in schemas().items():
-        path = Path(_FOLDER, name)
-        if arguments == ["--write"]:
-            path.write_text(written, encoding="utf-8")
-        elif not path.exists() or path.read_text(encoding="utf-8") != written:
-            sys.stderr.write(f"{path} is not what the records say: run 'make schema' and review the change\n")
-            status = 1
-    return status
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
@@ -38,7 +38,7 @@ def run_both(options: argparse.Namespace, specs: Sequence[str], graphs: Sequence
         path = os.path.join(place, "run")
         _started(options, first, {"path": path, "pairs": None}, folder)
         said = _started(options, second, {"path": path, "pairs": _pairs(*graphs)}, folder)
-    return "".join(f"{one_line(line)}\n" for line in _lines(convert(json.loads(said), Alike), specs, options))
+    return "".join(f"{one_line(line)}\n" for line in _report_lines(convert(json.loads(said), Alike), specs, options))
 
 
 def main() -> int:
@@ -102,7 +102,7 @@ def _shape(node: Node) -> object:
     return node.outputs[0].shape if node.outputs else None
 
 
-def _lines(found: Alike, specs: Sequence[str], options: argparse.Namespace) -> Iterator[str]:
+def _report_lines(found: Alike, specs: Sequence[str], options: argparse.Namespace) -> Iterator[str]:
     count = found.paired + len(found.own)
     yield f"run with equal weights, inputs and seed: {found.paired} of {count} parameters of {specs[1]} paired"
     yield from _named(found.own, specs[1], "keep their own values", options)
@@ -118,7 +118,10 @@ def _lines(found: Alike, specs: Sequence[str], options: argparse.Namespace) -> I
     worst = max(found.gradients.items(), key=lambda each: _key(each[1]))
     where = f", in {worst[0]}" if worst[1].absolute else ""
     yield f"  gradients of {len(found.gradients)} parameters: {_told(worst[1])}{where}"
-    modules = _by_module(found.gradients)
+    modules: dict[str, Distance] = {}
+    for name, distance in found.gradients.items():
+        module = name.rpartition(".")[0]
+        modules[module] = max(modules.get(module, distance), distance, key=_key)
     changed = sorted((each for each in modules.items() if each[1].absolute), key=lambda each: _key(each[1]))[::-1]
     for name, distance in changed if options.full else changed[:_MOST]:
         yield f"    {name or '(top level)'}: {_told(distance)}"
@@ -131,14 +134,6 @@ def _named(names: Sequence[str], of: str, what: str, options: argparse.Namespace
         shown = names if options.full else names[:_MOST]
         more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
         yield f"  {len(names)} of {of} {what}: {', '.join(shown)}{more}"
-
-
-def _by_module(gradients: Mapping[str, Distance]) -> dict[str, Distance]:
-    found: dict[str, Distance] = {}
-    for name, distance in gradients.items():
-        module = name.rpartition(".")[0]
-        found[module] = max(found.get(module, distance), distance, key=_key)
-    return found
 
 
 def _key(distance: Distance) -> tuple[bool, float]:

@@ -211,7 +211,12 @@ class _Run:
         from gradir.watches.model import Finding, Step
 
         if isinstance(record, Finding) and record.cause.kind in _FATAL:
-            self._find_fatal(record)
+            # Only the first is explained: what follows a NaN is NaN too.
+            if self._fatal is None:
+                self._fatal, self._backward = record, self._backwards
+                if not self._options.go_on:
+                    self._collected.ended = f"the script was ended at step {record.step} (--go-on lets it run on)"
+                    self._end()
             return
         self._add(record)
         if isinstance(record, Finding):
@@ -221,14 +226,6 @@ class _Run:
             self._show(record)
             if record.number == self._options.steps:
                 self._end()
-
-    def _find_fatal(self, finding: Finding) -> None:
-        if self._fatal is not None:
-            return
-        self._fatal, self._backward = finding, self._backwards
-        if not self._options.go_on:
-            self._collected.ended = f"the script was ended at step {finding.step} (--go-on lets it run on)"
-            self._end()
 
     def _end(self) -> None:
         # As if the script left by itself, which is quiet in a thread too.
