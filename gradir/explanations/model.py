@@ -104,8 +104,18 @@ class Cause(Record, frozen=True):
 
         ``shown`` formats a name, and ``named`` replaces the names by a known phrase.
         """
-        more = {"named": named, "pattern": self.pattern, "detail": self.detail, "framework": self.framework}
-        return worded(self.kind, self.op, self.names, *shown, is_lost=self.level == "error", **more)
+        is_lost = self.level == "error"
+        return worded(
+            self.kind,
+            self.op,
+            self.names,
+            *shown,
+            named=named,
+            pattern=self.pattern,
+            is_lost=is_lost,
+            detail=self.detail,
+            framework=self.framework,
+        )
 
 
 class Term(Record, frozen=True):
