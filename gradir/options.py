@@ -234,7 +234,14 @@ def _holds_objects(schema: _Schema) -> bool:
 
 
 def _bounded(schema: _Schema) -> str:
-    return ", ".join(filter(None, (_takes(schema), _bounds(schema))))
+    """Return what an option takes, with the bounds of the first branch that has some."""
+    for branch in _branches(schema):
+        least, most = branch.get("minimum"), branch.get("maximum")
+        told = [words.format(branch[key]) for key, words in _BOUNDS.items() if key in branch]
+        if told:
+            both = f"{least:,} to {most:,}" if least is not None and most is not None else " and ".join(told)
+            return f"{_takes(schema)}, {both}"
+    return _takes(schema)
 
 
 def _takes(schema: _Schema) -> str:
@@ -253,17 +260,6 @@ def _words(schema: _Schema) -> list[str]:
     if "prefixItems" in schema:
         return [",".join(map(_takes, schema["prefixItems"]))]
     return [f"{_takes(schema.get('items', {}))},..."]
-
-
-def _bounds(schema: _Schema) -> str:
-    for branch in _branches(schema):
-        least, most = branch.get("minimum"), branch.get("maximum")
-        if least is not None and most is not None:
-            return f"{least:,} to {most:,}"
-        told = [words.format(branch[key]) for key, words in _BOUNDS.items() if key in branch]
-        if told:
-            return " and ".join(told)
-    return ""
 
 
 def _default_of(field: Any) -> object:

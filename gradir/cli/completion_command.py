@@ -44,25 +44,20 @@ def complete(words: Sequence[str]) -> None:
     """Print the possible next arguments after these words for a shell, and end the process."""
     import argcomplete
 
-    parser = _parser(words)
+    from gradir.cli.main import COMMANDS, command_parser
+
+    # Each command imports a module, so a command that is named is made alone.
+    parser = Parser(prog="gradir")
+    parser.add_argument("--version", action="store_true")
+    commands = parser.add_subparsers(metavar="COMMAND")
+    named = words[0] if words else ""
+    for name in (named,) if named in COMMANDS else COMMANDS:
+        command_parser(name, partial(commands.add_parser, name, help=COMMANDS[name]))
     for action in _actions(parser):
         completer = _COMPLETERS.get((action.dest, action.metavar))
         if completer is not None:
             setattr(action, "completer", completer)  # noqa: B010 (argparse declares no such attribute)
     argcomplete.autocomplete(parser)
-
-
-def _parser(words: Sequence[str]) -> Parser:
-    """Return the parser of all commands, or of a named one alone, since each imports a module."""
-    from gradir.cli.main import COMMANDS, command_parser
-
-    whole = Parser(prog="gradir")
-    whole.add_argument("--version", action="store_true")
-    commands = whole.add_subparsers(metavar="COMMAND")
-    named = words[0] if words else ""
-    for name in (named,) if named in COMMANDS else COMMANDS:
-        command_parser(name, partial(commands.add_parser, name, help=COMMANDS[name]))
-    return whole
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:

@@ -196,7 +196,8 @@ class Parser(argparse.ArgumentParser):
 
     def ordered_groups(self) -> list[argparse._ArgumentGroup]:
         """Return the groups of options in the order of the help."""
-        return sorted(self._action_groups, key=_place)
+        places = {title: place for place, title in enumerate(_GROUPS)}
+        return sorted(self._action_groups, key=lambda group: places.get(group.title or "", len(_GROUPS) - 2))
 
     def ending(self, *, whole: bool) -> str:
         """Return what follows the options: examples, and with ``whole`` all of them and the details."""
@@ -241,11 +242,6 @@ def filled(text: str, width: int = 0, indent: str = "") -> str:
     width = width or shutil.get_terminal_size().columns - 2
     lines = _unwrapped(text.strip("\n").splitlines())
     return "".join(f"{line}\n" for each in lines for line in _wrapped(f"{indent}{each}", width)).lstrip("\n")
-
-
-def _place(group: argparse._ArgumentGroup) -> int:
-    title = group.title or ""
-    return _GROUPS.index(title) if title in _GROUPS else len(_GROUPS) - 2
 
 
 def _unwrapped(lines: Iterable[str]) -> Iterator[str]:

@@ -31,7 +31,13 @@ def add_option(group: argparse._ActionsContainer, noun: str) -> None:
 
 def given_options(options: argparse.Namespace) -> dict[str, object]:
     """Return the values of ``-O``."""
-    return dict(map(_key_value, options.option))
+    values: dict[str, object] = {}
+    for text in options.option:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise ExportError(f"-O {text!r}: expected KEY=VALUE")
+        values[key.replace("-", "_")] = value
+    return values
 
 
 def option_lines(kind: type[Options]) -> list[str]:
@@ -55,28 +61,21 @@ def help_of(info: OptionInfo) -> str:
     return (info.help if info.default is None else f"{info.help} (default: {info.default})").replace("%", "%%")
 
 
-def _key_value(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise ExportError(f"-O {text!r}: expected KEY=VALUE")
-    return key.replace("-", "_"), value
-
-
 def add_pass_options(parser: Parser) -> None:
     """Let a parser know the options of the installed passes, once it meets an option that it does not know."""
     group = parser.group("what to show", _ABOUT)
-    parser.add_later(lambda: _add_options(group))
 
+    def add_options() -> None:
+        from gradir import registry
+        from gradir.options import option_infos, option_schemas
 
-def _add_options(group: argparse._ArgumentGroup) -> None:
-    from gradir import registry
-    from gradir.options import option_infos, option_schemas
+        for each in registry.passes().values():
+            schemas = option_schemas(each.options)
+            for info in option_infos(each.options):
+                # The default of argparse is none, which says that the option was not given.
+                group.add_argument(spelled(info.name), default=None, help=help_of(info), **_taken(schemas[info.name]))
 
-    for each in registry.passes().values():
-        schemas = option_schemas(each.options)
-        for info in option_infos(each.options):
-            # The default of argparse is none, which says that the option was not given.
-            group.add_argument(spelled(info.name), default=None, help=help_of(info), **_taken(schemas[info.name]))
+    parser.add_later(add_options)
 
 
 def _taken(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ _HEIGHT: Final = 80.0
 _TICKS: Final = 4
 _DECADES: Final = 3
 _UNITS: Final = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+_BANDS: Final = {"nan": "NaN", "inf": "∞", "-inf": "-∞", "low": "0 or less"}
 _SHAPES: Final = {"error": "M0 0l6-11h-12z", "info": "M0 0l5-5.5-5-5.5-5 5.5z", "note": "M-2 0h4v-8h-4z"}
 
 
@@ -192,21 +193,16 @@ def _edges(series: Series, columns: Columns, scale: _Scale | None) -> Iterator[s
     column = 0
     for found, run in groupby(map(edge, columns.groups(series.values))):
         length = len(list(run))
-        if found:
-            yield _band(found, 100 * column / len(columns), 100 * length / len(columns))
+        x, width = 100 * column / len(columns), 100 * length / len(columns)
         column += length
-
-
-def _band(found: str, x: float, width: float) -> str:
-    words = {"nan": "NaN", "inf": "∞", "-inf": "-∞", "low": "0 or less"}[found]
-    top, below = ("96%", "93%") if found in {"low", "-inf"} else ("0", "19")
-    place = f'x="{x:.6g}%" width="{width:.6g}%"'
-    # Where there is no room at its right, the word stands at the left of the edge.
-    text = 'x="100%" dx="-5" class="end"' if x > 90 else f'x="{x:.6g}%" dx="5"'
-    return (
-        f'<g class="band {found}"><rect class="wash" {place} height="100%"/>'
-        f'<rect class="strip" {place} y="{top}" height="5"/><text {text} y="{below}">{words}</text></g>'
-    )
+        if not found:
+            continue
+        top, below = ("96%", "93%") if found in {"low", "-inf"} else ("0", "19")
+        place = f'x="{x:.6g}%" width="{width:.6g}%"'
+        # Where there is no room at its right, the word stands at the left of the edge.
+        text = 'x="100%" dx="-5" class="end"' if x > 90 else f'x="{x:.6g}%" dx="5"'
+        yield f'<g class="band {found}"><rect class="wash" {place} height="100%"/>'
+        yield f'<rect class="strip" {place} y="{top}" height="5"/><text {text} y="{below}">{_BANDS[found]}</text></g>'
 
 
 def _summary(series: Series, steps: Sequence[Step]) -> str:

@@ -100,9 +100,14 @@ def _pixels(rows: Sequence[Sequence[Number | None]], low: float, high: float) ->
 
 
 def _png(rows: Sequence[bytes]) -> bytes:
+    palette = bytes.fromhex("".join(_COLOURS))
+    for level in range(_LEVELS):
+        whole, part = divmod(level * (len(_STOPS) - 1) / (_LEVELS - 1), 1)
+        one, other = (bytes.fromhex(_STOPS[min(int(whole) + more, len(_STOPS) - 1)]) for more in (0, 1))
+        palette += bytes(round(a + (b - a) * part) for a, b in zip(one, other, strict=True))
     parts = (
         (b"IHDR", struct.pack(">IIBBBBB", len(rows[0]), len(rows), 8, 3, 0, 0, 0)),
-        (b"PLTE", bytes.fromhex("".join(_COLOURS)) + b"".join(map(_colour, range(_LEVELS)))),
+        (b"PLTE", palette),
         # The first color, of cells without a value, is transparent.
         (b"tRNS", b"\0"),
         # Each row begins with the number of its filter, here none.
@@ -113,12 +118,6 @@ def _png(rows: Sequence[bytes]) -> bytes:
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in parts
     )
     return b"\x89PNG\r\n\x1a\n" + b"".join(packed)
-
-
-def _colour(level: int) -> bytes:
-    whole, part = divmod(level * (len(_STOPS) - 1) / (_LEVELS - 1), 1)
-    one, other = (bytes.fromhex(_STOPS[min(int(whole) + more, len(_STOPS) - 1)]) for more in (0, 1))
-    return bytes(round(a + (b - a) * part) for a, b in zip(one, other, strict=True))
 
 
 def _legend(key: str, low: float, high: float) -> str:
