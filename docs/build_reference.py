@@ -133,7 +133,6 @@ def _package() -> Any:
 
 
 def _alias(name: str, found: Any) -> Iterator[str]:
-    """A name for a type."""
     yield f"### {name}"
     # The keys of a table say nothing without the values, which fill a screen.
     if not str(found.value).startswith("{"):

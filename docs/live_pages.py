@@ -82,7 +82,6 @@ def reviews(folder: Path, names: Collection[str]) -> Iterator[dict[str, Any]]:
 
 
 def _gradir(*arguments: str) -> None:
-    """Run a command, which has to succeed."""
     if gradir_main(arguments) != 0:
         raise SystemExit(f"failed: gradir {' '.join(arguments)}")
 

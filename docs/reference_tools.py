@@ -110,7 +110,6 @@ def plugins_page() -> str:
 
 
 def _own(group: str) -> list[str]:
-    """The names that gradir registers itself."""
     return sorted(point.name for point in entrypoints.entry_points(group) if point.value.startswith("gradir"))
 
 
@@ -171,7 +170,6 @@ def _command(parser: Parser, common: Mapping[str, Set[str]]) -> Iterator[str]:
 
 
 def _rows(parser: argparse.ArgumentParser, group: argparse._ArgumentGroup) -> list[str]:
-    """The options of a group as rows of a table."""
     rows = []
     for action in group._group_actions:  # noqa: SLF001
         is_hidden = action.help == argparse.SUPPRESS or "--help" in action.option_strings

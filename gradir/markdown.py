@@ -85,7 +85,6 @@ class _Marker(NamedTuple):
 
 
 def _markers(document: str) -> list[_Marker]:
-    """Return the comments that are markers of some block."""
     from markdown_it import MarkdownIt
 
     found: list[_Marker] = []

@@ -109,7 +109,6 @@ def render(source: str, picture: str, *, seconds: float = 60.0) -> bytes:
 
 
 def _find(name: str) -> str | None:
-    """Return the absolute path of a program, or None."""
     # Not by `shutil.which`, which on Windows finds programs in the working directory, beside a stranger's files.
     import os
     from pathlib import Path
@@ -133,7 +132,6 @@ def _script_folders() -> list[str | Path]:
 
 
 def _program_for(picture: str) -> str:
-    """Return the path of the program that draws a format."""
     program = find_program()
     if program is None:
         raise ExportError(
@@ -255,6 +253,5 @@ def _counts(source: str) -> tuple[int, int]:
 
 
 def _size(source: str) -> str:
-    """Return the size of a source for messages."""
     boxes, arrows = _counts(source)
     return f"{boxes:,} box{'es'[: 2 * (boxes != 1)]} and {arrows:,} arrow{'s'[: arrows != 1]}"

@@ -65,7 +65,6 @@ class GraphSnapshot:
     """The snapshots of one test."""
 
     def __init__(self, folder: Path, test: str, *, update: bool, run: _Run) -> None:
-        """Keep the snapshots of a test module in ``folder``."""
         self._folder = folder
         self._test = test
         self._update = update
@@ -189,7 +188,6 @@ class GradientFlow:
     """Check where gradient flows in a test."""
 
     def __init__(self, folder: Path) -> None:
-        """Find the project above ``folder``, whose pyproject.toml allows expected cuts."""
         self._folder = folder
         self._recorder: Recorder | None = None
 

@@ -18,23 +18,17 @@ from typing import BinaryIO, Final
 
 # File systems take names of 255 bytes.
 _LONGEST: Final = 200
-
 # So many are known by their names. Should more write one file at a time, what is left of those if killed stays.
 _AT_ONCE: Final = 16
-
 # Windows needs none: what somebody has open can neither be removed nor renamed there.
 _LOCKS: bool = os.name == "posix"
-
 # Seconds after which nobody writes a file any more, where the file system knows no locks.
 _OLD: Final = 86_400
-
 # The folders from which this process removed what was left.
 _SWEPT: Final[set[tuple[int, int]]] = set()
-
 # Seconds: on Windows nothing is renamed over what somebody has open, as a scanner of viruses has for a moment.
 _PATIENCE: Final = 1.0
 _PAUSE: Final = 0.05
-
 # Bytes stay as they are on Windows, a link is not followed to another file, and a pipe is not waited for.
 _PLAIN: Final = getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 # What a folder answers that takes no further file.
@@ -142,7 +136,6 @@ def _sweep(folder: str) -> None:
 
 
 def _remove_leftover(path: str) -> None:
-    """Remove a temporary file whose writer is gone."""
     with contextlib.suppress(OSError):
         if not _LOCKS:
             os.unlink(path)

@@ -118,7 +118,6 @@ def _captured(options: argparse.Namespace) -> Loaded:
 
 
 def _add_rank_options(parser: Parser) -> None:
-    """Add the options for one or several ranks."""
     group = parser.group("distributed")
     which = group.add_mutually_exclusive_group()
     which.add_argument(

@@ -148,7 +148,6 @@ def _renderer(name: str) -> str:
 
 
 def _values(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of the renderer."""
     values = given_options(options)
     if options.format == TEXT:
         told = {"details": options.details, "full": options.full}

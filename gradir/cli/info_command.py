@@ -107,7 +107,6 @@ def describe(survey: Survey) -> str:
 
 
 def _value_text(value: object) -> str:
-    """Return a value of the head, or the length of a list."""
     from gradir.ir import Rank
     from gradir.ir.jsontext import json_text
 

@@ -39,7 +39,6 @@ class _Help(argparse.Action):
     """Print the help with the options of the plug-in named before it."""
 
     def __call__(self, parser: Any, namespace: argparse.Namespace, *_: object) -> None:
-        """Print both, and end the program."""
         parser.print_help()
         found = parser.options_of(namespace)
         if found is not None:
@@ -259,7 +258,6 @@ def _unwrapped(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _wrapped(line: str, width: int) -> Iterator[str]:
-    """Wrap a line at the width of the terminal."""
     if len(line) <= width:
         yield line
         return

@@ -176,7 +176,6 @@ def _forward_advice(error: CaptureError, request: CaptureRequest) -> str:
 
 
 def _target_of(options: argparse.Namespace) -> object:
-    """Import the object that PROGRAM names."""
     from gradir import capturing, claims, registry
     from gradir.spec import load_target
 

@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from gradir.ir import Graph
 
 GRAPH_HELP: Final = "a .gir or .pt2 file, '-' (standard input), REVISION:FILE, or a program such as train.py:loss"
-
 # The exit status where a program raised, and there is a graph of what ran before.
 RAISED: Final = 1
-
 _GRAPHS: Final = (".gir", ".gir.gz", ".gir.zst")
 _ALSO_GRAPHS: Final = (".json", ".msgpack", ".txt")
 _MOST_NAMES: Final = 8

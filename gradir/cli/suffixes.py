@@ -130,7 +130,6 @@ def _suffix(output: str) -> str:
 
 
 def _named(suffix: str) -> list[str]:
-    """Return all exporters and pictures with a suffix."""
     from gradir import registry
 
     found = [name for name in PICTURES if suffix == f".{name}"]
@@ -139,7 +138,6 @@ def _named(suffix: str) -> list[str]:
 
 
 def _suffixes(writers: Writers[Any]) -> dict[str, str]:
-    """Return the suffixes of exporters or renderers by name."""
     found = {}
     for name in writers.names():
         # One that is broken says so to whoever names it.

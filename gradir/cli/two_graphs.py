@@ -39,7 +39,6 @@ class TwoGraphs(NamedTuple):
     missing: str = ""
 
     def __bool__(self) -> bool:
-        """Return whether there is a difference."""
         return bool(self.autograd) or self.has_other_forward
 
     @property
@@ -69,7 +68,6 @@ class TwoGraphs(NamedTuple):
         return status if options.fail_on else status or int(self.has_other_forward)
 
     def _text(self, options: argparse.Namespace) -> str:
-        """Return both comparisons as text or Markdown."""
         told = comparing.shown(self.autograd, options).decode()
         is_text = options.format == comparing.TEXT
         if not self:

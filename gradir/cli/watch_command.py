@@ -109,8 +109,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 class _Run:
-    """One watched run of a script."""
-
     def __init__(self, options: argparse.Namespace, script: Script) -> None:
         from gradir.files import Located
         from gradir.watches.model import Collected
@@ -161,7 +159,6 @@ class _Run:
         return int(bool(watch))
 
     def _write(self, watch: Watch, graphs: Mapping[int, str]) -> None:
-        """Write the file of ``-o``."""
         from gradir import files
         from gradir.watches.page import page
         from gradir.watches.watch_formats import End, json_line, written
@@ -272,7 +269,6 @@ class _Run:
         return None if is_lost or not isinstance(self._loss, float) else self._loss
 
     def _graph_of(self, step: int) -> str:
-        """Return the file for the graph of a step, if graphs are requested."""
         folder = self._options.capture_on_finding
         return "" if folder is None else str(Path(self._folder, folder, f"step-{step}.gir"))
 
@@ -305,7 +301,6 @@ class _Run:
             self._lines.write(json_line(record))
 
     def _show(self, step: Step) -> None:
-        """Show the progress of the training on one line of a terminal."""
         if not self._is_live:
             return
         from gradir.watches.watch_formats import shown_number

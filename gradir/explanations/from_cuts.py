@@ -23,18 +23,13 @@ from gradir.vocabulary.patterns import EXCUSING, LOST, OTHER_MODEL
 
 # Kinds of cuts that a graph has whose forward was not recorded.
 _OF_ANY_GRAPH: Final = frozenset({"hidden", "unreached"})
-
 # Kinds of cuts that say of a parameter that nothing took its gradient away, with its status.
 _ITS_OWN: Final = {"integer": "frozen", "unused": "unused"}
-
 _LOSING_NOTHING: Final = frozenset({*_ITS_OWN, "exchanged"})
-
 # Patterns that a capture gives a place with lost parameters only where these are lost elsewhere, or may be.
 _OF_TARGETS: Final = EXCUSING | {"stop-gradient"}
-
 # Marks of nodes in a part of a graph, or in two graphs as one, which are not all that there is to explain.
 _OF_PARTS: Final = frozenset({ELIDED, FOCUS, LEFT_OUT, STATUS})
-
 # How many names of one tensor are told at a place: a file may have any number of both.
 _MOST_TIED: Final = 64
 

@@ -13,12 +13,9 @@ from gradir.vocabulary.patterns import OF_REACHED, WITHOUT_GRADIENT
 
 # Kinds that a `with` or a decorator makes, for all operations in it.
 _OF_BLOCKS: Final = frozenset({"no_grad", "inference_mode"})
-
 # So many causes become one block; each of fewer keeps its line.
 _FEWEST: Final = 3
-
 _MOST_LINES: Final = 3
-
 _AT: Final = " at "
 
 
@@ -73,7 +70,6 @@ def united(causes: Iterable[Cause], statuses: Mapping[str, str]) -> tuple[Cause,
 
 
 def _with_names(each: _Named, statuses: Mapping[str, str]) -> Cause:
-    """Return the cause with all its names and places."""
     cause = each.cause
     if len(each.places) > 1:
         before = cause.detail.rpartition(_AT)[0]

@@ -51,27 +51,20 @@ class End(Record, frozen=True, tag="end", omit_defaults=False):
 Line = Head | Modules | Step | Told | End
 
 
-def told(finding: Finding) -> Told:
-    """Return a finding as a line of JSON has it."""
-    return Told(**fields_of(finding.cause), step=finding.step, how=finding.how, loops=finding.loops)
-
-
 def json_line(record: Line | Finding) -> str:
     r"""Return one record as a line of JSON, with its end.
 
     >>> json_line(Step(1, 1, 0.5))
     '{"type":"step","number":1,"backward":1,"loss":0.5}\n'
     """
+    line: object = record
+    if isinstance(record, Finding):
+        line = Told(**fields_of(record.cause), step=record.step, how=record.how, loops=record.loops)
     try:
-        body = msgspec.json.encode(told(record) if isinstance(record, Finding) else record)
+        body = msgspec.json.encode(line)
     except UnicodeEncodeError as error:
         raise ExportError(f"the watch holds what JSON cannot spell: {error}") from error
     return f"{printable_json(body)}\n"
-
-
-def end_of(watch: Watch) -> End:
-    """Return the last line of a watch."""
-    return End(watch.verdict, watch.level, watch.count, watch.ended)
 
 
 def jsonl(watch: Watch, _: Layout = Layout()) -> str:  # noqa: B008
@@ -79,8 +72,9 @@ def jsonl(watch: Watch, _: Layout = Layout()) -> str:  # noqa: B008
     # A finding follows its step.
     numbered: list[tuple[int, int, Step | Finding]] = [(step.number, 0, step) for step in watch.steps]
     found = [(finding.step, 1, finding) for finding in watch.findings]
+    end = End(watch.verdict, watch.level, watch.count, watch.ended)
     records = [record for _, _, record in sorted([*numbered, *found], key=lambda each: each[:2])]
-    return "".join(map(json_line, [Head(), Modules(watch.modules), *records, end_of(watch)]))
+    return "".join(map(json_line, [Head(), Modules(watch.modules), *records, end]))
 
 
 def text(watch: Watch, layout: Layout = Layout()) -> str:  # noqa: B008
