@@ -70,11 +70,11 @@ def compared(a: Graph, b: Graph, options: argparse.Namespace) -> Diff:
     found = diff_of(a, b, options)
     made = [(graph.producer.framework, graph.producer.framework_version) for graph in (a, b)]
     if all(name for name, _ in made) and made[0] != made[1]:
-        is_other_framework = made[0][0] != made[1][0]
-        hint = "; --vocabulary compares in words that both share" if is_other_framework else ""
-        if not is_other_framework and not options.normalize:
+        hint = ""
+        if not options.vocabulary and made[0][0] != made[1][0]:
+            hint = "; --vocabulary compares in words that both share"
+        elif not options.vocabulary and not options.normalize:
             hint = "; --normalize leaves out what that changes"
-        hint = "" if options.vocabulary else hint
         report(f"comparing a graph of {' '.join(made[0])} with one of {' '.join(made[1])}{hint}")
     forward = [graph.producer.options.get("graph") == "forward" for graph in (a, b)]
     if forward[0] != forward[1]:

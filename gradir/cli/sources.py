@@ -228,8 +228,6 @@ def _unreached(loaded: Loaded) -> set[tuple[str, ...]]:
 
 def load_two(options: argparse.Namespace, a: Source, b: Source) -> tuple[Loaded, Loaded]:
     """Load both graphs of a comparison; the first of two programs runs in a subprocess."""
-    import filecmp
-
     if not a.is_program and not b.is_program:
         refuse_program_options(options, a.word, b.word)
     if a.is_program and b.is_program:
@@ -249,6 +247,8 @@ def load_two(options: argparse.Namespace, a: Source, b: Source) -> tuple[Loaded,
     if b.is_program:
         capture_as(options, first.graph)
         return first, load(options, b, a)
+    import filecmp
+
     same = False
     # Equal bytes make equal graphs; loading reports what cannot be read.
     with suppress(OSError):

@@ -196,9 +196,10 @@ class _Run:
 
         if sys.stderr is None:
             return
+        # The script may have changed the environment.
+        is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
         color = self._options.color
-        # `_is_live` knows of a dumb terminal.
-        is_coloured = color == "always" or (color == "auto" and self._is_live and not os.environ.get("NO_COLOR"))
+        is_coloured = color == "always" or (color == "auto" and self._is_live and not is_plain)
         width = shutil.get_terminal_size().columns if self._is_live else None
         text = written(watch, "text", all=self._options.all, width=width, color=is_coloured)
         sys.stderr.write(guarded(text))
