@@ -94,11 +94,6 @@ lint: $(VENV)/.ready-test
 
 written: $(VENV)/.ready-test
 	$(BIN)/python schemas/gir_schemas.py --check
-	$(BIN)/python schemas/diff_schema.py --check
-	$(BIN)/python schemas/explanation_schema.py --check
-	$(BIN)/python schemas/overlay_schema.py --check
-	$(BIN)/python schemas/ranks_schema.py --check
-	$(BIN)/python schemas/watch_schema.py --check
 	$(BIN)/python docs/build_reference.py --check
 
 prose: ## measure the prose of pages and docstrings; fail when a figure is above its limit
@@ -106,11 +101,6 @@ prose: ## measure the prose of pages and docstrings; fail when a figure is above
 
 schema: $(VENV)/.ready-test ## write schemas/ from the model
 	$(BIN)/python schemas/gir_schemas.py --write
-	$(BIN)/python schemas/diff_schema.py --write
-	$(BIN)/python schemas/explanation_schema.py --write
-	$(BIN)/python schemas/overlay_schema.py --write
-	$(BIN)/python schemas/ranks_schema.py --write
-	$(BIN)/python schemas/watch_schema.py --write
 
 reference: $(VENV)/.ready-test ## write docs/reference.md from the docstrings
 	$(BIN)/python docs/build_reference.py

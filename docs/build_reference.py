@@ -38,6 +38,7 @@ The names for [exporters, renderers, passes and front-ends](plugins.md) beside t
 gradir`](reference.md), by the module to import them from.
 """
 
+# Where a name has its home, by the start of its path, and the part of the page that it stands in.
 PARTS: Final = {
     "gradir.api": "Functions",
     "gradir.ir": "The graph",
@@ -51,8 +52,8 @@ PARTS: Final = {
     "gradir.request": "What plug-ins are",
     "gradir.errors": "Errors",
 }
-"""Where a name has its home, by the start of its path, and the part of the page that it stands in."""
 
+# By module what it is to plug-ins, and which names are for them; all that it exports where none are named.
 FOR_PLUG_INS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "protocols": (
         "Methods of plug-ins. `help(gradir.protocols)` has those of `running`, `watching` and `run_alike` too.",
@@ -82,22 +83,21 @@ FOR_PLUG_INS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         ),
     ),
 }
-"""By module what it is to plug-ins, and which names are for them; all that it exports where none are named."""
 
 
+# The homes of records that only gradir makes.
 REPORTS: Final = ("gradir.diffs", "gradir.explanations", "gradir.distributed", "gradir.watches")
-"""The homes of records that only gradir makes."""
 
+# Members that only gradir itself calls.
 FOR_GRADIR: Final = {
     *("Cause.words", "Diff.between", "Explanation.joined", "Explanation.located_in", "FormatError.moved"),
     *("Frontend.run_alike", "Frontend.running", "Frontend.watching", "Ranks.picture", "Ranks.with_files"),
     "Watch.verdict_as",
 }
-"""Members that only gradir itself calls."""
 
 
 def page() -> str:
-    """The page of the names of ``import gradir``."""
+    """Return the page of the names of ``import gradir``."""
     package = _package()
     parts: dict[str, list[str]] = {title: [] for title in PARTS.values()}
     for name in _names(package):
@@ -120,8 +120,10 @@ def protocols_page() -> str:
         entries = []
         for name in chosen or [name for name in _names(module) if name not in known]:
             found = module[name].final_target if module[name].is_alias else module[name]
-            make = _item if found.is_function else _alias if found.is_attribute else _entry
-            entries.append("\n\n".join(make(name, found)))
+            if found.is_function:
+                entries.append(f"- `{_signature(found, name)}`: {' '.join(_told(found))}")
+            else:
+                entries.append("\n\n".join((_alias if found.is_attribute else _entry)(name, found)))
         sections.append(f"## gradir.{home}\n\n{what}\n\n" + "\n\n".join(entries))
     return PROTOCOLS_HEAD + "\n" + "\n\n".join(sections) + "\n"
 
@@ -131,17 +133,11 @@ def _package() -> Any:
 
 
 def _alias(name: str, found: Any) -> Iterator[str]:
-    """A name for a type."""
     yield f"### {name}"
     # The keys of a table say nothing without the values, which fill a screen.
     if not str(found.value).startswith("{"):
         yield _fenced(f"{name} = {found.value}")
     yield from _told(found)
-
-
-def _item(name: str, found: Any) -> Iterator[str]:
-    """A function in a list."""
-    yield f"- `{_signature(found, name)}`: {' '.join(_told(found))}"
 
 
 def _names(package: Any) -> list[str]:
@@ -238,7 +234,8 @@ def _told(found: Any) -> Iterator[str]:
     for section in sections:
         kind = section.kind.value
         if kind == "text":
-            yield from _paragraphs(section.value)
+            paragraphs = section.value.split("\n\n")
+            yield from (each.replace("``", "`") for each in paragraphs if not each.lstrip().startswith(">>>"))
         elif kind == "parameters":
             yield _listed("Args", section.value, lambda item: f"`{item.name}`")
         elif kind == "raises":
@@ -247,12 +244,6 @@ def _told(found: Any) -> Iterator[str]:
             yield _listed("Attributes", section.value, lambda item: f"`{item.name}`")
         elif kind != "examples":
             raise ValueError(f"{found.path}: a section of the kind {kind}")
-
-
-def _paragraphs(text: str) -> Iterator[str]:
-    for paragraph in text.split("\n\n"):
-        if not paragraph.lstrip().startswith(">>>"):
-            yield paragraph.replace("``", "`")
 
 
 def _listed(title: str, items: list[Any], name: Callable[[Any], str]) -> str:

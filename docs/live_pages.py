@@ -15,7 +15,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from gradir.cli import main as gradir_main
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
+# The options that a SPEC needs, by its name.
 SHOWN_WITH = {
     "mlp_critic.py:Critic": ("--input", "float32[4,3]", "--input", "float32[4,2]"),
     "gpt.py:GPT": ("--input", "int64[2,16]"),
@@ -33,10 +34,9 @@ SHOWN_WITH = {
     **{f"jax_modules.py:{kind}": ("--input", "float32[8,4]") for kind in ("Linen", "Nnx")},
     "jax_modules.py:Equinox": ("--input", "float32[4]"),
 }
-"""The options that a SPEC needs, by its name."""
 JAX_PYTHON = os.environ.get("GRADIR_JAX_PYTHON")
+# What has no graph, to show what is said of it.
 WITHOUT_A_GRAPH = frozenset({"policy.py:sampled"})
-"""What has no graph, to show what is said of it."""
 
 
 def specs() -> Iterator[tuple[str, str]]:
@@ -49,11 +49,11 @@ def specs() -> Iterator[tuple[str, str]]:
             yield f"{file}:{given.partition(':')[2]}", told
 
 
-def examples(folder: Path, names: Container[str]) -> Iterator[dict[str, Any]]:
+def examples(folder: Path, names: Collection[str]) -> Iterator[dict[str, Any]]:
     """A page of every example that can be captured here."""
     has_jax = bool(JAX_PYTHON) or all(importlib.util.find_spec(name) for name in ("jax", "flax", "equinox"))
     for spec, told in specs():
-        if spec not in names or spec in WITHOUT_A_GRAPH or (spec.startswith("jax_") and not has_jax):
+        if (names and spec not in names) or spec in WITHOUT_A_GRAPH or (spec.startswith("jax_") and not has_jax):
             continue
         name = re.sub(r"\W+", "-", spec.replace(".py:", "-")).lower()
         options = SHOWN_WITH.get(spec, ())
@@ -68,35 +68,27 @@ def examples(folder: Path, names: Container[str]) -> Iterator[dict[str, Any]]:
         graph.unlink()
 
 
-def reviews(folder: Path, names: Container[str]) -> Iterator[dict[str, Any]]:
+def reviews(folder: Path, names: Collection[str]) -> Iterator[dict[str, Any]]:
     """A page of every edit of docs/reviewing.md, with the first line of its report."""
     sys.path.insert(0, str(ROOT / "tests" / "support"))
     from real_changes import CHANGES, pair
 
     for name in CHANGES:
-        if name not in names:
+        if names and name not in names:
             continue
         found = gradir.diff(*pair(name))
         (folder / f"{name}.html").write_text(found.to("html"), encoding="utf-8")
         yield {"page": f"{name}.html", "name": name, "told": found.to("text").partition("\n")[0]}
 
 
-class _Everything:
-    """All names there are."""
-
-    def __contains__(self, name: object) -> bool:
-        return True
-
-
 def _gradir(*arguments: str) -> None:
-    """Run a command, which has to succeed."""
     if gradir_main(arguments) != 0:
         raise SystemExit(f"failed: gradir {' '.join(arguments)}")
 
 
 def main() -> None:
     """Make all pages anew."""
-    folder, names = Path(sys.argv[1]).resolve(), sys.argv[2:] or _Everything()
+    folder, names = Path(sys.argv[1]).resolve(), sys.argv[2:]
     listed = {}
     for kind, pages in (("examples", examples), ("reviews", reviews)):
         place = folder / kind

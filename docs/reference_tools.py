@@ -110,7 +110,6 @@ def plugins_page() -> str:
 
 
 def _own(group: str) -> list[str]:
-    """The names that gradir registers itself."""
     return sorted(point.name for point in entrypoints.entry_points(group) if point.value.startswith("gradir"))
 
 
@@ -133,13 +132,10 @@ def _options(kind: type[Options]) -> list[str]:
     rows = []
     for info in option_infos(kind):
         default = f"`{info.default}`" if info.default else "empty"
-        takes = "" if info.takes == "true|false" else f": {_taken(info.takes)}"
+        words = " ".join(f"`{word}`" for word in info.takes.split("|"))
+        takes = "" if info.takes == "true|false" else f": {words}"
         rows.append(f"| `{info.name}`{takes} | {default} | {_cell(info.help)} |")
     return rows
-
-
-def _taken(takes: str) -> str:
-    return " ".join(f"`{word}`" for word in takes.split("|"))
 
 
 def _below(parser: Parser) -> Iterator[Parser]:
@@ -174,20 +170,14 @@ def _command(parser: Parser, common: Mapping[str, Set[str]]) -> Iterator[str]:
 
 
 def _rows(parser: argparse.ArgumentParser, group: argparse._ArgumentGroup) -> list[str]:
-    """The options of a group as rows of a table."""
-    return [
-        _row(parser, action)
-        for action in group._group_actions  # noqa: SLF001
-        if not isinstance(action, argparse._SubParsersAction)  # noqa: SLF001
-        and action.help != argparse.SUPPRESS
-        and "--help" not in action.option_strings
-    ]
-
-
-def _row(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
-    names = (", " if action.option_strings else " or ").join(f"`{word}`" for word in _words(action))
-    told = parser._get_formatter()._expand_help(action) if action.help else ""  # noqa: SLF001
-    return f"| {names} | {_cell(told)} |"
+    rows = []
+    for action in group._group_actions:  # noqa: SLF001
+        is_hidden = action.help == argparse.SUPPRESS or "--help" in action.option_strings
+        if not is_hidden and not isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            names = (", " if action.option_strings else " or ").join(f"`{word}`" for word in _words(action))
+            told = parser._get_formatter()._expand_help(action) if action.help else ""  # noqa: SLF001
+            rows.append(f"| {names} | {_cell(told)} |")
+    return rows
 
 
 def _words(action: argparse.Action) -> Sequence[str]:

@@ -20,9 +20,10 @@ from mkdocs.structure.files import File, Files, InclusionLevel
 from gradir import __version__
 
 ROOT: Final = Path(__file__).resolve().parents[1]
+# What is warned of fails a strict build.
 LOG: Final = logging.getLogger("mkdocs.hooks.gradir")
-"""What is warned of fails a strict build."""
 
+# Pages of other folders, by the name that they have in the site.
 ELSEWHERE: Final = {
     "CONTRIBUTING.md": "contributing.md",
     "changes/README.md": "changes.md",
@@ -30,7 +31,6 @@ ELSEWHERE: Final = {
     "examples/README.md": "examples.md",
     "viewer/README.md": "viewer.md",
 }
-"""Pages of other folders, by the name that they have in the site."""
 TITLES: Final = {
     "changes.md": "Fragments of the changelog",
     "examples.md": "The examples' files",
@@ -42,6 +42,8 @@ _SHIM: Final = "https://unpkg.com/iframe-worker/shim"
 _LINK: Final = re.compile(r"(\[(?:docs/)?[\w-]+\.md)?(\]\()([^)#:\s]*)((?:#[^)\s]*)?\))")
 _FENCE: Final = re.compile(r"^( *)(```+).*?^\1\2 *$", re.MULTILINE | re.DOTALL)
 _NAME: Final = re.compile(r"(?<![\[`])`(?:gradir\.)?([A-Za-z_][\w.]*?)(\([^`]*\))?`(?![\]`])")
+# Groups of entry points, and the version, which the reference does not list.
+_NO_NAMES: Final = frozenset({"exporters", "renderers", "passes", "frontends", "vocabularies", "__version__"})
 _CALLED: Final = re.compile(r"`gradir\.([A-Za-z_]\w*)[`(](?<!\.sh`)")
 
 
@@ -93,8 +95,10 @@ def _prose(text: str, here: str, source: str) -> str:
     text = _LINK.sub(lambda link: _link(link, here, source), text)
     if here.startswith("reference"):
         return text
+    package = ROOT / "gradir"
     for called in _CALLED.findall(text):
-        if called not in _anchors() and not _is_module(called):
+        is_module = (package / called).is_dir() or (package / f"{called}.py").is_file()
+        if called not in _anchors() and called not in _NO_NAMES and not is_module:
             LOG.warning("%s names gradir.%s, which there is not", source, called)
     return "\n".join(line if line.startswith(("#", "    ")) else _named(line, here) for line in text.split("\n"))
 
@@ -102,9 +106,9 @@ def _prose(text: str, here: str, source: str) -> str:
 def _link(link: re.Match[str], here: str, source: str) -> str:
     """A link of the file as the site has it: where it is the name of a page, its title stands there."""
     words, middle, target, rest = link.groups()
-    if words:
-        page = ROOT / posixpath.dirname(source) / target
-        words = f"[{_title(page) if page.is_file() else words[1:]}"
+    page = ROOT / posixpath.dirname(source) / target
+    if words and page.is_file():
+        words = f"[{_title(page)}"
     return (words or "") + middle + _target(target, here, source) + rest
 
 
@@ -150,13 +154,6 @@ def _anchors() -> dict[str, str]:
     text = _FENCE.sub("", (ROOT / "docs" / "reference.md").read_text(encoding="utf-8"))
     names = re.findall(r"^####? ([\w.]+)$", text, re.MULTILINE)
     return {name: name.lower().replace(".", "") for name in names}
-
-
-def _is_module(name: str) -> bool:
-    """Whether the name is a module or package, a version, or a group of entry points."""
-    package = ROOT / "gradir"
-    groups = {"exporters", "renderers", "passes", "frontends", "vocabularies"}
-    return name in groups or name == "__version__" or (package / name).is_dir() or (package / f"{name}.py").is_file()
 
 
 def _schemas_page() -> str:

@@ -131,23 +131,22 @@ __all__ = [
     "watch",
 ]
 
+# Where classes are, those that are not in `gradir.ir`.
 _HOMES = {
-    "gradir.diffs.changes": ("Change", "Diff"),
-    "gradir.explanations.model": ("Cause", "Explanation", "Term"),
-    "gradir.overlays": ("Overlay",),
-    "gradir.protocols": ("CaptureRequest", "Exporter", "Frontend", "Options", "Recorder", "Renderer", "Verification"),
-    "gradir.distributed.model": ("Ranks",),
-    "gradir.watches.model": ("Watch",),
+    **dict.fromkeys(("Change", "Diff"), "gradir.diffs.changes"),
+    **dict.fromkeys(("Cause", "Explanation", "Term"), "gradir.explanations.model"),
+    **dict.fromkeys(("CaptureRequest", "Exporter", "Frontend", "Options"), "gradir.protocols"),
+    **dict.fromkeys(("Recorder", "Renderer", "Verification"), "gradir.protocols"),
+    "Overlay": "gradir.overlays",
+    "Ranks": "gradir.distributed.model",
+    "Watch": "gradir.watches.model",
 }
-"""Where classes are, those that are not in `gradir.ir`."""
-
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'gradir' has no attribute {name!r}")
-    value: object = getattr(import_module(_HOME_OF.get(name, "gradir.ir")), name)
+    value: object = getattr(import_module(_HOMES.get(name, "gradir.ir")), name)
     globals()[name] = value
     return value
 

@@ -18,31 +18,6 @@ if TYPE_CHECKING:
     from gradir.protocols import Names, Recorder, Verification
     from gradir.watcher import Watcher
 
-__all__ = [
-    "capture",
-    "diff",
-    "diff_mimebundle",
-    "diff_text",
-    "dumps",
-    "explain",
-    "export",
-    "link",
-    "load",
-    "loads",
-    "make_dot",
-    "matching",
-    "mimebundle",
-    "patch",
-    "ranks",
-    "record",
-    "release",
-    "render",
-    "save",
-    "unpatch",
-    "verify",
-    "watch",
-]
-
 
 def capture(
     target: object,
@@ -396,7 +371,7 @@ def export(graph: Graph, exporter: str, **options: object) -> str:
     └─ x leaf [focus]
     <BLANKLINE>
     """
-    from gradir.plan import exported
+    from gradir.exporting import exported
 
     return exported(exporter, graph, options)
 
@@ -412,8 +387,8 @@ def render(graph: Graph, picture: str = "svg", *, seconds: float = 60.0, **optio
             program fails or needs more than ``seconds`` or 4 GiB.
         PassError: a pattern matches no node, or a pass refuses the value.
     """
+    from gradir.exporting import exported, pictured
     from gradir.pictures import render as draw
-    from gradir.plan import exported, pictured
 
     return draw(exported("dot", graph, pictured(options), f"a picture ({picture})"), picture, seconds=seconds)
 

@@ -64,13 +64,7 @@ class _Ran(NamedTuple):
 
 
 def captured(request: CaptureRequest) -> Graph:
-    """Return the graph that a request asks for.
-
-    Raises:
-        StoppedError: a forward graph was requested, and the program raised after an operation.
-        CaptureError: there is none, no front-end takes the target, or it lacks a feature.
-        GradirError: the chosen front-end is unknown.
-    """
+    """Return the graph that a request asks for."""
     if request.graph == "both":
         told = spelled_option(request, "graph")
         raise CaptureError(f"{told} captures two graphs, but this needs one; choose autograd or forward")
@@ -78,11 +72,7 @@ def captured(request: CaptureRequest) -> Graph:
 
 
 def captured_both(request: CaptureRequest, *, verify: bool = False) -> Both:
-    """Return the autograd graph and, if the front-end records it, the forward graph of the same run.
-
-    Raises:
-        CaptureError: there is no autograd graph, or it cannot be verified on request.
-    """
+    """Return the autograd graph and, if the front-end records it, the forward graph of the same run."""
     expect_possible(request, verify=verify)
     name = frontend_of(request)
     can = "flow" in registry.frontend(name).features
@@ -96,22 +86,14 @@ def captured_both(request: CaptureRequest, *, verify: bool = False) -> Both:
 
 
 def verified(request: CaptureRequest, *, keep_graph: bool) -> tuple[Graph, Verification]:
-    """Capture a graph and compare it with the framework's engine, or with itself; see `gradir.verify`.
-
-    Raises:
-        CaptureError: also if a backward cannot run, or runs only once and the graph is kept.
-    """
+    """Capture a graph and compare it with the framework's engine, or with itself; see `gradir.verify`."""
     expect_possible(request, verify=True)
     ran = _captured(request)
     return ran.live.graph, _verified(ran, is_program=request.is_program, keep_graph=keep_graph)
 
 
 def run_alike(request: CaptureRequest, path: str, pairs: Mapping[str, str] | None = None) -> Alike | None:
-    """Run a program beside another one with equal weights and inputs; see `gradir.protocols.Frontend.run_alike`.
-
-    Raises:
-        CaptureError: it cannot be run, or its front-end cannot do that.
-    """
+    """Run a program beside another one with equal weights and inputs; see `gradir.protocols.Frontend.run_alike`."""
     name, own = _prepared(request)
     found = able(name, "run_alike", "--run")
     with _failing(name, request):
@@ -119,12 +101,7 @@ def run_alike(request: CaptureRequest, path: str, pairs: Mapping[str, str] | Non
 
 
 def explained(request: CaptureRequest) -> Explanation:
-    """Explain which parameters get a gradient and why others do not; see `gradir.explain`.
-
-    Raises:
-        CaptureError: there are no tensors, no front-end takes the target, or it captures a forward pass only.
-        GradirError: the chosen front-end is unknown.
-    """
+    """Explain which parameters get a gradient and why others do not; see `gradir.explain`."""
     from gradir import fallbacks
 
     name = frontend_of(request)
@@ -139,11 +116,7 @@ def explained(request: CaptureRequest) -> Explanation:
 
 
 def expect_possible(request: CaptureRequest, *, verify: bool = False) -> None:
-    """Refuse options that exclude each other, or a verification.
-
-    Raises:
-        CaptureError: there are some.
-    """
+    """Refuse options that exclude each other, or a verification."""
     told = partial(spelled_option, request)
     if request.graph == "both" and request.collectives:
         raise CaptureError(
@@ -161,12 +134,7 @@ def expect_possible(request: CaptureRequest, *, verify: bool = False) -> None:
 
 
 def recording(request: CaptureRequest) -> Recorder:
-    """Return a recorder of the front-end; see `gradir.record`.
-
-    Raises:
-        CaptureError: no or several front-ends are possible, or the chosen one lacks a feature.
-        GradirError: the chosen front-end is unknown.
-    """
+    """Return a recorder of the front-end; see `gradir.record`."""
     if request.frontend is not None or request.model is not None:
         name = claiming(request.model, chosen=request.frontend)
     else:
@@ -178,12 +146,7 @@ def recording(request: CaptureRequest) -> Recorder:
 
 
 def read(data: bytes, path: str) -> Graph:
-    """Return the graph in the bytes of a file that a front-end reads.
-
-    Raises:
-        FormatError: it holds no graph, or none that can be read.
-        CaptureError: the framework is not there.
-    """
+    """Return the graph in the bytes of a file that a front-end reads."""
     name, _ = reader_of(path)
     with registry.frontend.failing(name):
         found: Any = registry.frontend(name)
@@ -202,11 +165,7 @@ def seeding(number: int) -> AbstractContextManager[None]:
 
 
 def standing_in(rank: int, world: int, chosen: str | None) -> AbstractContextManager[None]:
-    """Let the program inside run as one rank of many, with the chosen or a capable front-end.
-
-    Raises:
-        CaptureError: none can, or there are several.
-    """
+    """Let the program inside run as one rank of many, with the chosen or a capable front-end."""
     if chosen is None:
         usable = {name: kind for name, kind in usable_kinds().items() if "standing_in" in kind.features}
         chosen = only_one(usable or usable_kinds(), "a rank without the others")

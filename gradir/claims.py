@@ -14,6 +14,7 @@ from gradir.protocols import Frontend
 from gradir.request import FEATURES, CaptureRequest, declared
 
 _CAPTURE: Final = "e.g. gradir capture net.py:Net --input 'float32[1,3]' -o net.gir"
+# Files that people have beside their models, by suffix; a front-end knows those of its framework.
 _OTHER_FORMATS: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         (".safetensors", ".npz", ".h5"), f"a file of weights, without a graph; capture the model, {_CAPTURE}"
@@ -21,16 +22,10 @@ _OTHER_FORMATS: Final[Mapping[str, str]] = {
     ".onnx": f"an ONNX model, which has no autograd graph; capture the program that it was exported from, {_CAPTURE}",
     ".ipynb": "a notebook; call gradir.capture(loss).save('loss.gir') in a cell, or move the model to a .py file",
 }
-"""Files that people have beside their models, by suffix; a front-end knows those of its framework."""
 
 
 def frontend_of(request: CaptureRequest) -> str:
-    """Return the name of the front-end for a request: the chosen one, or the one that claims its objects.
-
-    Raises:
-        CaptureError: there is none, or there are several.
-        GradirError: the chosen front-end is unknown.
-    """
+    """Return the name of the front-end for a request: the chosen one, or the one that claims its objects."""
     target, needed = request.target, {feature for _, feature in features_of(request)}
     if request.frontend is None and request.is_program and callable(target):
         return only_one(_claimants(loaded_kinds(), target, needed) or _general(usable_kinds()), _told(target))
@@ -39,15 +34,7 @@ def frontend_of(request: CaptureRequest) -> str:
 
 
 def claiming(*objects: object, chosen: str | None = None, needed: Collection[str] = ()) -> str:
-    """Return the chosen front-end, or the one that claims an object or the content of a container.
-
-    If several do, choose the one with all ``needed`` features. If none does, choose the only front-end whose
-    framework is loaded, since it reports best what is wrong.
-
-    Raises:
-        CaptureError: no front-end or several claim an object.
-        GradirError: the chosen front-end is unknown.
-    """
+    """Return the chosen front-end, or the one with all ``needed`` features that claims an object or its content."""
     if chosen is not None:
         registry.frontend(chosen)
         return chosen
@@ -56,16 +43,13 @@ def claiming(*objects: object, chosen: str | None = None, needed: Collection[str
         names = _claimants(loaded, part, needed)
         if names:
             return only_one(names, _told(part))
+    # If none claims it, the only front-end whose framework is loaded reports best what is wrong.
     general = _general(loaded)
     return only_one(general if len(general) == 1 else (), _told(objects[0]))
 
 
 def able(name: str, feature: str, spelled: str = "") -> Frontend:
-    """Return the front-end of a name, which must have a feature; ``spelled`` is the option that asks for it.
-
-    Raises:
-        CaptureError: it lacks the feature.
-    """
+    """Return the front-end of a name, which must have a feature; ``spelled`` is the option that asks for it."""
     found = registry.frontend(name)
     if feature in found.features:
         return found
@@ -84,6 +68,7 @@ def unable(feature: str) -> Iterator[str]:
             yield f"front-end {name!r} cannot {FEATURES[feature]}"
 
 
+# Cached, so that a broken front-end is reported once.
 @cache
 def kinds() -> Mapping[str, type[Frontend]]:
     """Return the classes of the installed front-ends by name, and warn of broken ones."""
@@ -149,6 +134,7 @@ def spelled_option(request: CaptureRequest, option: str) -> str:
 
 def loaded_kinds() -> dict[str, type[Frontend]]:
     """Return the front-ends whose framework is loaded."""
+    # A program may forbid an import with None in sys.modules.
     return {name: kind for name, kind in kinds().items() if sys.modules.get(kind.framework) is not None}
 
 
@@ -174,6 +160,7 @@ def usable_kinds() -> dict[str, type[Frontend]]:
 
 
 def _parts(objects: Iterable[object]) -> Iterator[object]:
+    # A container may contain itself.
     seen: set[int] = set()
     left = [*objects][::-1]
     while left:
@@ -192,11 +179,7 @@ def _told(value: object) -> str:
 
 
 def only_one(names: Iterable[str], what: str) -> str:
-    """Return the only one of these names.
-
-    Raises:
-        CaptureError: there is none, or there are several.
-    """
+    """Return the only one of these names."""
     found = [*names]
     if len(found) == 1:
         return found[0]
@@ -205,17 +188,16 @@ def only_one(names: Iterable[str], what: str) -> str:
             f"{' and '.join(found)} may all capture {what}: choose one with frontend={found[0]!r}, "
             f"on the command line --frontend {found[0]}"
         )
-    offers = "; ".join(
-        f"{name} takes {kind.takes}{_lack(kind.framework, kind.install)}" for name, kind in kinds().items()
-    )
-    raise CaptureError(f"no front-end captures {what}: {offers or 'none is installed'}")
+    offers = []
+    for name, kind in kinds().items():
+        lack = f" ({kind.framework} is not loaded)"
+        if sys.modules.get(kind.framework) is not None:
+            lack = ""
+        elif not _is_there(kind.framework):
+            lack = f" ({kind.framework} is not installed: {kind.install})"
+        offers.append(f"{name} takes {kind.takes}{lack}")
+    raise CaptureError(f"no front-end captures {what}: {'; '.join(offers) or 'none is installed'}")
 
 
 def _is_there(framework: str) -> bool:
     return sys.modules.get(framework) is not None or find_spec(framework) is not None
-
-
-def _lack(framework: str, install: str) -> str:
-    if sys.modules.get(framework) is not None:
-        return ""
-    return f" ({framework} is not loaded)" if find_spec(framework) else f" ({framework} is not installed: {install})"

@@ -17,37 +17,35 @@ if TYPE_CHECKING:
 
 _SECONDS: Final = 10.0
 _PAGE: Final = "html"
+# Characters that a notebook is made larger by at most.
 _LARGEST_PAGE: Final = 2_000_000
-"""Characters that a notebook is made larger by at most."""
 
+# Of more no page is made, which would take seconds.
 _MOST_NODES: Final = 200_000
-"""Of more no page is made, which would take seconds."""
 
 _NO_MODULE: Final = """\
 <div>gradir saw no module run. To see the modules, run the forward inside <code>with gradir.record(model) as rec:</code>
 and show <code>rec.capture(loss)</code>.</div>
 """
 
+# A frame of a kind that every front-end of notebooks takes, without a host to ask and apart from the notebook.
+#
+# Where a notebook is not trusted, and on a site that shows notebooks without scripts, the line below it is left.
 _FRAME: Final = """\
 <iframe srcdoc="{page}" title="{title}" width="100%" height="600" frameborder="0"
 sandbox="allow-scripts allow-downloads"></iframe><div>{title}</div>
 """
-"""A frame of a kind that every front-end of notebooks takes, without a host to ask and apart from the notebook.
-
-Where a notebook is not trusted, and on a site that shows notebooks without scripts, the line below it is left.
-"""
 
 
 def mimebundle(graph: Graph) -> dict[str, str]:
-    """Return the graph by MIME type: text, a page, and SVG or, if nothing draws that, Mermaid.
-
-    Front-ends show the page; the picture, of layers, is for what shows no HTML. There a graph of more than 150 boxes is
-    made small by `gradir.passes.readable`; one that stays large has no picture, as one of hundreds of thousands of
-    nodes has no page.
-    """
+    """Return the graph by MIME type: text, a page, and SVG or, if nothing draws that, Mermaid."""
     shown = {"text/plain": repr(graph)}
-    if page := _of_graph(graph):
-        shown["text/html"] = page
+    if len(graph.nodes) <= _MOST_NODES:
+        page = _framed(registry.export(_PAGE, with_cells(with_lines(graph)), {}), repr(graph).strip("<>"))
+        # A front-end says whether it knows in which module an operation ran.
+        is_blind = graph.producer.options.get("scopes") is False and any(graph.scopes)
+        shown |= {"text/html": f"{page}{_NO_MODULE * is_blind}"} if page else {}
+    # The picture is for what shows no HTML; a graph that stays large has none.
     small = readable(layers(graph))
     if small is None:
         return shown
@@ -61,25 +59,14 @@ def mimebundle(graph: Graph) -> dict[str, str]:
 
 
 def diff_mimebundle(diff: Diff) -> dict[str, str]:
-    """Return a diff by MIME type: text, Markdown, and a page unless it is too large.
-
-    There is no page of a diff that found nothing, and of one that was read from a file.
-    """
+    """Return a diff by MIME type: text, Markdown, and a page unless it is too large."""
     shown = {"text/plain": str(diff), "text/markdown": diff.to("markdown")}
+    # A diff that was read from a file has no graphs to draw.
     sides = diff.sides
     if diff and sides and len(sides.before.nodes) + len(sides.after.nodes) <= _MOST_NODES:
         page = _framed(diff.to(_PAGE), shown["text/plain"].partition("\n")[0])
         shown |= {"text/html": page} if page else {}
     return shown
-
-
-def _of_graph(graph: Graph) -> str:
-    if len(graph.nodes) > _MOST_NODES:
-        return ""
-    page = _framed(registry.export(_PAGE, with_cells(with_lines(graph)), {}), repr(graph).strip("<>"))
-    # A front-end says whether it knows in which module an operation ran.
-    is_blind = graph.producer.options.get("scopes") is False and any(graph.scopes)
-    return f"{page}{_NO_MODULE}" if page and is_blind else page
 
 
 def _framed(page: str, title: str) -> str:

@@ -26,15 +26,7 @@ class EntryPoint(NamedTuple):
     value: str
 
     def load(self) -> Any:
-        """Import the object.
-
-        Raises:
-            ImportError: there is no such module.
-            AttributeError: the module has no such attribute.
-
-        >>> EntryPoint("join", "os.path:join [fast]").load()("a", "b")
-        'a/b'
-        """
+        """Import the object."""
         module, _, attributes = self.value.partition("[")[0].partition(":")
         found: Any = import_module(module.strip())
         for name in filter(None, attributes.strip().split(".")):
@@ -43,25 +35,17 @@ class EntryPoint(NamedTuple):
 
 
 def entry_points(group: str) -> list[EntryPoint]:
-    """Return the entry points of a group in all installed distributions.
-
-    >>> "dot" in [point.name for point in entry_points("gradir.exporters")]
-    True
-    """
-    if _only_directories():
+    """Return the entry points of a group in all installed distributions."""
+    finders = [finder for finder in sys.meta_path if hasattr(finder, "find_distributions")]
+    # Programs put paths there that are no text, too.
+    path: list[object] = [*sys.path]
+    if finders == [PathFinder] and not any(
+        not isinstance(entry, str) or entry.lower().endswith(".egg") or os.path.isfile(entry) for entry in path
+    ):
         return [point for data in _files(tuple(sys.path)) for point in _declared(data, group)]
     from importlib import metadata
 
     return [EntryPoint(point.name, point.value) for point in metadata.entry_points(group=group)]
-
-
-def _only_directories() -> bool:
-    finders = [finder for finder in sys.meta_path if hasattr(finder, "find_distributions")]
-    # Programs put paths there that are no text, too.
-    path: list[object] = [*sys.path]
-    return finders == [PathFinder] and not any(
-        not isinstance(entry, str) or entry.lower().endswith(".egg") or os.path.isfile(entry) for entry in path
-    )
 
 
 @lru_cache(1)
@@ -79,20 +63,17 @@ def _infos(path: Iterable[str]) -> Iterator[str]:
     """Return the directory of every distribution, the first one on the path if there are several."""
     seen = set()
     for entry in path:
-        for child in _children(entry):
+        children: list[str] = []
+        # A path may name what is not there, or what this user may not see.
+        with suppress(OSError):
+            children = sorted(os.listdir(entry or "."))
+        for child in children:
             stem, suffix = os.path.splitext(child.lower())
+            # PEP 503: names that differ in case or in these characters are one distribution.
             name = stem.partition("-")[0].replace("_", "-").replace(".", "-")
             if suffix in _INFO and name not in seen:
                 seen.add(name)
                 yield os.path.join(entry, child)
-
-
-def _children(entry: str) -> list[str]:
-    try:
-        return sorted(os.listdir(entry or "."))
-    except OSError:
-        # A path may name what is not there, or what this user may not see.
-        return []
 
 
 def _declared(data: bytes, group: str) -> Iterator[EntryPoint]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 __all__ = [
     "CaptureError",
     "ExportError",
     "FileError",
     "FormatError",
+    "FrontendError",
     "GradirError",
     "GradirWarning",
     "GraphError",
@@ -14,11 +18,12 @@ __all__ = [
     "PassError",
     "PatchError",
     "SpecError",
+    "failing",
     "warn",
 ]
 
+# The packages whose lines no warning names.
 _OURS = ("gradir", "gradir_exporters")
-"""The packages whose lines no warning names."""
 
 
 class GradirError(Exception):
@@ -46,12 +51,14 @@ class FileError(GradirError, OSError):
     def __init__(self, filename: str, task: str, strerror: str | None, errno: int | None = None) -> None:
         self.task = task
         super().__init__(f"{filename}: cannot be {task}: {strerror}")
+        # OSError sets these only where it is called with two arguments or more.
         self.filename, self.strerror, self.errno = filename, strerror, errno
 
     def __str__(self) -> str:
         return str(self.args[0])
 
     def __reduce__(self) -> tuple[type[FileError], tuple[str, str, str | None, int | None]]:
+        # By default an error is unpickled from its message, and this one takes more.
         return type(self), (self.filename, self.task, self.strerror, self.errno)
 
 
@@ -104,6 +111,10 @@ class ExportError(GradirError):
     """An unknown exporter, an unknown option, or a graph the target format cannot hold."""
 
 
+class FrontendError(GradirError):
+    """A front-end that there is not, that cannot be loaded, or that fails."""
+
+
 class PatchError(GradirError):
     """A diff that was not made for the graph it is applied to."""
 
@@ -125,3 +136,33 @@ def warn(message: str) -> None:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, GradirWarning, stacklevel=level)
+
+
+@contextmanager
+def failing(what: str, error: type[GradirError]) -> Iterator[None]:
+    """Report anything that a plug-in raises inside, also SystemExit, as an error that begins with ``what`` failed."""
+    try:
+        yield
+    except (GradirError, KeyboardInterrupt):
+        raise
+    except BaseException as raised:
+        # Of a file that is no Python the text says the line, and the last line that ran is one that imported it.
+        is_told = isinstance(raised, SyntaxError) and not (raised.filename or "<").startswith("<")
+        text = " ".join(str(raised).split())
+        said = ": ".join(filter(None, (what, type(raised).__name__, text)))
+        raise error(f"{said}{'' if is_told else _place(raised)}") from raised
+
+
+def _place(error: BaseException) -> str:
+    """Return the last line that ran in the package that gradir called, such as ``at edges.py:8``."""
+    from pathlib import Path
+    from traceback import walk_tb
+
+    ran = [
+        (str(frame.f_globals.get("__name__")).partition(".")[0], frame.f_code.co_filename, line)
+        for frame, line in walk_tb(error.__traceback__)
+    ]
+    # What imports a module stands between gradir and the module.
+    others = [each for each in ran if each[0] not in (__name__.partition(".")[0], "importlib")]
+    own = [(file, line) for package, file, line in others if package == others[0][0]]
+    return f" at {Path(own[-1][0]).name}:{own[-1][1]}" if own else ""

@@ -10,8 +10,8 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from gradir.errors import CaptureError, GraphError
+from gradir.explanations.from_cuts import explained
 from gradir.explanations.model import Examined, Explanation
-from gradir.explanations.stored import explained
 from gradir.ir import Graph
 from gradir.ir.order import postorder
 from gradir.ir.validate import problems
@@ -24,15 +24,7 @@ _NEVER_USED: Final = frozenset({"unused", "unreached"})
 
 
 def run(found: Frontend, request: CaptureRequest) -> CaptureRequest:
-    """Return the request for what a program, or a model or function with inputs, makes.
-
-    A program is a class or function that is called without arguments, or a function of the inputs. Whatever else runs
-    on inputs counts as the model that names the tensors.
-
-    Raises:
-        SpecError: the program raises.
-        CaptureError: there is nothing to run on the inputs, or a text does not describe one.
-    """
+    """Return the request for what a program, or a model or function with inputs, makes."""
     made: Any = request.target
     given, named = request.inputs, dict(request.kwargs or {})
     if request.is_program and _is_factory(found, made, takes_inputs=bool(given)):
@@ -46,6 +38,7 @@ def run(found: Frontend, request: CaptureRequest) -> CaptureRequest:
             described = [(text, parse_described(text)) for text in given]
             given = tuple(_tensor(found, *each) for each in described if each[1].name is None)
             named = {each[1].name: _tensor(found, *each) for each in described if each[1].name is not None}
+        # Whatever runs on inputs and is no function is the model that names the tensors.
         if model is None and "names" in found.features and not inspect.isroutine(made):
             model = made
         call, name = made, getattr(made, "__qualname__", type(made).__name__)
@@ -54,11 +47,7 @@ def run(found: Frontend, request: CaptureRequest) -> CaptureRequest:
 
 
 def explanation_of(name: str, graph: Graph) -> Explanation:
-    """Return the explanation from the cuts of a graph, with its overlay, for the front-end of that name.
-
-    Raises:
-        CaptureError: it is the graph of a forward.
-    """
+    """Return the explanation from the cuts of a graph, with its overlay, for the front-end of that name."""
     try:
         found = replace(explained(graph), examined=Examined(reason=f"front-end {name!r} runs no backward pass"))
     except GraphError as error:
@@ -80,7 +69,11 @@ def verification_of(name: str, graph: Graph, again: Graph | None = None) -> Veri
 
 
 def _contradictions(graph: Graph) -> Iterator[str]:
-    reached = {*postorder([node.id for node in graph.outputs], lambda id_: _inputs(graph, id_))}
+    def inputs(id_: str) -> list[str]:
+        node = graph.nodes[id_]
+        return [*(each.id for each in node.inputs if each is not None), *([node.base] if node.base else [])]
+
+    reached = {*postorder([node.id for node in graph.outputs], inputs)}
     names = {name for node in graph.nodes.values() if node.id in reached for name in node.names}
     for node in graph.nodes.values():
         if node.id not in reached and node.role in {"function", "parameter", "leaf"}:
@@ -88,11 +81,6 @@ def _contradictions(graph: Graph) -> Iterator[str]:
     for cut in graph.cuts:
         if cut.kind in _NEVER_USED:
             yield from (f"{name}: it is in the graph, and a cut says {cut.kind}" for name in cut.names if name in names)
-
-
-def _inputs(graph: Graph, id_: str) -> list[str]:
-    node = graph.nodes[id_]
-    return [*(each.id for each in node.inputs if each is not None), *([node.base] if node.base else [])]
 
 
 def _is_factory(found: Frontend, target: Any, *, takes_inputs: bool) -> bool:

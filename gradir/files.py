@@ -8,6 +8,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final, TypeVar
 
 from gradir.errors import FileError, FormatError, GradirError
@@ -17,9 +18,10 @@ T = TypeVar("T")
 _INPUT: Final = "standard input"
 _OUTPUT: Final = "standard output"
 _CLOSED: Final = "it is closed"
+# It is empty, has a null character, or one that the file system's encoding has no bytes for.
 _NO_NAME: Final = "no file can have this name"
-"""It is empty, has a null character, or one that the file system's encoding has no bytes for."""
 
+# As many as Linux follows in one path.
 _MOST_LINKS: Final = 40
 
 
@@ -73,14 +75,16 @@ def _failing(path: str | bytes | os.PathLike[str], task: str) -> Iterator[None]:
 
 
 def read_bytes(path: str | bytes | os.PathLike[str]) -> bytes:
-    """Return the content of a file, or of standard input for ``-``.
-
-    Raises:
-        FileError: the file cannot be read.
-    """
+    """Return the content of a file, or of standard input for ``-``."""
     name = os.fsdecode(path)
     if name == "-":
-        return _read_stdin()
+        # Python has no object for a stream that was closed before it started.
+        if sys.stdin is None:
+            raise FileError(_INPUT, "read", _CLOSED)
+        try:
+            return sys.stdin.buffer.read()
+        except OSError as error:
+            raise FileError(_INPUT, "read", error.strerror, error.errno) from error
     with _failing(path, "read"):
         if not name:
             raise ValueError
@@ -89,11 +93,7 @@ def read_bytes(path: str | bytes | os.PathLike[str]) -> bytes:
 
 
 def check_apart(source: str, target: str) -> None:
-    """Refuse a target that is the source: another format in its place would be the end of the graph.
-
-    Raises:
-        GradirError: both name one file.
-    """
+    """Refuse a target that is the source: another format in its place would be the end of the graph."""
     if "-" in (source, target):
         return
     with contextlib.suppress(OSError, ValueError):
@@ -103,11 +103,7 @@ def check_apart(source: str, target: str) -> None:
 
 
 def check_place(path: str) -> None:
-    """Refuse a place that nothing can be written to, before the work that is to be written there.
-
-    Raises:
-        FileError: there is no such folder, it may not be written to, or the path is a folder itself.
-    """
+    """Refuse a place that nothing can be written to, before the work that is to be written there."""
     if is_stdout(path):
         return
     number = 0
@@ -117,6 +113,7 @@ def check_place(path: str) -> None:
         if os.path.isdir(path) or os.path.basename(path) in {"", ".", ".."}:
             number = errno.EISDIR
         elif not os.path.exists(path):
+            # A link is written through, so the folder of its target counts.
             folder = os.path.dirname(os.path.realpath(path)) or "."
             os.stat(folder)
             number = 0 if os.path.isdir(folder) else errno.ENOTDIR
@@ -154,9 +151,6 @@ def write_bytes(path: str | bytes | os.PathLike[str], data: bytes) -> None:
     """Write a file so that readers see the old or the new content, never a part; ``-`` is standard output.
 
     Symbolic links are followed. Pipes, devices and open descriptors such as ``/dev/stdout`` are written directly.
-
-    Raises:
-        FileError: the file cannot be written; an old one is untouched, unless it had to be written in place.
     """
     name = os.fsdecode(path)
     if name == "-":
@@ -197,11 +191,7 @@ def is_regular_stdout() -> bool:
 
 
 def flush_stdout() -> None:
-    """Write what was printed and is still in the buffer.
-
-    Raises:
-        FileError: it cannot be written.
-    """
+    """Write what was printed and is still in the buffer."""
     if sys.stdout is not None:
         _to_stdout(sys.stdout.flush)
 
@@ -211,29 +201,15 @@ def silence_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _read_stdin() -> bytes:
-    # Python has no object for a stream that was closed before it started.
-    if sys.stdin is None:
-        raise FileError(_INPUT, "read", _CLOSED)
-    try:
-        return sys.stdin.buffer.read()
-    except OSError as error:
-        raise FileError(_INPUT, "read", error.strerror, error.errno) from error
-
-
 def _write_stdout(data: bytes) -> None:
     if sys.stdout is None:
         raise FileError(_OUTPUT, "written", _CLOSED)
     left = memoryview(data)
     while left:
-        left = _unwritten(left)
+        # An unbuffered stream may write a part and return its length.
+        taken = _to_stdout(partial(sys.stdout.buffer.write, left))
+        left = left[len(left) if taken is None else taken :]
     _to_stdout(sys.stdout.buffer.flush)
-
-
-def _unwritten(data: memoryview) -> memoryview:
-    """Write data and return the rest that was not written, which an unbuffered stream may leave."""
-    taken = _to_stdout(lambda: sys.stdout.buffer.write(data))
-    return data[len(data) if taken is None else taken :]
 
 
 def _to_stdout(write: Callable[[], T]) -> T:
@@ -258,10 +234,12 @@ def _opened(path: str) -> int | None:
     if _is_own(folder):
         # Opened anew, a file would be written from its start, over what others have written.
         return os.dup(number)
+    # The other process may write there meanwhile.
     return os.open(f"{folder}/{number}", os.O_WRONLY | os.O_APPEND)
 
 
 def _is_own(folder: str) -> bool:
+    # Below /proc/NUMBER/fd are those of other processes, too.
     return folder == "/dev/fd" or folder.startswith(f"{os.path.realpath('/proc/self')}/")
 
 

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 __all__ = ["IGNORED", "forward_name", "has_forward"]
 
+# What is no difference between two forwards: a line, a variable, another order of what runs, and what the autograd
+# graphs tell.
 IGNORED: Final = ("source", "names", "order", "indices", "scopes", "cuts")
-"""What is no difference between two forwards: a line, a variable, another order of what runs, and what the autograd
-graphs tell."""
 
 
 def forward_name(path: str) -> str:

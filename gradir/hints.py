@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
+# To compare a wrong pattern with every name of a graph of a million nodes would take a minute.
 _MOST_COMPARED: Final = 20_000
-"""To compare a wrong pattern with every name of a graph of a million nodes would take a minute."""
 
 
 def did_you_mean(wanted: str, known: Iterable[str], most: int = 1) -> str:

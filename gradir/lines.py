@@ -15,8 +15,8 @@ from gradir.ir.marks import LINE
 from gradir.ir.memo import Memo
 from gradir.ir.text import printable
 
+# By how it is shown, what Python calls a file.
 _FILES: Final[dict[str, set[str]]] = {}
-"""By how it is shown, what Python calls a file."""
 
 _LONGEST: Final = 200
 
@@ -27,10 +27,8 @@ def remember(shown: str, file: str) -> None:
 
 
 def line_text(file: str, line: int) -> str:
-    """Return a line of a file that is shown so; nothing where it cannot be read, or several are shown so.
-
-    No file is read because a graph names it: a graph from elsewhere may name any.
-    """
+    """Return a line of a file that is shown so; nothing where it cannot be read, or several are shown so."""
+    # Only files that ran here are read: a graph from elsewhere may name any, such as one with a secret.
     (name, *others) = _FILES.get(file) or ("",)
     return "" if others else linecache.getline(name, line).rstrip("\r\n")
 
@@ -46,11 +44,7 @@ def cell_of(filename: str) -> str:
 
 
 def with_cells(graph: Graph) -> Graph:
-    """Return the graph with notebook cells instead of the file names that Python gives them.
-
-    >>> with_cells(Graph.of([])).nodes
-    {}
-    """
+    """Return the graph with notebook cells instead of the file names that Python gives them."""
     known = Memo[str, str](lambda file: cell_of(*names) if len(names := _FILES.get(file) or ()) == 1 else "")
 
     def shown(source: Source | None) -> Source | None:
@@ -66,11 +60,7 @@ def with_cells(graph: Graph) -> Graph:
 
 
 def with_lines(graph: Graph) -> Graph:
-    """Return the graph with the text of its source lines.
-
-    >>> with_lines(Graph.of([])).nodes
-    {}
-    """
+    """Return the graph with the text of its source lines."""
     if not _FILES or not any(node.source for node in graph.nodes.values()):
         return graph
     text_of = Memo[tuple[str, int], str](lambda place: printable(shortened(line_text(*place).strip(), _LONGEST)))

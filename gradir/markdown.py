@@ -9,8 +9,8 @@ from gradir.errors import ExportError
 
 _LONGEST_NAME: Final = 120
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
+# What can stand before every line in a list or a quotation.
 _MARGIN: Final = re.compile(r"[ \t>]*")
-"""What can stand before every line in a list or a quotation."""
 
 _MARKER: Final = re.compile(r"<!-- /?gradir: .* -->")
 
@@ -35,14 +35,7 @@ def code_span(text: str, longest: int | None = _LONGEST_NAME) -> str:
 
 
 def fenced(text: str, language: str) -> str:
-    r"""Return a code block whose fence is longer than any in the text.
-
-    >>> print(fenced("a\n```\n", "text"), end="")
-    ````text
-    a
-    ```
-    ````
-    """
+    """Return a code block whose fence is longer than any in the text."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     end = "" if text.endswith("\n") else "\n"
@@ -50,18 +43,10 @@ def fenced(text: str, language: str) -> str:
 
 
 def embedded(document: str, marker: str, block: str) -> str:
-    r"""Replace the text between ``<!-- gradir: MARKER -->`` and ``<!-- /gradir: MARKER -->`` in a document.
+    """Replace the text between ``<!-- gradir: MARKER -->`` and ``<!-- /gradir: MARKER -->`` in a document.
 
     The line ends are those of the document, and the block is indented like the second marker. Markers in code blocks
     or other HTML do not count.
-
-    Raises:
-        ExportError: the markers do not exist once each, in this order and in one place, or the block contains them.
-
-    >>> print(embedded("<!-- gradir: a -->\nold\n<!-- /gradir: a -->\n", "a", "new\n"), end="")
-    <!-- gradir: a -->
-    new
-    <!-- /gradir: a -->
     """
     lines = _LINE.findall(document)
     begin, end = f"<!-- gradir: {marker} -->", f"<!-- /gradir: {marker} -->"
@@ -100,7 +85,6 @@ class _Marker(NamedTuple):
 
 
 def _markers(document: str) -> list[_Marker]:
-    """Return the comments that are markers of some block."""
     from markdown_it import MarkdownIt
 
     found: list[_Marker] = []

@@ -30,7 +30,6 @@ _Schema = Mapping[str, Any]
 
 _NONE: Final = "none"
 _NULLS: Final = (_NONE, "null")
-_ANYTHING: Final = "value"
 _BOUNDS: Final = {
     "minimum": "{:,} or more",
     "exclusiveMinimum": "above {:,}",
@@ -81,24 +80,23 @@ def option_infos(kind: type[msgspec.Struct]) -> list[OptionInfo]:
     depth integer none
     """
     return [
-        OptionInfo(field.name, _takes(schema := schema_of(field.type)), schema.get("description", ""), _default(field))
+        OptionInfo(
+            field.name,
+            _takes(schema_of(field.type)),
+            schema_of(field.type).get("description", ""),
+            None if field.required else _written(_default_of(field)),
+        )
         for field in msgspec.structs.fields(kind)
     ]
 
 
 def option_schemas(kind: type[msgspec.Struct]) -> Mapping[str, Mapping[str, Any]]:
-    """Return the JSON Schema of each option by name, empty for types without one.
-
-    >>> class Mine(msgspec.Struct, kw_only=True):
-    ...     shapes: bool = True
-    >>> option_schemas(Mine)
-    {'shapes': {'type': 'boolean'}}
-    """
+    """Return the JSON Schema of each option by name, empty for types without one."""
     return {field.name: schema_of(field.type) for field in msgspec.structs.fields(kind)}
 
 
 def expect_sound(kind: type[msgspec.Struct], reserved: Collection[str]) -> None:
-    """Raises TypeError where a record declares an option that nobody could give, or with a default that it refuses.
+    """Raise TypeError for a record with an option that nobody could give, or whose default it refuses.
 
     >>> class Mine(msgspec.Struct, kw_only=True):
     ...     scale: float = "abc"
@@ -133,9 +131,6 @@ def _fields(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
 def filled(kind: type[_Record], values: Mapping[str, object], whose: str, *, strict: bool = True) -> _Record:
     """Return a record with values; unless ``strict``, texts are parsed: commas separate a list, ``none`` is None.
 
-    Raises:
-        OptionError: an option is unknown or missing, or does not take its value. The message starts with ``whose``.
-
     >>> class Mine(msgspec.Struct, kw_only=True):
     ...     sizes: tuple[int, ...] = ()
     >>> filled(Mine, {"sizes": "1,2"}, "mine", strict=False)
@@ -159,14 +154,17 @@ def filled(kind: type[_Record], values: Mapping[str, object], whose: str, *, str
     try:
         return msgspec.convert(given, kind, strict=strict)
     except msgspec.ValidationError as error:
-        raise OptionError(f"{whose}: {_wrong_value(list(fields.values()), values, str(error))}") from error
+        # msgspec names the place of a wrong value, such as `$.sizes[0]`.
+        place = re.search(r"\$\.([^.\[`]+)", str(error))
+        wrong = [field for name, field in fields.items() if place and place[1] == field.encode_name and name in values]
+        told = str(error).replace("`", "'")
+        if wrong:
+            told = f"option {wrong[0].name} is {_bounded(schema_of(wrong[0].type))}, not {values[wrong[0].name]!r}"
+        raise OptionError(f"{whose}: {told}") from error
 
 
 def expect(type_: object, value: object) -> object:
     """Return a valid value for an option's type.
-
-    Raises:
-        OptionError: it is none.
 
     >>> expect(int | None, 7)
     7
@@ -176,9 +174,6 @@ def expect(type_: object, value: object) -> object:
 
 def read(type_: object, text: str) -> object:
     """Parse a text as a value of an option's type.
-
-    Raises:
-        OptionError: it is none.
 
     >>> read(int | None, "7")
     7
@@ -208,15 +203,6 @@ def _read(schema: _Schema, value: object) -> object:
     return value
 
 
-def _wrong_value(fields: Sequence[Any], values: Mapping[str, object], message: str) -> str:
-    found = re.search(r"\$\.([^.\[`]+)", message)
-    for field in fields:
-        if found is not None and found[1] == field.encode_name and field.name in values:
-            schema = schema_of(field.type)
-            return f"option {field.name} is {_bounded(schema)}, not {values[field.name]!r}"
-    return message.replace("`", "'")
-
-
 def schema_of(type_: object) -> _Schema:
     """Return the JSON Schema of an option's type, or an empty one."""
     try:
@@ -224,12 +210,9 @@ def schema_of(type_: object) -> _Schema:
     except (TypeError, RuntimeError):
         # A type that JSON does not have; only Python can give such a value.
         return {}
-    return _resolved(schema, schema.get("$defs", {}))
+    definitions: Mapping[str, _Schema] = schema.get("$defs", {})
 
-
-def _resolved(schema: _Schema, definitions: Mapping[str, _Schema]) -> _Schema:
-    """Return the schema with references resolved at its top level and in the branches of a union."""
-
+    # References are resolved at the top level and in the branches of a union, where an option's words come from.
     def whole(part: _Schema) -> dict[str, Any]:
         return {**definitions.get(str(part.get("$ref", "")).rpartition("/")[2], {}), **part}
 
@@ -237,9 +220,8 @@ def _resolved(schema: _Schema, definitions: Mapping[str, _Schema]) -> _Schema:
     return {**found, "anyOf": [*map(whole, found["anyOf"])]} if "anyOf" in found else found
 
 
-def _branches(schema: _Schema) -> Sequence[_Schema]:
-    branches: Sequence[_Schema] = schema.get("anyOf", [schema])
-    return branches
+def _branches(schema: _Schema) -> Sequence[Any]:
+    return [*schema.get("anyOf", [schema])]
 
 
 def _holds_objects(schema: _Schema) -> bool:
@@ -252,7 +234,14 @@ def _holds_objects(schema: _Schema) -> bool:
 
 
 def _bounded(schema: _Schema) -> str:
-    return ", ".join(filter(None, (_takes(schema), _bounds(schema))))
+    """Return what an option takes, with the bounds of the first branch that has some."""
+    for branch in _branches(schema):
+        least, most = branch.get("minimum"), branch.get("maximum")
+        told = [words.format(branch[key]) for key, words in _BOUNDS.items() if key in branch]
+        if told:
+            both = f"{least:,} to {most:,}" if least is not None and most is not None else " and ".join(told)
+            return f"{_takes(schema)}, {both}"
+    return _takes(schema)
 
 
 def _takes(schema: _Schema) -> str:
@@ -263,29 +252,14 @@ def _takes(schema: _Schema) -> str:
 def _words(schema: _Schema) -> list[str]:
     if "enum" in schema:
         return [str(word) for word in schema["enum"]]
-    kind = schema.get("type")
+    kind = schema.get("type", "value")
     if kind == "boolean":
         return ["true", "false"]
     if kind != "array":
-        return [str(kind or _ANYTHING)]
+        return [str(kind)]
     if "prefixItems" in schema:
         return [",".join(map(_takes, schema["prefixItems"]))]
     return [f"{_takes(schema.get('items', {}))},..."]
-
-
-def _bounds(schema: _Schema) -> str:
-    for branch in _branches(schema):
-        least, most = branch.get("minimum"), branch.get("maximum")
-        if least is not None and most is not None:
-            return f"{least:,} to {most:,}"
-        told = [words.format(branch[key]) for key, words in _BOUNDS.items() if key in branch]
-        if told:
-            return " and ".join(told)
-    return ""
-
-
-def _default(field: Any) -> str | None:
-    return None if field.required else _written(_default_of(field))
 
 
 def _default_of(field: Any) -> object:

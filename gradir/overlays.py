@@ -78,20 +78,12 @@ class Overlay(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
 
 
 def encode(overlay: Overlay) -> bytes:
-    """Return the bytes of an overlay, safe for a terminal.
-
-    Raises:
-        FormatError: the overlay is invalid, or JSON cannot represent it.
-    """
+    """Return the bytes of an overlay, safe for a terminal."""
     return _DOCUMENT.encode(_sound(overlay))
 
 
 def decode(data: bytes) -> Overlay:
-    """Return the overlay in a file.
-
-    Raises:
-        FormatError: it is no overlay, broken, or of a version that cannot be read.
-    """
+    """Return the overlay in a file."""
     return _DOCUMENT.decode(data, Overlay, _checked)
 
 
@@ -121,16 +113,6 @@ def overlaid(graph: Graph, overlay: Overlay, channel: str = "", *, with_others: 
     """Return the graph with the values of a channel as marks, and the verdict on its outputs.
 
     `gradir.ir.marks` reads the marks. ``with_others`` adds the marks of the other channels.
-
-    Raises:
-        ExportError: the overlay is of another graph, or has no such channel.
-        FormatError: the overlay is invalid.
-
-    >>> from gradir.ir import Node
-    >>> over = Overlay((Channel("gradient", {"w": 0.5, "b": "zero"}, "norm", looks={"zero": "alarm"}),))
-    >>> marked = overlaid(Graph.of([Node("w"), Node("b")]), over)
-    >>> marked.nodes["b"].ext["overlay"]
-    ('alarm', 'zero', 'gradient (norm)', 'zero', False)
     """
     overlay = _sound(overlay)
     ids = {id_ for each in overlay.channels for id_ in each.values}
@@ -162,15 +144,7 @@ def overlaid(graph: Graph, overlay: Overlay, channel: str = "", *, with_others: 
 
 
 def costs(graph: Graph) -> Overlay:
-    """Return the recorded costs of the nodes: FLOPs, and measured times.
-
-    Raises:
-        ExportError: the graph has no costs.
-
-    >>> from gradir.ir import Node
-    >>> [(each.name, dict(each.values)) for each in costs(Graph.of([Node("mm", ext={"flops": 128})])).channels]
-    [('flops', {'mm': 128.0})]
-    """
+    """Return the recorded costs of the nodes: FLOPs, and measured times."""
     found: dict[tuple[str, str], dict[str, float]] = {("flops", ""): {}, ("forward", "ms"): {}, ("backward", "ms"): {}}
     for node in graph.nodes.values():
         for values, cost in zip(found.values(), (flops(node), *milliseconds(node)), strict=True):

@@ -65,12 +65,13 @@ def steps(what: str, items: Collection[T]) -> Iterable[T]:
     ...     [(letter, stages[0].done(), stages[0].total) for letter in steps("spelling", "ab")]
     [('a', 1, 2), ('b', 2, 2)]
     """
-    return items if _stages.get() is None else _counted(what, items)
+    if _stages.get() is None:
+        return items
+    # The iterator knows what is left: to count here would take longer than some of the work.
+    left, total = iter(items), len(items)
 
+    def counted() -> Iterator[T]:
+        with stage(what, total, lambda: total - length_hint(left)):
+            yield from left
 
-def _counted(what: str, items: Collection[T]) -> Iterator[T]:
-    # To count here would take longer than some of the work.
-    left = iter(items)
-    total = len(items)
-    with stage(what, total, lambda: total - length_hint(left)):
-        yield from left
+    return counted()

@@ -15,8 +15,8 @@ _FILE: Final = "pyproject.toml"
 _KEYS: Final = ("allow",)
 _MOST_BYTES: Final = 2**20
 _MOST_PATTERNS: Final = 1000
+# The time that a dotted key takes is the square of its parts; this is some seconds.
 _MOST_WORK: Final = 10**8
-"""The time that a dotted key takes is the square of its parts; this is some seconds."""
 
 
 class Project(NamedTuple):
@@ -27,11 +27,7 @@ class Project(NamedTuple):
 
 
 def project(folder: str | os.PathLike[str] | None = None) -> Project:
-    """Return the table of the nearest pyproject.toml in a folder or above it, by default the working directory.
-
-    Raises:
-        GradirError: such a file cannot be read, or says what is not understood.
-    """
+    """Return the table of the nearest pyproject.toml in a folder or above it, by default the working directory."""
     start = working_folder() if folder is None else folder
     for above in (Path(start), *Path(start).parents) if start else ():
         # Not by `Path.is_file`, which raises where a folder may not be looked into.

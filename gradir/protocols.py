@@ -8,7 +8,7 @@ gradir finds them by entry point, its own too::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -17,12 +17,12 @@ from gradir.errors import CaptureError, SpecError
 from gradir.ir import Graph
 from gradir.options import NoOptions, Options
 from gradir.request import CaptureRequest, Names
+from gradir.run_protocols import Reached, ReachedBackward, Running, Told, Watching
 
 if TYPE_CHECKING:
     from gradir.diffs.changes import Diff
     from gradir.explanations.model import Explanation
     from gradir.ir.marks import ListedChange
-    from gradir.watches.model import Finding, Modules, Step
 
 __all__ = [
     "Alike",
@@ -294,102 +294,6 @@ class MadeOtherError(CaptureError):
     def __init__(self, made: object) -> None:
         super().__init__(f"another front-end captures an object of type {type(made).__name__}")
         self.made = made
-
-
-class ReachedBackward(Protocol):
-    """A call of backward in a program, before it runs."""
-
-    @property
-    def loss(self) -> float | None:
-        """Return the loss as a number, or None if it is not one."""
-        ...
-
-    def capture(self) -> Graph:
-        """Capture the graph of the loss.
-
-        Raises:
-            CaptureError: it cannot be captured.
-        """
-        ...
-
-    def go_on(self, stepped: Callable[[Graph | None], None]) -> bool:
-        """Let the program run on without its backward, and send nothing, up to the optimizer's step.
-
-        ``stepped`` gets the captured graph with all that was exchanged, or ``None`` if something else came first. It
-        must raise. Return false if the front-end cannot do this.
-        """
-        ...
-
-    def explain(self) -> Explanation:
-        """Explain the loss with the program's optimizers.
-
-        Raises:
-            CaptureError: it cannot be explained, or the flow is not recorded.
-        """
-        ...
-
-
-Reached = Callable[[ReachedBackward], "bool | None"]
-"""A callback at a backward of a program; return true to be called at the next one too."""
-
-
-class Running(Protocol):
-    """A running program whose calls of backward are counted."""
-
-    @property
-    def calls(self) -> int:
-        """Return the number of calls of backward so far."""
-        ...
-
-    def explained(self, outputs: object) -> Explanation:
-        """Explain outputs of the program, as if it called backward on them.
-
-        Raises:
-            CaptureError: they cannot be explained, or the flow is not recorded.
-        """
-        ...
-
-    @property
-    def waiting(self) -> int | None:
-        """Return how many operations ran so far if the program waits for other processes, else None."""
-        ...
-
-    def stopped(self, why: str) -> Graph | None:
-        """Return a graph without nodes for a step that did not reach its backward, with what it exchanged.
-
-        ``why`` is that of `Rank.stopped`. Return None if there is no process group.
-        """
-        ...
-
-    def explained_failure(self, error: BaseException) -> Explanation | None:
-        """Explain an error before the first backward; return None if no operation raised it."""
-        ...
-
-
-Told = Callable[["Modules | Step | Finding"], None]
-"""A callback for each record of a watched training."""
-
-
-class Watching(Protocol):
-    """A watched program."""
-
-    @property
-    def steps(self) -> int:
-        """Return the number of optimizer steps so far."""
-        ...
-
-    @property
-    def backwards(self) -> int:
-        """Return the number of calls of backward so far."""
-        ...
-
-    def ended(self) -> None:
-        """Find what only the end of a training shows."""
-        ...
-
-    def explained_failure(self, error: BaseException) -> Explanation | None:
-        """Explain an error before the first backward; return None if no operation raised it."""
-        ...
 
 
 class Frontend(Protocol):

@@ -41,7 +41,7 @@ import pytest
 from gradir.errors import GradirError
 
 if TYPE_CHECKING:
-    from gradir import stored
+    from gradir import snapshots
     from gradir.capturing import Both
     from gradir.diffs.changes import Diff
     from gradir.explanations.model import Explanation
@@ -57,15 +57,14 @@ FOLDER: Final = "__graphs__"
 _UPDATE: Final = "--gradir-update"
 _ADVICE: Final = f"pytest {_UPDATE}"
 _LONGEST_NAME: Final = 100
+# What a worker of pytest-xdist tells the main process.
 _NOTED: Final = ("used", "mended", "uncompared", "collected", "seen")
-"""What a worker of pytest-xdist tells the main process."""
 
 
 class GraphSnapshot:
     """The snapshots of one test."""
 
     def __init__(self, folder: Path, test: str, *, update: bool, run: _Run) -> None:
-        """Keep the snapshots of a test module in ``folder``."""
         self._folder = folder
         self._test = test
         self._update = update
@@ -99,7 +98,7 @@ class GraphSnapshot:
         """
         __tracebackhide__ = True
         import gradir
-        from gradir import stored
+        from gradir import snapshots
         from gradir.diffs.ignoring import check_names
         from gradir.forwards import has_forward
 
@@ -109,11 +108,11 @@ class GraphSnapshot:
         beside = _beside(path)
         self._run.used.update((str(path), str(beside)))
         with _plain_failures():
-            before = stored.Found(str(path))
+            before = snapshots.Found(str(path))
             if self._update:
-                before = stored.read_to_update(path)
+                before = snapshots.read_to_update(path)
             elif path.exists():
-                before = stored.Found(str(path), stored.read(path, _ADVICE))
+                before = snapshots.Found(str(path), snapshots.read(path, _ADVICE))
         is_pair = before.graph is None or has_forward(before.graph)
         options = {"kwargs": kwargs, "model": model, "params": params, "frontend": frontend}
         capture = partial(_captured, target, inputs, options, forward, is_pair=is_pair)
@@ -141,7 +140,7 @@ class GraphSnapshot:
     ) -> tuple[str, Diff] | None:
         """Return the change as text and as a diff, without a forward graph that differs in every run."""
         __tracebackhide__ = True
-        from gradir import stored
+        from gradir import snapshots
         from gradir.forwards import IGNORED, has_forward
 
         place = f"{FOLDER}/{beside.parent.name}"
@@ -150,7 +149,7 @@ class GraphSnapshot:
         if not has_forward(expected) or not beside.exists():
             return None
         with _plain_failures():
-            forward = stored.read(beside, _ADVICE)
+            forward = snapshots.read(beside, _ADVICE)
         ignored = (*ignore, *IGNORED)
         if now.forward is None:
             self._run.uncompared.add((str(beside), now.missing))
@@ -164,15 +163,15 @@ class GraphSnapshot:
             return None
         return f"the graph of the forward is not that of {place}/{beside.name}", found
 
-    def _write(self, now: Both, path: Path, before: stored.Found) -> None:
+    def _write(self, now: Both, path: Path, before: snapshots.Found) -> None:
         __tracebackhide__ = True
-        from gradir import stored
+        from gradir import snapshots
 
         path.parent.mkdir(parents=True, exist_ok=True)
         with _plain_failures():
-            stored.write(now.graph, path, before)
+            snapshots.write(now.graph, path, before)
             if now.forward is not None:
-                stored.write(now.forward, _beside(path), before)
+                snapshots.write(now.forward, _beside(path), before)
         if before.fault:
             self._run.mended.add((str(path), before.fault))
 
@@ -189,7 +188,6 @@ class GradientFlow:
     """Check where gradient flows in a test."""
 
     def __init__(self, folder: Path) -> None:
-        """Find the project above ``folder``, whose pyproject.toml allows expected cuts."""
         self._folder = folder
         self._recorder: Recorder | None = None
 
@@ -217,11 +215,18 @@ class GradientFlow:
         if there is nothing to explain.
         """
         __tracebackhide__ = True
+        import gradir
+        from gradir import claims
         from gradir.project import project
 
         try:
             own = project(self._folder)
-            recorder = self._recorder or _without_a_forward(loss, model, params)
+            recorder = self._recorder
+            if recorder is None:
+                # One that recorded nothing explains the graph alone.
+                frontend = claims.claiming(loss, model, params)
+                with gradir.record(model, flow=True, frontend=frontend) as recorder:
+                    pass
             found = recorder.explain(loss, model=model, params=params, optimizer=optimizer, values=values)
         except GradirError as error:
             raise pytest.fail.Exception(str(error)) from None
@@ -232,15 +237,6 @@ class GradientFlow:
         if told:
             pytest.fail(told)
         return found
-
-
-def _without_a_forward(loss: object, model: object, params: object) -> Recorder:
-    """Return a recorder that recorded nothing, so that it explains the graph alone."""
-    import gradir
-    from gradir import claims
-
-    with gradir.record(model, flow=True, frontend=claims.claiming(loss, model, params)) as recorder:
-        return recorder
 
 
 def _failing(found: Explanation) -> str:
@@ -361,18 +357,18 @@ class _Run:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
+        # The files that a test asked for.
         self.used: set[str] = set()
-        """The files that a test asked for."""
+        # The files that nothing could read, each with what was wrong with it, and that were rewritten.
         self.mended: set[tuple[str, str]] = set()
-        """The files that nothing could read, each with what was wrong with it, and that were rewritten."""
+        # The graphs of forwards that were not compared, each with the reason.
         self.uncompared: set[tuple[str, str]] = set()
-        """The graphs of forwards that were not compared, each with the reason."""
+        # The tests of each module that was run as a whole, by the folder of its graphs.
         self.collected: dict[str, list[str]] = {}
-        """The tests of each module that was run as a whole, by the folder of its graphs."""
+        # The folders of graphs that pytest came across as it looked for tests.
         self.seen: set[str] = set()
-        """The folders of graphs that pytest came across as it looked for tests."""
+        # The tests that passed, which are those that have asked for all their graphs.
         self._done: set[str] = set()
-        """The tests that passed, which are those that have asked for all their graphs."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_ignore_collect(self, collection_path: Path) -> None:

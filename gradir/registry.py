@@ -9,22 +9,21 @@ from types import FunctionType
 from typing import Any, Final, Generic, TypeVar, Union
 
 from gradir.entrypoints import EntryPoint, entry_points
-from gradir.errors import ExportError, GradirError, PassError, warn
+from gradir.errors import ExportError, FrontendError, GradirError, PassError, failing, warn
 from gradir.gcpause import paused_gc
 from gradir.hints import did_you_mean
 from gradir.ir import Graph
 from gradir.options import OptionError, Options, expect_sound, filled
 from gradir.pictures import PICTURES
-from gradir.plugin_errors import FrontendError, failing
 from gradir.progress import stage
 from gradir.protocols import Exporter, Frontend, LiveCapture, Pass, Renderer
 
+# The picture that a diff can be drawn as, from the text of its renderer ``dot``.
 DRAWN: Final = "svg"
-"""The picture that a diff can be drawn as, from the text of its renderer ``dot``."""
 
 _OWN: Final = ("gradir.", "gradir_exporters.")
+# What `gradir.export` and `Graph.to` are given beside options.
 _OF_EXPORT: Final = ("self", "graph", "exporter")
-"""What `gradir.export` and `Graph.to` are given beside options."""
 
 P = TypeVar("P")
 W = TypeVar("W", bound=Union[Exporter[Any], Renderer[Any]])
@@ -33,8 +32,7 @@ W = TypeVar("W", bound=Union[Exporter[Any], Renderer[Any]])
 class Finder(Generic[P]):
     """Find the plug-ins of one group by name, and make each once; call it with a name to get one.
 
-    ``noun`` names the kind of plug-in, ``error`` is raised if one fails, ``members`` are required, and ``reserved`` are
-    forbidden names of options.
+    A plug-in must have ``members``, and no options of the names ``reserved``.
     """
 
     def __init__(
@@ -49,23 +47,14 @@ class Finder(Generic[P]):
         return tuple(sorted(self._found))
 
     def __call__(self, name: str) -> P:
-        """Return the plug-in of a name.
-
-        Raises:
-            GradirError: there is none, its module cannot be imported, or it is no such plug-in.
-            TypeError: it is no name.
-        """
+        """Return the plug-in of a name."""
         self._expect_name(name)
         if name not in self._made:
             self._made[name] = self._checked(name, lambda point: point.load()())
         return self._made[name]
 
     def kind(self, name: str) -> type[P]:
-        """Return the class of a plug-in, without making one.
-
-        Raises:
-            GradirError: there is none, its module cannot be imported, or it is no such plug-in.
-        """
+        """Return the class of a plug-in, without making one."""
         found: type[P] = self._checked(name, EntryPoint.load)
         return found
 
@@ -95,8 +84,9 @@ class Finder(Generic[P]):
             # Of gradir's own a test knows, and to look takes longer than some commands work.
             if Options in self._members.values() and not point.value.startswith(_OWN):
                 expect_sound(found.options, self._reserved)
-            if Set in self._members.values():
-                _expect_methods(found)
+            for feature in sorted(found.features) if Set in self._members.values() else ():
+                if hasattr(Frontend, feature) and not callable(getattr(found, feature, None)):
+                    raise TypeError(f"it has the feature {feature!r}, and no method of that name")
         return found
 
     def _expect_name(self, name: object) -> None:
@@ -132,22 +122,14 @@ class Writers(Finder[W]):
         self._method, self._pictures, self._drawn = method, pictures, drawn
 
     def options(self, name: str, values: Mapping[str, object], whose: str = "") -> Options:
-        """Return the options of a plug-in, with texts parsed.
-
-        Raises:
-            ExportError: an option is unknown, or does not take its value. The message starts with ``whose``.
-        """
+        """Return the options of a plug-in, with texts parsed."""
         try:
             return filled(self(name).options, values, whose or f"{self._noun} {name!r}", strict=False)
         except OptionError as error:
             raise ExportError(str(error)) from error
 
     def text(self, name: str, source: object, values: Mapping[str, object]) -> str:
-        """Run the one of that name with options given as values or as text, the cyclic garbage collector paused.
-
-        Raises:
-            ExportError: there is no such plug-in or option, its format cannot hold the source, or it fails.
-        """
+        """Run the one of that name with options given as values or as text, the cyclic garbage collector paused."""
         options, write = self.options(name, values), getattr(self(name), self._method)
         whose = f"{self._noun} {name!r}"
         with self.failing(name), paused_gc(), stage(f"writing: {whose}"):
@@ -155,6 +137,7 @@ class Writers(Finder[W]):
         if not isinstance(text, str):
             raise ExportError(f"{whose} failed: it returned {type(text).__name__}, not text")
         try:
+            # Half of a surrogate pair in a name is text to Python, and fails only when a file is written.
             text.encode()
         except UnicodeEncodeError as error:
             raise ExportError(f"{whose} failed: its text holds {text[error.start]!r}, which no file can") from error
@@ -209,9 +192,6 @@ rendered: Final = renderer.text
 def suffix(name: str, values: Mapping[str, object]) -> str:
     """Return the file suffix of an exporter with these options.
 
-    Raises:
-        ExportError: there is no such exporter or option.
-
     >>> suffix("tree", {}), suffix("summary", {"style": "markdown"})
     ('.txt', '.md')
     """
@@ -222,11 +202,7 @@ def suffix(name: str, values: Mapping[str, object]) -> str:
 
 
 def expect_nodes(name: str) -> None:
-    """Refuse to draw an overlay with the exporter of that name, if it shows no nodes.
-
-    Raises:
-        ExportError: it shows none, or there is no such exporter.
-    """
+    """Refuse to draw an overlay with the exporter of that name, if it shows no nodes."""
     if not getattr(exporter(name), "shows_nodes", True):
         raise ExportError(f"{name} shows modules and no nodes, so it cannot show an overlay: take tree, dot or mermaid")
 
@@ -236,13 +212,10 @@ def shows_channels(name: str) -> bool:
     return bool(getattr(exporter(name), "shows_channels", False))
 
 
+# Cached, so that a broken pass is reported once.
 @cache
 def passes() -> Mapping[str, Pass[Any]]:
-    """Return the installed passes by name in the order in which they run, and warn of broken ones.
-
-    >>> list(passes())[-2:]
-    ['fold-modules', 'fold']
-    """
+    """Return the installed passes by name in the order in which they run, and warn of broken ones."""
     found: dict[str, Pass[Any]] = {}
     options: dict[str, str] = {}
     # Whoever else takes an option of gradir's own passes is left out, wherever it is installed.
@@ -262,11 +235,7 @@ def passes() -> Mapping[str, Pass[Any]]:
 
 
 def run_pass(name: str, graph: Graph, options: Options) -> Graph:
-    """Run the pass of that name.
-
-    Raises:
-        PassError: it cannot do what the options ask for, or fails.
-    """
+    """Run the pass of that name."""
     with pass_.failing(name), stage(f"pass {name}"):
         left = passes()[name].run(graph, options)
     if not isinstance(left, Graph):
@@ -275,11 +244,7 @@ def run_pass(name: str, graph: Graph, options: Options) -> Graph:
 
 
 def expect_live(name: str, found: LiveCapture) -> LiveCapture:
-    """Return the capture of a front-end, or raise if it is not one.
-
-    Raises:
-        FrontendError: it is no graph beside live objects.
-    """
+    """Return the capture of a front-end, or raise if it is not one."""
     with frontend.failing(name):
         graph = getattr(found, "graph", None)
     if not isinstance(graph, Graph):
@@ -289,11 +254,7 @@ def expect_live(name: str, found: LiveCapture) -> LiveCapture:
 
 
 def expect_graph(name: str, found: object) -> Graph:
-    """Return the graph that a front-end read, or raise if it is not one.
-
-    Raises:
-        FrontendError: it is no graph.
-    """
+    """Return the graph that a front-end read, or raise if it is not one."""
     if not isinstance(found, Graph):
         raise FrontendError(f"front-end {name!r} failed: it read {type(found).__name__}, not a Graph")
     return found
@@ -307,22 +268,13 @@ def _expect_member(found: object, member: str, kind: Any) -> None:
     if kind is Options:
         fits = isinstance(value, type) and issubclass(value, Options)
     elif kind is classmethod:
-        fits = callable(value) and not _needs_instance(found if isinstance(found, type) else type(found), member)
+        owner = found if isinstance(found, type) else type(found)
+        # As it was declared: the attribute of a class does not tell a static method from a method.
+        plain = next((vars(base)[member] for base in owner.__mro__ if member in vars(base)), None)
+        fits = callable(value) and not isinstance(plain, FunctionType)
     else:
         fits = isinstance(value, kind)
     if not fits:
         raise TypeError(f"its {member!r} is no {kind.__name__}")
     if member == "suffix" and not str(value).startswith("."):
         raise TypeError(f"its 'suffix' is {value!r}, which has no dot in front")
-
-
-def _expect_methods(found: Any) -> None:
-    """Raise TypeError if a front-end lacks the method of one of its features."""
-    for feature in sorted(found.features):
-        if hasattr(Frontend, feature) and not callable(getattr(found, feature, None)):
-            raise TypeError(f"it has the feature {feature!r}, and no method of that name")
-
-
-def _needs_instance(kind: type, method: str) -> bool:
-    # A static method does not, which the attribute of the class does not tell from a method.
-    return isinstance(next((vars(base)[method] for base in kind.__mro__ if method in vars(base)), None), FunctionType)

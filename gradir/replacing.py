@@ -16,27 +16,24 @@ import time
 import zlib
 from typing import BinaryIO, Final
 
+# File systems take names of 255 bytes.
 _LONGEST: Final = 200
-"""File systems take names of 255 bytes."""
-
+# So many are known by their names. Should more write one file at a time, what is left of those if killed stays.
 _AT_ONCE: Final = 16
-"""So many are known by their names. Should more write one file at a time, what is left of those if killed stays."""
-
+# Windows needs none: what somebody has open can neither be removed nor renamed there.
 _LOCKS: bool = os.name == "posix"
-"""Windows needs none: what somebody has open can neither be removed nor renamed there."""
-
+# Seconds after which nobody writes a file any more, where the file system knows no locks.
 _OLD: Final = 86_400
-"""Seconds after which nobody writes a file any more, where the file system knows no locks."""
-
+# The folders from which this process removed what was left.
 _SWEPT: Final[set[tuple[int, int]]] = set()
-"""The folders from which this process removed what was left."""
-
+# Seconds: on Windows nothing is renamed over what somebody has open, as a scanner of viruses has for a moment.
 _PATIENCE: Final = 1.0
 _PAUSE: Final = 0.05
-"""Seconds: on Windows nothing is renamed over what somebody has open, as a scanner of viruses has for a moment."""
-
+# Bytes stay as they are on Windows, a link is not followed to another file, and a pipe is not waited for.
 _PLAIN: Final = getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+# What a folder answers that takes no further file.
 _REFUSED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
+# The disk, the quota or the largest file that is allowed is full.
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -46,9 +43,6 @@ def replace(target: str, data: bytes) -> None:
     Mode, owner, group and extended attributes stay. If that is not allowed, or the file has several names or is a mount
     point, it is written in place, after all new content is on the disk as ``.NAME.gradir-new``, which stays after an
     interruption. If the folder takes no further file, the target is unchanged.
-
-    Raises:
-        OSError: the file cannot be written.
     """
     old = _status(target)
     if old is not None and not os.access(target, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
@@ -59,6 +53,7 @@ def replace(target: str, data: bytes) -> None:
             _remove_leftover(path)
     _sweep(os.path.dirname(target) or os.curdir)
     try:
+        # The umask limits a new file. The content of an old one is for nobody else before its mode is copied.
         file, temporary = _made(target, 0o666 if old is None else 0o600)
     except OSError as error:
         if old is None or error.errno not in _REFUSED:
@@ -70,6 +65,7 @@ def replace(target: str, data: bytes) -> None:
         file.write(data)
         file.flush()
         kept = old is None or (_made_like(file.fileno(), target, old) and old.st_nlink == 1)
+        # Otherwise a power cut after the rename may leave the new name without content.
         os.fsync(file.fileno())
         if kept and _renamed(file, temporary, target):
             _remove_leftover(_beside(target, "new"))
@@ -111,6 +107,7 @@ def _beside(target: str, ending: str) -> str:
 
 def _made(target: str, mode: int) -> tuple[BinaryIO, str]:
     """Return a new temporary file, open and locked."""
+    # The last name is one that no other writer has.
     for number in (*range(_AT_ONCE), os.urandom(8).hex()):
         path = _beside(target, f"{number}.tmp")
         try:
@@ -139,13 +136,13 @@ def _sweep(folder: str) -> None:
 
 
 def _remove_leftover(path: str) -> None:
-    """Remove a temporary file whose writer is gone."""
     with contextlib.suppress(OSError):
         if not _LOCKS:
             os.unlink(path)
             return
         handle = os.open(path, os.O_RDWR | _PLAIN)
         try:
+            # A writer holds the lock until it ends, so a file that can be locked has none.
             known, is_locked = os.fstat(handle), _locked(handle)
             is_left = known.st_mtime < time.time() - _OLD if is_locked is None else is_locked
             if is_left and stat.S_ISREG(known.st_mode) and _is_at(handle, path):
@@ -207,23 +204,20 @@ def _copy_attributes(handle: int, target: str) -> None:
 def _renamed(file: BinaryIO, temporary: str, target: str) -> bool:
     if not _LOCKS:
         file.close()
+    end = time.monotonic() + _PATIENCE
     try:
-        _rename(temporary, target, time.monotonic() + _PATIENCE)
+        while not _LOCKS and time.monotonic() < end:
+            with contextlib.suppress(PermissionError):
+                os.replace(temporary, target)
+                return True
+            time.sleep(_PAUSE)
+        os.replace(temporary, target)
     except OSError as error:
         # A container may have a single file mounted, which nothing can be renamed over.
         if error.errno != errno.EBUSY:
             raise
         return False
     return True
-
-
-def _rename(temporary: str, target: str, end: float) -> None:
-    while not _LOCKS and time.monotonic() < end:
-        with contextlib.suppress(PermissionError):
-            os.replace(temporary, target)
-            return
-        time.sleep(_PAUSE)
-    os.replace(temporary, target)
 
 
 def _overwrite(target: str, temporary: str, data: bytes) -> None:
@@ -233,6 +227,7 @@ def _overwrite(target: str, temporary: str, data: bytes) -> None:
         _locked(handle, wait=True)
         _reserve(handle, len(data))
         whole = _beside(target, "new")
+        # Whoever finds the target half written after a kill has all of it in this file.
         os.replace(temporary, whole)
         _sync_folder(target)
         file.write(data)

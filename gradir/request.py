@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, get_type_hints
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -128,8 +128,7 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
         Option("arguments to differentiate by", needs="argnums", uses=("capture", "explain"), flag=None),
     ] = 0
     has_aux: Annotated[
-        bool,
-        Option("differentiate the first of two results", needs="argnums", uses=("capture", "explain"), flag=None),
+        bool, Option("differentiate the first of two results", needs="argnums", uses=("capture", "explain"), flag=None)
     ] = False
     seed: Annotated[
         Annotated[int, Meta(ge=0, le=2**63 - 1)] | None,
@@ -216,31 +215,25 @@ def declared(*uses: str) -> Mapping[str, Declared]:
     >>> [*declared("record")]
     ['model', 'frontend', 'sources', 'flow', 'cost', 'collectives']
     """
-    hints = get_type_hints(CaptureRequest, include_extras=True)
-    defaults = {field.name: field.default for field in msgspec.structs.fields(CaptureRequest)}
     found = {}
-    for name, default in defaults.items():
-        option = next((each for each in getattr(hints[name], "__metadata__", ()) if isinstance(each, Option)), None)
+    for field in msgspec.structs.fields(CaptureRequest):
+        option = next((each for each in getattr(field.type, "__metadata__", ()) if isinstance(each, Option)), None)
         if option is not None and (not uses or not {*uses}.isdisjoint(option.uses)):
-            found[name] = Declared(name, hints[name], default, option)
+            found[field.name] = Declared(field.name, field.type, field.default, option)
     return found
 
 
 def asked(
     function: str, target: object = None, inputs: Iterable[object] = (), options: Mapping[str, Any] | None = None
 ) -> CaptureRequest:
-    """Return the request for the arguments of a public function.
-
-    Raises:
-        TypeError: a keyword is unknown, or an option does not take the value.
-    """
+    """Return the request for the arguments of a public function."""
     # The inputs stand by their place.
     taken = declared("capture" if function == "verify" else function)
     known = {name: each for name, each in taken.items() if name != "inputs"}
     plain: dict[str, Any] = {}
     for name, value in (options or {}).items():
         if name not in known:
-            raise TypeError(f"{function}() {_unknown(name, known)}")
+            raise TypeError(f"{function}() {_refusal(name, known)}")
         plain[name] = _expect_value(function, known[name], value)
     return CaptureRequest(target=target, inputs=tuple(inputs), **plain)
 
@@ -262,7 +255,7 @@ def _expect_value(function: str, each: Declared, value: object) -> object:
         raise TypeError(f"{function}(): {each.name}: {error}") from error
 
 
-def _unknown(name: str, known: Mapping[str, Declared]) -> str:
+def _refusal(name: str, known: Mapping[str, Declared]) -> str:
     """Return the error for an unknown keyword, which may be meant for the captured module or function."""
     from gradir.hints import did_you_mean
 

@@ -36,14 +36,7 @@ def program_arguments(words: Sequence[str], *, for_good: bool = False) -> Iterat
 
 
 def run_script(name: str, arguments: Sequence[str], *, is_module: bool, for_good: bool) -> None:
-    """Run the script of that name, a folder or archive with a ``__main__``, or with ``is_module`` a module.
-
-    What it raises is passed on, `SystemExit` too. With ``for_good`` it stays ``__main__``, for its threads and exit
-    handlers.
-
-    Raises:
-        NoScriptError: there is no such script or module.
-    """
+    """Run the script of that name, a folder or archive with a ``__main__``, or with ``is_module`` a module."""
     main, path = ModuleType(_MAIN), sys.path.copy()
     before = sys.modules[_MAIN]
     with program_arguments([name, *arguments], for_good=for_good):
@@ -52,6 +45,7 @@ def run_script(name: str, arguments: Sequence[str], *, is_module: bool, for_good
             sys.modules[_MAIN] = main
             exec(code, vars(main))  # noqa: S102 (the user asked for it)
         finally:
+            # Threads and exit handlers of the script may still look for it.
             if not for_good:
                 sys.modules[_MAIN] = before
                 sys.path[:] = path
@@ -80,6 +74,7 @@ def _prepared(main: ModuleType, name: str, *, is_module: bool) -> CodeType:
         raise NoScriptError(f"{name}: cannot be run: {error.strerror}") from error
     sys.path.insert(0, str(Path(os.path.realpath(path)).parent))
     main.__file__, main.__loader__ = path, SourceFileLoader(_MAIN, path)
+    # Python sets it for a script, and typeshed's ModuleType has no such attribute.
     vars(main)["__cached__"] = None
     # By itself, since a loader would keep it compiled beside the script, which Python does of modules alone.
     code: CodeType = compile(source, path, "exec", dont_inherit=True)

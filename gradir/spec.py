@@ -50,32 +50,34 @@ def parse_described(text: str) -> Described:
 
 
 def load_target(spec: str) -> object:
-    """Import the object that a PROGRAM names.
-
-    A file's own directory, or the current one for a module's name, is importable while it runs.
-
-    Raises:
-        SpecError: PROGRAM has no such form, the module cannot be imported, or the attribute is missing.
-    """
+    """Import the object that a PROGRAM names, with its file's directory or the current one on the path."""
     location, colon, attribute = spec.rpartition(":")
     if not colon or not location or not attribute:
         raise SpecError(f"expected path/to/file.py:name or package.module:name, not {spec!r}; see gradir help program")
     is_file = location.endswith(".py") or "/" in location or "\\" in location
-    module = _load_file(Path(location)) if is_file else _load_module(location)
+    if is_file:
+        module = _load_file(Path(location))
+    else:
+        with _running(location, Path(working_folder()), location):
+            module = importlib.import_module(location)
     try:
         return attrgetter(attribute)(module)
     except AttributeError as error:
-        raise SpecError(f"{location} has no attribute {attribute!r}; it defines {_attributes(module)}") from error
+        names = [
+            name
+            for name, value in vars(module).items()
+            if not name.startswith("_")
+            and getattr(value, "__module__", module.__name__) == module.__name__
+            and not isinstance(value, ModuleType)
+        ]
+        defines = ", ".join(names[:20]) or "nothing public"
+        raise SpecError(f"{location} has no attribute {attribute!r}; it defines {defines}") from error
     except Exception as error:
         raise SpecError(f"{spec} raised {own_error(error)}") from error
 
 
 def called(target: Callable[[], T], name: str = "") -> T:
-    """Call a user's function and return the result.
-
-    Raises:
-        SpecError: it raises; a `GradirError` is passed on.
-    """
+    """Call a user's function and return the result."""
     try:
         return target()
     except (GradirError, KeyboardInterrupt):
@@ -89,6 +91,7 @@ def called(target: Callable[[], T], name: str = "") -> T:
 def calling_on_import(calls: Mapping[str, Callable[[], None]]) -> Iterator[None]:
     """Call a module's function right after the module is imported inside the context."""
     finder = _Calling(calls)
+    # First, so that it is asked before the finder that knows the module.
     sys.meta_path.insert(0, finder)
     try:
         yield
@@ -152,11 +155,6 @@ def _load_file(path: Path) -> ModuleType:
     return module
 
 
-def _load_module(name: str) -> ModuleType:
-    with _running(name, Path(working_folder()), name):
-        return importlib.import_module(name)
-
-
 @contextmanager
 def _running(name: str, directory: Path, module: str = "") -> Iterator[None]:
     """Let a module import from a directory, and name ``name`` in its errors."""
@@ -172,16 +170,6 @@ def _running(name: str, directory: Path, module: str = "") -> Iterator[None]:
             raise SpecError(f"{name}: no such module here") from error
         raise SpecError(f"{name} raised {own_error(error)}") from error
     finally:
+        # The program may have removed it.
         if entry in sys.path:
             sys.path.remove(entry)
-
-
-def _attributes(module: ModuleType) -> str:
-    names = [
-        name
-        for name, value in vars(module).items()
-        if not name.startswith("_")
-        and getattr(value, "__module__", module.__name__) == module.__name__
-        and not isinstance(value, ModuleType)
-    ]
-    return ", ".join(names[:20]) or "nothing public"

@@ -138,8 +138,12 @@ def test_a_plugin_reads_and_writes_nothing(plugin: _Plugin, monkeypatch: pytest.
     graph = _chain(_NAMES["hostile"])
     # Only the first run imports modules.
     plugin.run(graph)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("a plug-in reads and writes nothing")
+
     for module, name in _BOUNDARIES:
-        monkeypatch.setattr(module, name, _refuse)
+        monkeypatch.setattr(module, name, refuse)
     plugin.run(graph)
 
 
@@ -156,10 +160,6 @@ def _show(kind: str, name: str, options: str) -> None:
     for names in _NAMES.values():
         made = _Plugin(kind, name, json.loads(options)).run(_chain(names))
         sys.stdout.write(gradir.dumps(made).decode() if kind == "pass" else made)
-
-
-def _refuse(*_: Any, **__: Any) -> None:
-    raise AssertionError("a plug-in reads and writes nothing")
 
 
 def _chain(names: tuple[str, ...]) -> Graph:

@@ -11,8 +11,7 @@ from gradir.claims import able, claiming
 from gradir.errors import CaptureError, warn
 from gradir.explanations.verdict import place_text
 from gradir.protocols import Watching
-from gradir.watches.collecting import Collected
-from gradir.watches.model import Finding, Modules, Step, Watch
+from gradir.watches.model import Collected, Finding, Modules, Step, Watch
 
 __all__ = ["Watcher"]
 
@@ -77,15 +76,13 @@ class Watcher:
             for writer in self._writers:
                 writer.add_text(f"{_TAG}/finding", f"{record.text}{where}", record.step)
         else:
+            numbers: list[tuple[str, Any]] = [("loss", record.loss), ("gradient", record.norm)]
+            numbers.append(("memory", record.memory))
+            # A step has no norms until the modules are known.
+            for tag, values in (("gradient", record.norms), ("update", record.ratios)):
+                paths = zip(self._modules, values, strict=False)
+                numbers += [(f"{tag}/{path or 'model'}", value) for path, value in paths]
             for writer in self._writers:
-                self._log(writer, record)
-
-    def _log(self, writer: Any, step: Step) -> None:
-        numbers: list[tuple[str, Any]] = [("loss", step.loss), ("gradient", step.norm), ("memory", step.memory)]
-        numbers += [
-            (f"gradient/{path or 'model'}", norm) for path, norm in zip(self._modules, step.norms, strict=False)
-        ]
-        numbers += [(f"update/{path or 'model'}", each) for path, each in zip(self._modules, step.ratios, strict=False)]
-        for tag, value in numbers:
-            if value is not None:
-                writer.add_scalar(f"{_TAG}/{tag}", float(value), step.number)
+                for tag, value in numbers:
+                    if value is not None:
+                        writer.add_scalar(f"{_TAG}/{tag}", float(value), record.number)

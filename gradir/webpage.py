@@ -24,6 +24,7 @@ def head(title: str, style: str, *, scripts: str, styles: str = "", images: str 
     >>> print(head("a < b", "", scripts="'none'").splitlines()[-3])
     <title>a &lt; b</title>
     """
+    # Names of a graph are untrusted: no script but the page's own runs, and no host is asked for anything.
     policy = (
         f"default-src 'none'; script-src {scripts}; style-src {styles or hashed(style)}; img-src {images}; "
         "base-uri 'none'; form-action 'none'"

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
+# What the files in the archives are dated: the first of January 2025, in seconds.
 EPOCH: Final = "1735689600"
-"""What the files in the archives are dated: the first of January 2025, in seconds."""
 
 IN_WHEEL: Final = (
     "gradir/py.typed",
@@ -117,11 +117,7 @@ def wrong_for_tag(tag: str, version: str, changelog: str, fragments: Sequence[st
 
 
 def run(command: Sequence[str | Path], folder: Path, **environment: str) -> str:
-    """Run a command away from the clone; gives what it printed.
-
-    Raises:
-        WrongError: it fails.
-    """
+    """Run a command away from the clone; gives what it printed."""
     own = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "DISPLAY", "BROWSER"}}
     done = subprocess.run(
         [*map(str, command)], cwd=folder, env={**own, **environment}, capture_output=True, text=True, check=False
@@ -144,6 +140,7 @@ def built(source: Path, folder: Path, **environment: str) -> list[Path]:
     run(
         [sys.executable, "-m", "build", "--outdir", folder, source],
         folder,
+        # hatchling dates the files of an archive by this variable.
         SOURCE_DATE_EPOCH=EPOCH,
         PIP_DISABLE_PIP_VERSION_CHECK="1",
         **environment,
@@ -155,6 +152,7 @@ def built(source: Path, folder: Path, **environment: str) -> list[Path]:
 def unpacked(sdist: Path, folder: Path) -> Path:
     """The source in an sdist, as somebody has it whose files are for nobody else and of another day."""
     with tarfile.open(sdist) as packed:
+        # It refuses links and names that lead out of the folder.
         packed.extractall(folder, filter="data")
     (source,) = folder.iterdir()
     # A clone has none, and hatchling puts one that is there in another place of the archive.
@@ -210,11 +208,7 @@ def try_with_torch(archive: Path, folder: Path) -> None:
 
 
 def refuse(problems: Iterable[str]) -> None:
-    """Tell of all problems at once, if there are any.
-
-    Raises:
-        WrongError: there are.
-    """
+    """Tell of all problems at once, if there are any."""
     if found := [*problems]:
         raise WrongError("\nwrong: ".join(found))
 

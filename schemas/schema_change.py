@@ -23,17 +23,11 @@ def breaking_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str
     >>> breaking_changes({"properties": {}}, {"properties": {"a": {"default": 0}}})
     []
     """
-    return list(_changes(old, new))
-
-
-def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
-    yield from _changes_of("the document", old, new)
-    olds, news = old.get("$defs", {}), new.get("$defs", {})
-    for name, definition in olds.items():
-        if name not in news:
-            yield f"{name} was removed"
-        else:
-            yield from _changes_of(name, definition, news[name])
+    changes = [*_changes_of("the document", old, new)]
+    news = new.get("$defs", {})
+    for name, definition in old.get("$defs", {}).items():
+        changes += _changes_of(name, definition, news[name]) if name in news else [f"{name} was removed"]
+    return changes
 
 
 def _changes_of(owner: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 import gradir  # noqa: E402
 from gradir.cli.main import main  # noqa: E402
-from gradir.explanations.stored import explained  # noqa: E402
+from gradir.explanations.from_cuts import explained  # noqa: E402
 from gradir.ir import Cut, Graph, Node, Producer, Source  # noqa: E402
 
 PROGRAM = """\

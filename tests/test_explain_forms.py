@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from steps import steps
 
 from gradir.errors import ExportError
-from gradir.explanations.forms import written
+from gradir.explanations.formats import written
 from gradir.explanations.model import Cause, Explanation, Term
 from gradir.ir import Source
 from gradir.vocabulary.causes import WORDS

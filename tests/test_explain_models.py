@@ -16,7 +16,7 @@ from tensors import leaf_of as leaf  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
-from gradir.explanations.stored import explained  # noqa: E402
+from gradir.explanations.from_cuts import explained  # noqa: E402
 
 nn = torch.nn
 

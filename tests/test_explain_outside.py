@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import gradir  # noqa: E402
-from gradir.explanations.stored import explained  # noqa: E402
+from gradir.explanations.from_cuts import explained  # noqa: E402
 
 
 def model() -> nn.Sequential:

@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import gradir  # noqa: E402
-from gradir.explanations.stored import explained  # noqa: E402
+from gradir.explanations.from_cuts import explained  # noqa: E402
 
 nn, functional = torch.nn, torch.nn.functional
 Tensor = torch.Tensor

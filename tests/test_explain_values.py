@@ -18,8 +18,8 @@ from tensors import since  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.errors import ExportError, GraphError  # noqa: E402
+from gradir.explanations.from_cuts import explained  # noqa: E402
 from gradir.explanations.model import Cause, Examined, Explanation  # noqa: E402
-from gradir.explanations.stored import explained  # noqa: E402
 from gradir.ir import Graph, Node  # noqa: E402
 from gradir.overlays import decode, encode  # noqa: E402
 

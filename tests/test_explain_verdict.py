@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradir.explanations.forms import written
+from gradir.explanations.formats import written
 from gradir.explanations.model import STATUSES, Cause, Examined, Excerpt, Explanation
 from gradir.ir import Source
 

@@ -24,9 +24,8 @@ from exported_models import exported  # noqa: E402
 import gradir  # noqa: E402
 from gradir.capturing import read  # noqa: E402
 from gradir.cli import main  # noqa: E402
-from gradir.errors import GradirError  # noqa: E402
+from gradir.errors import FrontendError, GradirError  # noqa: E402
 from gradir.frontends.export import archive  # noqa: E402
-from gradir.plugin_errors import FrontendError  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 PROGRAMS = ("mlp", "tied", "written", "gpt", "cond", "scan", "number")

@@ -11,8 +11,8 @@ from dot_pictures import run_dot
 from samples import forward
 
 import gradir
+from gradir.exporting import applied, planned
 from gradir.ir.validate import problems
-from gradir.plan import applied, planned
 
 EXPORTS = {
     "cytoscape": "cyjs",

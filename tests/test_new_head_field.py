@@ -122,8 +122,9 @@ for name, value in {"stream": 3, "marks": [{"size": "y"}], "failure": 3, "settin
 """,
     "a diff": """
 from gradir.diffs import diff_json
-import diff_schema, jsonschema
+import jsonschema, report_schemas
 
+schema = json.loads(report_schemas.schemas()["gir-diff-1.0.schema.json"])
 for name in VALUES:
     for a, b in ((WHOLE, replace(WHOLE, **{name: OTHERS[name]})), (BARE, replace(BARE, **{name: VALUES[name]}))):
         found = gradir.diff(a, b)
@@ -131,7 +132,7 @@ for name in VALUES:
         for diff in (found, diff_json.decode(diff_json.encode(found))):
             assert diff == found
             assert gradir.patch(a, diff) == b != a and gradir.unpatch(b, diff) == a
-        jsonschema.validate(json.loads(diff_json.encode(found)), diff_schema.diff_schema())
+        jsonschema.validate(json.loads(diff_json.encode(found)), schema)
         for form in ("text", "markdown", "json"):
             assert (name in found.to(form)) or name not in COMPARED, (name, form, found.to(form))
         if name in COMPARED:

@@ -11,8 +11,8 @@ from browser import Browser, Opened, drawing
 from page_graphs import layered
 
 from gradir.overlays import Channel, Overlay
-from gradir.watches.forms import jsonl
 from gradir.watches.model import Step, Watch
+from gradir.watches.watch_formats import jsonl
 
 DROP = """([name, text, size]) => {
     const transfer = new DataTransfer();

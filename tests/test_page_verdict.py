@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from page_graphs import META, changed, failed, layered
 
 import gradir
-from gradir.explanations.stored import explained
+from gradir.explanations.from_cuts import explained
 from gradir.ir import Cut, Graph, Node, Ref
 from gradir.ir.text import printable
 from gradir.overlays import Channel, Overlay

@@ -13,7 +13,7 @@ from samples import everything
 
 from gradir import Graph, registry
 from gradir.errors import GradirWarning
-from gradir.plan import option_names, planned
+from gradir.exporting import option_names, planned
 
 __all__ = ["gir", "installed"]
 
@@ -136,6 +136,6 @@ def python(plugins: Path, code: str) -> subprocess.CompletedProcess[str]:
 
 def test_warned_of_in_python_too(tmp_path: Path) -> None:
     register(tmp_path, "broken", "no_such_module:Pass", "gradir.passes")
-    done = python(tmp_path, "from gradir.plan import option_names; print(len(list(option_names())))")
+    done = python(tmp_path, "from gradir.exporting import option_names; print(len(list(option_names())))")
     assert done.stdout == "12\n"
     assert GradirWarning.__name__ in done.stderr

@@ -13,10 +13,10 @@ from samples import chain, everything, hostile
 from strategies import graphs
 
 from gradir import codecs
+from gradir.exporting import planned
 from gradir.ir import Graph, Node, Ref, TensorMeta
 from gradir.ir.validate import check
 from gradir.passes import ancestors, between, descendants, drop, focus, hide_shape_ops, once, rollup, without
-from gradir.plan import planned
 
 Pair = tuple[str, str]
 

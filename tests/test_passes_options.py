@@ -15,9 +15,9 @@ from samples import everything
 
 import gradir
 from gradir.errors import PassError
+from gradir.exporting import option_names, planned
 from gradir.ir import Builder, Graph, TensorMeta
 from gradir.passes import between, drop, focus, fold, hide_shape_ops, rollup
-from gradir.plan import option_names, planned
 
 META = TensorMeta("float32", (2, 3))
 

@@ -19,11 +19,13 @@ from typing import Any, Final
 
 __all__ = ["main"]
 
+# The author of comments that are written with the token of a job. Anybody may write the mark into theirs.
 _AUTHOR: Final = "github-actions[bot]"
-"""The author of comments that are written with the token of a job. Anybody may write the mark into theirs."""
 
 _NOTHING: Final = ": no difference\n"
+# Characters that GitHub takes in a comment.
 _LONGEST: Final = 65_536
+# A character has at most four bytes.
 _MOST_BYTES: Final = 4 * _LONGEST
 _PAGE: Final = 100
 _MOST_PAGES: Final = 100
@@ -72,7 +74,9 @@ def _pull_of_run() -> str:
 
 
 def _keep(pull: str, report: str) -> None:
-    mark = f"<!-- {_word(os.environ['NAME'])} -->\n"
+    # Quoted, so that a name cannot end the comment of HTML.
+    name = urllib.parse.quote(os.environ["NAME"], safe="/: ").replace("-", "%2D")
+    mark = f"<!-- {name} -->\n"
     body = mark + report
     if len(body) > _LONGEST:
         body = f"{mark}### gradir check\n\nThe report is too long for a comment, and is in the job's summary.\n"
@@ -120,11 +124,6 @@ def _asked(method: str, path: str, content: object = None) -> Any:
     )
     with urllib.request.urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310
         return json.load(answer)
-
-
-def _word(text: str) -> str:
-    """Text that ends no comment of HTML."""
-    return urllib.parse.quote(text, safe="/: ").replace("-", "%2D")
 
 
 if __name__ == "__main__":

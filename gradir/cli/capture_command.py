@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from gradir.cli.encoding import add_encoding_options
@@ -38,12 +37,11 @@ process and the number of ranks.
 Exit status: 0 done, 1 the program raised and the graph of its forward ends there, 2 trouble.
 """
 
+# More processes than anybody has, of which lists are made.
 _MOST: Final = 10_000_000
-"""More processes than anybody has, of which lists are made."""
 
 
 def add_options(parser: Parser) -> None:
-    """Add the arguments and options."""
     what = "what to capture, e.g. train.py:loss, my_package.train:loss or model.pt2"
     parser.add_argument("spec", metavar="PROGRAM", help=what)
     add_request_options(parser, "capture", "program")
@@ -55,32 +53,25 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Capture and write."""
     from gradir import api, files, forwards
-    from gradir.cli.suffixes import check_graph_name
 
     is_run = is_program(options.spec)
     _check_ranks(options)
     if not is_run:
-        _refuse_options(options)
+        refuse_program_options(options, options.spec)
+        if options.verify:
+            raise SpecError(f"--verify runs a backward, and {options.spec} is a file; name a program")
     if isinstance(options.ranks, str):
         from gradir.cli.many_ranks import capture_ranks
 
         return capture_ranks(options)
     # The program may change the environment, which says the rank.
-    output = (
-        for_rank(options.output) if options.world is None else of_rank(options.output, options.ranks, options.world)
-    )
-    check_graph_name(output)
-    files.check_place(output)
+    output = _place_of(options)
     # The program may change the working directory, and its standard output is not that of this command.
-    path = files.Located(output)
-    is_stdout = files.is_stdout(output)
+    path, is_stdout = files.Located(output), files.is_stdout(output)
     beside = files.Located(forwards.forward_name(output))
-    if options.graph == "both":
-        _check_pair(output)
     with running_program(options, options.spec, for_good=options.is_process) as own:
-        graph, raised, forward, missing = _loaded(options) if is_run else Loaded(api.load(options.spec))
+        graph, raised, forward, missing = _captured(options) if is_run else Loaded(api.load(options.spec))
         if is_stdout:
             own.write(api.dumps(graph, format=options.format, compress=options.compress))
         else:
@@ -100,20 +91,33 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _loaded(options: argparse.Namespace) -> Loaded:
-    with _standing_in(options):
+def _place_of(options: argparse.Namespace) -> str:
+    """Return the name of the file to write, after refusing one that takes no graph."""
+    from gradir import files, forwards
+    from gradir.cli.suffixes import check_graph_name
+
+    given, world = options.output, options.world
+    output = for_rank(given) if world is None else of_rank(given, options.ranks, world)
+    check_graph_name(output)
+    files.check_place(output)
+    if options.graph == "both":
+        if files.is_stdout(output):
+            raise SpecError("--graph both writes two files; name them with -o FILE")
+        files.check_place(forwards.forward_name(output))
+    return output
+
+
+def _captured(options: argparse.Namespace) -> Loaded:
+    """Capture the program, as the chosen rank if there is one."""
+    if options.world is None:
+        return captured(options, "capture", "program")
+    from gradir import capturing
+
+    with capturing.standing_in(options.ranks, options.world, options.frontend):
         return captured(options, "capture", "program")
 
 
-def _refuse_options(options: argparse.Namespace) -> None:
-    """Refuse options of a program if a file is named."""
-    refuse_program_options(options, options.spec)
-    if options.verify:
-        raise SpecError(f"--verify runs a backward, and {options.spec} is a file; name a program")
-
-
 def _add_rank_options(parser: Parser) -> None:
-    """Add the options for one or several ranks."""
     group = parser.group("distributed")
     which = group.add_mutually_exclusive_group()
     which.add_argument(
@@ -124,10 +128,7 @@ def _add_rank_options(parser: Parser) -> None:
         help="with --world, capture as rank R without data",
     )
     which.add_argument(
-        "--ranks",
-        dest="ranks",
-        choices=("sample", "all"),
-        help="with --world, capture all ranks or a sample",
+        "--ranks", dest="ranks", choices=("sample", "all"), help="with --world, capture all ranks or a sample"
     )
     group.add_argument("--world", metavar="W", type=_world, help="number of ranks, with --rank or --ranks")
 
@@ -148,24 +149,6 @@ def _check_ranks(options: argparse.Namespace) -> None:
     if isinstance(ranks, int) and ranks >= world:
         raise SpecError(f"--rank {ranks} is out of range: --world {world} has the ranks 0 to {world - 1}")
     options.fake = True
-
-
-def _check_pair(output: str) -> None:
-    """Refuse a place where two files cannot be written."""
-    from gradir import files, forwards
-
-    if files.is_stdout(output):
-        raise SpecError("--graph both writes two files; name them with -o FILE")
-    files.check_place(forwards.forward_name(output))
-
-
-def _standing_in(options: argparse.Namespace) -> AbstractContextManager[None]:
-    """Let the program inside run as the chosen rank, if there is one."""
-    if options.world is None:
-        return nullcontext()
-    from gradir import capturing
-
-    return capturing.standing_in(options.ranks, options.world, options.frontend)
 
 
 def _world(text: str) -> int:

@@ -27,9 +27,8 @@ from gradir.errors import GradirError, SpecError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gradir.files import Located
     from gradir.ir import Graph
-    from gradir.stored import Found
+    from gradir.snapshots import Found
 
 DESCRIPTION = "Compare a graph with the one in a .gir file, and fail when it is another."
 
@@ -50,7 +49,6 @@ Exit status: 0 the graphs are equal, or no condition of --fail-on holds, 1 they 
 
 
 def add_options(parser: Parser) -> None:
-    """Add the arguments and options."""
     add_graph_argument(parser)
     add_verify_option(parser)
     group = parser.group("input")
@@ -63,8 +61,7 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Capture, compare, print."""
-    from gradir import files, forwards
+    from gradir import files, forwards, snapshots
 
     comparing.check_options(options)
     source, against = source_of(options.file), _against(options.against)
@@ -84,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
     before = _before(options, against)
     beside = files.Located(forwards.forward_name(against.path or options.against))
     expected = None if before.graph is None else with_forward(Loaded(before.graph), against)
-    if options.graph is None and before.graph is None and (not before.fault or os.path.exists(beside)):  # noqa: PTH110
+    if options.graph is None and before.graph is None and (not before.fault or os.path.exists(beside)):
         options.graph = "both"
     now = _captured(options, source, before.graph)
     if expected is not None:
@@ -95,7 +92,10 @@ def run(options: argparse.Namespace) -> int:
     assert path is not None  # noqa: S101 (what is updated is a file)
     for graph, place in ((now.graph, path), (now.forward, beside)):
         if graph is not None:
-            _write(graph, place, before)
+            snapshots.write(graph, place, before)
+            if before.fault and place.written == before.name:
+                report(f"{before.name}: {before.fault}; rewritten")
+            print(one_line(f"wrote {place.written}: {summary(graph)}"), file=sys.stderr)
     return 0
 
 
@@ -105,15 +105,6 @@ def _expect_two(options: argparse.Namespace, against: Source) -> None:
         raise GradirError(f"cannot update {options.against}; name a .gir file")
     if options.file == options.against == "-":
         raise GradirError("cannot read two graphs from standard input; name one as a file")
-
-
-def _write(graph: Graph, place: Located, before: Found) -> None:
-    from gradir import stored
-
-    stored.write(graph, place, before)
-    if before.fault and place.written == before.name:
-        report(f"{before.name}: {before.fault}; rewritten")
-    print(one_line(f"wrote {place.written}: {summary(graph)}"), file=sys.stderr)
 
 
 def _compared(options: argparse.Namespace, expected: Loaded, now: Loaded, programs: Sequence[str], folder: str) -> int:
@@ -149,15 +140,15 @@ def _captured(options: argparse.Namespace, source: Source, expected: Graph | Non
 
 def _against(word: str) -> Source:
     """Return the file to compare with; one that does not exist yet may have any name."""
-    is_absent = ":" not in word and not os.path.exists(word)  # noqa: PTH110 (no pathlib before a program runs)
+    is_absent = ":" not in word and not os.path.exists(word)
     return Source(word) if is_absent else source_of(word)
 
 
 def _before(options: argparse.Namespace, against: Source) -> Found:
-    from gradir import stored
+    from gradir import snapshots
 
     if not against.path:
-        return stored.Found(against.name, load(options, against).graph)
+        return snapshots.Found(against.name, load(options, against).graph)
     if not options.update:
-        return stored.Found(options.against, stored.read(options.against, "--update"))
-    return stored.read_to_update(options.against)
+        return snapshots.Found(options.against, snapshots.read(options.against, "--update"))
+    return snapshots.read_to_update(options.against)

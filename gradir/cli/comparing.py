@@ -39,11 +39,7 @@ def add_options(parser: Parser) -> None:
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """Settle the format, and refuse wrong values before anything is loaded.
-
-    Raises:
-        GradirError: a field, a condition or a format that there is not.
-    """
+    """Settle the format, and refuse wrong values before anything is loaded."""
     from gradir.cli.suffixes import format_of_diff
     from gradir.diffs.ignoring import check_names
 
@@ -74,7 +70,11 @@ def compared(a: Graph, b: Graph, options: argparse.Namespace) -> Diff:
     found = diff_of(a, b, options)
     made = [(graph.producer.framework, graph.producer.framework_version) for graph in (a, b)]
     if all(name for name, _ in made) and made[0] != made[1]:
-        hint = _hint(options, is_other_framework=made[0][0] != made[1][0])
+        hint = ""
+        if not options.vocabulary and made[0][0] != made[1][0]:
+            hint = "; --vocabulary compares in words that both share"
+        elif not options.vocabulary and not options.normalize:
+            hint = "; --normalize leaves out what that changes"
         report(f"comparing a graph of {' '.join(made[0])} with one of {' '.join(made[1])}{hint}")
     forward = [graph.producer.options.get("graph") == "forward" for graph in (a, b)]
     if forward[0] != forward[1]:
@@ -102,14 +102,6 @@ def status_of(diff: Diff, options: argparse.Namespace) -> int:
     for outcome in found:
         report(outcome.text)
     return int(any(outcome.fails for outcome in found))
-
-
-def _hint(options: argparse.Namespace, *, is_other_framework: bool) -> str:
-    if options.vocabulary or (options.normalize and not is_other_framework):
-        return ""
-    if is_other_framework:
-        return "; --vocabulary compares in words that both share"
-    return "; --normalize leaves out what that changes"
 
 
 def _options_of(namespace: argparse.Namespace) -> tuple[str, type[Options]] | None:
@@ -156,7 +148,6 @@ def _renderer(name: str) -> str:
 
 
 def _values(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of the renderer."""
     values = given_options(options)
     if options.format == TEXT:
         told = {"details": options.details, "full": options.full}

@@ -28,12 +28,10 @@ _Completer: TypeAlias = Callable[..., Iterable[str]]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments and options."""
     parser.add_argument("shell", metavar="SHELL", choices=_SHELLS, help=", ".join(_SHELLS))
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the script."""
     from argcomplete.shell_integration import shellcode
 
     from gradir import files
@@ -46,25 +44,20 @@ def complete(words: Sequence[str]) -> None:
     """Print the possible next arguments after these words for a shell, and end the process."""
     import argcomplete
 
-    parser = _parser(words)
+    from gradir.cli.main import COMMANDS, command_parser
+
+    # Each command imports a module, so a command that is named is made alone.
+    parser = Parser(prog="gradir")
+    parser.add_argument("--version", action="store_true")
+    commands = parser.add_subparsers(metavar="COMMAND")
+    named = words[0] if words else ""
+    for name in (named,) if named in COMMANDS else COMMANDS:
+        command_parser(name, partial(commands.add_parser, name, help=COMMANDS[name]))
     for action in _actions(parser):
         completer = _COMPLETERS.get((action.dest, action.metavar))
         if completer is not None:
             setattr(action, "completer", completer)  # noqa: B010 (argparse declares no such attribute)
     argcomplete.autocomplete(parser)
-
-
-def _parser(words: Sequence[str]) -> Parser:
-    """Return the parser of all commands, or of a named one alone, since each imports a module."""
-    from gradir.cli.main import COMMANDS, command_parser
-
-    whole = Parser(prog="gradir")
-    whole.add_argument("--version", action="store_true")
-    commands = whole.add_subparsers(metavar="COMMAND")
-    named = words[0] if words else ""
-    for name in (named,) if named in COMMANDS else COMMANDS:
-        command_parser(name, partial(commands.add_parser, name, help=COMMANDS[name]))
-    return whole
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
@@ -106,10 +99,10 @@ def _keys(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
     return [f"{name}=" for name in kind.__struct_fields__]
 
 
+# By what an option is called and what it takes.
 _COMPLETERS: Final[dict[tuple[str, object], _Completer]] = {
     ("to", "NAME"): _exporters,
     ("names", "NAME"): _exporters,
     ("format", "NAME"): _renderers,
     ("option", "KEY=VALUE"): _keys,
 }
-"""By what an option is called and what it takes."""

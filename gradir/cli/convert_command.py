@@ -18,7 +18,6 @@ EXAMPLES = (
 
 
 def add_options(parser: Parser) -> None:
-    """Add the arguments and options."""
     add_input(parser, "source")
     parser.add_argument("target", metavar="TARGET", help="where to write; '-' is standard output")
     add_encoding_options(parser)
@@ -26,7 +25,6 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Load and save."""
     from gradir import api
     from gradir.cli.suffixes import check_graph_name
 

@@ -19,8 +19,8 @@ DETAILS = """\
 The output has no paths, no names of users or machines, and no values of the environment: you can publish it.
 """
 
+# Packages that gradir does not ask for, and that change what it shows.
 _BESIDE: Final = ("ipython", "pytest")
-"""Packages that gradir does not ask for, and that change what it shows."""
 _GROUPS: Final = ("frontends", "exporters", "passes", "renderers")
 _TOOLS: Final = (("dot", "-V"), ("git", "--version"))
 _PATIENCE: Final = 10.0
@@ -29,12 +29,10 @@ _NAMELESS: Final = "a distribution without a name"
 
 
 def add_options(parser: Parser) -> None:
-    """Add the arguments and options."""
     parser.group("output").add_argument("--json", action="store_true", help="print it as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print it."""
     import msgspec
 
     from gradir import files
@@ -47,25 +45,26 @@ def run(options: argparse.Namespace) -> int:
 
 def _found() -> dict[str, Any]:
     import platform
+    import webbrowser
 
     from gradir.version import __version__
 
+    out, browser = sys.stdout, "found"
+    # Without its name, which may be a private setting.
+    try:
+        webbrowser.get()
+    except webbrowser.Error:
+        browser = "none found"
     return {
         "gradir": __version__,
         "python": f"{platform.python_version()} {platform.python_implementation()}",
         "system": f"{platform.system()} {platform.machine()}",
-        "console": _console(),
+        # Python has no standard output where the shell closed it.
+        "console": f"{out.encoding}{' (a terminal)' if out.isatty() else ''}" if out is not None else "closed",
         "packages": {name: _version(name) for name in sorted(_packages())},
         **{group: dict(_plug_ins(group)) for group in _GROUPS},
-        "programs": {**{name: _program(name, option) for name, option in _TOOLS}, "browser": _browser()},
+        "programs": {**{name: _program(name, option) for name, option in _TOOLS}, "browser": browser},
     }
-
-
-def _console() -> str:
-    # Python has none where the shell closed it.
-    if sys.stdout is None:
-        return "closed"
-    return f"{sys.stdout.encoding}{' (a terminal)' if sys.stdout.isatty() else ''}"
 
 
 def _packages() -> set[str]:
@@ -156,17 +155,6 @@ def _program(name: str, option: str) -> str:
         return "does not run"
     number = re.search(rb"\d+(?:\.\d+)+", done.stdout + done.stderr)
     return number[0].decode() if number else "of an unknown version"
-
-
-def _browser() -> str:
-    """Return whether ``gradir view`` finds a browser, without its name, which may be a private setting."""
-    import webbrowser
-
-    try:
-        webbrowser.get()
-    except webbrowser.Error:
-        return "none found"
-    return "found"
 
 
 def _text(found: dict[str, Any]) -> str:

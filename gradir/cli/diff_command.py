@@ -36,7 +36,6 @@ Exit status: 0 no difference, or no condition of --fail-on holds, 1 a difference
 
 
 def add_options(parser: Parser) -> None:
-    """Add the arguments and options."""
     parser.usage = "gradir diff [OPTIONS] A B [-- ARGS]"
     parser.add_argument(
         "sides",
@@ -55,7 +54,6 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare and print."""
     from gradir import files
 
     comparing.check_options(options)
@@ -75,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     found = two_graphs.compare(a, b, options, programs, folder)
     found.show(options)
     if options.run_both:
-        from gradir.cli.alike import run_both
+        from gradir.cli.diff_run import run_both
 
         write_shown("-", f"\n{run_both(options, programs, (a.graph, b.graph), folder)}".encode())
     status = found.status(options)

@@ -45,20 +45,12 @@ def add_encoding_options(parser: Parser) -> None:
 def add_lossy_option(parser: Parser) -> None:
     """Add ``--lossy``."""
     parser.group("advanced").add_argument(
-        "--lossy",
-        action="store_true",
-        help="drop what this gradir does not know in the file",
+        "--lossy", action="store_true", help="drop what this gradir does not know in the file"
     )
 
 
 def load_to_rewrite(path: str, *, lossy: bool) -> Graph:
-    """Return the graph of a file without unknown keys, or with ``lossy`` of any file.
-
-    Raises:
-        GradirError: the file cannot be read.
-        FormatError: it has no graph, or a part of it would be lost.
-        NewerFormatError: it has a newer version, of which a part would be lost.
-    """
+    """Return the graph of a file without unknown keys, or with ``lossy`` of any file."""
     from gradir import api, codecs, files
     from gradir.codecs.codec import check_known
 

@@ -19,7 +19,6 @@ from gradir.errors import CaptureError, GraphError, SpecError
 if TYPE_CHECKING:
     from gradir.explanations.model import Explanation
     from gradir.ir import Graph
-    from gradir.overlays import Overlay
     from gradir.protocols import ReachedBackward
 
 DESCRIPTION = "Find parameters that get no gradient, the line that loses it, and what to change."
@@ -54,12 +53,11 @@ Exit status: 0 no parameter that should learn lacks its gradient, 1 one does, 2 
 
 # Spelled out here: the forms are not imported to print a help text.
 _FORMATS: Final = ("text", "markdown", "json")
+# Options that are for a program: behind a script they are its own.
 _FOREIGN: Final = ("--frontend", "--graph", "--input", "--seed")
-"""Options that are for a program: behind a script they are its own."""
 
 
 def add_options(parser: Parser) -> None:
-    """Add the arguments and options."""
     add_script(parser, "GRAPH ...", f"{GRAPH_HELP}; or a script such as train.py, and its arguments")
     parser.allow_abbrev = False
     add_request_options(parser, "explain")
@@ -90,9 +88,8 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run or load, explain, print."""
     from gradir import files
-    from gradir.explanations.forms import written
+    from gradir.explanations.formats import written
     from gradir.project import project
 
     script = divided(options, is_script=lambda word: options.is_module or is_script(word), foreign=_FOREIGN)
@@ -108,23 +105,29 @@ def run(options: argparse.Namespace) -> int:
         check_no_source(target)
         files.check_apart(source.path or "-", target)
     overlay = None if options.overlay is None else files.Located(options.overlay)
-    found, graph = _of_script(options, script) if runs else _explained(options, source)
+    if not runs and options.step is not None:
+        raise SpecError(f"--step needs a script such as train.py, not {source.word}")
+    graph: Graph | None = None
+    if runs:
+        found = _of_script(options, script)
+    elif source.is_program:
+        found = _of_program(options)
+    else:
+        found, graph = _of_file(options, source)
     found = found.allowing(own.allow, own.where).allowing(options.allow, "--allow")
     if overlay is not None:
-        files.write_bytes(overlay, _overlay(found, graph, options.spec).to_json().encode())
+        try:
+            drawn = found.overlay(graph)
+        except GraphError as error:
+            raise SpecError(f"{options.spec}: {error}") from error
+        files.write_bytes(overlay, drawn.to_json().encode())
     layout = {"all": options.all, "width": columns(options), "color": wants_colour(options), "norms": options.norms}
     shown = written(found, options.format, **layout)
     write_shown(path, shown.encode("utf-8", "backslashreplace"), options.format)
     return int(found.level == "error")
 
 
-def _explained(options: argparse.Namespace, source: Source) -> tuple[Explanation, Graph | None]:
-    if options.step is not None:
-        raise SpecError(f"--step needs a script such as train.py, not {source.word}")
-    return (_of_program(options), None) if source.is_program else _of_file(options, source)
-
-
-def _of_script(options: argparse.Namespace, script: Script) -> tuple[Explanation, None]:
+def _of_script(options: argparse.Namespace, script: Script) -> Explanation:
     from gradir.capturing import running
     from gradir.request import CaptureRequest
 
@@ -155,7 +158,7 @@ def _of_script(options: argparse.Namespace, script: Script) -> tuple[Explanation
     with program_output(for_good=False), running(request, reached) as seeing:
         left = script.run(options, lambda: bool(errors), failed)
     if found:
-        return next((each for each in reversed(found) if each.level == "error"), found[0]), None
+        return next((each for each in reversed(found) if each.level == "error"), found[0])
     if errors:
         raise errors[0]
     ended = f"ended with status {left}, and " if left else ""
@@ -171,7 +174,7 @@ def _pattern(text: str) -> str:
 
 
 def _of_file(options: argparse.Namespace, source: Source) -> tuple[Explanation, Graph]:
-    from gradir.explanations.stored import explained
+    from gradir.explanations.from_cuts import explained
 
     refuse_program_options(options, source.word)
     graph = load(options, source).graph
@@ -179,13 +182,6 @@ def _of_file(options: argparse.Namespace, source: Source) -> tuple[Explanation, 
         return explained(graph), graph
     except GraphError as error:
         raise GraphError(f"{source.name}: {error}") from error
-
-
-def _overlay(found: Explanation, graph: Graph | None, spec: str) -> Overlay:
-    try:
-        return found.overlay(graph)
-    except GraphError as error:
-        raise SpecError(f"{spec}: {error}") from error
 
 
 def _of_program(options: argparse.Namespace) -> Explanation:

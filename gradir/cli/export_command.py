@@ -64,10 +64,10 @@ other HTML do not count.
 Exit status: 0 done, 1 the program raised and the graph ends there, 2 trouble.
 """
 
+# Characters of the name of a channel.
 _LONGEST_NAME: Final = 80
-"""Characters of the name of a channel."""
+# Seconds; what waits for a program takes about twice as many.
 _LONGEST: Final = 1_000_000
-"""Seconds; what waits for a program takes about twice as many."""
 
 _PAGE: Final = "html"
 _MARKDOWN: Final = ".md"
@@ -75,7 +75,6 @@ _LANGUAGES: Final = {".mmd": "mermaid", ".txt": "text", ".graphml": "xml", _MARK
 
 
 def add_options(parser: Parser) -> None:
-    """Add the arguments and options."""
     parser.tell_options(_options_of, "after --to NAME also that exporter's options")
     add_graph_argument(parser)
     output = parser.group("output")
@@ -178,7 +177,6 @@ def _overlay(paths: Sequence[str]) -> Overlay:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Load or capture, apply passes, export, write."""
     from gradir import files, registry
 
     _check_combination(options)
@@ -215,11 +213,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def written(options: argparse.Namespace, source: Source, **more: object) -> tuple[bytes, Loaded]:
-    """Return what the exporter ``options.to`` writes of a graph, and the graph; ``more`` are options by default.
-
-    Raises:
-        GradirError: the graph cannot be loaded, or there is no such option, or the format cannot hold the graph.
-    """
+    """Return what the exporter ``options.to`` writes of a graph, and the graph; ``more`` are options by default."""
     from gradir import api, registry
 
     is_drawn = is_picture(options.to)
@@ -240,7 +234,7 @@ def written(options: argparse.Namespace, source: Source, **more: object) -> tupl
     graph = loaded.graph
     if passes is not None:
         if registry.shows_channels(exporter):
-            from gradir.explanations.stored import with_verdict
+            from gradir.explanations.from_cuts import with_verdict
 
             graph = with_verdict(graph)
         graph = passes(graph)
@@ -252,7 +246,7 @@ def written(options: argparse.Namespace, source: Source, **more: object) -> tupl
     if is_drawn:
         return api.render(graph, options.to, seconds=options.seconds, **own, **values), loaded
     if own:
-        from gradir.plan import with_costs
+        from gradir.exporting import with_costs
 
         registry.expect_nodes(exporter)
         graph = with_costs(graph, options.channel, exporter)

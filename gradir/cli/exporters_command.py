@@ -13,12 +13,10 @@ EXAMPLES = ("gradir exporters", "gradir exporters mermaid")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments and options."""
     parser.add_argument("names", metavar="NAME", nargs="*", help="list these alone")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the list."""
     from gradir import files, registry
     from gradir.ir.text import printable
     from gradir.pictures import PICTURES

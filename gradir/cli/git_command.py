@@ -44,7 +44,6 @@ Exit status: 0 done, 2 trouble, such as install or --local outside a repository.
 
 
 def add_options(parser: Parser) -> None:
-    """Add the actions."""
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     for name, run, help_text in (
         ("install", _install, "set the drivers and their attributes"),
@@ -82,8 +81,8 @@ def _install(options: argparse.Namespace) -> int:
     from gradir.git import driver
 
     done = driver.install(options.where or "local")
-    attributes = one_line(str(done.attributes))
-    print(f"installed ({done.where}): drivers 'gradir' in git's configuration, attributes in {attributes}")
+    place = one_line(str(done.attributes))
+    print(f"installed ({done.where}): drivers 'gradir' in git's configuration, attributes in {place}")
     return 0
 
 
@@ -163,6 +162,7 @@ def _show_external(options: argparse.Namespace) -> int:
 def _print_text(options: argparse.Namespace) -> int:
     """Print text that git may cache, also for a broken file, which stays broken as long as its bytes."""
     from gradir import api, files, registry
+    from gradir.ir.text import printable
 
     data = files.read_bytes(options.file)
     try:
@@ -171,20 +171,14 @@ def _print_text(options: argparse.Namespace) -> int:
         # The next gradir shows it.
         raise
     except FormatError as error:
-        text = _raw(data, error)
+        try:
+            lines = data.decode("utf-8-sig").splitlines()
+        except UnicodeDecodeError:
+            lines = [f"gradir: {error}"]
+        # The bytes may have control characters that a terminal obeys.
+        text = "".join("\t".join(map(printable, line.split("\t"))) + "\n" for line in lines).encode()
     files.write_bytes("-", text)
     return 0
-
-
-def _raw(data: bytes, error: FormatError) -> bytes:
-    """Return text without terminal control characters, or the error for binary data."""
-    from gradir.ir.text import printable
-
-    try:
-        lines = data.decode("utf-8-sig").splitlines()
-    except UnicodeDecodeError:
-        lines = [f"gradir: {error}"]
-    return "".join("\t".join(map(printable, line.split("\t"))) + "\n" for line in lines).encode()
 
 
 def _content(path: str) -> bytes:

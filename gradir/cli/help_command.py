@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
 from typing import Final
 
 from gradir.cli.parser import Parser, filled
@@ -49,17 +48,15 @@ Examples:
 """
 
 _TOPICS: Final = {"program": _PROGRAM, "graph": _GRAPH}
+# Further names of topics.
 _ALSO: Final = {"spec": "program"}
-"""Further names of topics."""
 
 
 def add_options(parser: Parser) -> None:
-    """Add the arguments and options."""
     parser.add_argument("topic", metavar="TOPIC", help=f"a command, or {', '.join(_TOPICS)}", nargs="?")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the help."""
     from gradir.cli.main import COMMANDS, command_parser, overview
 
     topic = _ALSO.get(options.topic, options.topic)
@@ -72,17 +69,14 @@ def run(options: argparse.Namespace) -> int:
     if topic not in _TOPICS:
         near = did_you_mean(topic, [*COMMANDS, *_TOPICS]) or f": choose a command, or {', '.join(_TOPICS)}"
         raise GradirError(f"unknown help topic {topic!r}{near}; see gradir --help")
-    text = _TOPICS[topic]
-    print(filled("\n".join([text.rstrip(), *_frontends()]) if topic == "program" else text), end="")
+    lines = [_TOPICS[topic].rstrip()]
+    if topic == "program":
+        from gradir.claims import kinds
+        from gradir.request import FEATURES
+
+        lines.append("\nFront-ends:")
+        for name, kind in kinds().items():
+            lines.append(f"  {name} takes {kind.takes}")
+            lines += [f"    {text}" for feature, text in FEATURES.items() if feature in kind.features]
+    print(filled("\n".join(lines)), end="")
     return 0
-
-
-def _frontends() -> Iterator[str]:
-    """Return the installed front-ends, the objects that each takes, and its features."""
-    from gradir.claims import kinds
-    from gradir.request import FEATURES
-
-    yield "\nFront-ends:"
-    for name, kind in kinds().items():
-        yield f"  {name} takes {kind.takes}"
-        yield from (f"    {text}" for feature, text in FEATURES.items() if feature in kind.features)

@@ -12,7 +12,7 @@ from gradir.cli.sources import add_graph_argument, load, refuse_program_options,
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
     from gradir.codecs.surveyor import Survey
-    from gradir.ir import Cut, Producer
+    from gradir.ir import Cut
 
 DESCRIPTION = "Print the format and producer of a graph, its counts, and the parameters that get no gradient."
 EXAMPLES = ("gradir info model.gir", "gradir info train.py:loss --json")
@@ -27,14 +27,15 @@ _MOST_OPS: Final = 8
 
 
 def add_options(parser: Parser) -> None:
-    """Add the arguments and options."""
     add_graph_argument(parser)
     parser.group("output").add_argument("--json", action="store_true", help="print all of it as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Count and describe."""
+    import msgspec
+
     from gradir import codecs, files
+    from gradir.ir.jsontext import json_text
 
     source, status = source_of(options.file), 0
     if source.is_program:
@@ -46,7 +47,9 @@ def run(options: argparse.Namespace) -> int:
     with files.naming(source.name):
         found = _survey(data, source.name)
     if options.json:
-        files.write_bytes("-", _as_json(found))
+        fields = {**msgspec.structs.asdict(found), **found.others, "compression": found.compression}
+        del fields["others"]
+        files.write_bytes("-", msgspec.json.format(json_text(fields).encode(), indent=2) + b"\n")
     else:
         write_shown("-", describe(found).encode())
     return status
@@ -66,21 +69,18 @@ def _survey(data: bytes, name: str) -> Survey:
         return codecs.survey(codecs.encode(api.decoded(data, name)))
 
 
-def _as_json(survey: Survey) -> bytes:
-    import msgspec
-
-    from gradir.ir.jsontext import json_text
-
-    fields = {**msgspec.structs.asdict(survey), **survey.others, "compression": survey.compression}
-    del fields["others"]
-    return msgspec.json.format(json_text(fields).encode(), indent=2) + b"\n"
-
-
 def describe(survey: Survey) -> str:
     """Return the lines that ``gradir info`` prints."""
+    from gradir.ir.head import MERGED
     from gradir.ir.text import amount, counted, printable, tensor_text
 
-    counts, made_by = survey.totals, _made_by(survey.producer)
+    counts, producer = survey.totals, survey.producer
+    framework = f"{producer.framework} {producer.framework_version}".strip()
+    # A graph that was made by hand has no producer.
+    made_by = f"gradir {producer.gradir}".rstrip() if producer.gradir or framework else ""
+    made_by += f" from {framework}" if framework else ""
+    if producer.options.get(MERGED) is True:
+        made_by += ", merged from two edits: capture the program again"
     roles = ", ".join(f"{count:,} {role}" for role, count in sorted(survey.roles.items()))
     common = ", ".join(f"{count:,} {op}" for op, count in islice(survey.ops.items(), _MOST_OPS))
     encoding = f"{survey.encoding}, {survey.compression}" if survey.compression else survey.encoding
@@ -107,7 +107,6 @@ def describe(survey: Survey) -> str:
 
 
 def _value_text(value: object) -> str:
-    """Return a value of the head, or the length of a list."""
     from gradir.ir import Rank
     from gradir.ir.jsontext import json_text
 
@@ -116,16 +115,6 @@ def _value_text(value: object) -> str:
     if isinstance(value, str):
         return value
     return f"{value:,}" if type(value) is int else json_text(value)
-
-
-def _made_by(producer: Producer) -> str:
-    """Return the producer as text, or an empty one for a graph made by hand."""
-    from gradir.ir.head import MERGED
-
-    framework = f"{producer.framework} {producer.framework_version}".strip()
-    by = f"gradir {producer.gradir}".rstrip() if producer.gradir or framework else ""
-    by = f"{by} from {framework}" if framework else by
-    return f"{by}, merged from two edits: capture the program again" if producer.options.get(MERGED) is True else by
 
 
 def _cut_text(cut: Cut) -> str:

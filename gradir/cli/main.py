@@ -22,6 +22,7 @@ from gradir.version import __version__
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
 
+# Every command, in the order of the help: the module ``gradir.cli.NAME_command``, and what it does.
 COMMANDS: Final[Mapping[str, str]] = {
     "capture": "capture the autograd graph of a program",
     "run": "run a script, capture one backward",
@@ -44,13 +45,14 @@ COMMANDS: Final[Mapping[str, str]] = {
     "completion": "print the completion script of a shell",
     "help": "explain a command or a topic in full",
 }
-"""Every command, in the order of the help: the module ``gradir.cli.NAME_command``, and what it does."""
 
 _HELP: Final = ("-h", "--help")
 _VERSION: Final = "--version"
+# What a shell reports of a program that SIGINT ended.
 _INTERRUPTED: Final = 130
+# What a shell reports of a program that died of SIGPIPE, as diff(1) does: neither a difference nor trouble.
 _UNREAD: Final = 141
-"""What a shell reports of a program that died of SIGPIPE, as diff(1) does: neither a difference nor trouble."""
+# The disk is full or broken, or the file would be larger than allowed.
 _FULL: Final = (errno.ENOSPC, errno.EFBIG, errno.EIO)
 _DEBUG: Final = "GRADIR_DEBUG"
 

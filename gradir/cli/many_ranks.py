@@ -14,9 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
-from gradir.cli.apart import command_line
 from gradir.cli.rank_files import for_rank
 from gradir.cli.report import one_line, report
+from gradir.cli.subprocesses import command_line
 from gradir.distributed.words import span
 from gradir.errors import SpecError
 from gradir.ir import Rank

@@ -36,7 +36,6 @@ Exit status: 0 merged, 1 a conflict, 2 trouble.
 
 
 def add_options(parser: Parser) -> None:
-    """Add the arguments and options."""
     parser.add_argument(
         "base", metavar="BASE", help="the .gir file before both edits, '-' (standard input) or REVISION:FILE"
     )
@@ -47,12 +46,14 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Merge, and write the graph, or else what is in conflict."""
+    from msgspec.structs import replace
+
     from gradir import codecs, files
     from gradir.cli.suffixes import check_graph_name
     from gradir.diffs.merging import merged
     from gradir.git.sides import side
     from gradir.ir import Graph
+    from gradir.ir.head import MERGED
 
     check_graph_name(options.output)
     sides = [side(word) for word in (options.base, options.ours, options.theirs)]
@@ -72,24 +73,15 @@ def run(options: argparse.Namespace) -> int:
         for line in render_conflicts(found.conflicts, *graphs).splitlines():
             print(one_line(line), file=sys.stderr)
         return 1
-    encoding = codecs.encoding_of(codecs.decompress(ours))
+    encoding, graph, made = codecs.encoding_of(codecs.decompress(ours)), found.graph, found.graph.producer
+    # Nobody has run a merged program yet, unless the graph is that of one side.
+    if not any(graph is side for side in graphs):
+        graph = replace(graph, producer=replace(made, options={**made.options, MERGED: True}))
     with files.naming(name):
-        data = codecs.encode(_marked(found.graph, graphs), encoding, codecs.compression_of(ours))
+        data = codecs.encode(graph, encoding, codecs.compression_of(ours))
     files.write_bytes(options.output, data)
     report(f"{name}: both edits merged, as a proposal: capture the merged program again, or run gradir check on it")
     return 0
-
-
-def _marked(graph: Graph, sides: tuple[Graph, ...]) -> Graph:
-    """Mark a merged graph as unconfirmed, unless it equals one side."""
-    from msgspec.structs import replace
-
-    from gradir.ir.head import MERGED
-
-    if any(graph is side for side in sides):
-        return graph
-    made = graph.producer
-    return replace(graph, producer=replace(made, options={**made.options, MERGED: True}))
 
 
 def _graph(data: bytes, name: str) -> Graph:

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
     from gradir.protocols import Options
 
+# Finds the plug-in that was named, and its options.
 _OptionsOf: TypeAlias = "Callable[[argparse.Namespace], tuple[str, type[Options]] | None]"
-"""Finds the plug-in that was named, and its options."""
 
 _ANY_WIDTH: Final = 80
+# So many examples are in the help of an option; `gradir help COMMAND` has all.
 _MOST_EXAMPLES: Final = 2
-"""So many examples are in the help of an option; `gradir help COMMAND` has all."""
 
+# The groups of options in the order of the help; one that is not named here comes before the last.
 _GROUPS: Final = ("arguments", "input", "output", "what to show", "comparison", "Markdown", "distributed", "advanced")
-"""The groups of options in the order of the help; one that is not named here comes before the last."""
 
 _REPEATED: Final = {"?": "[{0}]", "*": "[{0} ...]", "+": "{0} [{0} ...]"}
 
@@ -39,7 +39,6 @@ class _Help(argparse.Action):
     """Print the help with the options of the plug-in named before it."""
 
     def __call__(self, parser: Any, namespace: argparse.Namespace, *_: object) -> None:
-        """Print both, and end the program."""
         parser.print_help()
         found = parser.options_of(namespace)
         if found is not None:
@@ -51,13 +50,7 @@ class _Help(argparse.Action):
 
 
 class Parser(argparse.ArgumentParser):
-    """Report a wrong command line in one line.
-
-    Args:
-        examples: command lines, each perhaps with a ``# comment``; the help shows the first two.
-        details: the text of `gradir help COMMAND` after all examples.
-        more: arguments of `argparse.ArgumentParser`.
-    """
+    """Report a wrong command line in one line; ``details`` are what `gradir help COMMAND` adds to the examples."""
 
     def __init__(self, *, examples: Sequence[str] = (), details: str = "", **more: Any) -> None:
         # argparse makes a formatter for every option that is added. Without a width each asks the terminal for one,
@@ -117,10 +110,7 @@ class Parser(argparse.ArgumentParser):
         return not self._later
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Parse as argparse does, and add the late options if an option is unknown.
-
-        A word that is left is an error here, where the command is known, and not in the parser of all commands.
-        """
+        """Parse as argparse does, and add the late options if an option is unknown."""
         place = args.index("--") if self._takes_arguments and "--" in (args or ()) else 0
         # Where no word stands before it, one may be to come whose name looks like an option.
         if any(not word.startswith("-") for word in (args or ())[:place]):
@@ -131,6 +121,7 @@ class Parser(argparse.ArgumentParser):
             self._complete()
             self._refuse_misspelt(args or ())
         found, left = super().parse_known_args(args, namespace)
+        # An error here, where the command is known, and not in the parser of all commands.
         if left and COMPLETING not in os.environ:
             self.error(self.unknown(left[0]))
         return found, left
@@ -178,6 +169,7 @@ class Parser(argparse.ArgumentParser):
         from gradir.hints import did_you_mean
 
         known = [str(choice) for choice in action.choices]
+        # argparse names an action in its own errors by this private function only.
         what = "command" if isinstance(action, argparse._SubParsersAction) else argparse._get_action_name(action)  # noqa: SLF001
         near = did_you_mean(str(value), known) or f": choose from {', '.join(known)}"
         raise argparse.ArgumentError(None, f"unknown {what} {value!r}{near}")
@@ -203,7 +195,8 @@ class Parser(argparse.ArgumentParser):
 
     def ordered_groups(self) -> list[argparse._ArgumentGroup]:
         """Return the groups of options in the order of the help."""
-        return sorted(self._action_groups, key=_place)
+        places = {title: place for place, title in enumerate(_GROUPS)}
+        return sorted(self._action_groups, key=lambda group: places.get(group.title or "", len(_GROUPS) - 2))
 
     def ending(self, *, whole: bool) -> str:
         """Return what follows the options: examples, and with ``whole`` all of them and the details."""
@@ -250,11 +243,6 @@ def filled(text: str, width: int = 0, indent: str = "") -> str:
     return "".join(f"{line}\n" for each in lines for line in _wrapped(f"{indent}{each}", width)).lstrip("\n")
 
 
-def _place(group: argparse._ArgumentGroup) -> int:
-    title = group.title or ""
-    return _GROUPS.index(title) if title in _GROUPS else len(_GROUPS) - 2
-
-
 def _unwrapped(lines: Iterable[str]) -> Iterator[str]:
     """Join the lines of paragraphs, but not indented lines and those that end in a colon."""
     paragraph: list[str] = []
@@ -270,7 +258,6 @@ def _unwrapped(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _wrapped(line: str, width: int) -> Iterator[str]:
-    """Wrap a line at the width of the terminal."""
     if len(line) <= width:
         yield line
         return
@@ -291,6 +278,7 @@ def _wrapped(line: str, width: int) -> Iterator[str]:
         command.rstrip(),
         max(width - len(indent) - len(end) - 2, 10),
         break_long_words=False,
+        # A command is copied, so no option may be cut.
         break_on_hyphens=not is_command,
     )
     hanging = indent + "  " * is_command

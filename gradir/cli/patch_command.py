@@ -18,7 +18,6 @@ EXAMPLES = (
 
 
 def add_options(parser: Parser) -> None:
-    """Add the arguments and options."""
     add_input(parser)
     parser.add_argument("diff", metavar="DIFF", help="what 'gradir diff --format json' wrote")
     parser.group("input").add_argument("-R", "--reverse", action="store_true", help="undo the diff")
@@ -28,7 +27,6 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Load, patch, save."""
     from gradir import api, files
     from gradir.cli.suffixes import check_graph_name
     from gradir.diffs.diff_json import decode

@@ -30,12 +30,14 @@ def add_option(group: argparse._ActionsContainer, noun: str) -> None:
 
 
 def given_options(options: argparse.Namespace) -> dict[str, object]:
-    """Return the values of ``-O``.
-
-    Raises:
-        ExportError: one is no KEY=VALUE.
-    """
-    return dict(map(_key_value, options.option))
+    """Return the values of ``-O``."""
+    values: dict[str, object] = {}
+    for text in options.option:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise ExportError(f"-O {text!r}: expected KEY=VALUE")
+        values[key.replace("-", "_")] = value
+    return values
 
 
 def option_lines(kind: type[Options]) -> list[str]:
@@ -59,28 +61,21 @@ def help_of(info: OptionInfo) -> str:
     return (info.help if info.default is None else f"{info.help} (default: {info.default})").replace("%", "%%")
 
 
-def _key_value(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise ExportError(f"-O {text!r}: expected KEY=VALUE")
-    return key.replace("-", "_"), value
-
-
 def add_pass_options(parser: Parser) -> None:
     """Let a parser know the options of the installed passes, once it meets an option that it does not know."""
     group = parser.group("what to show", _ABOUT)
-    parser.add_later(lambda: _add_options(group))
 
+    def add_options() -> None:
+        from gradir import registry
+        from gradir.options import option_infos, option_schemas
 
-def _add_options(group: argparse._ArgumentGroup) -> None:
-    from gradir import registry
-    from gradir.options import option_infos, option_schemas
+        for each in registry.passes().values():
+            schemas = option_schemas(each.options)
+            for info in option_infos(each.options):
+                # The default of argparse is none, which says that the option was not given.
+                group.add_argument(spelled(info.name), default=None, help=help_of(info), **_taken(schemas[info.name]))
 
-    for each in registry.passes().values():
-        schemas = option_schemas(each.options)
-        for info in option_infos(each.options):
-            # The default of argparse is none, which says that the option was not given.
-            group.add_argument(spelled(info.name), default=None, help=help_of(info), **_taken(schemas[info.name]))
+    parser.add_later(add_options)
 
 
 def _taken(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,16 +130,12 @@ def _metavar(schema: Mapping[str, Any]) -> str:
 
 
 def chosen_passes(options: argparse.Namespace) -> tuple[Callable[[Graph], Graph] | None, bool]:
-    """Return a function that runs the chosen passes, if any, and whether they choose what a picture draws.
-
-    Raises:
-        PassError: an option does not take its value.
-    """
+    """Return a function that runs the chosen passes, if any, and whether they choose what a picture draws."""
     if not options.parser.is_complete:
         # No option of a pass was given. Imported when there is something to do: a plain export should start fast.
         return None, False
+    from gradir.exporting import applied, chooses, option_names, planned
     from gradir.files import name_of
-    from gradir.plan import applied, chooses, option_names, planned
 
     values = {name: getattr(options, name) for name in option_names()}
     steps, name = planned(values), name_of(options.file)

@@ -12,22 +12,18 @@ from types import TracebackType
 from typing import Final
 
 from gradir.cli.report import one_line
-from gradir.errors import CaptureError, ExportError, GradirError, PassError, SpecError
-from gradir.plugin_errors import FrontendError
+from gradir.errors import CaptureError, ExportError, FrontendError, GradirError, PassError, SpecError
 
+# How the names of gradir's files begin, and of what imports a module.
 _OWN: Final = (f"{Path(__file__).parents[1]}{os.sep}", "<frozen ")
-"""How the names of gradir's files begin, and of what imports a module."""
 _STANDARD: Final = tuple(filter(None, map(sysconfig.get_paths().get, ("stdlib", "platstdlib"))))
+# Errors behind which a program or a plug-in may have raised.
 _RAISED: Final = (CaptureError, ExportError, FrontendError, PassError)
-"""Errors behind which a program or a plug-in may have raised."""
 _INSTALLED: Final = frozenset(("site-packages", "dist-packages"))
 
 
 def show_cause(error: GradirError, *, whole: bool) -> None:
-    """Print the traceback of the user's exception behind an error, if there is one.
-
-    ``whole`` also prints the frames of gradir and plug-ins.
-    """
+    """Print the traceback of the user's exception behind an error; ``whole`` adds frames of gradir and plug-ins."""
     chain = [error]
     while isinstance(chain[-1].__cause__, GradirError):
         chain.append(chain[-1].__cause__)
@@ -49,10 +45,7 @@ def show_cause(error: GradirError, *, whole: bool) -> None:
 
 
 def trimmed(error: BaseException, *, of_library: bool = True) -> BaseException:
-    """Cut gradir's frames from the tracebacks of an exception and its causes.
-
-    If only a library's code ran, the traceback begins there with ``of_library`` and is empty without.
-    """
+    """Cut gradir's frames from the tracebacks of an exception and its causes."""
     for each in _with_context(error):
         each.__traceback__ = _trimmed(each.__traceback__, of_library=of_library)
     return error
@@ -77,9 +70,11 @@ def _trimmed(trace: TracebackType | None, *, of_library: bool) -> TracebackType 
         trace = trace.tb_next
     names = [each.tb_frame.f_code.co_filename for each in kept]
     starts = [place for place, name in enumerate(names) if not (name.startswith(_STANDARD) or _is_installed(name))]
+    # If only a library's code ran, nothing is left without `of_library`.
     if not starts and of_library:
         starts = [place for place, name in enumerate(names) if _is_installed(name)]
     found: TracebackType | None = None
+    # A traceback links to its next frame when it is made, so the last one comes first.
     for each in reversed(kept[starts[0] :] if starts else []):
         found = TracebackType(found, each.tb_frame, each.tb_lasti, each.tb_lineno)
     return found

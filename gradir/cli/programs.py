@@ -25,10 +25,7 @@ _STDERR: Final = 2
 
 
 class Loaded(NamedTuple):
-    """A graph, the error that ended the program's forward before its time, and of the same run the forward's graph.
-
-    Without the graph of the forward, ``missing`` says why there is none.
-    """
+    """A graph, the error that ended the program, and the forward graph of the same run or why it is ``missing``."""
 
     graph: Graph
     raised: str = ""
@@ -62,14 +59,11 @@ class OwnOutput:
         self._descriptor = descriptor
 
     def write(self, data: bytes) -> None:
-        """Write all of it.
-
-        Raises:
-            FileError: it cannot be written.
-        """
+        """Write all of it."""
         try:
             with open(self._descriptor, "wb", closefd=False) as file:
                 file.write(data)
+        # The command ends quietly where the reader has left.
         except BrokenPipeError:
             raise
         except OSError as error:
@@ -78,10 +72,7 @@ class OwnOutput:
 
 @contextmanager
 def program_output(*, for_good: bool) -> Iterator[OwnOutput]:
-    """Send everything printed inside to standard error, also by C code and subprocesses.
-
-    ``for_good`` keeps that for threads and exit handlers of the program.
-    """
+    """Send everything printed inside to standard error; with ``for_good`` also what threads and exit handlers print."""
     with redirect_stdout(sys.stderr):
         try:
             _flush()
@@ -90,6 +81,7 @@ def program_output(*, for_good: bool) -> Iterator[OwnOutput]:
             # There is no standard output to keep clean.
             yield OwnOutput(_STDOUT)
             return
+        # C code and subprocesses write to the descriptor, not to sys.stdout.
         with suppress(OSError):
             os.dup2(_STDERR, _STDOUT)
         try:
@@ -109,11 +101,7 @@ def _flush() -> None:
 
 @contextmanager
 def running_program(options: argparse.Namespace, spec: str, *, for_good: bool = False) -> Iterator[OwnOutput]:
-    """Let a program print to standard error, see `program_output`, and find its arguments, if there are any.
-
-    Raises:
-        SpecError: the working directory was deleted, where frameworks end the process.
-    """
+    """Let a program print to standard error, see `program_output`, and find its arguments, if there are any."""
     from gradir.files import working_folder
     from gradir.script import program_arguments
 
@@ -126,14 +114,7 @@ def running_program(options: argparse.Namespace, spec: str, *, for_good: bool = 
 
 
 def request_of(options: argparse.Namespace, *uses: str) -> CaptureRequest:
-    """Run a program and return the request for its result, with the options of a command.
-
-    To be called inside `running_program`.
-
-    Raises:
-        SpecError: there is no such thing.
-        CaptureError: the options do not go together.
-    """
+    """Run a program inside `running_program`, and return the request for its result with the options of a command."""
     from msgspec.structs import replace
 
     from gradir.capturing import expect_possible
@@ -149,11 +130,7 @@ def request_of(options: argparse.Namespace, *uses: str) -> CaptureRequest:
 
 
 def captured(options: argparse.Namespace, *uses: str) -> Loaded:
-    """Run and capture a program inside `running_program`, and verify the graph if requested.
-
-    Raises:
-        CaptureError: the program cannot be run or has no graph, or the engine disagrees with the capture.
-    """
+    """Run and capture a program inside `running_program`, and verify the graph if requested."""
     from gradir import capturing
     from gradir.protocols import StoppedError
 

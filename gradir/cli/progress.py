@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from gradir.progress import Stage
 
+# Seconds; to draw takes some milliseconds.
 _AFTER: Final = 1.0
 _EVERY: Final = 0.5
-"""Seconds; to draw takes some milliseconds."""
 
 
 def is_wanted() -> bool:
@@ -53,28 +53,24 @@ def _show(stages: Sequence[Stage], ended: Event) -> None:
     while not stages:
         if ended.wait(_EVERY):
             return
-    # Takes a tenth of a second.
+    # To import rich takes a tenth of a second.
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
+
+    from gradir.progress import Stage
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[said]}"))
     console = Console(stderr=True)
     with Progress(*columns, console=console, auto_refresh=False, transient=True, redirect_stdout=False) as bar:
         task = bar.add_task("", total=None, said="")
         while True:
-            what, total, done = _now(stages)
+            # Another thread enters and leaves stages meanwhile; the innermost is the last.
+            found = [*stages]
+            what, total, count = found[-1] if found else Stage("")
+            done = min(count(), total) if total else count()
             seconds = int(monotonic() - started)
             words = [f"{done:,} of {total:,}" if total else f"{done:,}" if done else "", f"{seconds} s"]
             bar.update(task, description=what, total=total or None, completed=done, visible=bool(what))
             bar.update(task, said=" ".join(filter(None, words)), refresh=True)
             if ended.wait(_EVERY):
                 return
-
-
-def _now(stages: Sequence[Stage]) -> tuple[str, int, int]:
-    """Return the name, number of steps and finished steps of the innermost stage."""
-    found = list(stages)
-    if not found:
-        return "", 0, 0
-    what, total, done = found[-1]
-    return what, total, min(done(), total) if total else done()

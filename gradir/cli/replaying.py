@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gradir.cli.apart import command_line
+from gradir.cli.subprocesses import command_line
 from gradir.explanations.model import Cause
 
 if TYPE_CHECKING:
@@ -29,10 +29,7 @@ class Replay(msgspec.Struct, frozen=True):
 
 
 def replayed(script: Script, step: int, folder: str, graph: str = "") -> Replay | None:
-    """Run a script again until its backward number ``step``, without output; return None if it has fewer.
-
-    ``graph`` is a file for the graph of that call.
-    """
+    """Run a script again, silently, up to its backward number ``step``, whose graph goes into the file ``graph``."""
     with tempfile.TemporaryDirectory() as place:
         result = Path(place) / "replay.json"
         words = [str(result), str(step), graph, str(int(script.is_module)), script.name, *script.arguments]

@@ -8,16 +8,16 @@ import re
 import sys
 from typing import Any, Final
 
+# The exit status where something is wrong.
 TROUBLE: Final = 2
-"""The exit status where something is wrong."""
 
+# The variable by which a shell asks for what may come next: the name is argcomplete's.
 COMPLETING: Final = "_ARGCOMPLETE"
-"""The variable by which a shell asks for what may come next: the name is argcomplete's."""
 
 _CI: Final = "GITHUB_ACTIONS"
 _READ: Final = frozenset(("text", "markdown", ".txt", ".md"))
+# Where a log of GitHub Actions, or one like it, reads a command: ``::`` first in a line, or ``##[`` anywhere.
 _COMMANDS: Final = re.compile(r"(^|[\r\n])((?:\x1b\[[0-9;]*[A-Za-z]|[^!-~\r\n])*):(?=:)|#(?=#\w*\[)")
-"""Where a log of GitHub Actions, or one like it, reads a command: ``::`` first in a line, or ``##[`` anywhere."""
 
 
 def is_terminal() -> bool:
@@ -63,23 +63,17 @@ def one_line(message: str) -> str:
 
 
 def write_shown(path: str | os.PathLike[str], data: bytes, form: str = "text") -> None:
-    """Write a command's output to a file or to standard output, without commands for the log of a CI.
-
-    Only text for people is guarded, by its ``form`` or suffix; data stays unchanged.
-
-    Raises:
-        FileError: it cannot be written.
-    """
+    """Write a command's output to a file or to standard output, without commands for the log of a CI."""
     from gradir import files
 
+    # A log is made of what people read; JSON and pictures keep their bytes.
     is_log = form in _READ and files.is_stdout(os.fspath(path)) and not files.is_regular_stdout()
     files.write_bytes(path, guarded(data.decode()).encode() if is_log else data)
 
 
 def guarded(text: str) -> str:
     """Return a text in which a CI log that it may be written to finds no command."""
-    return _COMMANDS.sub(_escaped, text) if os.environ.get(_CI) else text
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return f"{found[0][:-1]}\\x{ord(found[0][-1]):x}"
+    if not os.environ.get(_CI):
+        return text
+    # The last character is written as its number, so that the line reads alike and is no command.
+    return _COMMANDS.sub(lambda found: f"{found[0][:-1]}\\x{ord(found[0][-1]):x}", text)

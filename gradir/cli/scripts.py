@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from gradir.protocols import Running
 
 _MOST_DIGITS: Final = 19
+# The exit status of Python where a program raises.
 FAILED: Final = 1
-"""The exit status of Python where a program raises."""
 
 
 class Script(NamedTuple):
@@ -26,11 +26,7 @@ class Script(NamedTuple):
     is_module: bool
 
     def check(self) -> None:
-        """Refuse anything but a script that can run.
-
-        Raises:
-            SpecError: the argument names something else, or the working directory was deleted.
-        """
+        """Refuse anything but a script that can run."""
         from gradir.errors import SpecError
         from gradir.files import working_folder
 
@@ -42,15 +38,7 @@ class Script(NamedTuple):
     def run(
         self, options: argparse.Namespace, is_enough: Callable[[], bool], failed: Callable[[BaseException], bool]
     ) -> object:
-        """Run the script and return its exit status or message.
-
-        ``is_enough`` returns true if the run has reached its aim, so that its errors do not count. ``failed`` returns
-        true if an error needs no traceback.
-
-        Raises:
-            NoScriptError: there is no such script or module.
-            KeyboardInterrupt: the user interrupts it.
-        """
+        """Run the script and return its exit status or message; ``failed`` says if an error needs no traceback."""
         from gradir.cli.program_errors import trimmed
         from gradir.script import NoScriptError, run_script
 
@@ -61,8 +49,8 @@ class Script(NamedTuple):
         except SystemExit as left:
             return left.code
         except BaseException as error:  # noqa: BLE001 (it is the script's failure, whatever it is)
+            # The run was ended in the middle of its work, where a script may not clean up well.
             if is_enough() or failed(error):
-                # In the middle of its work it may not clean up well.
                 return None
             found = error if options.traceback else trimmed(error)
             sys.excepthook(type(found), found, found.__traceback__)
@@ -78,17 +66,14 @@ def add_script(parser: Parser, metavar: str, help: str) -> None:
 
 
 def divided(options: argparse.Namespace, *, is_script: Callable[[str], bool], foreign: Collection[str] = ()) -> Script:
-    """Divide the arguments after the first into gradir's options, which are parsed, and the script's.
-
-    Options at the end of the line are gradir's, except ``foreign`` ones, if nothing follows ``--``. Without a script,
-    all are gradir's.
-    """
+    """Divide the arguments after the first into gradir's options, which are parsed, and the script's."""
     parser: Parser = options.parser
     if not options.program:
         parser.error("name what to run or to read")
     name, *words = options.program
     arguments: Sequence[str] = options.program_arguments
     own = words
+    # Where nothing follows `--`, options at the end of the line are gradir's, except those that a script may have.
     if is_script(name) and not arguments:
         place = parser.options_at_end(words, foreign)
         own, arguments = words[place:], words[:place]

@@ -18,15 +18,13 @@ if TYPE_CHECKING:
     from gradir.ir import Graph
 
 GRAPH_HELP: Final = "a .gir or .pt2 file, '-' (standard input), REVISION:FILE, or a program such as train.py:loss"
-
+# The exit status where a program raised, and there is a graph of what ran before.
 RAISED: Final = 1
-"""The exit status where a program raised, and there is a graph of what ran before."""
-
 _GRAPHS: Final = (".gir", ".gir.gz", ".gir.zst")
 _ALSO_GRAPHS: Final = (".json", ".msgpack", ".txt")
 _MOST_NAMES: Final = 8
+# Bytes of a script in which names are looked for.
 _LARGEST_SCRIPT: Final = 1_000_000
-"""Bytes of a script in which names are looked for."""
 
 
 class Source(NamedTuple):
@@ -37,12 +35,7 @@ class Source(NamedTuple):
     is_program: bool = False
 
     def read(self, other: Source | None = None) -> bytes:
-        """Return the bytes of the file; a renamed one is looked for from the ``other`` source.
-
-        Raises:
-            FileError: the file cannot be read.
-            GitError: git has no such revision or file.
-        """
+        """Return the bytes of the file; a renamed one is looked for from the ``other`` source."""
         from gradir import files
 
         if self.side is None:
@@ -79,25 +72,22 @@ def add_program_options(parser: Parser) -> None:
 
 
 def source_of(word: str) -> Source:
-    """Find what an argument names, without running or reading it.
-
-    Raises:
-        SpecError: it names a script, a file of another format, or nothing that there is.
-    """
+    """Find what an argument names, without running or reading it."""
     # No path: a command on a file starts without what makes one.
-    if word == "-" or os.path.isfile(word):  # noqa: PTH113
+    if word == "-" or os.path.isfile(word):
         _refuse_other_format(word)
         return Source(word)
     if _is_program(word):
         return Source(word, is_program=True)
-    if ":" in word and not os.path.exists(word):  # noqa: PTH110
+    if ":" in word and not os.path.exists(word):
         from gradir.git.sides import side
 
         location, _, attribute = word.rpartition(":")
-        if "/" in location and attribute.isidentifier() and os.path.isfile(f"{location}.py"):  # noqa: PTH113
+        # The suffix .py was left out.
+        if "/" in location and attribute.isidentifier() and os.path.isfile(f"{location}.py"):
             raise SpecError(f"{word}: no such file; {location}.py:{attribute} names a program")
         return _of_side(side(word))
-    if not word or word.endswith(_GRAPHS) or os.path.exists(word):  # noqa: PTH110
+    if not word or word.endswith(_GRAPHS) or os.path.exists(word):
         # Reading it says what is wrong.
         return Source(word)
     if other := _other_format(word):
@@ -106,13 +96,7 @@ def source_of(word: str) -> Source:
 
 
 def sources_of(options: argparse.Namespace) -> tuple[Source, Source]:
-    """Return the two graphs that the arguments of a comparison name; `gradir.git.sides.sides` finds those of git.
-
-    Arguments after ``--`` belong to a program if one is named, and are files otherwise.
-
-    Raises:
-        GradirError: the arguments do not name two graphs.
-    """
+    """Return the two graphs that the arguments of a comparison name."""
     from gradir.git.sides import sides
 
     words, given = list(options.sides), options.arguments
@@ -123,6 +107,7 @@ def sources_of(options: argparse.Namespace) -> tuple[Source, Source]:
         return first, second
     if words == ["-", "-"]:
         raise GradirError("cannot read two graphs from standard input; name one as a file")
+    # Without a program, arguments after `--` are files, as git takes them.
     words += options.program_arguments
     options.program_arguments = ()
     before, after = sides(words, len(given) - 1 - given.index("--") if "--" in given else 0)
@@ -130,11 +115,7 @@ def sources_of(options: argparse.Namespace) -> tuple[Source, Source]:
 
 
 def short_names(names: Sequence[str]) -> list[str]:
-    """Return names with the fewest folders that tell them apart.
-
-    >>> short_names(["run/old/model.gir", "run/new/model.gir"]), short_names(["HEAD:a/b.gir", "a/b.gir"])
-    (['old/model.gir', 'new/model.gir'], ['HEAD:b.gir', 'b.gir'])
-    """
+    """Return names with the fewest folders that tell them apart."""
     divided = [name.rpartition(":") if ":" in name.rpartition("/")[0] else ("", "", name) for name in names]
     # The letter of a drive is no revision.
     divided = [("", "", path) if len(head) == 1 else (head, colon, path) for head, colon, path in divided]
@@ -146,12 +127,8 @@ def short_names(names: Sequence[str]) -> list[str]:
 
 
 def is_program(word: str) -> bool:
-    """Return whether an argument names a program, and not a file that a front-end reads.
-
-    Raises:
-        SpecError: it names another file, or has no colon.
-    """
-    if os.path.isfile(word):  # noqa: PTH113
+    """Return whether an argument names a program, and not a file that a front-end reads."""
+    if os.path.isfile(word):
         _refuse_other_format(word)
         from gradir.claims import reader_of
 
@@ -165,20 +142,16 @@ def is_program(word: str) -> bool:
 
 def is_script(word: str) -> bool:
     """Return whether an argument names a script to run."""
-    return word.endswith(".py") and os.path.isfile(word)  # noqa: PTH113
+    return word.endswith(".py") and os.path.isfile(word)
 
 
 def check_script(word: str) -> None:
-    """Refuse a word that names no script to run: a graph, a file of another format, or a program argument.
-
-    Raises:
-        SpecError: it does.
-    """
+    """Refuse a word that names no script to run: a graph, a file of another format, or a program argument."""
     if word.endswith(_GRAPHS):
         raise SpecError(f"{word} is a graph, not a script; open it with 'gradir view {word}'")
     if other := _other_format(word):
         raise SpecError(f"{word} is {other}")
-    if ".py:" in word and not os.path.exists(word):  # noqa: PTH110
+    if ".py:" in word and not os.path.exists(word):
         raise SpecError(f"{word} is a program argument, not a script; use 'gradir capture {word} -o FILE'")
 
 
@@ -207,11 +180,7 @@ def example_in(word: str) -> str:
 
 
 def refuse_program_options(options: argparse.Namespace, *words: str, but: Collection[str] = ()) -> None:
-    """Refuse options that are for programs where no word names one, all ``but`` some.
-
-    Raises:
-        SpecError: there is one.
-    """
+    """Refuse options that are for programs where no word names one, all ``but`` some."""
     from gradir.request import declared
 
     files = " and ".join(words)
@@ -225,11 +194,7 @@ def refuse_program_options(options: argparse.Namespace, *words: str, but: Collec
 
 
 def load(options: argparse.Namespace, source: Source, other: Source | None = None) -> Loaded:
-    """Read the file, or run and capture the program; ``other`` is the second graph of a comparison.
-
-    Raises:
-        GradirError: the file cannot be read, or the program cannot be run or captured.
-    """
+    """Read the file, or run and capture the program; ``other`` is the second graph of a comparison."""
     from gradir import api, files
 
     if source.is_program:
@@ -243,18 +208,13 @@ def load(options: argparse.Namespace, source: Source, other: Source | None = Non
 
 
 def load_with_flow(options: argparse.Namespace, source: Source) -> Loaded:
-    """Load a graph as `load` does; run a program again if a parameter gets no gradient, to record where it is lost.
-
-    The first graph is returned if the second run fails or leaves out other parameters.
-
-    Raises:
-        GradirError: see `load`.
-    """
+    """Load a graph as `load` does; run a program again if a parameter gets no gradient, to record where it is lost."""
     loaded = load(options, source)
     lost = _unreached(loaded)
     if not source.is_program or options.flow or not lost:
         return loaded
     options.flow = True
+    # A second run may fail, or reach other parameters: then the first graph is the one to show.
     with suppress(GradirError):
         again = load(options, source)
         if _unreached(again) == lost:
@@ -267,19 +227,14 @@ def _unreached(loaded: Loaded) -> set[tuple[str, ...]]:
 
 
 def load_two(options: argparse.Namespace, a: Source, b: Source) -> tuple[Loaded, Loaded]:
-    """Load both graphs of a comparison; the first of two programs runs in a subprocess.
-
-    Two programs in one process would share what they import, and an edited model would be compared with itself.
-
-    Raises:
-        GradirError: see `load`.
-    """
+    """Load both graphs of a comparison; the first of two programs runs in a subprocess."""
     if not a.is_program and not b.is_program:
         refuse_program_options(options, a.word, b.word)
     if a.is_program and b.is_program:
-        from gradir.cli.apart import capturing_apart
+        from gradir.cli.subprocesses import capturing_apart
 
         options.graph = options.graph or "both"
+        # Two programs in one process would share what they import: an edited model would be compared with itself.
         with capturing_apart(options, a.word) as captured:
             second = load(options, b)
             return captured(), second
@@ -292,15 +247,17 @@ def load_two(options: argparse.Namespace, a: Source, b: Source) -> tuple[Loaded,
     if b.is_program:
         capture_as(options, first.graph)
         return first, load(options, b, a)
-    return first, with_forward(first if _are_equal_files(a.path, b.path) else load(options, b, a), b)
+    import filecmp
+
+    same = False
+    # Equal bytes make equal graphs; loading reports what cannot be read.
+    with suppress(OSError):
+        same = "" not in (a.path, b.path) and "-" not in (a.path, b.path) and filecmp.cmp(a.path, b.path, shallow=False)
+    return first, with_forward(first if same else load(options, b, a), b)
 
 
 def with_forward(loaded: Loaded, source: Source) -> Loaded:
-    """Load the graph of the forward that lies beside a file and was captured with it, if there is one.
-
-    Raises:
-        GradirError: there is one, and it cannot be read.
-    """
+    """Load the graph of the forward that lies beside a file and was captured with it, if there is one."""
     from gradir import api, files, forwards
 
     if not forwards.has_forward(loaded.graph):
@@ -308,7 +265,7 @@ def with_forward(loaded: Loaded, source: Source) -> Loaded:
     side = source.side
     name = forwards.forward_name(source.word if side is None else side.path)
     if side is None or not side.revision:
-        if source.word == "-" or not os.path.exists(name):  # noqa: PTH110
+        if source.word == "-" or not os.path.exists(name):
             return loaded._replace(forward=None, missing=f"there is no {name}")
         return loaded._replace(forward=api.load(name))
     from gradir.git.repository import GitError
@@ -320,15 +277,6 @@ def with_forward(loaded: Loaded, source: Source) -> Loaded:
         return loaded._replace(forward=None, missing=f"there is no {beside.name}")
     with files.naming(beside.name):
         return loaded._replace(forward=api.loads(data))
-
-
-def _are_equal_files(a: str, b: str) -> bool:
-    """Return whether two files have the same bytes; loading them reports errors."""
-    import filecmp
-
-    with suppress(OSError):
-        return "" not in (a, b) and "-" not in (a, b) and filecmp.cmp(a, b, shallow=False)
-    return False
 
 
 def capture_as(options: argparse.Namespace, expected: Graph) -> None:
@@ -354,11 +302,11 @@ def status_of(loaded: Loaded) -> int:
 def _is_program(word: str) -> bool:
     """Return whether an argument is ``path.py:attr`` or ``module:attr``; a file, also in git, takes precedence."""
     location, _, attribute = word.rpartition(":")
-    if not location or word.endswith(_GRAPHS) or os.path.exists(word):  # noqa: PTH110
+    if not location or word.endswith(_GRAPHS) or os.path.exists(word):
         return False
     if location.endswith(".py"):
         # Behind a revision it is a file in git, but for the drive of Windows.
-        return ":" not in location[2:] or os.path.isfile(location)  # noqa: PTH113
+        return ":" not in location[2:] or os.path.isfile(location)
     if not all(map(str.isidentifier, [*location.split("."), *attribute.split(".")])):
         return False
     from gradir.git.repository import has_git, succeeds

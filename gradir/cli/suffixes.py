@@ -13,26 +13,22 @@ from gradir.pictures import PICTURES
 if TYPE_CHECKING:
     from gradir.registry import Writers
 
+# Further names of formats.
 _ALSO: Final[Mapping[str, str]] = {".gv": ".dot", ".htm": ".html", ".mermaid": ".mmd"}
-"""Further names of formats."""
+# What any text may be called.
 _TEXT: Final = ".txt"
-"""What any text may be called."""
+# Formats that are another one too.
 _JSON: Final = {".cyjs": ".json"}
-"""Formats that are another one too."""
 _PROGRAMS: Final = (".py", ".pyi", ".pyc")
 _OF_GRADIR: Final = ("", ".gir", ".gz", ".zst", ".json", _TEXT, ".html", ".svg", ".png", ".pdf", ".dot", ".mmd", ".md")
 _GRAPHS: Final = (".gir", ".gir.gz", ".gir.zst")
 _COMPRESSED: Final = (".gz", ".zst")
+# How a file may be called that holds a graph, which is text, and JSON.
 _ALSO_GRAPHS: Final = {"", ".gir", ".json", _TEXT}
-"""How a file may be called that holds a graph, which is text, and JSON."""
 
 
 def check_no_source(output: str) -> None:
-    """Refuse to write what gradir makes under the name of a program, a notebook or a checkpoint.
-
-    Raises:
-        ExportError: the name is one of these.
-    """
+    """Refuse to write what gradir makes under the name of a program, a notebook or a checkpoint."""
     end = _suffix(output)
     if end in _OF_GRADIR:
         return
@@ -43,11 +39,7 @@ def check_no_source(output: str) -> None:
 
 
 def format_of(output: str) -> str:
-    """Return the exporter or picture format for the name of a file.
-
-    Raises:
-        ExportError: it asks for none, or for one of several.
-    """
+    """Return the exporter or picture format for the name of a file."""
     end = _suffix(output)
     names = _named(end) if end else []
     if len(names) == 1:
@@ -66,22 +58,14 @@ def is_picture(name: str) -> bool:
 
 
 def own_suffix(name: str, values: Mapping[str, object]) -> str:
-    """Return the suffix of a picture, or of an exporter with these options.
-
-    Raises:
-        ExportError: there is no such exporter or option.
-    """
+    """Return the suffix of a picture, or of an exporter with these options."""
     from gradir import registry
 
     return f".{name}" if is_picture(name) else registry.suffix(name, values)
 
 
 def check_suffix(output: str, name: str, own: str, *, fenced: bool = False) -> None:
-    """Refuse a file name of another format than the chosen one.
-
-    Raises:
-        ExportError: the suffix is that of another format.
-    """
+    """Refuse a file name of another format than the chosen one."""
     check_no_source(output)
     end = _suffix(output)
     if end in {"", own, _JSON.get(own, own)} or (end == _TEXT and name not in PICTURES) or (fenced and end == ".md"):
@@ -92,11 +76,7 @@ def check_suffix(output: str, name: str, own: str, *, fenced: bool = False) -> N
 
 
 def check_graph_name(output: str) -> None:
-    """Refuse to write a graph under a name that asks for a picture, or another format.
-
-    Raises:
-        ExportError: it does.
-    """
+    """Refuse to write a graph under a name that asks for a picture, or another format."""
     check_no_source(output)
     path = output.lower()
     end = _suffix(next((path.removesuffix(each) for each in _COMPRESSED if path.endswith(each)), path))
@@ -113,11 +93,7 @@ def check_graph_name(output: str) -> None:
 
 
 def format_of_diff(output: str, chosen: str | None, default: str) -> str:
-    """Return the format of a diff: the chosen one, or else that of the file name, if any.
-
-    Raises:
-        ExportError: the name asks for another format than the one that was chosen, or for one that no diff has.
-    """
+    """Return the format of a diff: the chosen one, or else that of the file name, if any."""
     check_no_source(output)
     end = _suffix(output)
     if end in {"", _TEXT}:
@@ -149,12 +125,11 @@ def format_of_diff(output: str, chosen: str | None, default: str) -> str:
 
 def _suffix(output: str) -> str:
     # No path: a command that writes to standard output starts without what makes one.
-    end = os.path.splitext(output)[1].lower() if output != "-" else ""  # noqa: PTH122
+    end = os.path.splitext(output)[1].lower() if output != "-" else ""
     return _ALSO.get(end, end)
 
 
 def _named(suffix: str) -> list[str]:
-    """Return all exporters and pictures with a suffix."""
     from gradir import registry
 
     found = [name for name in PICTURES if suffix == f".{name}"]
@@ -163,7 +138,6 @@ def _named(suffix: str) -> list[str]:
 
 
 def _suffixes(writers: Writers[Any]) -> dict[str, str]:
-    """Return the suffixes of exporters or renderers by name."""
     found = {}
     for name in writers.names():
         # One that is broken says so to whoever names it.

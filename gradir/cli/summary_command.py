@@ -30,25 +30,22 @@ Exit status: 0 done, 1 the program raised and the graph ends there, 2 trouble.
 
 
 def add_options(parser: Parser) -> None:
-    """Add the arguments and options."""
     add_graph_argument(parser)
-    parser.add_later(lambda: _add_declared(parser))
+
+    def add_declared() -> None:
+        from gradir import registry
+        from gradir.options import option_infos
+
+        group = parser.group("what to show")
+        for info in option_infos(registry.exporter(_EXPORTER).options):
+            group.add_argument(spelled(info.name), metavar=info.takes, default=argparse.SUPPRESS, help=help_of(info))
+
+    parser.add_later(add_declared)
     add_option(parser.group("advanced"), "exporter 'summary'")
     add_output(parser)
 
 
-def _add_declared(parser: Parser) -> None:
-    """Make an option of each that the exporter declares."""
-    from gradir import registry
-    from gradir.options import option_infos
-
-    group = parser.group("what to show")
-    for info in option_infos(registry.exporter(_EXPORTER).options):
-        group.add_argument(spelled(info.name), metavar=info.takes, default=argparse.SUPPRESS, help=help_of(info))
-
-
 def run(options: argparse.Namespace) -> int:
-    """Load or capture, export, write."""
     from gradir import files, registry
 
     source, path = source_of(options.file), files.Located(options.output)

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 __all__ = ["TwoGraphs", "compare"]
 
+# The forms that show both graphs; any other shows one.
 _TOLD: Final = (comparing.TEXT, "markdown")
-"""The forms that show both graphs; any other shows one."""
 
 
+# Findings of which the forward graph knows nothing.
 _OF_GRADIENT: Final = frozenset(
     {"cuts", "cut-added", "cut-removed", "lost-inputs", "gained-inputs", "frozen", "unfrozen", "unowned"}
 )
-"""Findings of which the forward graph knows nothing."""
 
 
 class TwoGraphs(NamedTuple):
@@ -39,7 +39,6 @@ class TwoGraphs(NamedTuple):
     missing: str = ""
 
     def __bool__(self) -> bool:
-        """Return whether there is a difference."""
         return bool(self.autograd) or self.has_other_forward
 
     @property
@@ -52,14 +51,14 @@ class TwoGraphs(NamedTuple):
         if options.format in _TOLD:
             write_shown(options.output, self._text(options).encode(), options.format)
             return
-        if not self.has_other_forward:
+        if self.forward is None or not self.has_other_forward:
             comparing.show(self.autograd, options)
         elif self.autograd:
             report("the forward graph differs too; --format text or markdown shows both")
             comparing.show(self.autograd, options)
         else:
             report("the autograd graph has no difference; shown is the change of the forward graph")
-            comparing.show(_expect(self.forward), options)
+            comparing.show(self.forward, options)
 
     def status(self, options: argparse.Namespace) -> int:
         """Return the status of the autograd graphs or, without a condition, 1 if the forward graphs differ."""
@@ -69,7 +68,6 @@ class TwoGraphs(NamedTuple):
         return status if options.fail_on else status or int(self.has_other_forward)
 
     def _text(self, options: argparse.Namespace) -> str:
-        """Return both comparisons as text or Markdown."""
         told = comparing.shown(self.autograd, options).decode()
         is_text = options.format == comparing.TEXT
         if not self:
@@ -88,17 +86,13 @@ class TwoGraphs(NamedTuple):
             return f"{told}\n{changed.replace('### Autograd graph', '### Forward graph', 1)}"
         if not self.autograd:
             return f"no difference in the autograd graph; in the forward graph:\n\n{changed}"
-        told = f"{self._verdict()}{told}"
+        # Equal graphs deserve the sentence, if gradient flows alike.
+        if not any(finding.kind in _OF_GRADIENT for finding in self.autograd.findings):
+            same = [finding.text for finding in self.forward.findings if finding.kind == "same-result"]
+            told = "\n".join([*same, told])
         if not (options.details or options.full):
             return f"{told}\nin the forward graph: {headline(self.forward)}; --details shows it\n"
         return f"{told}\nin the forward graph:\n\n{changed}"
-
-    def _verdict(self) -> str:
-        """Return the sentence for equal graphs, if they are equal and gradient flows alike."""
-        if any(finding.kind in _OF_GRADIENT for finding in self.autograd.findings):
-            return ""
-        same = [finding.text for finding in _expect(self.forward).findings if finding.kind == "same-result"]
-        return "".join(f"{text}\n" for text in same)
 
     def _nothing(self) -> str:
         """Return the sentence for equal graphs, or an empty text if the comparison has its own."""
@@ -120,11 +114,7 @@ class TwoGraphs(NamedTuple):
 def compare(
     a: Loaded, b: Loaded, options: argparse.Namespace, programs: Sequence[str] = (), folder: str = ""
 ) -> TwoGraphs:
-    """Compare both graphs of both sides, as far as both exist.
-
-    If only the forward graphs differ, run the ``programs`` again in ``folder``, and skip forward graphs that differ in
-    every run.
-    """
+    """Compare both graphs of both sides, as far as both exist; ``programs`` run again in ``folder`` to find noise."""
     found = comparing.compared(a.graph, b.graph, options)
     if found and has_forward(a.graph) != has_forward(b.graph):
         report("only one graph was captured with its forward, where other operations may run; see --normalize")
@@ -132,6 +122,7 @@ def compare(
         is_left_out = options.graph == "autograd"
         return TwoGraphs(found, None, "--graph autograd leaves it out" if is_left_out else a.missing or b.missing)
     forward = comparing.diff_of(a.forward, b.forward, options, IGNORED)
+    # Where only the forward graphs differ, random operations may be the reason, which differ in every run.
     if forward and not found and (other := _changing(options, programs, (a.forward, b.forward), folder)):
         return TwoGraphs(found, None, f"{other} gives another in every run")
     return TwoGraphs(found, forward)
@@ -139,7 +130,7 @@ def compare(
 
 def _changing(options: argparse.Namespace, programs: Sequence[str], forwards: Sequence[Graph], folder: str) -> str:
     """Return the program whose forward graph differs when it runs again, or an empty text."""
-    from gradir.cli.apart import capturing_apart
+    from gradir.cli.subprocesses import capturing_apart
 
     with ExitStack() as running:
         runs = [
@@ -156,8 +147,3 @@ def _changing(options: argparse.Namespace, programs: Sequence[str], forwards: Se
             if forward is not None and comparing.diff_of(graph, forward, options, IGNORED):
                 return spec
     return ""
-
-
-def _expect(forward: Diff | None) -> Diff:
-    assert forward is not None  # noqa: S101 (its difference was asked for before)
-    return forward

@@ -37,7 +37,6 @@ _PAGE: Final = "html"
 
 
 def add_options(parser: Parser) -> None:
-    """Add the arguments and options."""
     add_graph_argument(parser)
     output = parser.group("output")
     output.add_argument("--to", choices=(_PAGE, *PICTURES), help="page or picture (default: by the suffix of -o)")
@@ -46,7 +45,6 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Load or capture, write into a file and open it."""
     from gradir import files
 
     source = source_of(options.file)

@@ -56,15 +56,14 @@ Exit status: 0 nothing is wrong, 1 something is, 2 trouble, such as no step of a
 gradir finds nothing, the script's own.
 """
 
+# Kinds of findings behind which a training teaches nothing more.
 _FATAL: Final = frozenset({"loss_explodes", "loss_not_finite", "nonfinite_grad", "parameter_not_finite"})
-"""Kinds of findings behind which a training teaches nothing more."""
 
 _MOST_GRAPHS: Final = 3
 _SUFFIXES: Final = (".html", ".jsonl", ".md")
 
 
 def add_options(parser: Parser) -> None:
-    """Add the arguments and options."""
     add_script(parser, "SCRIPT ...", "script, folder or archive, and its arguments")
     parser.allow_abbrev = False
     parser.take_program_arguments()
@@ -73,12 +72,7 @@ def add_options(parser: Parser) -> None:
     group.add_argument("--go-on", action="store_true", help="go on after a step that is not finite")
     group.add_argument("--no-replay", action="store_true", help="never run the script again to find the operation")
     output = parser.group("output")
-    output.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="write a .html page, .jsonl lines or .md to FILE",
-    )
+    output.add_argument("-o", "--output", metavar="FILE", help="write a .html page, .jsonl lines or .md to FILE")
     output.add_argument("--all", action="store_true", help="write out the notes too")
     output.add_argument(
         "--capture-on-finding", metavar="DIR", help="write graphs of the first steps with an error to DIR"
@@ -88,12 +82,11 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the script, and answer."""
     from gradir import files
 
     script = divided(options, is_script=lambda _: True)
     script.check()
-    if not options.is_module and not is_script(script.name) and not os.path.exists(script.name):  # noqa: PTH110
+    if not options.is_module and not is_script(script.name) and not os.path.exists(script.name):
         raise SpecError(f"{script.name}: no such script")
     if options.output is not None:
         options.output = for_rank(options.output)
@@ -116,15 +109,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 class _Run:
-    """One watched run of a script."""
-
     def __init__(self, options: argparse.Namespace, script: Script) -> None:
         from gradir.files import Located
-        from gradir.watches.collecting import Collected
+        from gradir.watches.model import Collected
 
         self._options, self._script = options, script
         self._collected = Collected()
-        self._folder = os.getcwd()  # noqa: PTH109
+        self._folder = os.getcwd()
         self._path = None if options.output is None else Located(options.output)
         self._lines: IO[str] | None = None
         self._fatal: Finding | None = None
@@ -138,14 +129,16 @@ class _Run:
     def status(self) -> int:
         """Run, answer, and tell how it ended."""
         from gradir.claims import unable
-        from gradir.watches.forms import Head, json_line
+        from gradir.watches.watch_formats import Head, json_line
 
         options = self._options
         if self._path is not None and options.output.endswith(".jsonl"):
+            # Line by line, so that a killed run leaves whole lines.
             self._lines = Path(options.output).open("w", encoding="utf-8", buffering=1)  # noqa: SIM115 (closed below)
             self._lines.write(json_line(Head()))
         left, interrupted = self._run_script()
         if self._is_live:
+            # The line of the progress is cleared.
             sys.stderr.write("\r\x1b[K")
         if left and not self._collected.ended:
             self._collected.ended = f"the script ended with status {left}"
@@ -166,10 +159,9 @@ class _Run:
         return int(bool(watch))
 
     def _write(self, watch: Watch, graphs: Mapping[int, str]) -> None:
-        """Write the file of ``-o``."""
         from gradir import files
-        from gradir.watches.forms import End, json_line, written
         from gradir.watches.page import page
+        from gradir.watches.watch_formats import End, json_line, written
 
         if self._lines is not None:
             self._lines.write(json_line(End(watch.verdict, watch.level, watch.count, watch.ended)))
@@ -184,7 +176,7 @@ class _Run:
         from gradir.capturing import watching
 
         left: object = None
-        interrupted = None
+        interrupted: KeyboardInterrupt | None = None
         with watching(self._told) as self._seeing:
             try:
                 left = self._script.run(self._options, lambda: self._is_enough, self._failed)
@@ -200,45 +192,38 @@ class _Run:
         """Print on standard error, since standard output is the script's."""
         import shutil
 
-        from gradir.watches.forms import written
+        from gradir.watches.watch_formats import written
 
         if sys.stderr is None:
             return
+        # The script may have changed the environment.
         is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-        is_coloured = self._options.color == "always" or (
-            self._options.color == "auto" and self._is_live and not is_plain
-        )
+        color = self._options.color
+        is_coloured = color == "always" or (color == "auto" and self._is_live and not is_plain)
         width = shutil.get_terminal_size().columns if self._is_live else None
         text = written(watch, "text", all=self._options.all, width=width, color=is_coloured)
         sys.stderr.write(guarded(text))
 
     def _told(self, record: Modules | Step | Finding) -> None:
         """Handle a record while the script runs, and end the script if that has shown enough."""
-        from gradir.watches.forms import json_line
         from gradir.watches.model import Finding, Step
 
         if isinstance(record, Finding) and record.cause.kind in _FATAL:
-            self._find_fatal(record)
+            # Only the first is explained: what follows a NaN is NaN too.
+            if self._fatal is None:
+                self._fatal, self._backward = record, self._backwards
+                if not self._options.go_on:
+                    self._collected.ended = f"the script was ended at step {record.step} (--go-on lets it run on)"
+                    self._end()
             return
-        self._collected.add(record)
+        self._add(record)
         if isinstance(record, Finding):
-            self._backward_of.setdefault(record.step, sum(each.backwards for each in self._seeing.values()))
-        if self._lines is not None:
-            self._lines.write(json_line(record))
+            self._backward_of.setdefault(record.step, self._backwards)
         if isinstance(record, Step):
             self._loss = record.loss
             self._show(record)
             if record.number == self._options.steps:
                 self._end()
-
-    def _find_fatal(self, finding: Finding) -> None:
-        if self._fatal is not None:
-            return
-        self._fatal = finding
-        self._backward = sum(each.backwards for each in self._seeing.values())
-        if not self._options.go_on:
-            self._collected.ended = f"the script was ended at step {finding.step} (--go-on lets it run on)"
-            self._end()
 
     def _end(self) -> None:
         # As if the script left by itself, which is quiet in a thread too.
@@ -248,7 +233,7 @@ class _Run:
     def _failed(self, error: BaseException) -> bool:
         """Record that the script raised; the result lets its traceback be printed."""
         self._collected.ended = f"the script raised {type(error).__name__}"
-        self._backward = sum(each.backwards for each in self._seeing.values())
+        self._backward = self._backwards
         return False
 
     def _replay(self) -> None:
@@ -262,7 +247,8 @@ class _Run:
         step = sum(each.steps for each in self._seeing.values()) + 1 if finding is None else finding.step
         found = None
         is_known = finding is not None and finding.cause.kind == "loss_explodes"
-        if not is_known and self._may_replay:
+        # Under torchrun one rank alone would wait for the others.
+        if not is_known and not self._options.no_replay and "LOCAL_RANK" not in os.environ:
             report(f"running {self._script.name} once more, up to step {step}, to find the operation")
             found = replayed(self._script, self._backward, self._folder, self._graph_of(step))
         how = "found by running the script once more"
@@ -275,9 +261,8 @@ class _Run:
             self._add(finding)
 
     @property
-    def _may_replay(self) -> bool:
-        # One rank alone would wait for the others.
-        return not self._options.no_replay and "LOCAL_RANK" not in os.environ
+    def _backwards(self) -> int:
+        return sum(each.backwards for each in self._seeing.values())
 
     def _expected_loss(self) -> Number | None:
         """Return the loss of the step that was not finite, if it is finite itself."""
@@ -285,7 +270,6 @@ class _Run:
         return None if is_lost or not isinstance(self._loss, float) else self._loss
 
     def _graph_of(self, step: int) -> str:
-        """Return the file for the graph of a step, if graphs are requested."""
         folder = self._options.capture_on_finding
         return "" if folder is None else str(Path(self._folder, folder, f"step-{step}.gir"))
 
@@ -310,18 +294,17 @@ class _Run:
                 pages[step] = Path(os.path.relpath(page, beside)).as_posix()
         return pages
 
-    def _add(self, finding: Finding) -> None:
-        from gradir.watches.forms import json_line
+    def _add(self, record: Modules | Step | Finding) -> None:
+        from gradir.watches.watch_formats import json_line
 
-        self._collected.add(finding)
+        self._collected.add(record)
         if self._lines is not None:
-            self._lines.write(json_line(finding))
+            self._lines.write(json_line(record))
 
     def _show(self, step: Step) -> None:
-        """Show the progress of the training on one line of a terminal."""
-        from gradir.watches.forms import shown_number
-
         if not self._is_live:
             return
+        from gradir.watches.watch_formats import shown_number
+
         parts = [f"step {step.number:,}", f"loss {shown_number(step.loss)}", f"gradient {shown_number(step.norm)}"]
         sys.stderr.write(f"\r\x1b[K{'  '.join(parts)}  {step.memory / 2**20:,.0f} MiB\r")

@@ -19,17 +19,7 @@ from gradir.ir.text import printable
 from gradir.overlays import MOST_OF_A_VERDICT, Channel, Look, Overlay
 from gradir.vocabulary.causes import Words, worded
 
-__all__ = [
-    "STATUSES",
-    "Allowed",
-    "Cause",
-    "Examined",
-    "Excerpt",
-    "Explanation",
-    "Level",
-    "OfGraph",
-    "Term",
-]
+__all__ = ["STATUSES", "Allowed", "Cause", "Examined", "Excerpt", "Explanation", "Level", "OfGraph", "Term"]
 
 Level = Literal["none", "note", "info", "error"]
 
@@ -334,7 +324,7 @@ class Explanation(Record, frozen=True, dict=True):
             ExportError: the format is unknown, or JSON cannot represent a name.
         """
         # The forms are made of records, and import these.
-        from gradir.explanations.forms import written
+        from gradir.explanations.formats import written
 
         return written(self, format, all=all)
 
@@ -347,6 +337,7 @@ class Explanation(Record, frozen=True, dict=True):
 
 
 def _matching(pattern: str) -> Callable[[str], bool]:
+    # Only `*` has a meaning here; fnmatch would give one to `?` and `[` too.
     first, *parts = pattern.split("*")
     if not parts:
         return pattern.__eq__

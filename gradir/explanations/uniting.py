@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -11,14 +11,11 @@ from msgspec.structs import replace
 from gradir.explanations.model import Cause
 from gradir.vocabulary.patterns import OF_REACHED, WITHOUT_GRADIENT
 
+# Kinds that a `with` or a decorator makes, for all operations in it.
 _OF_BLOCKS: Final = frozenset({"no_grad", "inference_mode"})
-"""Kinds that a `with` or a decorator makes, for all operations in it."""
-
+# So many causes become one block; each of fewer keeps its line.
 _FEWEST: Final = 3
-"""So many causes become one block; each of fewer keeps its line."""
-
 _MOST_LINES: Final = 3
-
 _AT: Final = " at "
 
 
@@ -66,28 +63,25 @@ def united(causes: Iterable[Cause], statuses: Mapping[str, str]) -> tuple[Cause,
             blocks[-1].append(each)
         else:
             blocks.append([each])
-    joined = chain.from_iterable([_block(block)] if len(block) >= _FEWEST else block for block in blocks)
-    found_causes = [_with_names(_with_places(each), each.names, statuses) for each in joined]
+    joined = chain.from_iterable([_as_one(block)] if len(block) >= _FEWEST else block for block in blocks)
+    found_causes = [_with_names(each, statuses) for each in joined]
     # An estimator that passes by what should learn is mended itself, and not what it replaces.
     return tuple(sorted(found_causes, key=lambda cause: (cause.level, cause.pattern) != ("error", "straight-through")))
 
 
-def _with_names(cause: Cause, names: Collection[str], statuses: Mapping[str, str]) -> Cause:
-    reached = [name for name in names if statuses.get(name) == "reached"]
-    cut = [name for name in names if statuses.get(name) != "reached"]
+def _with_names(each: _Named, statuses: Mapping[str, str]) -> Cause:
+    cause = each.cause
+    if len(each.places) > 1:
+        before = cause.detail.rpartition(_AT)[0]
+        cause = replace(cause, detail=f"{before}{_AT}{_listed([*each.places])}")
+    reached = [name for name in each.names if statuses.get(name) == "reached"]
+    cut = [name for name in each.names if statuses.get(name) != "reached"]
     if cut and cause.pattern in WITHOUT_GRADIENT:
         # The line runs others as well, which get theirs.
         reached = []
     is_kept = bool(reached) and not cut and cause.level == "info"
     pattern = OF_REACHED.get(cause.kind, "") if is_kept and not cause.pattern else cause.pattern
     return replace(cause, names=(*cut, *reached), pattern=pattern)
-
-
-def _with_places(each: _Named) -> Cause:
-    if len(each.places) < 2:
-        return each.cause
-    before = each.cause.detail.rpartition(_AT)[0]
-    return replace(each.cause, detail=f"{before}{_AT}{_listed([*each.places])}")
 
 
 def _listed(places: Sequence[str]) -> str:
@@ -105,7 +99,7 @@ def _belongs(each: _Named, before: _Named) -> bool:
     return is_near or len(modules) == 1
 
 
-def _block(causes: Sequence[_Named]) -> _Named:
+def _as_one(causes: Sequence[_Named]) -> _Named:
     first, *others = (each.cause for each in causes)
     further = [*dict.fromkeys(f"{cause.source.file}:{cause.source.line}" for cause in others if cause.source)]
     names = dict.fromkeys(chain(*(each.names for each in causes)))

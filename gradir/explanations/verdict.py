@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _GRADIENT: Final = ("gets a gradient", "get a gradient")
 _NO_GRADIENT: Final = ("gets no gradient", "get no gradient")
+# What is said of one parameter with a status, and of several.
 _PHRASES: Final[Mapping[str, tuple[str, str]]] = {
     **dict.fromkeys(("cut", "unused", "unreached", "error"), _NO_GRADIENT),
     "zero": ("gets a gradient of zero", "get a gradient of zero"),
@@ -27,11 +28,10 @@ _PHRASES: Final[Mapping[str, tuple[str, str]]] = {
     "nonleaf": ("is no leaf and keeps no gradient", "are no leaves and keep no gradient"),
     "frozen": ("is frozen", "are frozen"),
 }
-"""What is said of one parameter with a status, and of several."""
 
 _GOOD: Final = ("reached", "hidden")
+# The kind of cause that says that another function was explained than the one that was given.
 _OTHER_SUBJECT: Final = "inner_gradient"
-"""The kind of cause that says that another function was explained than the one that was given."""
 
 
 Shown = Callable[[str], str]
@@ -39,8 +39,15 @@ Shown = Callable[[str], str]
 
 def verdict_of(explanation: Explanation, shown: Shown = printable_short) -> str:
     """Return the verdict, and a second sentence if values were not examined."""
-    about = [f"{_reason(explanation, each, shown)}." for each in explanation.causes if each.kind == _OTHER_SUBJECT]
-    return " ".join([sentence_of(explanation, shown), *about, *_unexamined(explanation)])
+    said = [sentence_of(explanation, shown)]
+    said += [f"{_reason(explanation, each, shown)}." for each in explanation.causes if each.kind == _OTHER_SUBJECT]
+    examined = explanation.examined
+    if examined.reason:
+        what = "Values were not examined" if examined.values == "none" else "Values are those of `.grad`"
+        said.append(f"{what}: {printable(examined.reason)}{f'; {examined.advice}' if examined.advice else ''}.")
+    if not examined.overwritten:
+        said.append("Unseen writes to saved tensors were not examined, since the backward communicates.")
+    return " ".join(said)
 
 
 def sentence_of(explanation: Explanation, shown: Shown = printable_short) -> str:
@@ -117,17 +124,13 @@ def _state(explanation: Explanation, statuses: Counter[str], shown: Shown) -> st
         parts = [_share(explanation, statuses, [*statuses], phrase, shown)]
     else:
         parts += [f"{count:,} {one if count == 1 else many}" for (one, many), count in counts.items()]
-    return f"{'; '.join(parts)}{_excuse(explanation, shown)}."
-
-
-def _excuse(explanation: Explanation, shown: Shown) -> str:
+    cause, excuse = gravest(explanation), ""
     if any(allowed.causes for allowed in explanation.allowed):
-        return ", which is allowed"
-    cause = gravest(explanation)
-    if cause is None:
-        return ""
-    how = "does no harm" if cause.level == "note" else "may be meant"
-    return f", which {how}: {_reason(explanation, cause, shown)}"
+        excuse = ", which is allowed"
+    elif cause is not None:
+        how = "does no harm" if cause.level == "note" else "may be meant"
+        excuse = f", which {how}: {_reason(explanation, cause, shown)}"
+    return f"{'; '.join(parts)}{excuse}."
 
 
 def _share(
@@ -162,12 +165,3 @@ def _module_of(names: Sequence[str], statuses: Mapping[str, str]) -> str:
         return ""
     prefix = f"{'.'.join(shared)}."
     return prefix[:-1] if {name for name in statuses if name.startswith(prefix)} == {*names} else ""
-
-
-def _unexamined(explanation: Explanation) -> Iterable[str]:
-    examined = explanation.examined
-    if examined.reason:
-        what = "Values were not examined" if examined.values == "none" else "Values are those of `.grad`"
-        yield f"{what}: {printable(examined.reason)}{f'; {examined.advice}' if examined.advice else ''}."
-    if not examined.overwritten:
-        yield "Unseen writes to saved tensors were not examined, since the backward communicates."

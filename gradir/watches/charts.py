@@ -6,7 +6,7 @@ Places are in percent, so text and marks keep their size.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
@@ -15,12 +15,13 @@ from gradir.ir.text import counted
 from gradir.watches.columns import Columns, markup, number_words, round_step
 from gradir.watches.model import Number, Step
 
+# Where numbers are drawn, in percent; above and below are what no scale has a place for.
 _TOP: Final = 10.0
 _HEIGHT: Final = 80.0
-"""Where numbers are drawn, in percent; above and below are what no scale has a place for."""
 _TICKS: Final = 4
 _DECADES: Final = 3
 _UNITS: Final = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+_BANDS: Final = {"nan": "NaN", "inf": "∞", "-inf": "-∞", "low": "0 or less"}
 _SHAPES: Final = {"error": "M0 0l6-11h-12z", "info": "M0 0l5-5.5-5-5.5-5 5.5z", "note": "M-2 0h4v-8h-4z"}
 
 
@@ -55,20 +56,19 @@ class _Scale(NamedTuple):
 
     def ticks(self) -> list[float]:
         if self.is_log:
-            return self._powers()
+            first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
+            # 1e308 is the highest power of ten that a float holds.
+            powers = range(first, min(last, 308) + 1, max(1, -(-(last - first) // _TICKS)))
+            digits = (1, 2, 5) if last - first < _DECADES else (1,)
+            each = (digit * 10.0**power for power in powers for digit in digits)
+            return [tick for tick in each if self.low <= tick <= self.high]
         span = self.high - self.low
         apart = round_step(span / self.unit, _TICKS) * self.unit if math.isfinite(span) else 0.0
         if not apart:
             return list(dict.fromkeys((self.low, self.high)))
+        # Rounding must not lose a tick at an end of the scale.
         places = range(math.ceil(self.low / apart - 1e-9), math.floor(self.high / apart + 1e-9) + 1)
         return [float(f"{place * apart:.12g}") for place in places]
-
-    def _powers(self) -> list[float]:
-        first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
-        powers = range(first, min(last, 308) + 1, max(1, -(-(last - first) // _TICKS)))
-        digits = (1, 2, 5) if last - first < _DECADES else (1,)
-        each = (digit * 10.0**power for power in powers for digit in digits)
-        return [tick for tick in each if self.low <= tick <= self.high]
 
 
 def count_words(value: Number | None) -> str:
@@ -107,7 +107,7 @@ def _scale(series: Series) -> _Scale | None:
         return None
     low, high = min(numbers), max(numbers)
     if is_log and high / 10 < low:
-        # Less than a decade would make much of little.
+        # Less than a decade would make much of little; the limits are those of floats.
         return _Scale(max(low / 2, 5e-324), min(high * 2, 1.7e308), True)
     unit = float(_unit(high)[0]) if series.words is memory_words else 1.0
     return _Scale(min(0.0, low) if series.scale == "zero" else low, high, is_log, unit)
@@ -134,7 +134,11 @@ class Figure(NamedTuple):
         yield f'<div class="frame"><svg class="labels" aria-hidden="true">{labels}</svg>'
         label = f"{self.title}: arrow keys read it"
         yield f'<div class="plot" role="group" tabindex="0" data-key="{self.key}" aria-label="{label}">{under}'
-        yield f'<svg class="over" aria-hidden="true">{drawing}{"".join(_marks(self.columns, self.marks))}'
+        for column, level in self.marks:
+            x = self.columns.middle(column)
+            drawing += f'<line class="fall" x1="{x}%" x2="{x}%" y2="100%"/>' if level == "error" else ""
+            drawing += f'<svg x="{x}%" y="100%" class="mark {level}"><path d="{_SHAPES[level]}"/></svg>'
+        yield f'<svg class="over" aria-hidden="true">{drawing}'
         yield '<line class="pin" y2="100%"/><line class="at" y2="100%"/><rect class="cell"/>'
         yield f"{over}</svg></div>"
         end = ' class="end"'
@@ -189,29 +193,16 @@ def _edges(series: Series, columns: Columns, scale: _Scale | None) -> Iterator[s
     column = 0
     for found, run in groupby(map(edge, columns.groups(series.values))):
         length = len(list(run))
-        if found:
-            yield _band(found, 100 * column / len(columns), 100 * length / len(columns))
+        x, width = 100 * column / len(columns), 100 * length / len(columns)
         column += length
-
-
-def _band(found: str, x: float, width: float) -> str:
-    words = {"nan": "NaN", "inf": "∞", "-inf": "-∞", "low": "0 or less"}[found]
-    top, below = ("96%", "93%") if found in {"low", "-inf"} else ("0", "19")
-    place = f'x="{x:.6g}%" width="{width:.6g}%"'
-    # Where there is no room at its right, the word stands at the left of the edge.
-    text = 'x="100%" dx="-5" class="end"' if x > 90 else f'x="{x:.6g}%" dx="5"'
-    return (
-        f'<g class="band {found}"><rect class="wash" {place} height="100%"/>'
-        f'<rect class="strip" {place} y="{top}" height="5"/><text {text} y="{below}">{words}</text></g>'
-    )
-
-
-def _marks(columns: Columns, marks: Iterable[Mark]) -> Iterator[str]:
-    for column, level in marks:
-        x = columns.middle(column)
-        if level == "error":
-            yield f'<line class="fall" x1="{x}%" x2="{x}%" y2="100%"/>'
-        yield f'<svg x="{x}%" y="100%" class="mark {level}"><path d="{_SHAPES[level]}"/></svg>'
+        if not found:
+            continue
+        top, below = ("96%", "93%") if found in {"low", "-inf"} else ("0", "19")
+        place = f'x="{x:.6g}%" width="{width:.6g}%"'
+        # Where there is no room at its right, the word stands at the left of the edge.
+        text = 'x="100%" dx="-5" class="end"' if x > 90 else f'x="{x:.6g}%" dx="5"'
+        yield f'<g class="band {found}"><rect class="wash" {place} height="100%"/>'
+        yield f'<rect class="strip" {place} y="{top}" height="5"/><text {text} y="{below}">{_BANDS[found]}</text></g>'
 
 
 def _summary(series: Series, steps: Sequence[Step]) -> str:

@@ -10,8 +10,8 @@ from itertools import pairwise
 from typing import Final
 
 from gradir.ir.text import printable
-from gradir.watches.forms import shown_number
 from gradir.watches.model import Number, Step
+from gradir.watches.watch_formats import shown_number
 
 _MOST: Final = 600
 _LEAST: Final = 50

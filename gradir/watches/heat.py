@@ -15,8 +15,8 @@ from gradir.watches.charts import Figure, Mark
 from gradir.watches.columns import Columns, markup, number_words
 from gradir.watches.model import Number
 
+# From low to high: lightness rises, which every eye sees, on white and on black.
 _STOPS: Final = ("443a83", "31688e", "2a8fa5", "40b7ad", "8bdab2", "def5e5")
-"""From low to high: lightness rises, which every eye sees, on white and on black."""
 _NONE: Final = 0
 _ALARM: Final = 1
 _ZERO: Final = 2
@@ -58,7 +58,13 @@ def heat_map(
     every = -(-_LABEL // row_height(len(modules)))
     if every > 1:
         yield '<label class="all"><input type="checkbox"> a line for each module</label>'
-    labels = "".join(_label(row, path, len(modules), int(every)) for row, path in enumerate(modules))
+    labels = ""
+    for row, path in enumerate(modules):
+        name = markup(f"…{path[1 - _LONGEST :]}" if len(path) > _LONGEST else path)
+        kind = ' class="more"' if row % int(every) else ""
+        full = f"<title>{markup(shortened(path, _LONGEST_TITLE))}</title>" if len(path) > _LONGEST else ""
+        y = f"{100 * (row + 0.5) / len(modules):.6g}%"
+        labels += f'<text{kind} x="100%" dx="-8" dy=".35em" y="{y}">{full}{name}</text>'
     data = b64encode(_png(_pixels(heat.rows, low, high))).decode()
     width = 100 / len(columns)
     over = "".join(
@@ -67,13 +73,6 @@ def heat_map(
         for column, href in links.items()
     )
     yield from figure.frame(labels, under=f'<img alt="" src="data:image/png;base64,{data}">', over=over)
-
-
-def _label(row: int, path: str, count: int, every: int) -> str:
-    name = markup(f"…{path[1 - _LONGEST :]}" if len(path) > _LONGEST else path)
-    kind = ' class="more"' if row % every else ""
-    full = f"<title>{markup(shortened(path, _LONGEST_TITLE))}</title>" if len(path) > _LONGEST else ""
-    return f'<text{kind} x="100%" dx="-8" dy=".35em" y="{100 * (row + 0.5) / count:.6g}%">{full}{name}</text>'
 
 
 def _range(rows: Iterable[Iterable[Number | None]]) -> tuple[float, float]:
@@ -101,10 +100,17 @@ def _pixels(rows: Sequence[Sequence[Number | None]], low: float, high: float) ->
 
 
 def _png(rows: Sequence[bytes]) -> bytes:
+    palette = bytes.fromhex("".join(_COLOURS))
+    for level in range(_LEVELS):
+        whole, part = divmod(level * (len(_STOPS) - 1) / (_LEVELS - 1), 1)
+        one, other = (bytes.fromhex(_STOPS[min(int(whole) + more, len(_STOPS) - 1)]) for more in (0, 1))
+        palette += bytes(round(a + (b - a) * part) for a, b in zip(one, other, strict=True))
     parts = (
         (b"IHDR", struct.pack(">IIBBBBB", len(rows[0]), len(rows), 8, 3, 0, 0, 0)),
-        (b"PLTE", bytes.fromhex("".join(_COLOURS)) + b"".join(map(_colour, range(_LEVELS)))),
+        (b"PLTE", palette),
+        # The first color, of cells without a value, is transparent.
         (b"tRNS", b"\0"),
+        # Each row begins with the number of its filter, here none.
         (b"IDAT", zlib.compress(b"".join(b"\0" + row for row in rows), 9)),
         (b"IEND", b""),
     )
@@ -112,12 +118,6 @@ def _png(rows: Sequence[bytes]) -> bytes:
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in parts
     )
     return b"\x89PNG\r\n\x1a\n" + b"".join(packed)
-
-
-def _colour(level: int) -> bytes:
-    whole, part = divmod(level * (len(_STOPS) - 1) / (_LEVELS - 1), 1)
-    one, other = (bytes.fromhex(_STOPS[min(int(whole) + more, len(_STOPS) - 1)]) for more in (0, 1))
-    return bytes(round(a + (b - a) * part) for a, b in zip(one, other, strict=True))
 
 
 def _legend(key: str, low: float, high: float) -> str:

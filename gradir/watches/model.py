@@ -12,12 +12,15 @@ from gradir.ir.frozen import NOTHING
 from gradir.ir.text import counted, printable
 from gradir.vocabulary.causes import printable_short
 
-__all__ = ["Finding", "Modules", "Number", "Step", "Watch", "number"]
+__all__ = ["Collected", "Finding", "Modules", "Number", "Step", "Watch", "number"]
 
 Number = float | Literal["nan", "inf", "-inf"]
 """A number of a training, as JSON spells it."""
 
 _LEVELS: Final = ("error", "info", "note")
+
+# Of more steps some are left out, so that a long training takes no more memory than a short one.
+_MOST_STEPS: Final = 2_000
 
 
 def number(value: float) -> Number:
@@ -139,7 +142,7 @@ class Watch(Record, frozen=True):
             ExportError: the format is not ``text``, ``markdown``, ``jsonl`` or ``html``.
         """
         # The forms are made of records, and import these.
-        from gradir.watches.forms import written
+        from gradir.watches.watch_formats import written
 
         return written(self, format)
 
@@ -150,3 +153,37 @@ class Watch(Record, frozen=True):
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:  # noqa: ARG002
         """Return the page for a notebook."""
         return {"text/plain": str(self), "text/markdown": self.to("markdown")}
+
+
+class Collected:
+    """Collects records; of many steps it keeps those at equal distances, and the last."""
+
+    def __init__(self) -> None:
+        self.ended = ""
+        self.findings: list[Finding] = []
+        self._modules: tuple[str, ...] = ()
+        self._steps: list[Step] = []
+        self._last: Step | None = None
+        self._every, self._count = 1, 0
+
+    def add(self, record: Modules | Step | Finding) -> None:
+        """Add a record."""
+        if isinstance(record, Modules):
+            self._modules = record.paths
+        elif isinstance(record, Finding):
+            self.findings.append(record)
+        else:
+            self._count += 1
+            self._last = record
+            if (self._count - 1) % self._every == 0:
+                self._steps.append(record)
+            if len(self._steps) > _MOST_STEPS:
+                self._steps = self._steps[::2]
+                self._every *= 2
+
+    def watch(self) -> Watch:
+        """Return the watch of the records so far."""
+        steps = [*self._steps]
+        if self._last is not None and steps[-1] is not self._last:
+            steps.append(self._last)
+        return Watch(self._modules, tuple(steps), tuple(self.findings), self._count, self.ended)

@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import Final
 from urllib.parse import quote
 
-from gradir.explanations.forms import Layout, cause_lines
+from gradir.explanations.formats import Layout, cause_lines
 from gradir.explanations.model import Level
 from gradir.ir.excerpt import shortened
 from gradir.ir.frozen import NOTHING
@@ -32,15 +32,12 @@ _SIGNS: Final[Mapping[str, str]] = {"error": "✕", "info": "!", "note": "✓", 
 _MOST_FINDINGS: Final = 200
 _MOST_MODULES: Final = 2000
 _HELP: Final = "  help: "
+_KEPT: Final = "Functions of earlier graphs kept alive"
+_LAST: Final = (("loss", "loss"), ("norm", "gradient norm"))
 
 
 def page(watch: Watch, graphs: Mapping[int, str] = NOTHING) -> str:
-    """Return the page; ``graphs`` has by step the relative path of a page with its graph.
-
-    >>> from gradir.watches.model import Step
-    >>> "Nothing wrong was found in 2 steps." in page(Watch(steps=(Step(1, 1, 0.5), Step(2, 2, 0.4)), count=2))
-    True
-    """
+    """Return the page; ``graphs`` has by step the relative path of a page with its graph."""
     drawn = _Drawn(watch, graphs)
     body = "".join(f"{line}\n" for line in drawn.body())
     style = f"{_asset('page.css')}:root{{--rows:{len(drawn.modules)};--row:{row_height(len(drawn.modules))}px}}\n"
@@ -74,13 +71,7 @@ class _Drawn:
             Series("loss", "Loss", tuple(step.loss for step in steps), "linear"),
             Series("norm", "Gradient norm", tuple(step.norm for step in steps), "log"),
             Series("memory", "Memory", tuple(step.memory or None for step in steps), "zero", memory_words),
-            Series(
-                "kept",
-                "Functions of earlier graphs kept alive",
-                tuple(step.kept for step in steps),
-                "zero",
-                count_words,
-            ),
+            Series("kept", _KEPT, tuple(step.kept for step in steps), "zero", count_words),
         )
         self.lines = [each for each in every if any(value is not None for value in each.values)]
         about = "The norm of each module's own gradients."
@@ -96,6 +87,9 @@ class _Drawn:
         self.heats = [heat for heat in heats if any(value is not None for row in heat.rows for value in row)]
         self.findings = sorted(watch.findings, key=lambda finding: _LEVELS.index(_level(finding)))
         self.links = {step: quote(name, errors="surrogatepass") for step, name in sorted(graphs.items())}
+        # Of a watch without a step there is no column.
+        steps_with_graph = self.links if len(self.columns) else {}
+        self.links_by_column = {self.columns.place(step): self.links[step] for step in steps_with_graph}
 
     def _rows(self, numbers: Sequence[Sequence[Number | None]]) -> list[list[Number | None]]:
         return [
@@ -112,15 +106,11 @@ class _Drawn:
         return {
             "columns": [columns.name(column) for column in range(len(columns))],
             "findings": {str(column): texts for column, texts in said.items()},
-            "graphs": {str(column): name for column, name in self._links_by_column().items()},
-            "heats": {heat.key: [[*map(_short, row)] for row in heat.rows] for heat in self.heats},
+            "graphs": {str(column): name for column, name in self.links_by_column.items()},
+            "heats": {heat.key: [[*map(_rounded, row)] for row in heat.rows] for heat in self.heats},
             "lines": lines,
             "modules": [*map(printable, self.modules)],
         }
-
-    def _links_by_column(self) -> dict[int, str]:
-        steps = {step: name for step, name in self.links.items() if len(self.columns)}
-        return {self.columns.place(step): name for step, name in steps.items()}
 
     def body(self) -> Iterator[str]:
         watch, columns = self.watch, self.columns
@@ -139,7 +129,7 @@ class _Drawn:
         for series in self.lines:
             yield from line_chart(series, columns, watch.steps, marks)
         for heat in self.heats:
-            yield from heat_map(heat, columns, self.modules, marks, self._links_by_column())
+            yield from heat_map(heat, columns, self.modules, marks, self.links_by_column)
 
     def _tiles(self) -> Iterator[str]:
         known = {each.key: [value for value in each.values if value is not None] for each in self.lines}
@@ -200,16 +190,14 @@ class _Drawn:
             yield f'<p class="quiet">{" ".join(said)}</p>'
 
 
-_LAST: Final = (("loss", "loss"), ("norm", "gradient norm"))
-
-
 def _level(finding: Finding) -> Level:
     level = finding.cause.level
     return "note" if level == "none" else level
 
 
-def _short(value: Number | None) -> Number | None:
+def _rounded(value: Number | None) -> Number | None:
     if value is None or isinstance(value, str):
         return value
-    short = float(f"{value:.4g}")
-    return short if math.isfinite(short) else value
+    rounded = float(f"{value:.4g}")
+    # The largest floats become infinite, which JSON does not have.
+    return rounded if math.isfinite(rounded) else value

@@ -22,7 +22,8 @@ from gradir.diffs.ignoring import without_identities
 from gradir.diffs.matching import match, parts
 from gradir.diffs.merging.three_way import merged
 from gradir.distributed.linking import joined
-from gradir.explanations.stored import with_verdict
+from gradir.explanations.from_cuts import with_verdict
+from gradir.exporting import applied, planned, with_costs
 from gradir.ir import Builder, Graph, TensorMeta
 from gradir.ir.fields import Field, fields_of
 from gradir.ir.head import Head, renamed_head
@@ -47,7 +48,6 @@ from gradir.passes.focus import around
 from gradir.passes.fold import FoldOptions
 from gradir.passes.shared_words import in_shared_words
 from gradir.passes.wiring import pointed_out, within, without
-from gradir.plan import applied, planned, with_costs
 from gradir.registry import run_pass
 from gradir.review.reviewing import reviewed
 from gradir.review.united import United, drawn_part, drawn_union, marked_union
@@ -156,7 +156,7 @@ def operations(graph: Graph) -> Mapping[str, Operation]:
         "gradir.diffs.matching.parts.differing_parts": Operation(lambda graph: _part(graph, changed)),
         "gradir.diffs.merging.three_way.merged": Operation(lambda graph: _merged(graph, changed, again)),
         "gradir.overlays.overlaid": Operation(partial(overlaid, overlay=marks)),
-        "gradir.explanations.stored.with_verdict": Operation(with_verdict),
+        "gradir.explanations.from_cuts.with_verdict": Operation(with_verdict),
         "gradir.passes.contraction.contracted": Operation(lambda graph: contracted(graph, places)[0]),
         "gradir.passes.drop.drop": Operation(partial(drop, what=["leaf"])),
         "gradir.passes.focus.around": Operation(partial(around, ids=[NODE])),
@@ -176,8 +176,8 @@ def operations(graph: Graph) -> Mapping[str, Operation]:
         "gradir.passes.wiring.pointed_out": Operation(partial(pointed_out, part=part, named={NODE})),
         "gradir.passes.wiring.within": Operation(partial(within, kept={NODE})),
         "gradir.passes.wiring.without": Operation(partial(without, gone={NODE}, joins=lambda _: True)),
-        "gradir.plan.applied": Operation(partial(applied, planned({"depth": 1}))),
-        "gradir.plan.with_costs": Operation(lambda graph: with_costs(_costed(graph), "flops", "dot")),
+        "gradir.exporting.applied": Operation(partial(applied, planned({"depth": 1}))),
+        "gradir.exporting.with_costs": Operation(lambda graph: with_costs(_costed(graph), "flops", "dot")),
         "gradir.registry.run_pass": Operation(lambda graph: run_pass("fold", graph, FoldOptions(depth=1))),
         "gradir.review.united.drawn_union": Operation(lambda graph: drawn_union(graph).graph),
         "gradir.distributed.linking.joined": Operation(

@@ -9,7 +9,7 @@ from itertools import pairwise, repeat
 from operator import sub
 from typing import TYPE_CHECKING, Any, Final
 
-from gradir.explanations.stored import verdict
+from gradir.explanations.from_cuts import verdict
 from gradir.ir.cuts import cut_counts
 from gradir.ir.edge_columns import EdgeColumns
 from gradir.ir.ids import function_prefix, split_ordinal

@@ -24,6 +24,7 @@ from gradir.markdown import code_span
 from gradir.vocabulary.causes import printable_short
 
 _LEVELS: Final = ("error", "info", "note")
+# Of more, a text names the first, or the gravest, and says how many are left; the JSON has all.
 _MOST_TERMS: Final = 12
 _MOST_CAUSES: Final = 30
 _MOST_ALLOWED: Final = 20
@@ -31,7 +32,6 @@ _LONGEST_LINE: Final = 100
 _LEAST_LINE: Final = 40
 _LEAST_EXCERPT: Final = 20
 _MARGIN: Final = len(" |     ")
-"""Of more, a text names the first, or the gravest, and says how many are left; the JSON has all."""
 
 
 class Palette(NamedTuple):
@@ -138,10 +138,7 @@ def _norms(explanation: Explanation) -> Iterator[str]:
 
 
 def cause_lines(cause: Cause, layout: Layout, *, named: str = "", before: str = "", after: str = "") -> Iterator[str]:
-    """Return the lines of one cause, with words ``before`` its sentence or ``after`` it.
-
-    ``named`` is a phrase for its names.
-    """
+    """Return the lines of one cause, with words ``before`` or ``after`` its sentence; ``named`` replaces its names."""
     palette = layout.palette
     colour = palette.error if cause.level == "error" else palette.quiet
     words = cause.words(named=named)
@@ -231,32 +228,28 @@ def _allowed(explanation: Explanation, shown: Callable[[str], str]) -> Iterator[
 
 def markdown(explanation: Explanation, layout: Layout = Layout()) -> str:  # noqa: B008
     """Return the verdict, a table of the parameters that lack a gradient, and a list of the causes."""
-    return "".join(f"{line}\n" for line in _markdown(explanation, layout))
-
-
-def _markdown(explanation: Explanation, layout: Layout) -> Iterator[str]:
-    yield f"**{verdict_of(explanation, code_span)}**"
+    lines = [f"**{verdict_of(explanation, code_span)}**"]
     groups: dict[str, list[str]] = {}
     for name, status in explanation.statuses.items():
         if status != "reached":
             groups.setdefault(status, []).append(name)
     if groups:
-        yield from ("", "| parameters | status |", "|---|---|")
+        lines += ["", "| parameters | status |", "|---|---|"]
         for status, names in groups.items():
             told = f"{status}: {STATUSES[status]}" if status in STATUSES else code_span(status)
-            yield f"| {subject(explanation, names, code_span)} | {told} |"
+            lines.append(f"| {subject(explanation, names, code_span)} | {told} |")
     if explanation.causes or explanation.allowed:
-        yield ""
+        lines.append("")
     causes, others = _gravest(explanation, layout, code_span)
-    for cause in causes:
-        yield cause_item(cause, named=_named(explanation, cause, code_span))
-    yield from (f"- {other}" for other in others)
-    yield from (f"- allowed: {each}" for each in _allowed(explanation, code_span))
+    lines += [cause_item(cause, named=_named(explanation, cause, code_span)) for cause in causes]
+    lines += [f"- {other}" for other in others]
+    lines += [f"- allowed: {each}" for each in _allowed(explanation, code_span)]
     if len(explanation.terms) > 1:
-        yield from ("", "Terms of the loss:", "")
-        yield from (f"- {_term(explanation, term, code_span)}" for term in explanation.terms[:_MOST_TERMS])
-        if len(explanation.terms) > _MOST_TERMS:
-            yield f"- and {len(explanation.terms) - _MOST_TERMS:,} more"
+        lines += ["", "Terms of the loss:", ""]
+        lines += [f"- {_term(explanation, term, code_span)}" for term in explanation.terms[:_MOST_TERMS]]
+    if len(explanation.terms) > _MOST_TERMS:
+        lines.append(f"- and {len(explanation.terms) - _MOST_TERMS:,} more")
+    return "".join(f"{line}\n" for line in lines)
 
 
 def cause_item(cause: Cause, *, named: str = "", before: str = "", after: str = "") -> str:
@@ -270,11 +263,7 @@ def cause_item(cause: Cause, *, named: str = "", before: str = "", after: str = 
 
 
 def json(explanation: Explanation, _: Layout = Layout()) -> str:  # noqa: B008
-    """Return the explanation as JSON, with the sentences of each cause.
-
-    Raises:
-        ExportError: a name holds what JSON cannot spell.
-    """
+    """Return the explanation as JSON, with the sentences of each cause."""
     # What is told of several names of one tensor is told of one; the record has all.
     words = (replace(cause, names=explanation.joined(cause.names)) for cause in explanation.causes)
     told = [
@@ -289,8 +278,8 @@ def json(explanation: Explanation, _: Layout = Layout()) -> str:  # noqa: B008
     return f"{printable_json(body)}\n"
 
 
+# The forms of an explanation by name.
 FORMS: Final[Mapping[str, Callable[[Explanation, Layout], str]]] = {"text": text, "markdown": markdown, "json": json}
-"""The forms of an explanation by name."""
 
 
 def written(
@@ -302,11 +291,7 @@ def written(
     color: bool = False,
     norms: bool = False,
 ) -> str:
-    """Return an explanation in a format; ``norms`` is for the text.
-
-    Raises:
-        ExportError: there is no such form, or it cannot hold the explanation.
-    """
+    """Return an explanation in a format; ``norms`` is for the text."""
     if form not in FORMS:
         raise ExportError(f"no format {form!r} of an explanation: there are {', '.join(FORMS)}")
     return FORMS[form](explanation, Layout(all, width, ANSI if color else NO_COLOUR, norms))
@@ -317,4 +302,5 @@ def _given(kind: type[Record], source: object) -> dict[str, Any]:
 
 
 def _columns_of(char: str) -> int:
+    # On a terminal a wide letter takes two columns, and an accent none.
     return 2 if unicodedata.east_asian_width(char) in "WF" else int(not unicodedata.combining(char))

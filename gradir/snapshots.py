@@ -25,12 +25,7 @@ class Found(NamedTuple):
 
 
 def read(path: str | os.PathLike[str], update: str) -> Graph:
-    """Return the graph of a file to compare with; the error suggests ``update`` to rewrite it.
-
-    Raises:
-        FileError: there is no file, or it cannot be opened.
-        FormatError: its content cannot be read.
-    """
+    """Return the graph of a file to compare with; the error suggests ``update`` to rewrite it."""
     if os.fspath(path) != "-" and not Path(path).exists():
         raise FileError(os.fspath(path), "read", f"there is no such file; {update} writes it")
     try:
@@ -43,13 +38,7 @@ def read(path: str | os.PathLike[str], update: str) -> Graph:
 
 
 def read_to_update(path: str | os.PathLike[str]) -> Found:
-    """Read a file that may be rewritten, broken or missing.
-
-    Raises:
-        FileError: the file cannot be opened.
-        NewerFormatError: only a newer gradir can read it.
-        FormatError: it has no graph, and its name is not one of a graph.
-    """
+    """Read a file that may be rewritten, broken or missing."""
     name = os.fspath(path)
     if not Path(path).exists():
         return Found(name)
@@ -65,14 +54,7 @@ def read_to_update(path: str | os.PathLike[str]) -> Found:
 
 
 def write(graph: Graph, path: str | os.PathLike[str], stored: Found) -> None:
-    """Write a graph in place of the content found, in its encoding and compression if known.
-
-    ``path`` is the file's present place, if its name is relative.
-
-    Raises:
-        FileError: the file cannot be written.
-        NewerFormatError: it has a newer version, of which a part would be lost.
-    """
+    """Write a graph in place of the content found, in its encoding and compression if known."""
     if stored.graph is not None and stored.graph.read_from:
         raise NewerFormatError(
             f"GIR version {stored.graph.read_from} is newer than this gradir, and the file is left as it is",

@@ -5,13 +5,13 @@ schemas/gir-watch-1.0.schema.json describes the lines of JSON.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Final, Literal
 
 import msgspec
 
 from gradir.errors import ExportError
-from gradir.explanations.forms import ANSI, NO_COLOUR, Layout, ToldCause, cause_item, cause_lines, fields_of, wrapped
+from gradir.explanations.formats import ANSI, NO_COLOUR, Layout, ToldCause, cause_item, cause_lines, fields_of, wrapped
 from gradir.explanations.model import Level, Record
 from gradir.ir.jsontext import printable_json
 from gradir.ir.text import counted, printable
@@ -20,6 +20,8 @@ from gradir.watches.model import Finding, Modules, Number, Step, Watch
 
 _LEVELS: Final = ("error", "info", "note")
 _MOST: Final = 30
+# Rows of the table in Markdown: the first step, the last, and others at equal distances.
+_ROWS: Final = 8
 
 
 class Head(Record, frozen=True, tag="head", omit_defaults=False):
@@ -49,41 +51,30 @@ class End(Record, frozen=True, tag="end", omit_defaults=False):
 Line = Head | Modules | Step | Told | End
 
 
-def told(finding: Finding) -> Told:
-    """Return a finding as a line of JSON has it."""
-    return Told(**fields_of(finding.cause), step=finding.step, how=finding.how, loops=finding.loops)
-
-
 def json_line(record: Line | Finding) -> str:
     r"""Return one record as a line of JSON, with its end.
-
-    Raises:
-        ExportError: a name holds what JSON cannot spell.
 
     >>> json_line(Step(1, 1, 0.5))
     '{"type":"step","number":1,"backward":1,"loss":0.5}\n'
     """
+    line: object = record
+    if isinstance(record, Finding):
+        line = Told(**fields_of(record.cause), step=record.step, how=record.how, loops=record.loops)
     try:
-        body = msgspec.json.encode(told(record) if isinstance(record, Finding) else record)
+        body = msgspec.json.encode(line)
     except UnicodeEncodeError as error:
         raise ExportError(f"the watch holds what JSON cannot spell: {error}") from error
     return f"{printable_json(body)}\n"
 
 
-def end_of(watch: Watch) -> End:
-    """Return the last line of a watch."""
-    return End(watch.verdict, watch.level, watch.count, watch.ended)
-
-
 def jsonl(watch: Watch, _: Layout = Layout()) -> str:  # noqa: B008
     """Return the head, the modules, the steps with their findings, and the verdict."""
-    return "".join(map(json_line, [Head(), Modules(watch.modules), *_in_order(watch), end_of(watch)]))
-
-
-def _in_order(watch: Watch) -> Iterable[Step | Finding]:
+    # A finding follows its step.
     numbered: list[tuple[int, int, Step | Finding]] = [(step.number, 0, step) for step in watch.steps]
     found = [(finding.step, 1, finding) for finding in watch.findings]
-    return [record for _, _, record in sorted([*numbered, *found], key=lambda each: each[:2])]
+    end = End(watch.verdict, watch.level, watch.count, watch.ended)
+    records = [record for _, _, record in sorted([*numbered, *found], key=lambda each: each[:2])]
+    return "".join(map(json_line, [Head(), Modules(watch.modules), *records, end]))
 
 
 def text(watch: Watch, layout: Layout = Layout()) -> str:  # noqa: B008
@@ -110,23 +101,15 @@ def markdown(watch: Watch, layout: Layout = Layout()) -> str:  # noqa: B008
         lines.append(cause_item(finding.cause, before=f"{finding.place_as(code_span)}: ", after=after))
     if len(findings) > _MOST:
         lines.append(f"- and {len(findings) - _MOST:,} more")
-    if watch.steps:
-        lines += ["", "| step | loss | gradient norm | memory |", "|---|---|---|---|", *map(_row, _some(watch.steps))]
+    steps = watch.steps
+    if len(steps) > _ROWS:
+        steps = tuple(steps[place * (len(steps) - 1) // (_ROWS - 1)] for place in range(_ROWS))
+    if steps:
+        lines += ["", "| step | loss | gradient norm | memory |", "|---|---|---|---|"]
+    for step in steps:
+        shown = (shown_number(step.loss), shown_number(step.norm), f"{step.memory / 2**20:,.0f} MiB")
+        lines.append(f"| {step.number:,} | {' | '.join(map(code_span, shown))} |")
     return "".join(f"{line}\n" for line in lines)
-
-
-def _row(step: Step) -> str:
-    shown = (shown_number(step.loss), shown_number(step.norm), f"{step.memory / 2**20:,.0f} MiB")
-    return f"| {step.number:,} | {' | '.join(map(code_span, shown))} |"
-
-
-_ROWS: Final = 8
-
-
-def _some(steps: tuple[Step, ...]) -> list[Step]:
-    if len(steps) <= _ROWS:
-        return [*steps]
-    return [steps[place * (len(steps) - 1) // (_ROWS - 1)] for place in range(_ROWS)]
 
 
 def _gravest(watch: Watch, layout: Layout) -> list[Finding]:
@@ -153,21 +136,17 @@ def html(watch: Watch, _: Layout = Layout()) -> str:  # noqa: B008
     return page(watch)
 
 
+# The forms of a watch by name.
 FORMS: Final[Mapping[str, Callable[[Watch, Layout], str]]] = {
     "text": text,
     "markdown": markdown,
     "jsonl": jsonl,
     "html": html,
 }
-"""The forms of a watch by name."""
 
 
 def written(watch: Watch, form: str, *, all: bool = False, width: int | None = None, color: bool = False) -> str:
-    """Return a watch in a format.
-
-    Raises:
-        ExportError: there is no such form, or it cannot hold the watch.
-    """
+    """Return a watch in a format."""
     if form not in FORMS:
         raise ExportError(f"no format {form!r} of a watch: there are {', '.join(FORMS)}")
     return FORMS[form](watch, Layout(all, width, ANSI if color else NO_COLOUR))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -13,8 +13,8 @@ from gradir.ir import Graph
 from gradir.ir.graph import expect_graphs
 from gradir.options import OptionError, Options, filled, option_schemas
 
+# The values of an option that is as if it were not given.
 _ABSENT: Final = (None, False)
-"""The values of an option that is as if it were not given."""
 
 _OF_OVERLAYS: Final = frozenset({"overlay", "channel"})
 
@@ -27,20 +27,12 @@ class Step(NamedTuple):
     options: Options
 
     def __call__(self, graph: Graph) -> Graph:
-        """Apply the pass to a graph.
-
-        Raises:
-            PassError: the pass cannot do what was asked.
-        """
+        """Apply the pass to a graph."""
         return registry.run_pass(self.name, graph, self.options)
 
 
 def option_names() -> Iterator[str]:
-    """Return the names of all options of installed passes, in the order in which the passes run.
-
-    >>> list(option_names())[:4]
-    ['drop', 'hide_shape_ops', 'ancestors', 'descendants']
-    """
+    """Return the names of all options of installed passes, in the order in which the passes run."""
     for each in registry.passes().values():
         yield from each.options.__struct_fields__
 
@@ -50,17 +42,6 @@ def planned(values: Mapping[str, object]) -> list[Step]:
 
     First, hidden nodes are dropped, so that hops count only visible ones. Then a part is selected, while nodes have
     their own names. At last, nodes are merged. An option for several values accepts one alone.
-
-    Raises:
-        PassError: an option is unknown, does not take its value, or lacks the option that it belongs to.
-
-    >>> from gradir.ir import Node
-    >>> graph = Graph.of([Node("b", role="buffer"), Node("x", role="leaf")])
-    >>> for step in planned({"focus": "x", "drop": "buffer"}):
-    ...     graph = step(graph)
-    ...     print(step.asked, list(graph.nodes))
-    drop ['x']
-    focus ['x']
     """
     given = {name: value for name, value in values.items() if not any(value is absent for absent in _ABSENT)}
     unknown = next((name for name in given if name not in option_names()), None)
@@ -93,23 +74,14 @@ def pictured(options: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def applied(steps: Sequence[Step], graph: Graph, spelled: Callable[[str], str] = str) -> Graph:
-    """Return the graph after passes; ``spelled`` writes an option's name as its user does.
-
-    Raises:
-        PassError: a pass cannot do its task; the message names an earlier pass that dropped the nodes.
-
-    >>> from gradir.ir import Node
-    >>> graph = Graph.of([Node("b", role="buffer"), Node("x", role="leaf")])
-    >>> applied(planned({"focus": "b", "drop": "buffer"}), graph)
-    Traceback (most recent call last):
-    gradir.errors.PassError: focus 'b': drop, which runs before it, left out what it names
-    """
+    """Return the graph after passes; ``spelled`` writes an option's name as its user does."""
     left = graph
     try:
         for done, step in enumerate(steps):  # noqa: B007 (told below)
             left = step(left)
     except PassError as error:
         culprit = _culprit(steps[:done], step, graph)
+        # The pass itself refuses, whatever ran before.
         if culprit is None:
             raise
         value = getattr(step.options, step.asked)
@@ -121,10 +93,7 @@ def applied(steps: Sequence[Step], graph: Graph, spelled: Callable[[str], str] =
 
 
 def exported(exporter: str, graph: Graph, options: Mapping[str, object], whose: str = "") -> str:
-    """Return the text of an exporter, after passes for options that are not its own; see `gradir.export`.
-
-    ``whose`` names the owner of the options in messages, if that is not the exporter.
-    """
+    """Return the text of an exporter, after passes for options that are not its own; errors say ``whose`` they are."""
     expect_graphs(graph)
     own = registry.exporter(exporter).options.__struct_fields__
     over = {name: options[name] for name in _OF_OVERLAYS if name in options and name not in own}
@@ -145,7 +114,7 @@ def exported(exporter: str, graph: Graph, options: Mapping[str, object], whose: 
     # The names are checked before the passes run.
     registry.exporter_options(exporter, values, whose)
     if registry.shows_channels(exporter):
-        from gradir.explanations.stored import with_verdict
+        from gradir.explanations.from_cuts import with_verdict
 
         graph = with_verdict(graph)
     graph = applied(planned(passes), graph)
@@ -154,11 +123,7 @@ def exported(exporter: str, graph: Graph, options: Mapping[str, object], whose: 
 
 
 def with_costs(graph: Graph, channel: str, exporter: str) -> Graph:
-    """Return the graph with its own costs as an overlay, of which ``channel`` is chosen.
-
-    Raises:
-        ExportError: the graph has no costs, or no such channel.
-    """
+    """Return the graph with its own costs as an overlay, of which ``channel`` is chosen."""
     from gradir.overlays import costs
 
     return _overlaid(graph, costs(graph), channel, exporter)
@@ -179,11 +144,14 @@ def _steps(name: str, kind: type[Options], given: Mapping[str, object]) -> Itera
     missing = [field.name for field in msgspec.structs.fields(kind) if field.required and field.name not in values]
     if missing:
         raise PassError(f"{next(iter(values))} belongs to {missing[0]}: give {missing[0]} too")
-    schemas = option_schemas(kind)
-    # One word is a list of one, and no list of its letters.
+    # One word is a list of one, and no list of its letters; a tuple of a fixed length has `prefixItems`.
+    lists = {
+        option
+        for option, schema in option_schemas(kind).items()
+        if schema.get("type") == "array" and "prefixItems" not in schema
+    }
     told = {
-        option: (value,) if isinstance(value, str) and _is_list(schemas[option]) else value
-        for option, value in values.items()
+        option: (value,) if isinstance(value, str) and option in lists else value for option, value in values.items()
     }
     try:
         yield Step(name, next(iter(values)), filled(kind, told, "passes"))
@@ -191,22 +159,12 @@ def _steps(name: str, kind: type[Options], given: Mapping[str, object]) -> Itera
         raise PassError(str(error)) from error
 
 
-def _is_list(schema: Mapping[str, Any]) -> bool:
-    return schema.get("type") == "array" and "prefixItems" not in schema
-
-
 def _culprit(earlier: Sequence[Step], step: Step, graph: Graph) -> str | None:
     """Return the pass that makes a later one impossible, or None."""
     for before in (None, *earlier):
         graph = graph if before is None else before(graph)
-        if not _is_possible(step, graph):
+        try:
+            step(graph)
+        except PassError:
             return None if before is None else before.asked
     return None
-
-
-def _is_possible(step: Step, graph: Graph) -> bool:
-    try:
-        step(graph)
-    except PassError:
-        return False
-    return True

@@ -22,8 +22,8 @@ _RAISED: Final = 1
 _INTERRUPTED: Final = 130
 _OWN: Final = "gradir: "
 
+# Runs the command with the same path to import from, whatever lies in the working directory.
 _START: Final = "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from {} import main; sys.exit(main())"
-"""Runs the command with the same path to import from, whatever lies in the working directory."""
 
 
 def command_line(words: Sequence[str], module: str = "gradir.cli.main") -> list[str]:
@@ -42,10 +42,11 @@ def capturing_apart(
     """
     with TemporaryDirectory() as place:
         # A process that a launcher started writes no file without its rank in the name.
-        path = os.path.join(place, "graph.{rank}.gir")  # noqa: PTH118
+        path = os.path.join(place, "graph.{rank}.gir")
         words = ["capture", spec, "-o", path, "--format", "msgpack", *program_words(options)]
         process = subprocess.Popen(  # noqa: S603 (gradir itself)
             command_line(words),
+            # Two programs cannot read one standard input.
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -55,6 +56,7 @@ def capturing_apart(
             try:
                 yield lambda: _captured(process, spec, for_rank(path))
             finally:
+                # Where the body failed, nobody waits for the capture.
                 process.kill()
 
 
@@ -70,14 +72,14 @@ def _captured(process: subprocess.Popen[bytes], spec: str, path: str) -> Loaded:
     own = [number for number, line in enumerate(lines) if line.startswith(_OWN)] if process.returncode else []
     last = lines.pop(own[-1]).removeprefix(_OWN) if own else ""
     beside = forwards.forward_name(path)
-    wrote, wrote_not = f"wrote {one_line(os.path.dirname(path))}", f"{_OWN}{one_line(beside)} is not written: "  # noqa: PTH120
+    wrote, wrote_not = f"wrote {one_line(os.path.dirname(path))}", f"{_OWN}{one_line(beside)} is not written: "
     missing = next((line.removeprefix(wrote_not) for line in lines if line.startswith(wrote_not)), f"{spec} gives none")
     for line in lines:
         if not line.startswith((wrote, wrote_not)):
             print(one_line(line), file=sys.stderr)
-    if process.returncode not in (0, _RAISED) or not os.path.exists(path):  # noqa: PTH110
+    if process.returncode not in (0, _RAISED) or not os.path.exists(path):
         raise SpecError(last or f"cannot capture {spec}: its process ended with status {process.returncode}")
-    forward = api.load(beside) if os.path.exists(beside) else None  # noqa: PTH110
+    forward = api.load(beside) if os.path.exists(beside) else None
     return Loaded(api.load(path), last.rpartition("; wrote ")[0], forward, "" if forward else missing)
 
 

@@ -7,12 +7,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
-from gradir.cli.apart import command_line, program_words
 from gradir.cli.report import one_line
+from gradir.cli.subprocesses import command_line, program_words
 from gradir.errors import GradirError, SpecError
 from gradir.progress import stage
 
@@ -23,26 +23,22 @@ if TYPE_CHECKING:
 __all__ = ["main", "run_both"]
 
 _OWN: Final = "gradir: "
+# Modules and names that are listed unless all are asked for.
 _MOST: Final = 10
-"""Modules and names that are listed unless all are asked for."""
 
 
 def run_both(options: argparse.Namespace, specs: Sequence[str], graphs: Sequence[Graph], folder: str) -> str:
-    """Run both programs, each in a process that starts in a ``folder``, and return what there is to say, as text.
-
-    Raises:
-        SpecError: one of them cannot be run so.
-    """
+    """Run both programs, each in a process that starts in a ``folder``, and return what there is to say, as text."""
     from msgspec import convert
 
     from gradir.protocols import Alike
 
     first, second = specs
     with TemporaryDirectory() as place:
-        path = os.path.join(place, "run")  # noqa: PTH118
+        path = os.path.join(place, "run")
         _started(options, first, {"path": path, "pairs": None}, folder)
         said = _started(options, second, {"path": path, "pairs": _pairs(*graphs)}, folder)
-    return "".join(f"{one_line(line)}\n" for line in _lines(convert(json.loads(said), Alike), specs, options))
+    return "".join(f"{one_line(line)}\n" for line in _report_lines(convert(json.loads(said), Alike), specs, options))
 
 
 def main() -> int:
@@ -71,7 +67,7 @@ def main() -> int:
 
 
 def _started(options: argparse.Namespace, spec: str, job: object, folder: str) -> bytes:
-    line = command_line([json.dumps(job), spec, *program_words(options)], "gradir.cli.alike")
+    line = command_line([json.dumps(job), spec, *program_words(options)], "gradir.cli.diff_run")
     with stage(f"running {spec}"):
         done = subprocess.run(  # noqa: S603 (gradir itself)
             line, stdin=subprocess.DEVNULL, capture_output=True, check=False, cwd=folder or None
@@ -106,7 +102,7 @@ def _shape(node: Node) -> object:
     return node.outputs[0].shape if node.outputs else None
 
 
-def _lines(found: Alike, specs: Sequence[str], options: argparse.Namespace) -> Iterator[str]:
+def _report_lines(found: Alike, specs: Sequence[str], options: argparse.Namespace) -> Iterator[str]:
     count = found.paired + len(found.own)
     yield f"run with equal weights, inputs and seed: {found.paired} of {count} parameters of {specs[1]} paired"
     yield from _named(found.own, specs[1], "keep their own values", options)
@@ -122,7 +118,10 @@ def _lines(found: Alike, specs: Sequence[str], options: argparse.Namespace) -> I
     worst = max(found.gradients.items(), key=lambda each: _key(each[1]))
     where = f", in {worst[0]}" if worst[1].absolute else ""
     yield f"  gradients of {len(found.gradients)} parameters: {_told(worst[1])}{where}"
-    modules = _by_module(found.gradients)
+    modules: dict[str, Distance] = {}
+    for name, distance in found.gradients.items():
+        module = name.rpartition(".")[0]
+        modules[module] = max(modules.get(module, distance), distance, key=_key)
     changed = sorted((each for each in modules.items() if each[1].absolute), key=lambda each: _key(each[1]))[::-1]
     for name, distance in changed if options.full else changed[:_MOST]:
         yield f"    {name or '(top level)'}: {_told(distance)}"
@@ -137,16 +136,9 @@ def _named(names: Sequence[str], of: str, what: str, options: argparse.Namespace
         yield f"  {len(names)} of {of} {what}: {', '.join(shown)}{more}"
 
 
-def _by_module(gradients: Mapping[str, Distance]) -> dict[str, Distance]:
-    found: dict[str, Distance] = {}
-    for name, distance in gradients.items():
-        module = name.rpartition(".")[0]
-        found[module] = max(found.get(module, distance), distance, key=_key)
-    return found
-
-
 def _key(distance: Distance) -> tuple[bool, float]:
     """Return a sort key by size, where NaN is the largest."""
+    # Only NaN is unequal to itself.
     return distance.absolute != distance.absolute, distance.absolute
 
 

@@ -1,4 +1,4 @@
-"""Explain a stored graph from its cuts alone."""
+"""Explain a graph from its cuts alone, without its program."""
 
 from __future__ import annotations
 
@@ -21,35 +21,21 @@ from gradir.overlays import MOST_OF_A_VERDICT
 from gradir.vocabulary.causes import ADVICE
 from gradir.vocabulary.patterns import EXCUSING, LOST, OTHER_MODEL
 
+# Kinds of cuts that a graph has whose forward was not recorded.
 _OF_ANY_GRAPH: Final = frozenset({"hidden", "unreached"})
-"""Kinds of cuts that a graph has whose forward was not recorded."""
-
+# Kinds of cuts that say of a parameter that nothing took its gradient away, with its status.
 _ITS_OWN: Final = {"integer": "frozen", "unused": "unused"}
-"""Kinds of cuts that say of a parameter that nothing took its gradient away, with its status."""
-
 _LOSING_NOTHING: Final = frozenset({*_ITS_OWN, "exchanged"})
-
+# Patterns that a capture gives a place with lost parameters only where these are lost elsewhere, or may be.
 _OF_TARGETS: Final = EXCUSING | {"stop-gradient"}
-"""Patterns that a capture gives a place with lost parameters only where these are lost elsewhere, or may be."""
-
+# Marks of nodes in a part of a graph, or in two graphs as one, which are not all that there is to explain.
 _OF_PARTS: Final = frozenset({ELIDED, FOCUS, LEFT_OUT, STATUS})
-"""Marks of nodes in a part of a graph, or in two graphs as one, which are not all that there is to explain."""
-
+# How many names of one tensor are told at a place: a file may have any number of both.
 _MOST_TIED: Final = 64
-"""How many names of one tensor are told at a place: a file may have any number of both."""
 
 
 def explained(graph: Graph) -> Explanation:
-    """Return which parameters of a graph get a gradient, and at which of its cuts the others lose it.
-
-    Raises:
-        GraphError: it is the graph of a forward, which does not say where gradient flows.
-
-    >>> from gradir.ir import Node
-    >>> graph = Graph.of([Node("w", role="parameter", names=("w",))], cuts=(Cut("unreached", ("b",)),))
-    >>> explained(graph).statuses
-    {'w': 'reached', 'b': 'unreached'}
-    """
+    """Return which parameters of a graph get a gradient, and at which of its cuts the others lose it."""
     if graph.producer.options.get("graph") == "forward":
         raise GraphError(
             "the graph of a forward does not say where gradient flows: explain the autograd graph, captured with --flow"
@@ -92,10 +78,6 @@ def verdict(graph: Graph) -> Verdict | None:
     """Return the first sentence of `explained`, or the one of an overlay; a part of a graph has none.
 
     A forward graph has one only if it raised.
-
-    >>> from gradir.ir import Node
-    >>> verdict(Graph.of([Node("w", role="parameter", names=("w",)), Node("b", role="parameter", names=("b",))]))
-    Verdict(look='good', sentence='Both parameters are in the graph.', place=None)
     """
     nodes = graph.nodes.values()
     said = overlay_verdict(nodes)
@@ -112,7 +94,12 @@ def verdict(graph: Graph) -> Verdict | None:
     if said is None and not (found.statuses or found.causes):
         return None
     look = LOOKS_OF_LEVELS[found.level] if found.causes else "good"
-    return Verdict(*(said or (look, sentence_of(found))), _cut_of(graph, gravest(found)))
+    cause, place = gravest(found), None
+    if cause is not None:
+        about, names = (cause.kind, cause.op, cause.source, cause.pattern), {*cause.names}
+        same = (cut for cut in graph.cuts if (cut.kind, cut.op, cut.source, cut.meant) == about)
+        place = next(chain(same, (cut for cut in graph.cuts if not names.isdisjoint(cut.names))), None)
+    return Verdict(*(said or (look, sentence_of(found))), place)
 
 
 def with_verdict(graph: Graph) -> Graph:
@@ -123,15 +110,6 @@ def with_verdict(graph: Graph) -> Graph:
         return graph
     marked = {node.id: replace(node, ext={**node.ext, VERDICT: found[:2]}) for node in nodes}
     return replace(graph, nodes={**graph.nodes, **marked})
-
-
-def _cut_of(graph: Graph, cause: Cause | None) -> Cut | None:
-    if cause is None:
-        return None
-    about = (cause.kind, cause.op, cause.source, cause.pattern)
-    names = {*cause.names}
-    places = (cut for cut in graph.cuts if (cut.kind, cut.op, cut.source, cut.meant) == about)
-    return next(chain(places, (cut for cut in graph.cuts if not names.isdisjoint(cut.names))), None)
 
 
 def _causes(statuses: dict[str, str], flow: list[Cut], framework: str) -> Iterator[Cause]:

@@ -1,0 +1,109 @@
+"""The protocols of programs that run: what `Frontend.running` and `Frontend.watching` return, and their callbacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from gradir.explanations.model import Explanation
+    from gradir.ir import Graph
+    from gradir.watches.model import Finding, Modules, Step
+
+__all__ = ["Reached", "ReachedBackward", "Running", "Told", "Watching"]
+
+
+class ReachedBackward(Protocol):
+    """A call of backward in a program, before it runs."""
+
+    @property
+    def loss(self) -> float | None:
+        """Return the loss as a number, or None if it is not one."""
+        ...
+
+    def capture(self) -> Graph:
+        """Capture the graph of the loss.
+
+        Raises:
+            CaptureError: it cannot be captured.
+        """
+        ...
+
+    def go_on(self, stepped: Callable[[Graph | None], None]) -> bool:
+        """Let the program run on without its backward, and send nothing, up to the optimizer's step.
+
+        ``stepped`` gets the captured graph with all that was exchanged, or ``None`` if something else came first. It
+        must raise. Return false if the front-end cannot do this.
+        """
+        ...
+
+    def explain(self) -> Explanation:
+        """Explain the loss with the program's optimizers.
+
+        Raises:
+            CaptureError: it cannot be explained, or the flow is not recorded.
+        """
+        ...
+
+
+Reached = Callable[[ReachedBackward], "bool | None"]
+"""A callback at a backward of a program; return true to be called at the next one too."""
+
+
+class Running(Protocol):
+    """A running program whose calls of backward are counted."""
+
+    @property
+    def calls(self) -> int:
+        """Return the number of calls of backward so far."""
+        ...
+
+    def explained(self, outputs: object) -> Explanation:
+        """Explain outputs of the program, as if it called backward on them.
+
+        Raises:
+            CaptureError: they cannot be explained, or the flow is not recorded.
+        """
+        ...
+
+    @property
+    def waiting(self) -> int | None:
+        """Return how many operations ran so far if the program waits for other processes, else None."""
+        ...
+
+    def stopped(self, why: str) -> Graph | None:
+        """Return a graph without nodes for a step that did not reach its backward, with what it exchanged.
+
+        ``why`` is that of `Rank.stopped`. Return None if there is no process group.
+        """
+        ...
+
+    def explained_failure(self, error: BaseException) -> Explanation | None:
+        """Explain an error before the first backward; return None if no operation raised it."""
+        ...
+
+
+Told = Callable[["Modules | Step | Finding"], None]
+"""A callback for each record of a watched training."""
+
+
+class Watching(Protocol):
+    """A watched program."""
+
+    @property
+    def steps(self) -> int:
+        """Return the number of optimizer steps so far."""
+        ...
+
+    @property
+    def backwards(self) -> int:
+        """Return the number of calls of backward so far."""
+        ...
+
+    def ended(self) -> None:
+        """Find what only the end of a training shows."""
+        ...
+
+    def explained_failure(self, error: BaseException) -> Explanation | None:
+        """Explain an error before the first backward; return None if no operation raised it."""
+        ...
