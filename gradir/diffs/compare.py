@@ -279,8 +279,8 @@ def _change(kind: Kind, record: Node | Scope | Cut) -> Change:
     return Change(kind, "node", record.id, record.scope, record.op or record.role, tensor=record.tensor)
 
 
+# The fields of a scope that count what is below it too.
 COUNTS: Final = ("total", "trainable")
-"""The fields of a scope that count what is below it too."""
 
 
 def counts_apart(scopes: Mapping[str, Scope]) -> dict[str, dict[str, int]]:

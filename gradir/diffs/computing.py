@@ -23,8 +23,8 @@ _IN_PLACE: Final = "_"
 _FLOATS: Final = frozenset({"float64", "float32", "float16", "bfloat16"})
 _OF_ANY_KIND: Final = frozenset({"same", "reshape", "permute", "expand", "literal"})
 _VALUES: Final = "values"
+# A larger factor, or a smaller one than its inverse, may leave the range of a number on the way.
 _MOST: Final = 1e6
-"""A larger factor, or a smaller one than its inverse, may leave the range of a number on the way."""
 
 
 class Same(NamedTuple):
@@ -85,12 +85,7 @@ def _sizes(node: Node, nr: int = 0) -> tuple[int, ...]:
 
 class _Reader:
     def __init__(
-        self,
-        graph: Graph,
-        terms: Terms,
-        words: Vocabulary,
-        called: Callable[[str], str],
-        transposed: frozenset[str],
+        self, graph: Graph, terms: Terms, words: Vocabulary, called: Callable[[str], str], transposed: frozenset[str]
     ) -> None:
         self._graph = graph
         self._terms = terms
@@ -99,8 +94,8 @@ class _Reader:
         self._transposed = transposed
         self._values: dict[tuple[str, int], Value] = {}
         self._drawn: Counter[str] = Counter()
+        # The tensors without a name, and whether an operation that does not say their values takes each.
         self._unnamed: dict[str, bool] = {}
-        """The tensors without a name, and whether an operation that does not say their values takes each."""
 
     @property
     def constants(self) -> int:

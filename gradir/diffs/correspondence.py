@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 _GONE: Final = " (removed)"
 
+# What happened to a name; nothing where it is the same or another change says it.
 Verdict = Literal["", "renumbered", "renamed", "moved"]
-"""What happened to a name; nothing where it is the same or another change says it."""
 
 
 class Correspondence:
@@ -46,8 +46,8 @@ class Correspondence:
         self.modules: Mapping[Rename, int] = self._modules.told
         self.tensors: Mapping[tuple[str, str], str] = self._modules.tensors
         self.storages: Mapping[str, str] = renamed_storages(a, b, self._id)
+        # Whether equal names in both graphs are those of one node or storage.
         self.keeps_ids = not self.storages and self._others.isdisjoint(b.nodes)
-        """Whether equal names in both graphs are those of one node or storage."""
 
     @cached_property
     def union_ids(self) -> Mapping[str, str]:

@@ -34,13 +34,12 @@ class Part(NamedTuple):
     values: Mapping[Path, Any] = {}
 
 
+# What no two captures have in common, so that it is no difference.
 _MEASURED: Final[Path] = ("ext", MILLISECONDS)
-"""What no two captures have in common, so that it is no difference."""
-
 _TENSOR: Final = ("dtype", "shape", "device", "layout")
 _SIZE: Final = ("dtype", "shape", "bytes")
+# The fields that are compared in ways of their own.
 _SLOT: Final = frozenset({"slot", *_SIZE, "origin", "storage", "state"})
-"""The fields that are compared in ways of their own."""
 
 
 def field_changes(old: object, new: object, fields: Fields, shown: object) -> Iterator[FieldChange]:
@@ -90,11 +89,10 @@ def numbered(words: Iterable[str]) -> Iterator[tuple[str | int, ...]]:
         yield (text,) if seen[text] == 1 else (text, seen[text])
 
 
+# How each field of a record is described.
 Fields: TypeAlias = Mapping[str, Callable[[Any], Mapping[Path, Part]]]
-"""How each field of a record is described."""
-
+# What records of two graphs are matched by: names, of which a diff says more than that they differ.
 _KEYS: Final[Mapping[type[Record], str]] = {Node: "id", Scope: "path"}
-"""What records of two graphs are matched by: names, of which a diff says more than that they differ."""
 
 
 def compared_fields(kind: type[Record]) -> tuple[Field, ...]:
@@ -198,8 +196,8 @@ def _saved(saved: Saved) -> Part:
     return Part(own, {**values, **further_parts(saved, _SLOT)})
 
 
+# The records that are compared in ways of their own; a reference and a source as one value.
 _RECORDS: Final[Mapping[type[Record], Callable[[Any], Part]]] = {Ref: Part, Source: Part, TensorMeta: _tensor}
-"""The records that are compared in ways of their own; a reference and a source as one value."""
 
 
 def fits(text: str, pattern: str) -> bool:

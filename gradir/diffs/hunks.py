@@ -21,8 +21,8 @@ from gradir.ir.validate import check
 
 T = TypeVar("T")
 
+# The fields with values that can be equal and yet differ in type.
 _VALUES: Final = ("attrs", "ext", "options")
-"""The fields with values that can be equal and yet differ in type."""
 
 
 class Hunk(msgspec.Struct, Generic[T], frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -47,11 +47,7 @@ def _declared(field: Field) -> tuple[str, Any, Any]:
 
 _Fields: Any = msgspec.defstruct(
     "_Fields",
-    [
-        ("nodes", tuple[Hunk[Node], ...], ()),
-        ("scopes", tuple[Hunk[Scope], ...], ()),
-        *map(_declared, fields_of(Head)),
-    ],
+    [("nodes", tuple[Hunk[Node], ...], ()), ("scopes", tuple[Hunk[Scope], ...], ()), *map(_declared, fields_of(Head))],
     frozen=True,
     omit_defaults=True,
     forbid_unknown_fields=True,

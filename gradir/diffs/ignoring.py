@@ -19,17 +19,14 @@ from gradir.ir.head import renamed_head
 from gradir.ir.ids import storage_key
 from gradir.vocabulary import Vocabulary, vocabulary_of
 
+# What a pattern can name beside fields: all changes of scopes or cuts, another order, shifted indices.
 WHOLE: Final = ("scopes", "cuts", "order", "indices", "sequence")
-"""What a pattern can name beside fields: all changes of scopes or cuts, another order, shifted indices."""
-
+# What differs between releases of a framework although the program is the same.
 _CHURN: Final = ("native", "source", "ext", "order", "indices")
-"""What differs between releases of a framework although the program is the same."""
-
+# What two frameworks tell in ways of their own.
 _BESIDE: Final = ("source", "ext", "order", "indices")
-"""What two frameworks tell in ways of their own."""
-
+# The state of a saved slot of which nothing is known, so that it may be any.
 _UNREAD: Final = "unread"
-"""The state of a saved slot of which nothing is known, so that it may be any."""
 
 
 def ignoring(diff: Diff, patterns: Sequence[str]) -> Diff:

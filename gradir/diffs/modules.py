@@ -17,13 +17,12 @@ if TYPE_CHECKING:
 
 _SAME_CLASS: Final = 8
 _SAME_NAME: Final = 2
+# What it counts that two modules are one; more of them count more than none.
 _ONE: Final = 1
-"""What it counts that two modules are one; more of them count more than none."""
-
 _ANY: Final = "*"
 
+# Where modules are nested deeper than that in other ones, they are taken from the innermost outward.
 _MOST_LEVELS: Final = 16
-"""Where modules are nested deeper than that in other ones, they are taken from the innermost outward."""
 
 
 def paired_scopes(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> dict[str, str]:
@@ -52,8 +51,8 @@ class _Pairing:
         self._inside = _inside(a.scopes), _inside(b.scopes)
         self._found: dict[str, str] = {}
         self._free = dict.fromkeys(b.scopes)
+        # By module of the second graph those in it by their kinds, as far as they may be free.
         self._waiting: dict[str, dict[tuple[str, str, int], deque[str]]] = {}
-        """By module of the second graph those in it by their kinds, as far as they may be free."""
 
     def pairs(self, votes: Mapping[tuple[str, str], int]) -> dict[str, str]:
         """Return the paths that are one, those with the most votes first."""

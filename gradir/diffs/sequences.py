@@ -71,8 +71,8 @@ def increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
+# What no list's index exceeds; Python refuses to read numbers of thousands of digits.
 _MOST_DIGITS: Final = 18
-"""What no list's index exceeds; Python refuses to read numbers of thousands of digits."""
 
 
 def overtaken(paths: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
@@ -105,8 +105,8 @@ def _is_index(name: str) -> bool:
     return name.isdecimal() and len(name) <= _MOST_DIGITS
 
 
+# Scripts longer than this are not looked for.
 _EDITS: Final = 1000
-"""Scripts longer than this are not looked for."""
 
 
 def common_subsequence(before: Sequence[int], after: Sequence[int]) -> list[tuple[int, int]] | None:
@@ -160,11 +160,10 @@ def _path(trace: list[list[int]], x: int, y: int) -> list[tuple[int, int]]:
     return pairs
 
 
+# How far an entry may shift beyond what the lengths of the lists differ by.
 _BAND: Final = 16
-"""How far an entry may shift beyond what the lengths of the lists differ by."""
-
+# A table with more entries than this is not made.
 _CELLS: Final = 60_000
-"""A table with more entries than this is not made."""
 
 
 def cheapest_alignment(
@@ -217,8 +216,8 @@ def _walked(
     return pairs
 
 
+# How often a gap is split at anchors of its own: each round looks at every position at most once.
 _ROUNDS: Final = 6
-"""How often a gap is split at anchors of its own: each round looks at every position at most once."""
 
 
 class Gap(NamedTuple):

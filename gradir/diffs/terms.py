@@ -12,14 +12,12 @@ from itertools import permutations
 from math import prod
 from typing import Final, NamedTuple
 
+# Factors that are the same in so many digits are equal: 1 / 8 ** 0.5 is written in several ways.
 _DIGITS: Final = 9
-"""Factors that are the same in so many digits are equal: 1 / 8 ** 0.5 is written in several ways."""
-
+# Where an axis stands in a result: a kind of dimension, its number, and the number of the axis in there.
 Place = tuple[str, int, int]
-"""Where an axis stands in a result: a kind of dimension, its number, and the number of the axis in there."""
-
+# A term, and for each of its axes which one it is of the result; below 0 are those that are summed up.
 Operand = tuple[int, tuple[int, ...]]
-"""A term, and for each of its axes which one it is of the result; below 0 are those that are summed up."""
 
 
 class Value(NamedTuple):
@@ -42,8 +40,8 @@ class Terms:
     def __init__(self) -> None:
         self._known: dict[Hashable, int] = {}
         self._sizes: list[tuple[int, ...]] = []
+        # By term with an axis in two parts the term with the whole axis, and that.
         self._parts: dict[int, tuple[int, int]] = {}
-        """By term with an axis in two parts the term with the whole axis, and that."""
 
     def leaf(self, name: Hashable, shape: Sequence[int]) -> Value:
         """Return a value that nothing computes, or of which nothing is known."""

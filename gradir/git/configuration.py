@@ -14,24 +14,20 @@ from typing import Final, Literal, NamedTuple
 from gradir.errors import GradirError
 from gradir.git.repository import answer, git_path, output, succeeds
 
+# For one repository with all its worktrees, or for all repositories of the user.
 Where = Literal["local", "global"]
-"""For one repository with all its worktrees, or for all repositories of the user."""
-
+# The sections where git wrote them one after the other and nobody has put anything else in; earlier gradirs set no
+# merge.
 _SECTIONS: Final = re.compile(
     rb'^\[diff "gradir"\]\n(?:\t(?:textconv|cachetextconv|made|unended) = .*\n)+'
     rb'\[difftool "gradir"\]\n(?:\tcmd = .*\n)+(?:\[merge "gradir"\]\n(?:\tdriver = .*\n)+)?(?=\[|\Z)',
     re.MULTILINE,
 )
-"""The sections where git wrote them one after the other and nobody has put anything else in; earlier gradirs set no
-merge."""
-
 _MADE: Final = "diff.gradir.made"
 _UNENDED: Final = "diff.gradir.unended"
 
+# The settings that hold a record.
 RECORDS: Final = (_MADE, _UNENDED)
-"""The settings that hold a record."""
-
-
 _BEGIN: Final = "# gradir: begin"
 _BEGIN_UNENDED: Final = "# gradir: begin, after a line that had no end"
 _BEGINS: Final = (_BEGIN, _BEGIN_UNENDED)

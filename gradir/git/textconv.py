@@ -20,8 +20,8 @@ from gradir.version import __version__
 _CACHE: Final = "refs/notes/textconv/gradir"
 _STOP: Final = f"{_CACHE}/stop"
 
+# The command starts with it, and git names the commit of its cache by the command: a new form drops the cache.
 _NAME: Final = f"gradir {__version__}: graph texts, plain 1 in brief"
-"""The command starts with it, and git names the commit of its cache by the command: a new form drops the cache."""
 
 
 def script() -> bytes:

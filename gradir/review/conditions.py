@@ -17,12 +17,10 @@ if TYPE_CHECKING:
     from gradir.diffs.changes import Diff, Finding
 
 _CUTS: Final = "cuts"
+# The kinds of findings of which a report without conditions says that they can fail.
 _NEW: Final = (_CUTS, "lost-inputs", "unowned")
-"""The kinds of findings of which a report without conditions says that they can fail."""
-
+# The kinds of findings that a condition may name.
 METRICS: Final = (_CUTS, *TOTALS, *_NEW[1:])
-"""The kinds of findings that a condition may name."""
-
 _UNITS: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 _CONDITION: Final = re.compile(
     r"(?P<metric>[a-z-]+)(?:>(?P<limit>\d+(?:\.\d+)?)(?:(?P<percent>%)|(?P<unit>[kMG]?)B?))?"

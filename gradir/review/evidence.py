@@ -133,8 +133,8 @@ def _components(path: str) -> tuple[str, ...]:
     return tuple(path.split(".")) if path else ()
 
 
+# One node that came or went in a module that is still there is reported as a node.
 _FEWEST_NODES: Final = 2
-"""One node that came or went in a module that is still there is reported as a node."""
 
 
 class WholeModule(NamedTuple):
@@ -277,8 +277,8 @@ class Places(NamedTuple):
 
 
 _OF_TENSORS: Final = frozenset({"shape", "dtype", "device", "layout", "bytes"})
+# Keys in the path of a whole output or saved tensor.
 _WHOLE_TENSOR: Final = 2
-"""Keys in the path of a whole output or saved tensor."""
 
 
 @dataclass(frozen=True)

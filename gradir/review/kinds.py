@@ -29,14 +29,13 @@ if TYPE_CHECKING:
     from gradir.diffs.changes import Kind as KindOfChange
 
 Section = Literal["top", "head", "note", "graph", "modules", "last"]
+# In the order of a report: a sentence, the line of counts, notes, the whole graph, the modules, what says least.
 SECTIONS: Final[tuple[Section, ...]] = ("top", "head", "note", "graph", "modules", "last")
-"""In the order of a report: a sentence, the line of counts, notes, the whole graph, the modules, what says least."""
-
 _MOST: Final = 4
 _LONGEST: Final = 80
 _SAVED: Final = "saved-bytes"
+# The kinds that tell a total, and what that is called.
 TOTALS: Final = {"nodes": "nodes", "edges": "edges", "params": "parameters", _SAVED: "saved_bytes"}
-"""The kinds that tell a total, and what that is called."""
 
 
 class Kind(NamedTuple):

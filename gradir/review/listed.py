@@ -27,8 +27,8 @@ _FOLLOWING: Final = {
     "following": "(follows from what changed for all)",
 }
 _INPUTS: Final = "in"
+# Fields of a node that change with the nodes before it.
 _TAKEN_OVER: Final = frozenset({_INPUTS, "out", "saved"})
-"""Fields of a node that change with the nodes before it."""
 _ANY: Final = "*"
 
 
@@ -45,10 +45,7 @@ def held_before(sides: Sides, united: United) -> dict[str, tuple[int, int]]:
     """Return the size and saved bytes of each module of the first graph."""
     scopes, own = sides.before.scopes, sizes(sides.before)
     return {
-        united.path(path): (
-            scopes[path].total if path in scopes else 0,
-            own[path].saved_bytes if path in own else 0,
-        )
+        united.path(path): (scopes[path].total if path in scopes else 0, own[path].saved_bytes if path in own else 0)
         for path in {**scopes, **own}
     }
 

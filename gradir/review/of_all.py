@@ -18,17 +18,14 @@ if TYPE_CHECKING:
     from gradir.ir import Graph
     from gradir.vocabulary import Vocabulary
 
+# Reports list fewer changed nodes one by one.
 _FEWEST: Final = 5
-"""Reports list fewer changed nodes one by one."""
-
+# This share of the changed nodes has to say nothing else; otherwise a report lists each change.
 _LEAST_SHARE: Final = Fraction(3, 4)
-"""This share of the changed nodes has to say nothing else; otherwise a report lists each change."""
-
 _MOST_RATIOS: Final = 2
 _MOST_SIZES: Final = 3
+# A number of bytes or a stride may have so many sizes as factors that changed.
 _POWERS: Final = 3
-"""A number of bytes or a stride may have so many sizes as factors that changed."""
-
 _PROPERTIES: Final = ("dtype", "device", "layout", "shape")
 
 

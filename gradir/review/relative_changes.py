@@ -26,15 +26,13 @@ _INDEX: Final = re.compile(rf"([^{BEHIND_A_PATH}]*_|)(0|[1-9][0-9]{{0,8}})(?=[{B
 _ELSEWHERE: Final = -1
 _CLASS: Final = ("class",)
 _DETAIL: Final = ("detail",)
+# The fields of a module that count its parameters.
 COUNTS: Final = frozenset({"own", "total", "trainable"})
-"""The fields of a module that count its parameters."""
-
 _SIZES: Final = frozenset({"shape", "bytes"})
+# A whole number, which in a description is a size more often than not.
 WHOLE_NUMBER: Final = re.compile(r"(?<![\w.+-])\d+(?![\w.+-])")
-"""A whole number, which in a description is a size more often than not."""
-
+# Keys in the path of a saved slot; of slots with one name there are more.
 _WITH_SLOT: Final = 2
-"""Keys in the path of a saved slot; of slots with one name there are more."""
 
 
 class RelativeName(NamedTuple):
@@ -73,8 +71,8 @@ class _RelativeChange(NamedTuple):
 
 _NO_NAME: Final = RelativeName(_ELSEWHERE, "")
 
+# Changes as a module sees them. Two modules have the same changes exactly when these are equal.
 RelativeChanges = tuple[_RelativeChange, ...]
-"""Changes as a module sees them. Two modules have the same changes exactly when these are equal."""
 
 
 def made_relative(changes: Iterable[Change], path: str, was: str | None = None) -> RelativeChanges:

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 
     Module = ChangedModule | WholeModule
 
+# A comment on GitHub holds 65,536 characters, other places as many bytes; what surrounds the report has to fit too.
 _MOST_BYTES: Final = 60_000
-"""A comment on GitHub holds 65,536 characters, other places as many bytes; what surrounds the report has to fit too."""
-
 _KINDS: Final = ("added", "removed", "changed", "renamed", "moved")
 _MOST_CUTS: Final = 4
 _CAME: Final = {"cut-added": "a new cut", "cut-removed": "a cut less"}
@@ -148,11 +147,10 @@ def _size(text: str) -> int:
 
 
 _MOST_ROWS: Final = 40
+# Bytes that rows of long names may take.
 _MOST_OF_ROWS: Final = 24_000
-"""Bytes that rows of long names may take."""
-
+# A longer range in a report is cut in its middle.
 LONGEST_RANGE: Final = 400
-"""A longer range in a report is cut in its middle."""
 
 
 class _Row(NamedTuple):

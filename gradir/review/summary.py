@@ -20,16 +20,14 @@ if TYPE_CHECKING:
 
     from gradir.diffs.changes import Change, Diff, FieldChange, Level
 
+# Findings beyond these, and operations beyond these of one finding, are counted.
 _MOST: Final = 3
-"""Findings beyond these, and operations beyond these of one finding, are counted."""
-
 _SLOTS: Final = ("lost-inputs", "gained-inputs")
 _FIRST: Final = ("two-models", "cuts", *_SLOTS, "unowned", "frozen", "unfrozen", "tied", "untied")
 _OF_ALL: Final = ("uniform", "sizes", "casts")
 _LAST: Final = ("hooked", "unhooked", "tensors")
+# So many changes of one module are read as they are.
 _FEW: Final = 3
-"""So many changes of one module are read as they are."""
-
 _LONGEST: Final = 80
 _MODULES: Final = frozenset({"same", "module-added", "module-removed"})
 _SETTINGS: Final = frozenset({"detail", "attrs"})

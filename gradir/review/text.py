@@ -41,9 +41,8 @@ if TYPE_CHECKING:
     from gradir.ir import Graph
 
 _NOTHING: Final = "no difference"
+# A text with all details that takes no more lines is short enough to be read as it is.
 _MOST_LINES: Final = 12
-"""A text with all details that takes no more lines is short enough to be read as it is."""
-
 _MOST_LISTED: Final = 40
 _HOW: Final = ("renamed", "wrapped", "unwrapped")
 _ALWAYS: Final = ("added", "removed", "changed")
@@ -196,11 +195,10 @@ def _finding_lines(finding: Finding, changes: Sequence[Change]) -> list[Line]:
     return [sign_line(kind.sign, finding.text)]
 
 
+# Modules that take no more lines are read as they are; more are preceded by a list of what changed in which.
 _SHORT: Final = 10
-"""Modules that take no more lines are read as they are; more are preceded by a list of what changed in which."""
-
+# How many times as many lines the changes have to take as their list.
 _LEAST_GAIN: Final = 3
-"""How many times as many lines the changes have to take as their list."""
 
 
 def _modules(findings: Sequence[Finding], changes: Sequence[Change]) -> Iterator[Line]:
@@ -277,8 +275,8 @@ def _kinds(changes: Sequence[Change], told: Collection[str]) -> str:
 _MOST_MODULES: Final = 12
 _MOST_IN_ONE: Final = 8
 
+# By subject, whether it is new, and what it was called, or is called where it is new.
 Changes = dict[tuple[str, bool, str], "Change"]
-"""By subject, whether it is new, and what it was called, or is called where it is new."""
 
 
 def render_conflicts(conflicts: Sequence[Conflict], base: Graph, ours: Graph, theirs: Graph) -> str:

@@ -227,12 +227,12 @@ class _Drawing:
     def __init__(self, diff: Diff, united: United, *, with_explained: bool) -> None:
         self._united = united
         self._union = united.drawn.graph
+        # By node that is drawn as changed for how many it stands.
         self._shown: dict[str, int] = {}
-        """By node that is drawn as changed for how many it stands."""
+        # By node that is not drawn the one that stands for it.
         self._instead: dict[str, str] = {}
-        """By node that is not drawn the one that stands for it."""
+        # By place of a module that came or went what it is, and by node below that place.
         self._whole: dict[str, _Whole] = {}
-        """By place of a module that came or went what it is, and by node below that place."""
         self._places: dict[str, str] = {}
         changes = told_changes(diff)
         of_each = [

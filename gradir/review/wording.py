@@ -31,21 +31,18 @@ SIGNS: Final = {"added": "+", "removed": "-", "changed": "~", "renamed": ">", "m
 _LAST: Final = frozenset({"order", "indices"})
 _ABSENT: Final = "(absent)"
 _NO_GRADIENT: Final = "-"
+# The fields with values of any type, of which a text is told from a name by its quotes.
 _OF_VALUES: Final = frozenset(
     field.key for kind in (Node, Scope, Cut) for field in fields_of(kind) if isinstance(field.default, dict)
 )
-"""The fields with values of any type, of which a text is told from a name by its quotes."""
-
 _NAMED: Final = frozenset({"scope", "cut", "module"})
 _OPERATION: Final = ("op",)
 _DESCRIPTION: Final = ("detail",)
 _ATTRIBUTES: Final = "attrs"
+# A description that is shown as it is.
 _DESCRIBES: Final = re.compile(r"[\w=.,'()\[\]{}:<> +*/-]*", re.ASCII)
-"""A description that is shown as it is."""
-
+# The shared words of operations with a number beside their input.
 _BY: Final = frozenset({"mul", "div"})
-"""The shared words of operations with a number beside their input."""
-
 _DIVIDED: Final = frozenset({("div", "in0")})
 _MOST_OF_SETTINGS: Final = 80
 
@@ -53,9 +50,8 @@ _SOURCE: Final = frozenset({"file", "line", "function"})
 
 _CONTINUED: Final = "  "
 
+# In less, further lines are not indented.
 _LEAST_WIDTH: Final = 20
-"""In less, further lines are not indented."""
-
 _END_OF_PHRASE: Final = re.compile(r"(?<=;) ")
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from gradir.diffs.matching.numbered import NumberedGraph
 
+# Of two matchings that differ in more than one part in this many nodes, each is priced by itself.
 _FEW: Final = 8
-"""Of two matchings that differ in more than one part in this many nodes, each is priced by itself."""
 
 
 class Costs:
@@ -174,12 +174,11 @@ def _only(before: Sequence[int], after: Sequence[int]) -> tuple[int, int]:
     return (here - there).total(), (there - here).total()
 
 
+# What leaving a name that stays costs a tensor, or a function of a module with tensors: more than to remove it, add it
+# and rewire a consumer.
 _ASTRAY: Final = 3
-"""What leaving a name that stays costs a tensor, or a function of a module with tensors: more than to remove it, add it
-and rewire a consumer."""
-
+# The same for other functions, and where the one module contains the other, as when a module is wrapped.
 _MOVED: Final = 1
-"""The same for other functions, and where the one module contains the other, as when a module is wrapped."""
 
 
 class Addresses:

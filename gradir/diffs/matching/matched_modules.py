@@ -14,12 +14,10 @@ from gradir.ir.module_tree import scope_depth, split_path
 if TYPE_CHECKING:
     from gradir.diffs.matching.numbered import NumberedGraph
 
+# What two modules may have in common, most first.
 _LEVELS: Final = ("tight", "loose", "shape", "class")
-"""What two modules may have in common, most first."""
-
-
+# Among more modules than this no similar one is looked for: that would be quadratic.
 _SIBLINGS: Final = 16
-"""Among more modules than this no similar one is looked for: that would be quadratic."""
 
 
 def matched_modules(before: NumberedGraph, after: NumberedGraph) -> dict[str, str]:

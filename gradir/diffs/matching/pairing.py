@@ -16,24 +16,18 @@ if TYPE_CHECKING:
     from gradir.diffs.matching.numbered import Surroundings
     from gradir.ir import Node
 
+# Among more consumers than this no match is looked for: that would be quadratic.
 _CROWD: Final = 16
-"""Among more consumers than this no match is looked for: that would be quadratic."""
-
+# Nor among the producers of a node with more inputs than this.
 _WIDE: Final = 64
-"""Nor among the producers of a node with more inputs than this."""
-
+# How many candidates are looked at for one node.
 _CHOICES: Final = 4
-"""How many candidates are looked at for one node."""
-
+# An exchange that touches more input slots than this is not tried.
 _AROUND: Final = 200
-"""An exchange that touches more input slots than this is not tried."""
-
+# What removing one node and adding another costs.
 _BOTH: Final = 2
-"""What removing one node and adding another costs."""
-
+# How often an exchange is looked for at each node on average, at most.
 _LOOKS: Final = 4
-"""How often an exchange is looked for at each node on average, at most."""
-
 _MOVES: Final = (("tight", 2), ("loose", 2), ("tight", 1), ("loose", 1))
 
 

@@ -16,14 +16,12 @@ if TYPE_CHECKING:
 
     from gradir.ir import Graph, Node
 
+# Smaller graphs are matched as a whole.
 _SMALL: Final = 2_000
-"""Smaller graphs are matched as a whole."""
-
+# So are graphs of which more than one node in so many differs or is near one that does.
 _SHARE: Final = 4
-"""So are graphs of which more than one node in so many differs or is near one that does."""
-
+# What is near a node with more consumers than this is near nothing else.
 _HUB: Final = 8
-"""What is near a node with more consumers than this is near nothing else."""
 
 
 def differing_parts(a: Graph, b: Graph) -> tuple[Graph, Graph] | None:

@@ -10,13 +10,7 @@ import msgspec
 
 from gradir.diffs.matching.costs import Costs, anchors
 from gradir.diffs.matching.matched_modules import matched_modules, same_names
-from gradir.diffs.matching.numbered import (
-    FREE,
-    LEVELS,
-    NOTHING,
-    NumberedGraph,
-    Surroundings,
-)
+from gradir.diffs.matching.numbered import FREE, LEVELS, NOTHING, NumberedGraph, Surroundings
 from gradir.diffs.matching.pairing import Pairing, cheaper_pieces
 from gradir.diffs.matching.parts import differing_parts, stay_in_place
 from gradir.diffs.matching.renames import Rename
@@ -27,11 +21,10 @@ from gradir.ir.memo import Table
 if TYPE_CHECKING:
     from gradir.ir import Graph, Node
 
+# The nodes of both graphs in sequence.
 _Orders = tuple[list[int], list[int]]
-"""The nodes of both graphs in sequence."""
-
+# Once the cost is within one part in this many of what nothing can go below, nothing further is tried.
 _NEAR: Final = 200
-"""Once the cost is within one part in this many of what nothing can go below, nothing further is tried."""
 
 
 class Matching(msgspec.Struct, frozen=True):

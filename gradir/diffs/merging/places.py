@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
 BASE: Final = "0"
 OURS: Final = "1"
+# What keys start with: of what the base has, and of what only one side has.
 THEIRS: Final = "2"
-"""What keys start with: of what the base has, and of what only one side has."""
-
 _NOWHERE: Final = ""
 
 
@@ -180,8 +179,8 @@ def _with_every_module(graph: Graph) -> Graph:
     return Graph.of(graph.nodes.values(), (*graph.scopes.values(), *new), graph.cuts)
 
 
+# The modules of an entry of a list, and what its nodes are, all without the path of the entry.
 _Layer: TypeAlias = "tuple[list[Scope], list[Any]]"
-"""The modules of an entry of a list, and what its nodes are, all without the path of the entry."""
 
 
 def open_layers(graphs: Sequence[Graph], tables: Sequence[Mapping[str, str]]) -> Iterator[str]:

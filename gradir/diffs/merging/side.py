@@ -21,11 +21,10 @@ if TYPE_CHECKING:
     from gradir.diffs.merging.places import Places
     from gradir.ir import Graph
 
+# How an id is made: counted, of a leaf without a name, of its name, of that of its first input, or by hand.
 ORDINAL, LEAF, NAMED, UNDER, FIXED = "#", "leaf:", "name", "/", "="
-"""How an id is made: counted, of a leaf without a name, of its name, of that of its first input, or by hand."""
-
+# What a storage is called after: a tensor that owns it, nothing in the graph, or its first slot.
 TENSOR, TEXT, SLOT = "t", "x", "s"
-"""What a storage is called after: a tensor that owns it, nothing in the graph, or its first slot."""
 
 
 class Side:

@@ -18,8 +18,8 @@ from gradir.ir.totals import tensor_elements
 
 K = TypeVar("K", bound=Hashable)
 
+# Records that are one value.
 _WHOLE: Final = (Ref, NonFinite)
-"""Records that are one value."""
 
 
 class Combiner:
@@ -154,9 +154,8 @@ def slots_of(node: Node) -> Iterator[tuple[str, Saved]]:
     return (("#".join(map(str, name)), slot) for name, slot in zip(names, node.saved, strict=True))
 
 
+# Of which dtype and shape each input of a node is.
 Types = tuple["TensorMeta | None", ...]
-"""Of which dtype and shape each input of a node is."""
-
 _MET: Final = "both edits change its sizes, and only a capture tells what they come to together"
 _STALE: Final = "one side changed the shape or dtype of what the other side's operation takes"
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from gradir.ir import Cut, Graph
     from gradir.review.evidence import Evidence
 
+# The kind of cut of a parameter that an opaque function may reach.
 _MAY_BE_REACHED: Final = "hidden"
-"""The kind of cut of a parameter that an opaque function may reach."""
 
 
 def cuts(evidence: Evidence) -> Iterator[Finding]:

@@ -22,15 +22,13 @@ if TYPE_CHECKING:
     from gradir.ir import Graph
     from gradir.review.evidence import Evidence
 
+# Two graphs of fewer nodes are never two different models.
 _FEWEST: Final = 20
-"""Two graphs of fewer nodes are never two different models."""
-
+# Two different models have less than one node in so many in common.
 _IN_COMMON: Final = 10
-"""Two different models have less than one node in so many in common."""
-
 _OTHER: Final = {("op",), ("role",)}
+# Fields in which nodes of one operation may differ.
 _OF_NO_OPERATION: Final = {"id", "scope", "names", "source", "ext"}
-"""Fields in which nodes of one operation may differ."""
 
 
 def computing(evidence: Evidence) -> Iterator[Finding]:
@@ -108,9 +106,8 @@ def _framework(graph: Graph) -> str:
     return printable(f"{made.framework} {made.framework_version}".strip() or "a graph made by hand")
 
 
+# Fewer nodes are read as they are.
 _FEWEST_ALIKE: Final = 3
-"""Fewer nodes are read as they are."""
-
 _DESCRIBES: Final = frozenset({"class", "detail"})
 
 

@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from gradir.review.evidence import ChangedModule, Contents, Evidence, WholeModule
     from gradir.review.relative_changes import RelativeChanges
 
+# More readers of one module are changes of their own modules, where equal ones are reported together.
 _MOST: Final = 4
-"""More readers of one module are changes of their own modules, where equal ones are reported together."""
-
 _NO_EDGE: Final = (None, UNSET)
 
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from gradir.ir.module_tree import ModuleTree
     from gradir.review.evidence import Evidence
 
+# The fields of an operation that tell what it keeps for a backward to more or fewer of its inputs.
 _OF_BACKWARD: Final = ("saved", "attrs")
-"""The fields of an operation that tell what it keeps for a backward to more or fewer of its inputs."""
 
 
 class _Frozen(NamedTuple):
