@@ -18,7 +18,7 @@ from gradir.ir.module_tree import OUTSIDE, ModuleTree
 from gradir.ir.saved import unknown_slots
 from gradir.ir.totals import elements
 from gradir.review.of_all import WholeChange, whole_change
-from gradir.review.wording import told_changes
+from gradir.review.wording import named_changes
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
@@ -310,7 +310,7 @@ class Evidence:
         matched = {name: name for name in sides.before.nodes} if is_known else sides.names().matched
         words = vocabulary_of(*graphs)
         of_all = whole_change(diff.changes, graphs, matched, words)
-        changes = told_changes(diff)
+        changes = named_changes(diff)
         return cls(diff, graphs, matched, changes, words, Places.of(diff), of_all, range(len(changes)))
 
     @cached_property

@@ -12,7 +12,7 @@ from gradir.ir.marks import ListedChange
 from gradir.ir.model import Ref
 from gradir.review.evidence import Renamed
 from gradir.review.kinds import sections
-from gradir.review.wording import change_text, nesting, one_line, told_changes, told_fields
+from gradir.review.wording import change_text, field_texts, named_changes, nesting, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -55,7 +55,7 @@ class _Listing:
         self._diff = diff
         self._paths = sides.names().paths
         self._united = united
-        self._changes = told_changes(diff)
+        self._changes = named_changes(diff)
         self._renamed_modules = Renamed(diff.changes)
 
     def changes(self) -> Iterator[ListedChange]:
@@ -115,7 +115,7 @@ class _Listing:
             text or change_text(first),
             self._nodes([*same, *others]),
             [*dict.fromkeys(chain.from_iterable(map(self._scopes, same)))],
-            [*names, *told_fields(first)],
+            [*names, *field_texts(first)],
             [slot for change in same if change.subject == "node" for slot in _new_slots(change)],
             [cut for change in same if (cut := self._united.cut(change))],
         )

@@ -23,7 +23,7 @@ from gradir.passes.contraction import contracted
 from gradir.passes.focus import near
 from gradir.passes.wiring import has_one_input, without
 from gradir.review.relative_changes import made_relative
-from gradir.review.wording import told_changes
+from gradir.review.wording import named_changes
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ class _Drawing:
         # By place of a module that came or went what it is, and by node below that place.
         self._whole: dict[str, _Whole] = {}
         self._places: dict[str, str] = {}
-        changes = told_changes(diff)
+        changes = named_changes(diff)
         of_each = [
             (finding, [[changes[at] for at in indices] for indices in finding.changes]) for finding in diff.findings
         ]
