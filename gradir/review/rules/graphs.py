@@ -12,8 +12,8 @@ from gradir.ir.cuts import lacking_flow
 from gradir.ir.model import MOST
 from gradir.ir.saved import unknown_slots
 from gradir.ir.text import printable
+from gradir.review.common_change import uniform
 from gradir.review.kinds import TOTALS
-from gradir.review.of_all import uniform
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -115,7 +115,7 @@ def for_all(evidence: Evidence) -> Iterator[Finding]:
     """Report the properties and sizes that most changed nodes share, with the changes that only follow from that."""
     same = list(uniform(evidence.changes))
     yield from same
-    found = evidence.of_all
+    found = evidence.common
     following = tuple(at for at in evidence.left if at in found.follow)
     if found.sizes and not any(each.subjects[0].startswith("dimension ") for each in same):
         yield Finding("sizes", "change", details={"sizes": found.sizes})

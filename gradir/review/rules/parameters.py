@@ -187,7 +187,7 @@ def _serves(node: Node, dead: Collection[str]) -> bool:
 def _is_reader(evidence: Evidence, at: int, node: Node, other: str, dead: Collection[str]) -> bool:
     """Return whether a node only lost inputs from nodes that are gone, beside what changed for all."""
     change: Change = evidence.changes[at]
-    fields = [field for number, field in enumerate(change.fields) if (at, number) not in evidence.of_all.partly]
+    fields = [field for number, field in enumerate(change.fields) if (at, number) not in evidence.common.partly]
     slots = [field for field in fields if field.path[0] == "in"]
     return (
         change.kind == "changed"
