@@ -96,7 +96,7 @@ class HtmlRenderer:
         Raises:
             ExportError: the graphs are not known, or the exporter is another one that lists no changes.
         """
-        from gradir.review.listed import held_before, listed
+        from gradir.review.change_list import held_before, list_changes
         from gradir.review.united import United
 
         united, sides = United(diff), diff.sides
@@ -107,7 +107,9 @@ class HtmlRenderer:
         values = registry.exporter_options(_PAGE, {"title": options.title})
         named = [(options.before, sides.before), (options.after, sides.after)]
         graph = _with_sentence(united.graph, diff)
-        return exporter.export_changes(graph, values, listed(diff, sides, united), held_before(sides, united), named)
+        return exporter.export_changes(
+            graph, values, list_changes(diff, sides, united), held_before(sides, united), named
+        )
 
 
 def _with_sentence(graph: Graph, diff: Diff) -> Graph:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from gradir.diffs.changes import Change, Level
-    from gradir.ir import Cut, Graph
+    from gradir.ir import Graph
     from gradir.review.evidence import Evidence
 
 # The kind of cut of a parameter that an opaque function may reach.
@@ -70,12 +70,17 @@ def _growth(evidence: Evidence, changes: list[Change]) -> Iterator[Finding]:
     """Count the unexpected cuts of both graphs, except for places that only one of them was asked for."""
     before, after = evidence.graphs
     had_none = _without_gradient(before)
-    new = [
-        change
-        for change in changes
-        if change.cut is None and ((change.kind == "added" and change.id not in had_none) or _is_sure_now(change))
-    ]
-    places = [cut for change in changes if (cut := change.cut) is not None and _is_new(change, cut)]
+    new, places = [], []
+    for change in changes:
+        keys = {field.path[0] for field in change.fields}
+        cut, is_added = change.cut, change.kind == "added"
+        if cut is None:
+            # A parameter that may have had a gradient out of sight surely has none now.
+            is_sure = "kind" in keys and change.what != _MAY_BE_REACHED
+            if is_sure or (is_added and change.id not in had_none):
+                new.append(change)
+        elif not cut.meant and (is_added or "meant" in keys):
+            places.append(cut)
     has_places = lacking_flow(before, after) is None
     known = [sum(not cut.meant for cut in graph.cuts if has_places or not cut.is_place) for graph in (before, after)]
     unsure = sum(change.what == _MAY_BE_REACHED for change in new)
@@ -89,16 +94,6 @@ def _growth(evidence: Evidence, changes: list[Change]) -> Iterator[Finding]:
             count=max(len(new) + len(places), known[1] - known[0]),
             details={"no gradient": len(new) - unsure, "no gradient that can be seen": unsure},
         )
-
-
-def _is_new(change: Change, cut: Cut) -> bool:
-    """Return whether a place is an unexpected cut that is new, or that was expected before."""
-    return not cut.meant and (change.kind == "added" or any(field.path == ("meant",) for field in change.fields))
-
-
-def _is_sure_now(change: Change) -> bool:
-    """Return whether a parameter that may have had a gradient out of sight surely has none now."""
-    return any(field.path == ("kind",) for field in change.fields) and change.what != _MAY_BE_REACHED
 
 
 def _without_gradient(graph: Graph) -> set[str]:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gradir.diffs.changes import Change, FieldChange
-    from gradir.ir import Graph
     from gradir.review.evidence import Evidence
 
 # Two graphs of fewer nodes are never two different models.
@@ -51,8 +50,11 @@ def computing(evidence: Evidence) -> Iterator[Finding]:
 def frameworks(evidence: Evidence) -> Iterator[Finding]:
     """Report what two frameworks share, a graph without data or flow, and graphs with hardly a node in common."""
     before, after = evidence.graphs
-    names = tuple(_framework(graph) for graph in evidence.graphs)
-    made = [graph.producer.framework for graph in evidence.graphs]
+    producers = [graph.producer for graph in evidence.graphs]
+    made = [producer.framework for producer in producers]
+    names = tuple(
+        printable(f"{each.framework} {each.framework_version}".strip() or "a graph made by hand") for each in producers
+    )
     sides = evidence.diff.sides
     if sides is not None and sides.in_shared_words:
         yield Finding("shared-words", "note", names, details=_in_common(evidence))
@@ -101,11 +103,6 @@ def _in_common(evidence: Evidence) -> dict[str, Any]:
     return found
 
 
-def _framework(graph: Graph) -> str:
-    made = graph.producer
-    return printable(f"{made.framework} {made.framework_version}".strip() or "a graph made by hand")
-
-
 # Fewer nodes are read as they are.
 _FEWEST_ALIKE: Final = 3
 _DESCRIBES: Final = frozenset({"class", "detail"})
@@ -127,23 +124,21 @@ def for_all(evidence: Evidence) -> Iterator[Finding]:
 
 def hooked(evidence: Evidence) -> Iterator[Finding]:
     """Report nodes that changed only in that a hook holds what they saved, or holds it no more."""
-    for kind, state in (("hooked", "after"), ("unhooked", "before")):
+    for kind in ("hooked", "unhooked"):
+
+        def is_hooked(field: FieldChange, kind: str = kind) -> bool:
+            both = field.after, field.before
+            here, there = both if kind == "hooked" else both[::-1]
+            return isinstance(here, Saved) and isinstance(there, Saved) and here.state == "hooked" != there.state
+
         found = {
             at: len(change.fields)
             for at in evidence.left
-            if _is_changed_node(change := evidence.changes[at])
-            and all(_is_hooked(field, state) for field in change.fields)
+            if _is_changed_node(change := evidence.changes[at]) and all(map(is_hooked, change.fields))
         }
         if len(found) >= _FEWEST_ALIKE:
             modules = tuple(dict.fromkeys(evidence.changes[at].scope for at in found))
             yield Finding(kind, "note", modules, (tuple(found),), count=sum(found.values()))
-
-
-def _is_hooked(field: FieldChange, side: str) -> bool:
-    """Return whether a hook holds a saved tensor on this side, and nothing but the node on the other."""
-    values = field.before, field.after
-    here, there = values if side == "before" else values[::-1]
-    return isinstance(here, Saved) and isinstance(there, Saved) and here.state == "hooked" != there.state
 
 
 def tensors(evidence: Evidence) -> Iterator[Finding]:

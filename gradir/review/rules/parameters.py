@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.diffs.changes import CAME, Finding
+from gradir.ir import Ref
 from gradir.ir.edges import sources
 from gradir.ir.name_ranges import ranges
 from gradir.ir.totals import elements
@@ -14,7 +15,6 @@ from gradir.review.wording import stands_last
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from gradir.diffs.changes import Change
     from gradir.ir import Graph, Node, Scope
     from gradir.ir.module_tree import ModuleTree
     from gradir.review.evidence import Evidence
@@ -72,26 +72,23 @@ def frozen(evidence: Evidence) -> Iterator[Finding]:
 
 def _frozen_modules(evidence: Evidence) -> Iterator[tuple[str, list[_Frozen]]]:
     """Yield the modules of which parameters were ``frozen``, then those of which some were ``unfrozen``."""
-    matched = list(_changed_scopes(evidence))
+    before, after = (graph.scopes for graph in evidence.graphs)
+    matched = [
+        (before[was], after[change.id])
+        for change in evidence.changes
+        if change.subject == "scope" and change.kind not in CAME
+        if (was := change.was or change.id) in before and change.id in after
+    ]
     if not any(old.trainable != new.trainable for old, new in matched):
         return
-    before, after = (_parameters(graph) for graph in evidence.graphs)
+    owned, owned_after = (_parameters(graph) for graph in evidence.graphs)
     for word, found in (
-        ("frozen", [_frozen(old, new, before, after, new.path) for old, new in matched]),
-        ("unfrozen", [_frozen(new, old, after, before, new.path) for old, new in matched]),
+        ("frozen", [_frozen(old, new, owned, owned_after, new.path) for old, new in matched]),
+        ("unfrozen", [_frozen(new, old, owned_after, owned, new.path) for old, new in matched]),
     ):
         modules = [module for module in found if module is not None]
         if modules:
             yield word, modules
-
-
-def _changed_scopes(evidence: Evidence) -> Iterator[tuple[Scope, Scope]]:
-    before, after = (graph.scopes for graph in evidence.graphs)
-    for change in evidence.changes:
-        if change.subject == "scope" and change.kind not in CAME:
-            old, new = before.get(change.was or change.id), after.get(change.id)
-            if old is not None and new is not None:
-                yield old, new
 
 
 def _frozen(
@@ -156,7 +153,7 @@ def _consequences(evidence: Evidence, word: str, modules: Sequence[_Frozen]) -> 
     gone = {
         change.id: at for at, change in enumerate(evidence.changes) if (change.subject, change.kind) == ("node", kind)
     }
-    changed: list[tuple[int, Node]] = []
+    changed: list[int] = []
     found: set[int] = set()
     dead: set[str] = set()
     for at, change in enumerate(evidence.changes):
@@ -166,40 +163,35 @@ def _consequences(evidence: Evidence, word: str, modules: Sequence[_Frozen]) -> 
         node = trained.nodes.get((change.was or change.id) if side == "before" else change.id)
         if change.subject != "node" or change.kind in CAME or node is None:
             continue
-        changed.append((at, node))
+        changed.append(at)
         is_kept = paths == [("role",)] and getattr(change.fields[0], other) == "buffer"
         if is_kept and node.role == "parameter" and node.scope in owners:
             found.add(at)
             dead.add(node.id)
     for node in trained.nodes.values():
-        if node.id in gone and (node.scope in owners if node.role == "parameter" else _serves(node, dead)):
+        if node.id not in gone:
+            continue
+        feeding = sources(node)
+        serves = node.role == "function" and bool(feeding) and dead.issuperset(feeding)
+        if node.scope in owners if node.role == "parameter" else serves:
             dead.add(node.id)
             found.add(gone[node.id])
-    found.update(at for at, node in changed if _is_reader(evidence, at, node, other, dead))
+    found.update(at for at in changed if _only_lost_inputs(evidence, at, side, dead))
     return found
 
 
-def _serves(node: Node, dead: Collection[str]) -> bool:
-    feeding = sources(node)
-    return node.role == "function" and bool(feeding) and all(source in dead for source in feeding)
-
-
-def _is_reader(evidence: Evidence, at: int, node: Node, other: str, dead: Collection[str]) -> bool:
+def _only_lost_inputs(evidence: Evidence, at: int, side: str, dead: Collection[str]) -> bool:
     """Return whether a node only lost inputs from nodes that are gone, beside what changed for all."""
-    change: Change = evidence.changes[at]
+    change = evidence.changes[at]
     fields = [field for number, field in enumerate(change.fields) if (at, number) not in evidence.common.partly]
-    slots = [field for field in fields if field.path[0] == "in"]
+    ends = [(field.before, field.after) for field in fields if field.path[0] == "in"]
+    lost = ends if side == "before" else [(after, before) for before, after in ends]
     return (
         change.kind == "changed"
-        and bool(slots)
+        and bool(lost)
         and all(field.path[0] == "in" or (field.path[0] in _OF_BACKWARD and len(field.path) > 1) for field in fields)
-        and all(getattr(field, other) is None and _source(node, field.path[-1]) in dead for field in slots)
+        and all(there is None and isinstance(here, Ref) and here.id in dead for here, there in lost)
     )
-
-
-def _source(node: Node, slot: object) -> str:
-    ref = node.inputs[slot] if isinstance(slot, int) and slot < len(node.inputs) else None
-    return "" if ref is None else ref.id
 
 
 def tied(evidence: Evidence) -> Iterator[Finding]:
@@ -245,7 +237,12 @@ def unowned(evidence: Evidence) -> Iterator[Finding]:
     gone = [node for node in before.nodes.values() if node.id not in evidence.matched]
     # Those that had no owner before may be these.
     spare = _tensors(node for node in gone if node.role == "parameter" and not node.names)
-    new = [node for node in came if not _take(spare, node)]
+    new = []
+    for node in came:
+        if spare[node.tensor]:
+            spare[node.tensor] -= 1
+        else:
+            new.append(node)
     owned = [node for node in gone if node.role == "parameter" and node.names] if new else []
     known = owned if _tensors(owned) == _tensors(new) else new
     names = [name for node in [*(was for _, was in lost), *known] for name in node.names or (node.id,)]
@@ -257,9 +254,3 @@ def unowned(evidence: Evidence) -> Iterator[Finding]:
 
 def _tensors(nodes: Iterable[Node]) -> Counter[object]:
     return Counter(node.tensor for node in nodes)
-
-
-def _take(spare: Counter[object], node: Node) -> bool:
-    found = spare[node.tensor] > 0
-    spare[node.tensor] -= found
-    return found
