@@ -96,7 +96,8 @@ class _Listing:
                 for change in changes
             )
 
-        return chain.from_iterable(sorted(together, key=only_follows))
+        ordered: list[list[Finding]] = sorted(together, key=only_follows)
+        return chain.from_iterable(ordered)
 
     def _listed(
         self, group: str, same: Sequence[Change], others: Sequence[Change] = (), text: str = ""

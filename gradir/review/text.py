@@ -277,7 +277,7 @@ def render_conflicts(conflicts: Sequence[Conflict], base: Graph, ours: Graph, th
     modules: dict[str, list[Conflict]] = {}
     for conflict in conflicts:
         modules.setdefault(conflict.module, []).append(conflict)
-    sides = [
+    sides: list[Changes] = [
         {
             (change.subject, change.kind == "added", change.was or change.id): change
             for change in compare(base, side).changes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -38,7 +37,10 @@ def modules(evidence: Evidence) -> Iterator[Finding]:
     """
     wholes = evidence.places.wholes
     owners = {at: whole for at in evidence.left if (whole := wholes.of(evidence.changes[at])) is not None}
-    inside, reading = _by_module(owners), _by_module(_readers(evidence, owners))
+    reading = _readers(evidence, owners)
+    inside: dict[WholeModule, list[int]] = {}
+    for at, whole in owners.items():
+        inside.setdefault(whole, []).append(at)
     together: dict[Hashable, dict[WholeModule, Contents]] = {}
     for whole in sorted(inside, key=evidence.places.order.position):
         changes = [evidence.changes[at] for at in inside[whole]]
@@ -87,14 +89,9 @@ def layers(evidence: Evidence) -> Iterator[Finding]:
         but.setdefault((but_for_sizes(same), gone), []).append(members)
     for (_, gone), groups in but.items():
         members = {module: indices for group in groups for module, indices in group.items()}
-        details = {"gone": gone, "sizes": len(groups) > 1}
-        yield Finding(
-            "same",
-            "change",
-            tuple(module.path for module in members),
-            tuple(members.values()),
-            details={name: True for name, holds in details.items() if holds},
-        )
+        paths = tuple(module.path for module in members)
+        details = {name: True for name, holds in (("gone", gone), ("sizes", len(groups) > 1)) if holds}
+        yield Finding("same", "change", paths, tuple(members.values()), details=details)
 
 
 def _came_or_went(
@@ -112,33 +109,25 @@ def _came_or_went(
     )
 
 
-def _by_module(owners: Mapping[int, WholeModule]) -> dict[WholeModule, list[int]]:
-    found: dict[WholeModule, list[int]] = {}
-    for at, whole in owners.items():
-        found.setdefault(whole, []).append(at)
-    return found
-
-
 def _with_changes(
     wholes: Iterable[WholeModule], changes: Mapping[WholeModule, Sequence[int]]
 ) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]:
     return tuple(whole.path for whole in wholes), tuple(tuple(changes[whole]) for whole in wholes)
 
 
-def _readers(evidence: Evidence, owners: Mapping[int, WholeModule]) -> dict[int, WholeModule]:
-    """Return by index of a change the module that came or went, of a node that changed only because of that."""
+def _readers(evidence: Evidence, owners: Mapping[int, WholeModule]) -> dict[WholeModule, list[int]]:
+    """Return by module that came or went the changes of nodes that changed only because of that."""
     if not owners:
         return {}
     changes = evidence.changes
     nodes = {(whole.added, changes[at].id): whole for at, whole in owners.items() if changes[at].subject == "node"}
-    found = {}
+    found: dict[WholeModule, list[int]] = {}
     for at in evidence.left:
-        if changes[at].subject == "node" and changes[at].kind == "changed":
+        if (changes[at].subject, changes[at].kind) == ("node", "changed"):
             whole = _read(changes[at], nodes)
             if whole is not None:
-                found[at] = whole
-    many = Counter(found.values())
-    return {at: whole for at, whole in found.items() if many[whole] <= _MOST}
+                found.setdefault(whole, []).append(at)
+    return {whole: indices for whole, indices in found.items() if len(indices) <= _MOST}
 
 
 def _read(change: Change, nodes: Mapping[tuple[bool, str], WholeModule]) -> WholeModule | None:
