@@ -35,11 +35,7 @@ _END: Final = "# gradir: end"
 
 
 def config_path(where: Where) -> Path:
-    """Return the file that ``git config --local`` or ``--global`` would write.
-
-    Raises:
-        GitError: git is missing, or this is no repository (`NoRepositoryError`).
-    """
+    """Return the file that ``git config --local`` or ``--global`` would write."""
     if where == "local":
         return git_path("config")
     if "GIT_CONFIG_GLOBAL" in os.environ:
@@ -85,11 +81,7 @@ def missing(path: Path) -> tuple[Path, ...]:
 
 
 def recorded(where: Where) -> Record:
-    """Return the record of the installation.
-
-    Raises:
-        GitError: git is missing, or this is no repository (`NoRepositoryError`).
-    """
+    """Return the record of the installation."""
     names = (answer(["config", f"--{where}", "-z", "--get-all", _MADE]) or b"").split(b"\0")[:-1]
     home = config_path(where).parent if names else Path()
     unended = succeeds(["config", f"--{where}", "--get", _UNENDED])
@@ -97,11 +89,7 @@ def recorded(where: Where) -> Record:
 
 
 def note(where: Where, record: Record) -> None:
-    """Add to the record.
-
-    Raises:
-        GitError: git cannot write it.
-    """
+    """Add to the record."""
     home = config_path(where).parent
     known = recorded(where).made
     for path in record.made:

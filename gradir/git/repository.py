@@ -62,21 +62,13 @@ def has_git() -> bool:
 
 
 def answer(arguments: Sequence[str]) -> bytes | None:
-    """Return git's output if it exits with status 0.
-
-    Raises:
-        GitError: git is not installed.
-    """
+    """Return git's output if it exits with status 0."""
     done = _run(arguments)
     return None if done.returncode else done.stdout
 
 
 def succeeds(arguments: Sequence[str]) -> bool:
-    """Return whether git exits with status 0.
-
-    Raises:
-        GitError: git is not installed.
-    """
+    """Return whether git exits with status 0."""
     return answer(arguments) is not None
 
 
