@@ -50,10 +50,8 @@ R = TypeVar("R", Node, Scope, Cut)
 
 
 def compare(a: Graph, b: Graph, names: Callable[[], Correspondence] | None = None) -> Diff:
-    """Compare two graphs record by record, except for their producers.
-
-    ``names`` gives what both graphs call each record; equal graphs do not need it.
-    """
+    """Compare two graphs record by record, except for their producers."""
+    # `names` gives what both graphs call each record; equal graphs do not need it.
     with paused_gc():
         exact, before = script(a, b), totals(a)
         compared = ("nodes", "scopes", "cuts", *(field.name for field in head_fields()))
@@ -234,10 +232,8 @@ def _cut_keys(cuts: Sequence[Cut]) -> list[Path]:
 
 
 def _keys_of_matches(old: Sequence[Cut], new: Sequence[Cut], keys: Sequence[Path]) -> list[Path]:
-    """Return the keys of cuts of the first graph; a place has the key of the place that is most like it.
-
-    Places in one line belong together first, then those in one function, then those that come first.
-    """
+    """Return the keys of cuts of the first graph; a place has the key of the place that is most like it."""
+    # Places in one line belong together first, then those in one function, then those that come first.
     found = _cut_keys(old)
     free = {at: cut for at, cut in enumerate(new) if cut.is_place}
     open_ = {at: cut for at, cut in enumerate(old) if cut.is_place}
@@ -311,10 +307,8 @@ def growth(a: Graph, b: Graph, paths: Mapping[str, str]) -> Iterator[Growth]:
 
 
 def sizes(graph: Graph) -> dict[str, Size]:
-    """Return the size of each module without those below it.
-
-    A storage counts where it was saved first, and the content of a folded module where that stands.
-    """
+    """Return the size of each module without those below it."""
+    # A storage counts where it was saved first, and the content of a folded module where that stands.
     counts: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     saved: SavedBytes[str] = SavedBytes(graph.nodes)
     for node in graph.nodes.values():

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from gradir.diffs.matching.parts import named_ids
 from gradir.diffs.matching.renames import Naming, Rename, pattern, rename, tensor_rename
+from gradir.diffs.matching.search import named_ids
 from gradir.diffs.modules import RenamedModules, paired_scopes
 from gradir.ir.edges import rewired
 from gradir.ir.ids import claim, removed, split_last, storage_key
@@ -176,11 +176,9 @@ Slots = dict[str, list[tuple[str, str]]]
 
 
 def renamed_storages(a: Graph, b: Graph, called: Callable[[str], str]) -> dict[str, str]:
-    """Return new names of storages that the same slots share under another name, by the old ones.
-
-    ``called`` returns what the second graph calls a node of the first. A storage that is not shared, or that a tensor
-    owns, has no other name.
-    """
+    """Return new names of storages that the same slots share under another name, by the old ones."""
+    # `called` returns what the second graph calls a node of the first. A storage that is not shared, or that a tensor
+    # owns, has no other name.
     before, after = _shared(a.nodes.values()), _shared(b.nodes.values())
     if not before or not after:
         return {}

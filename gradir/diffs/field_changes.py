@@ -43,11 +43,9 @@ _SLOT: Final = frozenset({"slot", *_SIZE, "origin", "storage", "state"})
 
 
 def field_changes(old: object, new: object, fields: Fields, shown: object) -> Iterator[FieldChange]:
-    """Yield what differs between two records of one kind.
-
-    ``old`` names nodes as the second graph does, so that equal references are equal. ``shown`` is the same record in
-    the words of the first graph, and gives the values before.
-    """
+    """Yield what differs between two records of one kind."""
+    # `old` names nodes as the second graph does, so that equal references are equal. `shown` is the same record in
+    # the words of the first graph, and gives the values before.
     for field, describe in fields.items():
         was, becomes = getattr(old, field), getattr(new, field)
         # Values of attributes can be equal and yet differ in type.

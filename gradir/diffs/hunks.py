@@ -66,12 +66,10 @@ class Script(_Fields, frozen=True):  # type: ignore[misc,call-arg]
 
 
 def script(a: Graph, b: Graph) -> Script:
-    """Return what leads from ``a`` to ``b``: `apply` it to ``a``, or its `inverse` to ``b``.
-
-    The records that stay are the longest common subsequence of equal records with equal keys. For keys that occur
-    once that is a longest increasing subsequence (Fredman, On computing the length of longest increasing
-    subsequences, 1975).
-    """
+    """Return what leads from ``a`` to ``b``: `apply` it to ``a``, or its `inverse` to ``b``."""
+    # The records that stay are the longest common subsequence of equal records with equal keys. For keys that occur
+    # once that is a longest increasing subsequence (Fredman, On computing the length of longest increasing
+    # subsequences, 1975).
     return Script(
         tuple(_hunks(a.nodes, b.nodes)),
         tuple(_hunks(a.scopes, b.scopes)),

@@ -68,10 +68,8 @@ def normalized(diff: Diff, words: Vocabulary | None = None) -> Diff:
 
 
 def across(diff: Diff, before: Mapping[str, Node], after: Mapping[str, Node]) -> Diff:
-    """Return the diff without source lines and order, and without what only one of two frameworks records.
-
-    An operation that became another also has what each framework calls it (``native``).
-    """
+    """Return the diff without source lines and order, and without what only one of two frameworks records."""
+    # An operation that became another also has what each framework calls it (`native`).
 
     def told(change: Change) -> tuple[FieldChange, ...]:
         if change.kind in CAME:
@@ -163,10 +161,8 @@ def _says_the_same(field: FieldChange, words: Vocabulary) -> bool:
 
 
 def without_identities(graph: Graph) -> Graph:
-    """Return the graph without operations that return their input, which only some releases record.
-
-    What read such an operation reads its input. A graph that has none is returned as it is.
-    """
+    """Return the graph without operations that return their input, which only some releases record."""
+    # What read such an operation reads its input. A graph that has none is returned as it is.
     names = vocabulary_of(graph).identities
     instead: dict[str, Ref] = {}
     for node in graph.nodes.values():

@@ -137,10 +137,8 @@ def _kind(scope: Scope) -> tuple[str, str, int]:
 
 
 def _scope_votes(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> Counter[tuple[str, str]]:
-    """Count by pair of paths the matched nodes below two modules that are one, as far as these nodes show.
-
-    A node in a module that was wrapped is no vote for the wrapper, nor for other modules in it.
-    """
+    """Count by pair of paths the matched nodes below two modules that are one, as far as these nodes show."""
+    # A node in a module that was wrapped is no vote for the wrapper, nor for other modules in it.
     votes: Counter[tuple[str, str]] = Counter()
     for (old, new), count in Counter([(old.scope, new.scope) for old, new in pairs]).items():
         for before, after in _levels(a.scopes, b.scopes, old, new):

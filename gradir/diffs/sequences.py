@@ -121,7 +121,7 @@ def common_subsequence(before: Sequence[int], after: Sequence[int]) -> list[tupl
     n, m = len(before), len(after)
     limit = min(n + m, _EDITS)
     budget = 8 * (n + m) + 1_000
-    # ends[k] is the furthest position of ``before`` reached on diagonal k; negative k count from the end.
+    # ends[k] is the furthest position of `before` reached on diagonal k; negative k count from the end.
     ends = [0] * (2 * limit + 3)
     trace: list[list[int]] = []
     for edits in range(limit + 1):

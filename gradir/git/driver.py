@@ -196,10 +196,8 @@ def _commands(path: str) -> dict[str, str]:
 
 
 def _program() -> str:
-    """Return how a shell runs gradir without importing from the working directory.
-
-    A path to the program keeps ``PYTHONPATH``, which the option -I does not, and Python 3.10 has no -P.
-    """
+    """Return how a shell runs gradir without importing from the working directory."""
+    # A path to the program keeps `PYTHONPATH`, which the option -I does not, and Python 3.10 has no -P.
     found = shutil.which("gradir")
     if found and Path(found).is_absolute():
         return "gradir"

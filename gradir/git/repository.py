@@ -98,10 +98,8 @@ def read_blob(revision: str, path: str) -> bytes:
 
 
 def renamed(path: str, revision: str, other: str) -> str:
-    """Return the name of another revision's file in this one, or an empty text.
-
-    ``other`` may be the index or, empty, the working tree.
-    """
+    """Return the name of another revision's file in this one, or an empty text."""
+    # `other` may be the index or, empty, the working tree.
     if path.startswith("./"):
         path = posixpath.normpath(os.fsdecode(output(["rev-parse", "--show-prefix"]).strip(b"\n")) + path)
     sides = (

@@ -39,12 +39,10 @@ class _Same(NamedTuple):
 
 
 def uniform(changes: Sequence[Change]) -> Iterator[Finding]:
-    """Yield each change of outputs that more than half of the changed nodes have.
-
-    A node counts if the property became the same other one for each of its outputs that changed in it, and of shapes if
-    they differ in one dimension alone. ``in_ratio`` counts nodes of which other sizes changed in the same ratio, as
-    those of a batch that is folded into another dimension.
-    """
+    """Yield each change of outputs that more than half of the changed nodes have."""
+    # A node counts if the property became the same other one for each of its outputs that changed in it, and of shapes
+    # if they differ in one dimension alone. `in_ratio` counts nodes of which other sizes changed in the same ratio, as
+    # those of a batch that is folded into another dimension.
     changed = _changed_nodes(changes)
     if len(changed) < _FEWEST:
         return

@@ -287,10 +287,8 @@ KINDS: Final[dict[str, Kind]] = {
 
 
 def sections(diff: Diff) -> dict[Section, list[Finding]]:
-    """Return the findings of a diff by the section of a report that contains them.
-
-    There are none if they do not explain all changes, since the diff was edited.
-    """
+    """Return the findings of a diff by the section of a report that contains them."""
+    # There are none if they do not explain all changes, since the diff was edited.
     found: dict[Section, list[Finding]] = {kind.section: [] for kind in KINDS.values()}
     told = sorted(at for finding in diff.findings for indices in finding.changes for at in indices)
     for finding in diff.findings if told == list(range(len(diff.changes))) else ():

@@ -79,11 +79,9 @@ def made_relative(changes: Iterable[Change], path: str, was: str | None = None) 
 
 
 def alike(changes: Iterable[Change], path: str, was: str, entering: tuple[str, str]) -> RelativeChanges:
-    """Return the same without the names of the nodes that feed the module, which differ by layer.
-
-    These are what a node read from outside of the module, if it reads from within or nothing now, and ``entering``:
-    the only node that the list entry around the module reads from outside, before and after.
-    """
+    """Return the same without the names of the nodes that feed the module, which differ by layer."""
+    # These are what a node read from outside of the module, if it reads from within or nothing now, and `entering`: the
+    # only node that the list entry around the module reads from outside, before and after.
     feeds = [relative_name(at, name) if name else None for at, name in zip((was, path), entering, strict=True)]
     relative = made_relative(changes, path, was)
     of_each = (tuple([_without_feed(*field, feeds) for field in change.fields]) for change in relative)
@@ -91,10 +89,8 @@ def alike(changes: Iterable[Change], path: str, was: str, entering: tuple[str, s
 
 
 def but_for_sizes(changes: RelativeChanges) -> Hashable:
-    """Return what is equal in modules whose changes differ only in sizes of tensors and descriptions.
-
-    The numbers of a description count, unless the module became one of another class.
-    """
+    """Return what is equal in modules whose changes differ only in sizes of tensors and descriptions."""
+    # The numbers of a description count, unless the module became one of another class.
     became = any(path == ("class",) for change in changes for path, _, _ in change.fields)
     found = []
     for change in changes:

@@ -50,10 +50,8 @@ _TOO_LONG: Final = "No picture: a comment has no room for it; gradir diff --form
 
 
 def markdown(diff: Diff, *, title: str = "Autograd graph", picture: str = "", unpictured: str = "") -> str:
-    """Return a report that fits into a comment: figures, a table by module, a picture, and folded details.
-
-    ``picture`` is Mermaid source of what changed; ``unpictured`` says why there is none, or what is not in it.
-    """
+    """Return a report that fits into a comment: figures, a table by module, a picture, and folded details."""
+    # `picture` is Mermaid source of what changed; `unpictured` says why there is none, or what is not in it.
     if not diff:
         return f"### {title}: {no_difference(diff)}\n"
     head = "\n".join([f"### {title}", "", *_figures(diff), "", *table(diff)])

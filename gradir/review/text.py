@@ -76,11 +76,9 @@ def render_brief(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None 
 
 
 def render_details(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
-    """Return the sentence and the counts, then what a reviewer has to know, in the order of the model.
-
-    Modules with the same changes are one group, after a list of all groups if these are long. The sentence, the
-    counts and the notes are wrapped at ``width``, and any other line is cut short there with ``…``.
-    """
+    """Return the sentence and the counts, then what a reviewer has to know, in the order of the model."""
+    # Modules with the same changes are one group, after a list of all groups if these are long. The sentence, the
+    # counts and the notes are wrapped at `width`, and any other line is cut short there with `…`.
     if not diff:
         return f"{no_difference(diff)}\n"
     found, changes = sections(diff), named_changes(diff)
@@ -92,11 +90,9 @@ def render_details(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | Non
 
 
 def render_text(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
-    """Return the counts on the first line, then every change by module; ``width`` is that of `render_details`.
-
-    Signs: ``+`` added, ``-`` removed, ``~`` changed, ``>`` renamed, ``^`` moved to another module. Modules stand in
-    the order of the model if the graphs are known.
-    """
+    """Return the counts on the first line, then every change by module; ``width`` is that of `render_details`."""
+    # Signs: `+` added, `-` removed, `~` changed, `>` renamed, `^` moved to another module. Modules stand in the order
+    # of the model if the graphs are known.
     if not diff:
         return f"{no_difference(diff)}\n"
     found = sections(diff)

@@ -122,10 +122,8 @@ class DrawnUnion(NamedTuple):
 
 
 def drawn_union(union: Graph) -> DrawnUnion:
-    """Return a marked union without its gradient accumulators.
-
-    If only the accumulator of a tensor changed, the tensor is marked as changed.
-    """
+    """Return a marked union without its gradient accumulators."""
+    # If only the accumulator of a tensor changed, the tensor is marked as changed.
     accumulators = vocabulary_of(union).accumulators
     instead: dict[str, str] = {}
     changed: dict[str, None] = {}
@@ -142,11 +140,9 @@ def drawn_union(union: Graph) -> DrawnUnion:
 
 
 def marked_union(a: Graph, b: Graph, diff: Diff, correspondence: Correspondence) -> Graph:
-    """Return the nodes of ``b``, and where they stood those that only ``a`` has.
-
-    Each changed node has a mark, see `gradir.ir.marks`; a renamed or moved node counts as changed. An input that only
-    the node of ``a`` had is a further slot of it, unless it would lead backwards.
-    """
+    """Return the nodes of ``b``, and where they stood those that only ``a`` has."""
+    # Each changed node has a mark, see `gradir.ir.marks`; a renamed or moved node counts as changed. An input that only
+    # the node of `a` had is a further slot of it, unless it would lead backwards.
     names, shown = correspondence.union_ids, correspondence.union_paths
     # A removed node may have the name of another that is there.
     kinds = {change.id: change.kind for change in diff.changes if change.subject == "node" and change.kind != "removed"}
@@ -195,13 +191,11 @@ _EXPLAINING: Final = frozenset({"frozen", "unfrozen", "following"})
 
 
 def drawn_part(diff: Diff, united: United, hops: int = 1, *, with_explained: bool = True) -> Graph:
-    """Return what changed, as the findings report it, with what is at most ``hops`` edges away.
-
-    Of modules with the same changes, whose paths differ in numbers alone, the first is drawn. Its ``ext["times"]`` is
-    the number of these modules, and what took from one of the others takes from it. A module that came or went as a
-    whole, with more than one node, is one node with the text of its finding. ``with_explained`` adds the nodes of
-    which a line at the top says everything.
-    """
+    """Return what changed, as the findings report it, with what is at most ``hops`` edges away."""
+    # Of modules with the same changes, whose paths differ in numbers alone, the first is drawn. Its `ext["times"]` is
+    # the number of these modules, and what took from one of the others takes from it. A module that came or went as a
+    # whole, with more than one node, is one node with the text of its finding. `with_explained` adds the nodes of which
+    # a line at the top says everything.
     with paused_gc():
         return _Drawing(diff, united, with_explained=with_explained).graph(hops)
 

@@ -161,10 +161,8 @@ class Costs:
 
 @cache
 def _priced() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the fields that cost an edit each if they differ: always, and if the operation is the same.
-
-    The operation, references and names have prices of their own.
-    """
+    """Return the fields that cost an edit each if they differ: always, and if the operation is the same."""
+    # The operation, references and names have prices of their own.
     return ("role", *own_fields("structure"), *own_fields("type"), *own_fields("free")), own_fields("detail")
 
 
@@ -267,10 +265,8 @@ class Addresses:
 
 
 def anchors(before: NumberedGraph, after: NumberedGraph, modules: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Return by position the address in the words of the second graph, or nothing if one graph lacks it.
-
-    ``modules`` are the paths of modules in the second graph by those in the first.
-    """
+    """Return by position the address in the words of the second graph, or nothing if one graph lacks it."""
+    # `modules` are the paths of modules in the second graph by those in the first.
     renamed = {path: pattern(found) for path, found in modules.items() if pattern(path) != pattern(found)}
     addresses = before.addresses
     if renamed:

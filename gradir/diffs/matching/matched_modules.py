@@ -28,10 +28,8 @@ def matched_modules(before: NumberedGraph, after: NumberedGraph) -> dict[str, st
 def same_names(
     before: NumberedGraph, after: NumberedGraph, modules: Mapping[str, str], *, of_any_role: bool = False
 ) -> list[tuple[int, int]]:
-    """Return pairs of nodes with one name in matched modules; functions only if both have as many of the kind.
-
-    With ``of_any_role`` a tensor may be a parameter before and a buffer after.
-    """
+    """Return pairs of nodes with one name in matched modules; functions only if both have as many of the kind."""
+    # With `of_any_role` a tensor may be a parameter before and a buffer after.
     counts, other_counts = (Counter(zip(graph.modules, graph.loose, strict=True)) for graph in (before, after))
     # To spell what a node is called in another module would take the length of that module's path for each node.
     index = {(path, *_called(after, node)): node for node, path in enumerate(after.modules)}
@@ -78,10 +76,8 @@ class _Tree:
             self._label(path)
 
     def wrapped(self, path: str, tree: _Tree, other: str) -> str:
-        """Return the only child with the shape of a module of the other tree; nothing if there is none.
-
-        Of several it is the only one with the same description.
-        """
+        """Return the only child with the shape of a module of the other tree; nothing if there is none."""
+        # Of several it is the only one with the same description.
         label = tree.labels["shape"][other]
         found = [child for child in self.children[path] if self.labels["shape"][child] == label]
         if len(found) > 1:

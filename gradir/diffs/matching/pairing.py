@@ -87,11 +87,9 @@ class Pairing:
         self._spread(pays)
 
     def exchange(self, suspects: Iterable[int]) -> None:
-        """Give nodes the partner that their neighbours ask for where that is cheaper; its former one gets the other.
-
-        It ends because each exchange lowers the cost of what it touches, or keeps the cost and brings equal names
-        together.
-        """
+        """Give nodes the partner that their neighbours ask for where that is cheaper; its former one gets the other."""
+        # It ends because each exchange lowers the cost of what it touches, or keeps the cost and brings equal names
+        # together.
         queue = deque(dict.fromkeys(suspects))
         waiting = set(queue)
         looks = _LOOKS * len(self._before) + 100
@@ -106,10 +104,8 @@ class Pairing:
                         queue.append(near)
 
     def part(self) -> None:
-        """Free nodes that left a name which stays, where one that went and one that came are fewer edits.
-
-        Consumers come before producers. What changed in its own place stays one node, however much of it changed.
-        """
+        """Free nodes that left a name which stays, where one that went and one that came are fewer edits."""
+        # Consumers come before producers. What changed in its own place stays one node, however much of it changed.
         there, back = self.there, self.back
         for node in range(len(self._before) - 1, -1, -1):
             other = there[node]
@@ -251,12 +247,10 @@ def cheaper_pieces(
     one: Sequence[int], two: Sequence[int], costs: tuple[Sequence[int], Sequence[int]], order: Sequence[int],
     position: Sequence[int],
 ) -> list[int]:  # fmt: skip
-    """Join two matchings: take the cheaper of both between any two positions where both can be cut.
-
-    A cut divides both graphs so that neither matching pairs a node before it with one after it, so the result is one
-    to one. ``costs`` has the cost of each node of the first graph in either matching, ``order`` its nodes in
-    sequence, and ``position`` the place of each node of the second graph in the other sequence.
-    """
+    """Join two matchings: take the cheaper of both between any two positions where both can be cut."""
+    # A cut divides both graphs so that neither matching pairs a node before it with one after it, so the result is one
+    # to one. `costs` has the cost of each node of the first graph in either matching, `order` its nodes in
+    # sequence, and `position` the place of each node of the second graph in the other sequence.
     found = list(one)
     last = len(position)
     ends = [(position[one[node]], position[two[node]]) for node in order]

@@ -184,10 +184,8 @@ _Layer: TypeAlias = "tuple[list[Scope], list[Any]]"
 
 
 def open_layers(graphs: Sequence[Graph], tables: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """Yield the keys of layers that one side changed, of which the other side added or removed an equal one.
-
-    ``tables`` have the path of each module by its key, in the base and on both sides.
-    """
+    """Yield the keys of layers that one side changed, of which the other side added or removed an equal one."""
+    # `tables` have the path of each module by its key, in the base and on both sides.
     for editor, changer in ((1, 2), (2, 1)):
         edits = [
             (number, path)

@@ -96,10 +96,8 @@ class Side:
         return postorder([node.id for node in self.graph.outputs], lambda key: dependencies(nodes, key)) == [*nodes]
 
     def storages(self, base: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], str]:
-        """Return the storage of each slot, by node and slot, as a key that is the same in all graphs.
-
-        ``base`` has the storages of the base by the keys of nodes, which slots that were there keep.
-        """
+        """Return the storage of each slot, by node and slot, as a key that is the same in all graphs."""
+        # `base` has the storages of the base by the keys of nodes, which slots that were there keep.
         nodes = self.graph.nodes
         first: dict[str, tuple[str, str]] = {}
         of_slot: dict[tuple[str, str], str] = {}
@@ -165,10 +163,8 @@ def dependencies(nodes: Mapping[str, Node], key: str) -> list[str]:
 
 
 def order_of(nodes: Mapping[str, Node], sides: Sequence[Side]) -> list[str]:
-    """Return the keys of the nodes in canonical order if all graphs are in it, else each behind its predecessor.
-
-    In the first case only what the outputs depend on is there.
-    """
+    """Return the keys of the nodes in canonical order if all graphs are in it, else each behind its predecessor."""
+    # In the first case only what the outputs depend on is there.
     orders = [[key for key in side.keys.values() if key in nodes] for side in sides]
     # Not by whose they are, so that it does not matter which side is which.
     order, _ = woven(orders, by=lambda keys: [key[1:] for key in keys])

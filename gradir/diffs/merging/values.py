@@ -232,11 +232,9 @@ class Figures:
         ]
 
     def _meet(self) -> bool:
-        """Return whether a size may follow from both edits.
-
-        If the edits differ and made a size the same, both may be factors of it, such as a batch and a length in a
-        flat size. A size that only one side has does not include the other's edit.
-        """
+        """Return whether a size may follow from both edits."""
+        # If the edits differ and made a size the same, both may be factors of it, such as a batch and a length in a
+        # flat size. A size that only one side has does not include the other's edit.
         base, ours, theirs = (
             dict(_sizes(record, types)) if record else {}
             for record, types in zip(self.records, self._types, strict=True)

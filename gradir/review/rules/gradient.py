@@ -22,10 +22,8 @@ _MAY_BE_REACHED: Final = "hidden"
 
 
 def cuts(evidence: Evidence) -> Iterator[Finding]:
-    """Report whether there are more cuts, then those of each kind with the nodes that went or came with them.
-
-    New cuts stand first, since their parameters lost their gradient.
-    """
+    """Report whether there are more cuts, then those of each kind with the nodes that went or came with them."""
+    # New cuts stand first, since their parameters lost their gradient.
     changes = evidence.changes
     yield from _growth(evidence, [change for change in changes if change.subject == "cut"])
     groups: dict[tuple[str, str | int], list[int]] = {}
@@ -47,12 +45,10 @@ def cuts(evidence: Evidence) -> Iterator[Finding]:
 
 
 def inputs(evidence: Evidence) -> Iterator[Finding]:
-    """Report input slots of matched nodes of one operation that lost their edge, and those that gained one.
-
-    If a node has as many edges into other slots instead, its inputs only changed places. An edge that led to nothing
-    but parameters that left the graph is not lost: the cuts name them, or the model has them no more or does not train
-    them.
-    """
+    """Report input slots of matched nodes of one operation that lost their edge, and those that gained one."""
+    # If a node has as many edges into other slots instead, its inputs only changed places. An edge that led to nothing
+    # but parameters that left the graph is not lost: the cuts name them, or the model has them no more or does not
+    # train them.
     kinds: tuple[tuple[str, Level, str, str], ...] = (
         ("lost-inputs", "error", "before", "after"),
         ("gained-inputs", "change", "after", "before"),

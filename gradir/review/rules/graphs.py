@@ -31,10 +31,8 @@ _OF_NO_OPERATION: Final = {"id", "scope", "names", "source", "ext"}
 
 
 def computing(evidence: Evidence) -> Iterator[Finding]:
-    """Report that two edited forward graphs compute the same result.
-
-    ``subjects`` are the parameters that one graph has transposed, and ``count`` is the number of constants.
-    """
+    """Report that two edited forward graphs compute the same result."""
+    # `subjects` are the parameters that one graph has transposed, and `count` is the number of constants.
     is_forward = all(graph.producer.options.get("graph") == "forward" for graph in evidence.graphs)
     nodes = [change for change in evidence.changes if change.subject == "node"]
     is_edited = any(
@@ -78,10 +76,8 @@ def frameworks(evidence: Evidence) -> Iterator[Finding]:
 
 
 def totals(evidence: Evidence) -> Iterator[Finding]:
-    """Report each total that differs, or that may since it is unknown or beyond counting.
-
-    ``details`` has the numbers of saved slots of unknown size, which no total counts.
-    """
+    """Report each total that differs, or that may since it is unknown or beyond counting."""
+    # `details` has the numbers of saved slots of unknown size, which no total counts.
     for kind, name in TOTALS.items():
         before, after = (getattr(side, name) for side in (evidence.diff.before, evidence.diff.after))
         is_saved = kind == "saved-bytes"
@@ -142,10 +138,8 @@ def hooked(evidence: Evidence) -> Iterator[Finding]:
 
 
 def tensors(evidence: Evidence) -> Iterator[Finding]:
-    """Report nodes that read something that changed and differ in the sizes, dtypes or devices of tensors alone.
-
-    The parameters of a module with another description are among them. The node where such a change begins is not.
-    """
+    """Report nodes that read something that changed and differ in the sizes, dtypes or devices of tensors alone."""
+    # The parameters of a module with another description are among them. The node where such a change begins is not.
     changes = evidence.changes
     described = {
         change.id

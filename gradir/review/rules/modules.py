@@ -30,11 +30,9 @@ _NO_EDGE: Final = (None, UNSET)
 
 
 def modules(evidence: Evidence) -> Iterator[Finding]:
-    """Report modules that came or went, equal ones together, each before the nodes that read from it now or before.
-
-    ``itself`` says that the module came or went too, not only all nodes in it. ``saved`` has the bytes of the first of
-    equal modules, the fewest and the most: the first of those that save one tensor counts it.
-    """
+    """Report modules that came or went, equal ones together, each before the nodes that read from it now or before."""
+    # `itself` says that the module came or went too, not only all nodes in it. `saved` has the bytes of the first of
+    # equal modules, the fewest and the most: the first of those that save one tensor counts it.
     wholes = evidence.places.wholes
     owners = {at: whole for at in evidence.left if (whole := wholes.of(evidence.changes[at])) is not None}
     reading = _readers(evidence, owners)
@@ -64,10 +62,8 @@ def modules(evidence: Evidence) -> Iterator[Finding]:
 
 
 def layers(evidence: Evidence) -> Iterator[Finding]:
-    """Report the changes that nothing else explains by module, those of equal modules together.
-
-    ``gone`` is there if only the first graph has the modules, and ``sizes`` if their sizes differ.
-    """
+    """Report the changes that nothing else explains by module, those of equal modules together."""
+    # `gone` is there if only the first graph has the modules, and `sizes` if their sizes differ.
     if not evidence.left:
         return
     sections = [
@@ -169,10 +165,8 @@ def _entry(path: str) -> str:
 
 
 def whole_graph(evidence: Evidence) -> Iterator[Finding]:
-    """Report renames of modules and tensors, equal ones together, and each change of no node and no module.
-
-    The finding of a module that was wrapped, or is no more, includes its wrapper.
-    """
+    """Report renames of modules and tensors, equal ones together, and each change of no node and no module."""
+    # The finding of a module that was wrapped, or is no more, includes its wrapper.
     together: dict[Hashable, list[int]] = {}
     for at in evidence.left:
         change = evidence.changes[at]

@@ -44,12 +44,10 @@ class _Frozen(NamedTuple):
 
 
 def frozen(evidence: Evidence) -> Iterator[Finding]:
-    """Report parameters that were frozen and those that were unfrozen, with the changes that only follow from that.
-
-    The tables of modules have to prove it: a module owns as many elements as before, and fewer of them require grad.
-    For a module with others in it, all of them have to be trained before and none now, or the other way round. The
-    figures are there if each graph lacks exactly these parameters.
-    """
+    """Report parameters that were frozen and those that were unfrozen, with the changes that only follow from that."""
+    # The tables of modules have to prove it: a module owns as many elements as before, and fewer of them require grad.
+    # For a module with others in it, all of them have to be trained before and none now, or the other way round. The
+    # figures are there if each graph lacks exactly these parameters.
     modules = dict(_frozen_modules(evidence))
     explained = {word: _consequences(evidence, word, found) for word, found in modules.items()}
     rest = set(evidence.left).difference(*explained.values())
@@ -140,11 +138,9 @@ def _with_above(rows: Iterable[int], tree: ModuleTree) -> set[int]:
 
 
 def _consequences(evidence: Evidence, word: str, modules: Sequence[_Frozen]) -> set[int]:
-    """Return the changes that only follow from parameters that were frozen or unfrozen, if the tables prove these.
-
-    The parameter leaves the graph, or stays in it because an operation saved it. An operation goes when all its inputs
-    went so, and the others have no input there any more, with what they keep for that.
-    """
+    """Return the changes that only follow from parameters that were frozen or unfrozen, if the tables prove these."""
+    # The parameter leaves the graph, or stays in it because an operation saved it. An operation goes when all its
+    # inputs went so, and the others have no input there any more, with what they keep for that.
     owners = {module.trained for module in modules if module.is_proven}
     if not owners:
         return set()
@@ -220,11 +216,9 @@ def tied(evidence: Evidence) -> Iterator[Finding]:
 
 
 def unowned(evidence: Evidence) -> Iterator[Finding]:
-    """Report parameters without an owner that only the second graph has, if both graphs know their modules.
-
-    No optimizer and no checkpoint of the model has them. ``subjects`` are the names of the parameters that left the
-    model, if these are as many of the same sizes, and otherwise the ids of the new nodes.
-    """
+    """Report parameters without an owner that only the second graph has, if both graphs know their modules."""
+    # No optimizer and no checkpoint of the model has them. `subjects` are the names of the parameters that left the
+    # model, if these are as many of the same sizes, and otherwise the ids of the new nodes.
     before, after = evidence.graphs
     nameless = [node for node in after.nodes.values() if not (node.op or node.names)]
     if not (evidence.changes and before.scopes and after.scopes and nameless):
