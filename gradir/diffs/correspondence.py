@@ -43,7 +43,7 @@ class Correspondence:
         pairs = [(a.nodes[before], b.nodes[after]) for before, after in self.matched.items()]
         self.paths: Mapping[str, str] = paired_scopes(a, b, pairs)
         self._modules = RenamedModules(a, b, pairs if self._renames else (), self.paths)
-        self.modules: Mapping[Rename, int] = self._modules.told
+        self.modules: Mapping[Rename, int] = self._modules.nodes
         self.tensors: Mapping[tuple[str, str], str] = self._modules.tensors
         self.storages: Mapping[str, str] = renamed_storages(a, b, self._id)
         # Whether equal names in both graphs are those of one node or storage.
