@@ -143,7 +143,7 @@ class _Search:
         if kept == found:
             return found, cost
         kept_cost = self.costs.total(kept)
-        # However it is told, it is no longer than what equal ids tell.
+        # Its report is no longer than that of equal ids.
         return (kept, kept_cost) if kept_cost <= max(cost, self.costs.total(self._by_id)) else (found, cost)
 
     def _kept_in_wrappers(self, found: list[int]) -> list[int]:
@@ -200,11 +200,8 @@ class _Search:
 
     def _ranked(self, matching: list[int], shares: list[int]) -> list[int]:
         """Return the rank of each node as one number."""
-        weight = len(self._before) + 1
-        return [
-            share * weight - (other == same >= 0)
-            for share, other, same in zip(shares, matching, self._by_id, strict=False)
-        ]
+        weight, rows = len(self._before) + 1, zip(shares, matching, self._by_id, strict=False)
+        return [share * weight - (other == same >= 0) for share, other, same in rows]
 
     def _repaired(self, found: list[int], shares: list[int]) -> list[int]:
         pairing = self._pairing(found)
@@ -238,10 +235,10 @@ class _Search:
         # What became another operation stands where it did, before it is looked for elsewhere.
         named.add_neighbours()
         named.add_changed()
-        yield _completed(named, around)
+        yield _completed(named)
         unnamed = self._pairing()
         _align(unnamed, self._depth_first, around)
-        yield _completed(unnamed, around)
+        yield _completed(unnamed)
 
 
 def _align(pairing: Pairing, orders: _Orders, around: Surroundings) -> None:
@@ -265,9 +262,7 @@ def _align(pairing: Pairing, orders: _Orders, around: Surroundings) -> None:
         pairing.add((order[x], other_order[y]) for x, y in pairs)
 
 
-def _completed(pairing: Pairing, around: Surroundings) -> list[int]:
-    pairing.add_neighbours()
-    pairing.add_moved(around)
+def _completed(pairing: Pairing) -> list[int]:
     pairing.add_neighbours()
     pairing.add_changed()
     pairing.add_lone()
