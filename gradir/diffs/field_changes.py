@@ -144,7 +144,9 @@ def _description(field: Field) -> Callable[[Any], Mapping[Path, Part]]:
             (*path, *key): _saved(slot) for key, slot in zip(numbered(slot.slot for slot in slots), slots, strict=True)
         }
     if inner is not None:
-        describe: Callable[[Any], Part] = _RECORDS.get(inner, _record_part)
+        describe: Callable[[Any], Part] = _RECORDS.get(
+            inner, lambda record: Part(record, further_parts(record, frozenset()))
+        )
         if not is_list(field):
             return lambda record: {} if record is None else {path: describe(record)}
         # An input slot without a gradient is a value too.
@@ -158,10 +160,6 @@ def _description(field: Field) -> Callable[[Any], Mapping[Path, Part]]:
     return lambda value: {} if value in nothing or value is field.default is False else {path: Part(value)}
 
 
-def _record_part(record: Record) -> Part:
-    return Part(record, further_parts(record, frozenset()))
-
-
 def further_parts(record: Record, but: frozenset[str]) -> dict[Path, Any]:
     """Return all fields but these, part by part."""
     return {
@@ -173,10 +171,6 @@ def further_parts(record: Record, but: frozenset[str]) -> dict[Path, Any]:
 
 def _known(record: Record, fields: Iterable[str]) -> dict[Path, Any]:
     return {(field,): value for field in fields if (value := getattr(record, field)) is not None}
-
-
-def _tensor(tensor: TensorMeta) -> Part:
-    return Part(tensor, {**_known(tensor, _TENSOR), **further_parts(tensor, frozenset(_TENSOR))})
 
 
 def _saved(saved: Saved) -> Part:
@@ -195,7 +189,11 @@ def _saved(saved: Saved) -> Part:
 
 
 # The records that are compared in ways of their own; a reference and a source as one value.
-_RECORDS: Final[Mapping[type[Record], Callable[[Any], Part]]] = {Ref: Part, Source: Part, TensorMeta: _tensor}
+_RECORDS: Final[Mapping[type[Record], Callable[[Any], Part]]] = {
+    Ref: Part,
+    Source: Part,
+    TensorMeta: lambda tensor: Part(tensor, {**_known(tensor, _TENSOR), **further_parts(tensor, frozenset(_TENSOR))}),
+}
 
 
 def fits(text: str, pattern: str) -> bool:
@@ -245,9 +243,10 @@ def setting_changes(
 def _settings(record: Node | Scope | Cut, words: Vocabulary) -> Iterator[tuple[Path, tuple[AttrValue]]]:
     """Yield the settings of a record, each in a tuple, since a value may be anything."""
     if isinstance(record, Node):
+        sizes = (*words.incidental, *words.sizes)
         for name in sorted(record.attrs):
             value = record.attrs[name]
-            if _is_short(value) and _says(name, value_text(value), words) and not _follows(words, name):
+            if _is_short(value) and _says(name, value_text(value), words) and not _names_a_size(sizes, f"attrs.{name}"):
                 yield ("attrs", name), (value,)
     elif isinstance(record, Scope):
         named = [(part, *part.partition("=")) for part in parts_of(record.detail)]
@@ -275,10 +274,7 @@ def _says(name: str, value: str, words: Vocabulary) -> bool:
     return default != _ANY and values not in ({default}, {"null"})
 
 
-def _follows(words: Vocabulary, name: str) -> bool:
-    return _names_a_size((*words.incidental, *words.sizes), f"attrs.{name}")
-
-
 @lru_cache
 def _names_a_size(patterns: tuple[str, ...], name: str) -> bool:
+    # The same few attributes of thousands of nodes are asked for.
     return any(names_field(pattern, name) for pattern in patterns)

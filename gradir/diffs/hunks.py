@@ -103,16 +103,21 @@ def inverse(script: Script) -> Script:
     values = {field.name for field in fields_of(Head) if not is_list(field)}
     return Script(
         *(
-            held and held[::-1] if name in values else tuple(map(_turned, held))
+            held and held[::-1]
+            if name in values
+            else tuple(Hunk(each.new_start, each.start, each.after, each.before) for each in held)
             for name, held in msgspec.structs.asdict(script).items()
         )
     )
 
 
 def _between(field: Field, before: Any, after: Any) -> Any:
-    if is_list(field):
-        return tuple(_trimmed(before, after))
-    return None if identical(before, after) else (before, after)
+    """Return one hunk for all between the common beginning and end of a list; both values of anything else."""
+    if not is_list(field):
+        return None if identical(before, after) else (before, after)
+    start, same = equal_ends(before, after, identical)
+    old, new = tuple(before[start : len(before) - same]), tuple(after[start : len(after) - same])
+    return (Hunk(start, start, old, new),) if old or new else ()
 
 
 def _applied(field: Field, value: Any, change: Any) -> Any:
@@ -147,14 +152,6 @@ def _hunks(before: Mapping[str, T], after: Mapping[str, T]) -> Iterator[Hunk[T]]
         if at > start or new_at > new_start:
             yield Hunk(start, new_start, tuple(olds[start:at]), tuple(news[new_start:new_at]))
         start, new_start = at + 1, new_at + 1
-
-
-def _trimmed(before: Sequence[T], after: Sequence[T]) -> Iterator[Hunk[T]]:
-    """Yield one hunk for all between the common beginning and the common end."""
-    start, same = equal_ends(before, after, identical)
-    old, new = tuple(before[start : len(before) - same]), tuple(after[start : len(after) - same])
-    if old or new:
-        yield Hunk(start, start, old, new)
 
 
 def _replaced(records: Sequence[T], hunks: Sequence[Hunk[T]], noun: str) -> Iterator[T]:

@@ -12,6 +12,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from gradir.diffs.field_changes import numbered
+from gradir.diffs.hunks import identical
 from gradir.ir import Node, Ref, Saved, Source, TensorMeta
 from gradir.ir.model import MOST, NonFinite, Record, bounded
 from gradir.ir.totals import tensor_elements
@@ -93,16 +94,8 @@ def _place(base: Any, ours: Source, theirs: Source) -> Source:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two values are equal in type too: ``1``, ``1.0`` and ``true`` are not."""
-    if one is other:
-        return True
-    if type(one) is not type(other) or one != other:
-        return False
-    if isinstance(one, Node):
-        return same(one.attrs, other.attrs) and same(one.ext, other.ext)
-    if isinstance(one, Mapping):
-        return repr(sorted(one.items())) == repr(sorted(other.items()))
-    return not isinstance(one, tuple) or repr(one) == repr(other)
+    """Return whether two values are equal in type too, as `identical` says of records and mappings."""
+    return one is other or (identical(one, other) and (not isinstance(one, tuple) or repr(one) == repr(other)))
 
 
 def pick(base: Any, ours: Any, theirs: Any) -> Any:
