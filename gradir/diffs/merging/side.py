@@ -63,7 +63,10 @@ class Side:
             id=self._kind(node),
             scope=self.path(node.scope),
             names=tuple([self._places.name(self._number, name) for name in node.names]),
-            saved=tuple([self._slot(slot, storages[node_id, name]) for name, slot in slots_of(node)]),
+            saved=tuple(
+                replace(slot, origin=self._ref(slot.origin), storage=storages[node_id, name])
+                for name, slot in slots_of(node)
+            ),
             **rewired(node, lambda ref, _: self._ref(ref)),
         )
 
@@ -147,9 +150,6 @@ class Side:
         if node.names and not node.op and node.names[0] and is_named(node.id, node.names[0]):
             return NAMED
         return FIXED + node.id
-
-    def _slot(self, slot: Saved, storage: str) -> Saved:
-        return replace(slot, origin=self._ref(slot.origin), storage=storage)
 
     def _ref(self, ref: Ref | None) -> Ref | None:
         return None if ref is None else replace(ref, id=self.keys[ref.id])
