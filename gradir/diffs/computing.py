@@ -162,18 +162,18 @@ class _Reader:
     def _known(self, node: Node, operands: list[Value]) -> Value | None:
         meaning = self._words.meanings.get(node.op.strip(_IN_PLACE), "")
         found = _MEANINGS.get(meaning)
-        if found is None or node.opaque or (meaning not in _OF_ANY_KIND and not self._is_of_one_float(node)):
+        if found is None or node.opaque:
+            return None
+        refs = (ref for ref in node.inputs if ref is not None)
+        kinds = {self._graph.nodes[ref.id].outputs[ref.output_nr].dtype for ref in refs}
+        kinds.update(output.dtype for output in node.outputs[:1])
+        # Rounding of integers, and between dtypes, is part of what an operation computes.
+        if meaning not in _OF_ANY_KIND and not (len(kinds) == 1 and str(*kinds) in _FLOATS):
             return None
         has_others = found.settings is not None and not node.attrs.keys() <= found.settings
         if has_others or len(operands) not in found.operands:
             return None
         return found.read(_Step(self._terms, node, operands, self._settings(node)))
-
-    def _is_of_one_float(self, node: Node) -> bool:
-        """Return whether an operation takes and makes floating-point numbers of one dtype."""
-        taken = [self._graph.nodes[ref.id].outputs[ref.output_nr].dtype for ref in node.inputs if ref is not None]
-        kinds = {*taken, *(output.dtype for output in node.outputs[:1])}
-        return len(kinds) == 1 and str(*kinds) in _FLOATS
 
 
 class _Step(NamedTuple):
