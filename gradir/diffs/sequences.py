@@ -10,7 +10,7 @@ from operator import eq
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator, Mapping
+    from collections.abc import Hashable, Mapping
 
 K = TypeVar("K", bound="Hashable")
 T = TypeVar("T")
@@ -89,7 +89,7 @@ def overtaken(paths: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
     for old, new in paths if any(old != new for old, new in paths) else ():
         parent, _, index = old.rpartition(".")
         parent_now, _, index_now = new.rpartition(".")
-        if _is_index(index) and _is_index(index_now):
+        if all(name.isdecimal() and len(name) <= _MOST_DIGITS for name in (index, index_now)):
             lists[parent, parent_now].append((int(index), int(index_now), old, new))
     for entries in lists.values():
         furthest = -1
@@ -99,10 +99,6 @@ def overtaken(paths: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
                 return old, new
             furthest = max(furthest, now)
     return None
-
-
-def _is_index(name: str) -> bool:
-    return name.isdecimal() and len(name) <= _MOST_DIGITS
 
 
 # Scripts longer than this are not looked for.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 NOTHING: Final = -1
 # What a matching has for a node without a partner, which no reference of the other graph is equal to.
 FREE: Final = -2
-# Stands in a address between the module and a tensor's own name.
+# Stands in an address between the module and a tensor's own name.
 TENSOR: Final = "\0"
 _LOOSE: Final = frozenset({"role", "op"})
 _BLANK: Final = Node("")

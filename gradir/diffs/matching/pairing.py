@@ -13,7 +13,6 @@ from gradir.diffs.sequences import alone_in_both
 
 if TYPE_CHECKING:
     from gradir.diffs.matching.costs import Costs
-    from gradir.ir import Node
 
 # Among more consumers than this no match is looked for: that would be quadratic.
 _CROWD: Final = 16
@@ -76,7 +75,8 @@ class Pairing:
             if not self._have_one_role(node, other):
                 return False
             record, other_record = self._before.nodes[node], self._after.nodes[other]
-            if record.op and _module_name(record) != _module_name(other_record):
+            modules = (Naming.of(each).path.rpartition(".")[2] for each in (record, other_record))
+            if record.op and len(set(modules)) > 1:
                 return False
             return self._price_of_matching(node, other) < _BOTH + votes
 
@@ -226,10 +226,6 @@ class Pairing:
 
     def _users(self, node: int) -> list[int]:
         return [*self._before.above[node], *self._before.keepers[node]]
-
-
-def _module_name(record: Node) -> str:
-    return Naming.of(record).path.rpartition(".")[2]
 
 
 def cheaper_pieces(
