@@ -13,7 +13,7 @@ import gradir
 from gradir.ir import Builder, Cut, Graph, Node, Producer, Ref, Scope, TensorMeta
 from gradir.ir.marks import status, times
 from gradir.ir.validate import check
-from gradir.review.listed import listed
+from gradir.review.change_list import list_changes
 from gradir.review.reviewing import reviewed
 from gradir.review.united import United, drawn_part
 
@@ -208,7 +208,9 @@ def test_what_reads_a_new_module_is_listed_below_it() -> None:
     )
     diff = reviewed(a, b)
     assert diff.sides is not None
-    found = [(change.kind, change.group, change.text.split()[0]) for change in listed(diff, diff.sides, United(diff))]
+    found = [
+        (change.kind, change.group, change.text.split()[0]) for change in list_changes(diff, diff.sides, United(diff))
+    ]
     assert found == [
         ("added", "module adapter  Block  1 node", "module"),
         ("changed", "module adapter  Block  1 node", "mid/sin:1"),

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from samples import chain, everything, hostile
 from strategies import graphs
 
-from gradir.diffs.matching import Matching, Rename, edit_cost, match, parts, search
+from gradir.diffs.matching import Matching, Rename, edit_cost, match, search
 from gradir.diffs.matching.costs import Costs
 from gradir.diffs.matching.numbered import FREE, NOTHING, NumberedGraph
 from gradir.diffs.matching.pairing import cheaper_pieces
@@ -338,11 +338,11 @@ def test_the_longest_increasing_subsequence_is_longest(values: list[int]) -> Non
 
 def assert_parts_are_matched_like_the_whole(made: Script, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Return whether a small part was matched by itself."""
-    monkeypatch.setattr(parts, "_SMALL", 0)
+    monkeypatch.setattr(search, "_SMALL", 0)
     for a, b in ((made.before, made.after), (made.after, made.before)):
         whole = search._inverse(search._searched(b, a), a) if search._turned(a, b) else search._searched(a, b)
         assert match(a, b) == whole
-    part = parts.differing_parts(made.before, made.after)
+    part = search.differing_parts(made.before, made.after)
     return part is not None and len(part[0].nodes) < len(made.before.nodes) // 2
 
 

@@ -96,7 +96,7 @@ def _uninstall(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from gradir.git import driver, textconv
+    from gradir.git import driver
     from gradir.git.repository import NoRepositoryError
 
     places: tuple[Where, ...] = (options.where,) if options.where else ("local", "global")
@@ -115,7 +115,7 @@ def _status(options: argparse.Namespace) -> int:
         else:
             state = "attributes only: run 'gradir git install'" if found.has_attributes else "not installed"
         print(f"{where:<7} {state} ({one_line(str(found.attributes))})")
-    if textconv.is_stopped():
+    if driver.is_stopped():
         print("git was run where gradir was missing, and caches no texts until it shows a graph with gradir again")
     return 0
 

@@ -41,9 +41,8 @@ Kind = Literal["added", "removed", "changed", "renamed", "moved"]
 Subject = Literal["node", "scope", "cut", "module", "graph"]
 Level = Literal["error", "change", "note"]
 
+# The kinds of changes of what only one graph has.
 CAME: Final = frozenset({"added", "removed"})
-"""The kinds of changes of what only one graph has."""
-
 _SIDES: Final = "sides"
 _KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 

@@ -50,10 +50,8 @@ R = TypeVar("R", Node, Scope, Cut)
 
 
 def compare(a: Graph, b: Graph, names: Callable[[], Correspondence] | None = None) -> Diff:
-    """Compare two graphs record by record, except for their producers.
-
-    ``names`` gives what both graphs call each record; equal graphs do not need it.
-    """
+    """Compare two graphs record by record, except for their producers."""
+    # `names` gives what both graphs call each record; equal graphs do not need it.
     with paused_gc():
         exact, before = script(a, b), totals(a)
         compared = ("nodes", "scopes", "cuts", *(field.name for field in head_fields()))
@@ -81,15 +79,13 @@ class _Changes:
     def found(self) -> list[Change]:
         """Return renames of modules, then scopes, cuts, nodes, and what belongs to no single record."""
         found = [
-            *(
-                Change("renamed", "module", new, what=self._names.tensors.get((old, new), ""), was=old, nodes=count)
-                for (old, new), count in self._names.modules.items()
-            ),
-            *_of_records(self._scopes, self._scope, self._words),
-            *self._of_cuts(),
-            *_of_records(self._nodes, self._node, self._words),
-            *self._of_head(),
+            Change("renamed", "module", new, what=self._names.tensors.get((old, new), ""), was=old, nodes=count)
+            for (old, new), count in self._names.modules.items()
         ]
+        found += _of_records(self._scopes, self._scope, self._words)
+        found += self._of_cuts()
+        found += _of_records(self._nodes, self._node, self._words)
+        found += self._of_head()
         if self._shifted:
             found.append(_of_graph("indices", self._shifted))
         passed = overtaken((old.path, new.path) for _, old, new in matched(*self._scopes) if old and new)
@@ -105,19 +101,15 @@ class _Changes:
         verdict = self._names.scope_verdict(old, new)
         if verdict == "renumbered":
             self._shifted.setdefault("scopes", (old.path, new.path))
-        compared = _without_counts() if self._counts_add_up(old, new) else descriptions(Scope)
-        return verdict, field_changes(old, new, compared, old)
-
-    def _counts_add_up(self, old: Scope, new: Scope) -> bool:
-        """Return whether the counts of a matched scope differ only by its own count and by those right below it."""
-        if all(getattr(old, count) == getattr(new, count) for count in COUNTS):
-            return True
-        return self._apart[0][old.path] == self._apart[1][new.path]
+        # Counts that differ by the module's own, and by those right below it, say nothing new.
+        add_up = all(getattr(old, count) == getattr(new, count) for count in COUNTS) or (
+            self._apart[0][old.path] == self._apart[1][new.path]
+        )
+        return verdict, field_changes(old, new, _without_counts() if add_up else descriptions(Scope), old)
 
     @cached_property
-    def _apart(self) -> tuple[Mapping[str, Mapping[str, int]], Mapping[str, Mapping[str, int]]]:
-        a, b = self._graphs
-        return counts_apart(a.scopes), counts_apart(b.scopes)
+    def _apart(self) -> list[dict[str, dict[str, int]]]:
+        return [counts_apart(graph.scopes) for graph in self._graphs]
 
     def _of_cuts(self) -> Iterator[Change]:
         """Yield the changes of cuts; places that one graph alone records are one change of the whole graph."""
@@ -140,9 +132,9 @@ class _Changes:
 
     def _of_head(self) -> Iterator[Change]:
         a, b = self._graphs
+        named = renamed_head(a, lambda key: self._names.matched.get(key, removed(key)), keeps_slots=True)
+        old = msgspec.structs.replace(a, **named)
         for field in head_fields():
-            named = renamed_head(a, lambda key: self._names.matched.get(key, removed(key)), keeps_slots=True)
-            old = msgspec.structs.replace(a, **named)
             fields = tuple(field_changes(old, b, {field.name: descriptions(Head)[field.name]}, a))
             if fields:
                 yield Change("changed", "graph", field.key, fields=fields)
@@ -184,20 +176,16 @@ def _of_records(
     for _, old, new in matched(*both):
         if old is None or new is None:
             if old is not None:
-                yield _with_settings(_change("removed", old), setting_changes(old, None, words))
+                yield _change("removed", old, setting_changes(old, None, words))
             if new is not None:
-                yield _with_settings(_change("added", new), setting_changes(None, new, words))
+                yield _change("added", new, setting_changes(None, new, words))
         else:
             verdict, found = compared(old, new)
             fields = tuple(found)
             kind: Kind = verdict if verdict in {"renamed", "moved"} else "changed"
             if fields or kind != "changed":
-                change, was = _change(kind, new), _change(kind, old).id
-                yield msgspec.structs.replace(change, fields=fields, was="" if was == change.id else was)
-
-
-def _with_settings(change: Change, settings: Sequence[FieldChange]) -> Change:
-    return msgspec.structs.replace(change, fields=tuple(settings)) if settings else change
+                change, was = _change(kind, new, fields), _change(kind, old).id
+                yield change if was == change.id else msgspec.structs.replace(change, was=was)
 
 
 @cache
@@ -234,10 +222,8 @@ def _cut_keys(cuts: Sequence[Cut]) -> list[Path]:
 
 
 def _keys_of_matches(old: Sequence[Cut], new: Sequence[Cut], keys: Sequence[Path]) -> list[Path]:
-    """Return the keys of cuts of the first graph; a place has the key of the place that is most like it.
-
-    Places in one line belong together first, then those in one function, then those that come first.
-    """
+    """Return the keys of cuts of the first graph; a place has the key of the place that is most like it."""
+    # Places in one line belong together first, then those in one function, then those that come first.
     found = _cut_keys(old)
     free = {at: cut for at, cut in enumerate(new) if cut.is_place}
     open_ = {at: cut for at, cut in enumerate(old) if cut.is_place}
@@ -261,7 +247,8 @@ def _alike(cut: Cut, *places: str) -> Hashable:
 
 
 def _cut_label(key: Path) -> str:
-    return "#".join(map(str, key[1:] if key[1:] and key[0] == "place" and isinstance(key[1], str) else key))
+    is_place = key[0] == "place" and len(key) > 1 and isinstance(key[1], str)
+    return "#".join(map(str, key[1:] if is_place else key))
 
 
 def cut_name(cut: Cut) -> str:
@@ -269,18 +256,19 @@ def cut_name(cut: Cut) -> str:
     return cut.names[0] if cut.names and not cut.is_place else cut.kind
 
 
-def _change(kind: Kind, record: Node | Scope | Cut) -> Change:
+def _change(kind: Kind, record: Node | Scope | Cut, fields: Iterable[FieldChange] = ()) -> Change:
     """Return a change of a record as a whole."""
+    found = tuple(fields)
     if isinstance(record, Scope):
-        return Change(kind, "scope", record.path, record.path, record.class_name)
+        return Change(kind, "scope", record.path, record.path, record.class_name, found)
     if isinstance(record, Cut):
         place = record if record.is_place else None
-        return Change(kind, "cut", cut_name(record), record.scope, record.kind, tensor=record.tensor, cut=place)
-    return Change(kind, "node", record.id, record.scope, record.op or record.role, tensor=record.tensor)
+        return Change(kind, "cut", cut_name(record), record.scope, record.kind, found, tensor=record.tensor, cut=place)
+    return Change(kind, "node", record.id, record.scope, record.op or record.role, found, tensor=record.tensor)
 
 
+# The fields of a scope that count what is below it too.
 COUNTS: Final = ("total", "trainable")
-"""The fields of a scope that count what is below it too."""
 
 
 def counts_apart(scopes: Mapping[str, Scope]) -> dict[str, dict[str, int]]:
@@ -311,10 +299,8 @@ def growth(a: Graph, b: Graph, paths: Mapping[str, str]) -> Iterator[Growth]:
 
 
 def sizes(graph: Graph) -> dict[str, Size]:
-    """Return the size of each module without those below it.
-
-    A storage counts where it was saved first, and the content of a folded module where that stands.
-    """
+    """Return the size of each module without those below it."""
+    # A storage counts where it was saved first, and the content of a folded module where that stands.
     counts: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     saved: SavedBytes[str] = SavedBytes(graph.nodes)
     for node in graph.nodes.values():

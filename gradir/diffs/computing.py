@@ -23,8 +23,8 @@ _IN_PLACE: Final = "_"
 _FLOATS: Final = frozenset({"float64", "float32", "float16", "bfloat16"})
 _OF_ANY_KIND: Final = frozenset({"same", "reshape", "permute", "expand", "literal"})
 _VALUES: Final = "values"
+# A larger factor, or a smaller one than its inverse, may leave the range of a number on the way.
 _MOST: Final = 1e6
-"""A larger factor, or a smaller one than its inverse, may leave the range of a number on the way."""
 
 
 class Same(NamedTuple):
@@ -85,12 +85,7 @@ def _sizes(node: Node, nr: int = 0) -> tuple[int, ...]:
 
 class _Reader:
     def __init__(
-        self,
-        graph: Graph,
-        terms: Terms,
-        words: Vocabulary,
-        called: Callable[[str], str],
-        transposed: frozenset[str],
+        self, graph: Graph, terms: Terms, words: Vocabulary, called: Callable[[str], str], transposed: frozenset[str]
     ) -> None:
         self._graph = graph
         self._terms = terms
@@ -99,8 +94,8 @@ class _Reader:
         self._transposed = transposed
         self._values: dict[tuple[str, int], Value] = {}
         self._drawn: Counter[str] = Counter()
+        # The tensors without a name, and whether an operation that does not say their values takes each.
         self._unnamed: dict[str, bool] = {}
-        """The tensors without a name, and whether an operation that does not say their values takes each."""
 
     @property
     def constants(self) -> int:
@@ -167,18 +162,18 @@ class _Reader:
     def _known(self, node: Node, operands: list[Value]) -> Value | None:
         meaning = self._words.meanings.get(node.op.strip(_IN_PLACE), "")
         found = _MEANINGS.get(meaning)
-        if found is None or node.opaque or (meaning not in _OF_ANY_KIND and not self._is_of_one_float(node)):
+        if found is None or node.opaque:
+            return None
+        refs = (ref for ref in node.inputs if ref is not None)
+        kinds = {self._graph.nodes[ref.id].outputs[ref.output_nr].dtype for ref in refs}
+        kinds.update(output.dtype for output in node.outputs[:1])
+        # Rounding of integers, and between dtypes, is part of what an operation computes.
+        if meaning not in _OF_ANY_KIND and not (len(kinds) == 1 and str(*kinds) in _FLOATS):
             return None
         has_others = found.settings is not None and not node.attrs.keys() <= found.settings
         if has_others or len(operands) not in found.operands:
             return None
         return found.read(_Step(self._terms, node, operands, self._settings(node)))
-
-    def _is_of_one_float(self, node: Node) -> bool:
-        """Return whether an operation takes and makes floating-point numbers of one dtype."""
-        taken = [self._graph.nodes[ref.id].outputs[ref.output_nr].dtype for ref in node.inputs if ref is not None]
-        kinds = {*taken, *(output.dtype for output in node.outputs[:1])}
-        return len(kinds) == 1 and str(*kinds) in _FLOATS
 
 
 class _Step(NamedTuple):

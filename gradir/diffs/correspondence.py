@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from gradir.diffs.matching.parts import named_ids
 from gradir.diffs.matching.renames import Naming, Rename, pattern, rename, tensor_rename
+from gradir.diffs.matching.search import named_ids
 from gradir.diffs.modules import RenamedModules, paired_scopes
 from gradir.ir.edges import rewired
 from gradir.ir.ids import claim, removed, split_last, storage_key
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 _GONE: Final = " (removed)"
 
+# What happened to a name; nothing where it is the same or another change says it.
 Verdict = Literal["", "renumbered", "renamed", "moved"]
-"""What happened to a name; nothing where it is the same or another change says it."""
 
 
 class Correspondence:
@@ -43,11 +43,11 @@ class Correspondence:
         pairs = [(a.nodes[before], b.nodes[after]) for before, after in self.matched.items()]
         self.paths: Mapping[str, str] = paired_scopes(a, b, pairs)
         self._modules = RenamedModules(a, b, pairs if self._renames else (), self.paths)
-        self.modules: Mapping[Rename, int] = self._modules.told
+        self.modules: Mapping[Rename, int] = self._modules.nodes
         self.tensors: Mapping[tuple[str, str], str] = self._modules.tensors
         self.storages: Mapping[str, str] = renamed_storages(a, b, self._id)
+        # Whether equal names in both graphs are those of one node or storage.
         self.keeps_ids = not self.storages and self._others.isdisjoint(b.nodes)
-        """Whether equal names in both graphs are those of one node or storage."""
 
     @cached_property
     def union_ids(self) -> Mapping[str, str]:
@@ -92,17 +92,20 @@ class Correspondence:
     def cut(self, cut: Cut) -> Cut:
         """Return a cut of the first graph, its parameter named after the module's path in the second."""
         path = self.paths.get(cut.scope, cut.scope)
-        if cut.is_place:
-            # It may have names of any modules.
-            return msgspec.structs.replace(cut, scope=path, names=tuple(map(self._name, cut.names)))
-        if path == cut.scope:
+        if not cut.is_place and path == cut.scope:
             return cut
-        names = tuple([_moved_below(name, cut.scope, path) for name in cut.names])
-        return msgspec.structs.replace(cut, scope=path, names=names)
-
-    def _name(self, name: str) -> str:
-        module, dot, own = name.rpartition(".")
-        return f"{self.paths.get(module, module)}{dot}{own}" if dot else name
+        names = []
+        for name in cut.names:
+            module, dot, own = name.rpartition(".")
+            if cut.is_place:
+                # It may have names of any modules.
+                names.append(f"{self.paths.get(module, module)}{dot}{own}" if dot else name)
+            elif not cut.scope or name.startswith(f"{cut.scope}."):
+                rest = name[len(cut.scope) + 1 :] if cut.scope else name
+                names.append(f"{path}.{rest}" if path else rest)
+            else:
+                names.append(name)
+        return msgspec.structs.replace(cut, scope=path, names=tuple(names))
 
     def verdict(self, old: Node, new: Node) -> Verdict:
         """Return what happened to the name of a node, unless another change says it."""
@@ -153,34 +156,27 @@ class Correspondence:
         return msgspec.structs.replace(slot, origin=self._ref(slot.origin), storage=storage)
 
     def _are_renamed(self, old: Node, new: Node) -> bool:
+        """Return whether the renames, or another index in the id, explain the other names of a node."""
         if old.names == new.names or len(old.names) != len(new.names):
             return False
-        return all(
-            before == after or (old.id != new.id if pattern(before) == pattern(after) else self._renamed(before, after))
-            for before, after in zip(old.names, new.names, strict=True)
-        )
-
-    def _renamed(self, before: str, after: str) -> bool:
-        both = pattern(before), pattern(after)
-        return rename(*both) in self._renames or tensor_rename(*both) in self._renames
-
-
-def _moved_below(name: str, before: str, after: str) -> str:
-    if not name.startswith(f"{before}.") and before:
-        return name
-    rest = name[len(before) + 1 :] if before else name
-    return f"{after}.{rest}" if after else rest
+        for before, after in zip(old.names, new.names, strict=True):
+            both = pattern(before), pattern(after)
+            if before == after:
+                continue
+            if both[0] == both[1] and old.id == new.id:
+                return False
+            if both[0] != both[1] and self._renames.isdisjoint((rename(*both), tensor_rename(*both))):
+                return False
+        return True
 
 
 Slots = dict[str, list[tuple[str, str]]]
 
 
 def renamed_storages(a: Graph, b: Graph, called: Callable[[str], str]) -> dict[str, str]:
-    """Return new names of storages that the same slots share under another name, by the old ones.
-
-    ``called`` returns what the second graph calls a node of the first. A storage that is not shared, or that a tensor
-    owns, has no other name.
-    """
+    """Return new names of storages that the same slots share under another name, by the old ones."""
+    # `called` returns what the second graph calls a node of the first. A storage that is not shared, or that a tensor
+    # owns, has no other name.
     before, after = _shared(a.nodes.values()), _shared(b.nodes.values())
     if not before or not after:
         return {}

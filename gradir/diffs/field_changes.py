@@ -34,21 +34,18 @@ class Part(NamedTuple):
     values: Mapping[Path, Any] = {}
 
 
+# What no two captures have in common, so that it is no difference.
 _MEASURED: Final[Path] = ("ext", MILLISECONDS)
-"""What no two captures have in common, so that it is no difference."""
-
 _TENSOR: Final = ("dtype", "shape", "device", "layout")
 _SIZE: Final = ("dtype", "shape", "bytes")
+# The fields that are compared in ways of their own.
 _SLOT: Final = frozenset({"slot", *_SIZE, "origin", "storage", "state"})
-"""The fields that are compared in ways of their own."""
 
 
 def field_changes(old: object, new: object, fields: Fields, shown: object) -> Iterator[FieldChange]:
-    """Yield what differs between two records of one kind.
-
-    ``old`` names nodes as the second graph does, so that equal references are equal. ``shown`` is the same record in
-    the words of the first graph, and gives the values before.
-    """
+    """Yield what differs between two records of one kind."""
+    # `old` names nodes as the second graph does, so that equal references are equal. `shown` is the same record in
+    # the words of the first graph, and gives the values before.
     for field, describe in fields.items():
         was, becomes = getattr(old, field), getattr(new, field)
         # Values of attributes can be equal and yet differ in type.
@@ -90,11 +87,10 @@ def numbered(words: Iterable[str]) -> Iterator[tuple[str | int, ...]]:
         yield (text,) if seen[text] == 1 else (text, seen[text])
 
 
+# How each field of a record is described.
 Fields: TypeAlias = Mapping[str, Callable[[Any], Mapping[Path, Part]]]
-"""How each field of a record is described."""
-
+# What records of two graphs are matched by: names, of which a diff says more than that they differ.
 _KEYS: Final[Mapping[type[Record], str]] = {Node: "id", Scope: "path"}
-"""What records of two graphs are matched by: names, of which a diff says more than that they differ."""
 
 
 def compared_fields(kind: type[Record]) -> tuple[Field, ...]:
@@ -148,7 +144,9 @@ def _description(field: Field) -> Callable[[Any], Mapping[Path, Part]]:
             (*path, *key): _saved(slot) for key, slot in zip(numbered(slot.slot for slot in slots), slots, strict=True)
         }
     if inner is not None:
-        describe: Callable[[Any], Part] = _RECORDS.get(inner, _record_part)
+        describe: Callable[[Any], Part] = _RECORDS.get(
+            inner, lambda record: Part(record, further_parts(record, frozenset()))
+        )
         if not is_list(field):
             return lambda record: {} if record is None else {path: describe(record)}
         # An input slot without a gradient is a value too.
@@ -162,10 +160,6 @@ def _description(field: Field) -> Callable[[Any], Mapping[Path, Part]]:
     return lambda value: {} if value in nothing or value is field.default is False else {path: Part(value)}
 
 
-def _record_part(record: Record) -> Part:
-    return Part(record, further_parts(record, frozenset()))
-
-
 def further_parts(record: Record, but: frozenset[str]) -> dict[Path, Any]:
     """Return all fields but these, part by part."""
     return {
@@ -177,10 +171,6 @@ def further_parts(record: Record, but: frozenset[str]) -> dict[Path, Any]:
 
 def _known(record: Record, fields: Iterable[str]) -> dict[Path, Any]:
     return {(field,): value for field in fields if (value := getattr(record, field)) is not None}
-
-
-def _tensor(tensor: TensorMeta) -> Part:
-    return Part(tensor, {**_known(tensor, _TENSOR), **further_parts(tensor, frozenset(_TENSOR))})
 
 
 def _saved(saved: Saved) -> Part:
@@ -198,8 +188,12 @@ def _saved(saved: Saved) -> Part:
     return Part(own, {**values, **further_parts(saved, _SLOT)})
 
 
-_RECORDS: Final[Mapping[type[Record], Callable[[Any], Part]]] = {Ref: Part, Source: Part, TensorMeta: _tensor}
-"""The records that are compared in ways of their own; a reference and a source as one value."""
+# The records that are compared in ways of their own; a reference and a source as one value.
+_RECORDS: Final[Mapping[type[Record], Callable[[Any], Part]]] = {
+    Ref: Part,
+    Source: Part,
+    TensorMeta: lambda tensor: Part(tensor, {**_known(tensor, _TENSOR), **further_parts(tensor, frozenset(_TENSOR))}),
+}
 
 
 def fits(text: str, pattern: str) -> bool:
@@ -249,9 +243,10 @@ def setting_changes(
 def _settings(record: Node | Scope | Cut, words: Vocabulary) -> Iterator[tuple[Path, tuple[AttrValue]]]:
     """Yield the settings of a record, each in a tuple, since a value may be anything."""
     if isinstance(record, Node):
+        sizes = (*words.incidental, *words.sizes)
         for name in sorted(record.attrs):
             value = record.attrs[name]
-            if _is_short(value) and _says(name, value_text(value), words) and not _follows(words, name):
+            if _is_short(value) and _says(name, value_text(value), words) and not _names_a_size(sizes, f"attrs.{name}"):
                 yield ("attrs", name), (value,)
     elif isinstance(record, Scope):
         named = [(part, *part.partition("=")) for part in parts_of(record.detail)]
@@ -279,10 +274,7 @@ def _says(name: str, value: str, words: Vocabulary) -> bool:
     return default != _ANY and values not in ({default}, {"null"})
 
 
-def _follows(words: Vocabulary, name: str) -> bool:
-    return _names_a_size((*words.incidental, *words.sizes), f"attrs.{name}")
-
-
 @lru_cache
 def _names_a_size(patterns: tuple[str, ...], name: str) -> bool:
+    # The same few attributes of thousands of nodes are asked for.
     return any(names_field(pattern, name) for pattern in patterns)

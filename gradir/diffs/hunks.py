@@ -21,8 +21,8 @@ from gradir.ir.validate import check
 
 T = TypeVar("T")
 
+# The fields with values that can be equal and yet differ in type.
 _VALUES: Final = ("attrs", "ext", "options")
-"""The fields with values that can be equal and yet differ in type."""
 
 
 class Hunk(msgspec.Struct, Generic[T], frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -47,11 +47,7 @@ def _declared(field: Field) -> tuple[str, Any, Any]:
 
 _Fields: Any = msgspec.defstruct(
     "_Fields",
-    [
-        ("nodes", tuple[Hunk[Node], ...], ()),
-        ("scopes", tuple[Hunk[Scope], ...], ()),
-        *map(_declared, fields_of(Head)),
-    ],
+    [("nodes", tuple[Hunk[Node], ...], ()), ("scopes", tuple[Hunk[Scope], ...], ()), *map(_declared, fields_of(Head))],
     frozen=True,
     omit_defaults=True,
     forbid_unknown_fields=True,
@@ -70,12 +66,10 @@ class Script(_Fields, frozen=True):  # type: ignore[misc,call-arg]
 
 
 def script(a: Graph, b: Graph) -> Script:
-    """Return what leads from ``a`` to ``b``: `apply` it to ``a``, or its `inverse` to ``b``.
-
-    The records that stay are the longest common subsequence of equal records with equal keys. For keys that occur
-    once that is a longest increasing subsequence (Fredman, On computing the length of longest increasing
-    subsequences, 1975).
-    """
+    """Return what leads from ``a`` to ``b``: `apply` it to ``a``, or its `inverse` to ``b``."""
+    # The records that stay are the longest common subsequence of equal records with equal keys. For keys that occur
+    # once that is a longest increasing subsequence (Fredman, On computing the length of longest increasing
+    # subsequences, 1975).
     return Script(
         tuple(_hunks(a.nodes, b.nodes)),
         tuple(_hunks(a.scopes, b.scopes)),
@@ -109,16 +103,21 @@ def inverse(script: Script) -> Script:
     values = {field.name for field in fields_of(Head) if not is_list(field)}
     return Script(
         *(
-            held and held[::-1] if name in values else tuple(map(_turned, held))
+            held and held[::-1]
+            if name in values
+            else tuple(Hunk(each.new_start, each.start, each.after, each.before) for each in held)
             for name, held in msgspec.structs.asdict(script).items()
         )
     )
 
 
 def _between(field: Field, before: Any, after: Any) -> Any:
-    if is_list(field):
-        return tuple(_trimmed(before, after))
-    return None if identical(before, after) else (before, after)
+    """Return one hunk for all between the common beginning and end of a list; both values of anything else."""
+    if not is_list(field):
+        return None if identical(before, after) else (before, after)
+    start, same = equal_ends(before, after, identical)
+    old, new = tuple(before[start : len(before) - same]), tuple(after[start : len(after) - same])
+    return (Hunk(start, start, old, new),) if old or new else ()
 
 
 def _applied(field: Field, value: Any, change: Any) -> Any:
@@ -153,14 +152,6 @@ def _hunks(before: Mapping[str, T], after: Mapping[str, T]) -> Iterator[Hunk[T]]
         if at > start or new_at > new_start:
             yield Hunk(start, new_start, tuple(olds[start:at]), tuple(news[new_start:new_at]))
         start, new_start = at + 1, new_at + 1
-
-
-def _trimmed(before: Sequence[T], after: Sequence[T]) -> Iterator[Hunk[T]]:
-    """Yield one hunk for all between the common beginning and the common end."""
-    start, same = equal_ends(before, after, identical)
-    old, new = tuple(before[start : len(before) - same]), tuple(after[start : len(after) - same])
-    if old or new:
-        yield Hunk(start, start, old, new)
 
 
 def _replaced(records: Sequence[T], hunks: Sequence[Hunk[T]], noun: str) -> Iterator[T]:

@@ -19,17 +19,14 @@ from gradir.ir.head import renamed_head
 from gradir.ir.ids import storage_key
 from gradir.vocabulary import Vocabulary, vocabulary_of
 
+# What a pattern can name beside fields: all changes of scopes or cuts, another order, shifted indices.
 WHOLE: Final = ("scopes", "cuts", "order", "indices", "sequence")
-"""What a pattern can name beside fields: all changes of scopes or cuts, another order, shifted indices."""
-
+# What differs between releases of a framework although the program is the same.
 _CHURN: Final = ("native", "source", "ext", "order", "indices")
-"""What differs between releases of a framework although the program is the same."""
-
+# What two frameworks tell in ways of their own.
 _BESIDE: Final = ("source", "ext", "order", "indices")
-"""What two frameworks tell in ways of their own."""
-
+# The state of a saved slot of which nothing is known, so that it may be any.
 _UNREAD: Final = "unread"
-"""The state of a saved slot of which nothing is known, so that it may be any."""
 
 
 def ignoring(diff: Diff, patterns: Sequence[str]) -> Diff:
@@ -50,10 +47,10 @@ def ignoring(diff: Diff, patterns: Sequence[str]) -> Diff:
         if f"{change.subject}s" not in whole and (change.subject != "graph" or change.id not in whole)
     )
 
-    def told(change: Change) -> tuple[FieldChange, ...]:
-        return tuple(field for field in change.fields if not any(names_field(each, field.name) for each in patterns))
+    def kept(change: Change) -> list[FieldChange]:
+        return [field for field in change.fields if not any(names_field(each, field.name) for each in patterns)]
 
-    return _with_fields(replace(diff, changes=changes), told) if patterns else diff
+    return _with_fields(replace(diff, changes=changes), kept) if patterns else diff
 
 
 def normalized(diff: Diff, words: Vocabulary | None = None) -> Diff:
@@ -67,36 +64,28 @@ def normalized(diff: Diff, words: Vocabulary | None = None) -> Diff:
     words = vocabulary_of() if words is None else words
     diff = ignoring(diff, (*_CHURN, *words.incidental))
     unread = {storage_key(name, slot) for change in diff.changes for name, slot in _unread_slots(change)}
-    return _with_fields(diff, lambda change: tuple(_said(change, words, unread)))
+    return _with_fields(diff, lambda change: [*_kept(change, words, unread)])
 
 
 def across(diff: Diff, before: Mapping[str, Node], after: Mapping[str, Node]) -> Diff:
-    """Return the diff without source lines and order, and without what only one of two frameworks records.
+    """Return the diff without source lines and order, and without what only one of two frameworks records."""
 
-    An operation that became another also has what each framework calls it (``native``).
-    """
-
-    def told(change: Change) -> tuple[FieldChange, ...]:
+    def kept(change: Change) -> Sequence[FieldChange]:
         if change.kind in CAME:
             return change.fields
-        fields = tuple(field for field in change.fields if not _is_of_one_framework(field))
-        if any(field.path == ("op",) for field in fields):
-            fields += _natives(before.get(change.was or change.id), after.get(change.id))
+        fields = []
+        for field in change.fields:
+            is_half_known = any(value is UNSET or value is None for value in (field.before, field.after))
+            if field.path[0] != "native" and not (field.path[0] in ("out", "attrs") and is_half_known):
+                fields.append(field)
+        old, new = before.get(change.was or change.id), after.get(change.id)
+        # An operation that became another also has what each framework calls it, if that is not just the word for it.
+        is_other = any(field.path == ("op",) for field in fields)
+        if is_other and old and new and (old.native, new.native) != (old.op, new.op):
+            fields.append(FieldChange(("native",), old.native, new.native))
         return fields
 
-    return _with_fields(ignoring(diff, _BESIDE), told)
-
-
-def _natives(old: Node | None, new: Node | None) -> tuple[FieldChange, ...]:
-    """Return what both frameworks call an operation, if that is not just the word for it."""
-    if old is None or new is None or (old.native, new.native) == (old.op, new.op):
-        return ()
-    return (FieldChange(("native",), old.native, new.native),)
-
-
-def _is_of_one_framework(field: FieldChange) -> bool:
-    is_half_known = any(value is UNSET or value is None for value in (field.before, field.after))
-    return field.path[0] == "native" or (field.path[0] in ("out", "attrs") and is_half_known)
+    return _with_fields(ignoring(diff, _BESIDE), kept)
 
 
 def check_names(patterns: Sequence[str]) -> None:
@@ -113,17 +102,17 @@ def check_names(patterns: Sequence[str]) -> None:
             raise GradirError(f"cannot ignore {given!r}{did_you_mean(name, known)}: choose from {', '.join(known)}")
 
 
-def _with_fields(diff: Diff, told: Callable[[Change], tuple[FieldChange, ...]]) -> Diff:
+def _with_fields(diff: Diff, kept: Callable[[Change], Sequence[FieldChange]]) -> Diff:
     """Return the diff with these fields of its changes, and without the changes that are empty then."""
     changes = []
     for change in diff.changes:
-        fields = told(change)
+        fields = tuple(kept(change))
         if fields or not change.fields or change.kind != "changed":
             changes.append(change if fields == change.fields else replace(change, fields=fields))
     return replace(diff, changes=tuple(changes))
 
 
-def _said(change: Change, words: Vocabulary, unread: AbstractSet[str]) -> Iterator[FieldChange]:
+def _kept(change: Change, words: Vocabulary, unread: AbstractSet[str]) -> Iterator[FieldChange]:
     """Yield the fields that say more than a release does by itself; ``unread`` slots may share a storage."""
     fields = change.fields
     slots = {field.path[:-1] for field in fields if field.path[-1] == "state" and _is_unread(field)}
@@ -166,10 +155,8 @@ def _says_the_same(field: FieldChange, words: Vocabulary) -> bool:
 
 
 def without_identities(graph: Graph) -> Graph:
-    """Return the graph without operations that return their input, which only some releases record.
-
-    What read such an operation reads its input. A graph that has none is returned as it is.
-    """
+    """Return the graph without operations that return their input, which only some releases record."""
+    # What read such an operation reads its input. A graph that has none is returned as it is.
     names = vocabulary_of(graph).identities
     instead: dict[str, Ref] = {}
     for node in graph.nodes.values():
@@ -179,15 +166,14 @@ def without_identities(graph: Graph) -> Graph:
     if not instead:
         return graph
 
-    def moved(ref: Ref, kind: str) -> Ref:  # noqa: ARG001 (as rewired calls it)
-        return instead.get(ref.id, ref)
-
     def slot(saved: Saved) -> Saved:
         origin = saved.origin and instead.get(saved.origin.id)
         return replace(saved, origin=origin) if origin else saved
 
     nodes = {
-        node.id: replace(node, saved=tuple(map(slot, node.saved)), **rewired(node, moved))
+        node.id: replace(
+            node, saved=tuple(map(slot, node.saved)), **rewired(node, lambda ref, _: instead.get(ref.id, ref))
+        )
         for node in graph.nodes.values()
         if node.id not in instead
     }

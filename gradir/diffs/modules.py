@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.diffs.matching.renames import Naming, Rename, pattern, rename
@@ -17,20 +17,17 @@ if TYPE_CHECKING:
 
 _SAME_CLASS: Final = 8
 _SAME_NAME: Final = 2
+# What it counts that two modules are one; more of them count more than none.
 _ONE: Final = 1
-"""What it counts that two modules are one; more of them count more than none."""
-
 _ANY: Final = "*"
 
+# Where modules are nested deeper than that in other ones, they are taken from the innermost outward.
 _MOST_LEVELS: Final = 16
-"""Where modules are nested deeper than that in other ones, they are taken from the innermost outward."""
 
 
 def paired_scopes(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> dict[str, str]:
-    """Return paths of the second graph by those of the first, as most of their nodes say, then their parents and kinds.
-
-    A module that was wrapped, and has no nodes, is the one in its wrapper that is as it was.
-    """
+    """Return paths of the second graph by those of the first, as most of their nodes say, then by parents and kinds."""
+    # A module that was wrapped, and has no nodes, is the one in its wrapper that is as it was.
     pairs = list(pairs)
     if _keep_their_places(a, b, pairs):
         return {path: path for path in b.scopes}
@@ -51,9 +48,9 @@ class _Pairing:
         self._a, self._b = a.scopes, b.scopes
         self._inside = _inside(a.scopes), _inside(b.scopes)
         self._found: dict[str, str] = {}
-        self._free = dict.fromkeys(b.scopes)
-        self._waiting: dict[str, dict[tuple[str, str, int], deque[str]]] = {}
-        """By module of the second graph those in it by their kinds, as far as they may be free."""
+        self._free = set(b.scopes)
+        # By module of the second graph those in it by their kinds, as far as they may be free.
+        self._waiting: dict[str, defaultdict[tuple[str, str, int], deque[str]]] = {}
 
     def pairs(self, votes: Mapping[tuple[str, str], int]) -> dict[str, str]:
         """Return the paths that are one, those with the most votes first."""
@@ -84,29 +81,28 @@ class _Pairing:
     def _add_in_order(self, paths: Iterable[str]) -> None:
         """Add modules without nodes that have another name or index, in their order in the parent."""
         for path in paths:
-            parent = split_path(path)[0]
-            if path not in self._found and parent in self._found and self._a[path].class_name:
-                kind, there = _kind(self._a[path]), self._waiting.get(self._found[parent])
-                if there is None:
-                    there = self._waiting[self._found[parent]] = {}
-                    for new in self._inside[1][self._found[parent]].values():
-                        there.setdefault(_kind(new), deque()).append(new.path)
-                same = there.get(kind, ())
-                while same and same[0] not in self._free:
-                    same.popleft()
-                if same:
-                    self._add(path, same[0])
+            above = self._found.get(split_path(path)[0])
+            if path in self._found or above is None or not self._a[path].class_name:
+                continue
+            if above not in self._waiting:
+                self._waiting[above] = defaultdict(deque)
+                for new in self._inside[1][above].values():
+                    self._waiting[above][_kind(new)].append(new.path)
+            same = self._waiting[above][_kind(self._a[path])]
+            while same and same[0] not in self._free:
+                same.popleft()
+            if same:
+                self._add(path, same[0])
 
-    def _add_alike(self, old: str, new: str | None) -> None:
+    def _add_alike(self, old: str, new: str) -> None:
         """Add a module with the one that has its name, or with the one that this wraps."""
-        if new is not None:
-            self._add(self._unwrapped(old, new) or old, self._wrapped(old, new) or new)
+        self._add(self._unwrapped(old, new) or old, self._wrapped(old, new) or new)
 
-    def _add(self, old: str, new: str | None) -> None:
-        if new is not None and new in self._free and old in self._a and old not in self._found:
+    def _add(self, old: str, new: str) -> None:
+        if new in self._free and old in self._a and old not in self._found:
             # Of equal paths always one object: to look it up again is not to compare it.
             self._found[old] = self._b[new].path
-            del self._free[new]
+            self._free.remove(new)
 
     def _wrapped(self, old: str, wrapper: str) -> str:
         """Return the only module in a wrapper that is as the former one of its name was; nothing if it is none."""
@@ -138,10 +134,8 @@ def _kind(scope: Scope) -> tuple[str, str, int]:
 
 
 def _scope_votes(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> Counter[tuple[str, str]]:
-    """Count by pair of paths the matched nodes below two modules that are one, as far as these nodes show.
-
-    A node in a module that was wrapped is no vote for the wrapper, nor for other modules in it.
-    """
+    """Count by pair of paths the matched nodes below two modules that are one, as far as these nodes show."""
+    # A node in a module that was wrapped is no vote for the wrapper, nor for other modules in it.
     votes: Counter[tuple[str, str]] = Counter()
     for (old, new), count in Counter([(old.scope, new.scope) for old, new in pairs]).items():
         for before, after in _levels(a.scopes, b.scopes, old, new):
@@ -177,13 +171,11 @@ def _worth(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str, i
 def _classes(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str) -> int:
     """Return the weight of two modules being of one class or of others; 0 if one is not known."""
     one, other = (table[path].class_name if path in table else "" for table, path in ((a, old), (b, new)))
-    if not (one and other):
-        return 0
-    return _SAME_CLASS if one == other else -_SAME_CLASS
+    return (_SAME_CLASS if one == other else -_SAME_CLASS) if one and other else 0
 
 
 class _Shown(NamedTuple):
-    """A rename that two nodes show, and the modules that it is about in both graphs."""
+    """A rename that two nodes show, and the modules or paths that it is about in both graphs."""
 
     rename: Rename
     old: str
@@ -191,11 +183,11 @@ class _Shown(NamedTuple):
 
 
 class RenamedModules:
-    """The renames that hold for whole modules, and the number of nodes that each renames.
+    """The renames that hold for whole modules.
 
-    The old prefix is gone, or the new one is new, and where both graphs know the module it is the same one in both:
-    ``paths`` has those of the first graph by the paths of the second. ``told`` names modules with ``*`` for any index
-    where that holds for each of them, and else one by one; ``tensors`` has the roles of those that are about a tensor.
+    The old prefix is gone, or the new one is new, and where both graphs know the module it is the same one in both.
+    ``nodes`` counts the nodes that each renames. It names modules with ``*`` for any index where that holds for each of
+    them, and else one by one; ``tensors`` has the roles of those that are about a tensor.
     """
 
     def __init__(self, a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]], paths: Mapping[str, str]) -> None:
@@ -205,7 +197,7 @@ class RenamedModules:
             found
             for old, new in pairs
             if (old.id, old.scope) != (new.id, new.scope)
-            for found in {self._lowest(each, *both) for each, *both in _shown(old, new)}
+            for found in {self._lowest(each) for each in _shown(old, new)}
         )
         counts = Counter({found: count for found, count in shown.items() if self._is_one(found)})
         scopes = [dict.fromkeys(node.scope for node in graph.nodes.values()) for graph in (a, b)] if counts else []
@@ -213,14 +205,14 @@ class RenamedModules:
         self._renames = {
             found.rename for found in counts if found.rename.before not in after or found.rename.after not in before
         }
-        self.told: Counter[Rename] = Counter()
+        self.nodes: Counter[Rename] = Counter()
         self.tensors: dict[tuple[str, str], str] = {}
         single = set(self._single(counts, scopes)) if self._renames else set()
-        told = _with_fixed_indices(found for found in counts if found.rename in self._renames)
+        names = _with_fixed_indices(found for found in counts if found.rename in self._renames)
         for found, count in counts.items():
             if found.rename in self._renames:
-                name = Rename(found.old, found.new) if found.rename in single else told[found.rename]
-                self.told[name] += count
+                name = Rename(found.old, found.new) if found.rename in single else names[found.rename]
+                self.nodes[name] += count
                 if found.old in a.nodes and found.new in b.nodes:
                     self.tensors[name] = b.nodes[found.new].role
 
@@ -229,21 +221,20 @@ class RenamedModules:
         if not self._renames:
             return False
         shown = list(_shown(old, new))
-        others = set(Naming.of(old).renames(Naming.of(new))) - {each for each, *_ in shown}
-        return others <= self._renames and all(self._explains(each, *both) for each, *both in shown)
+        others = set(Naming.of(old).renames(Naming.of(new))) - {each.rename for each in shown}
+        lowest = [self._lowest(each) for each in shown]
+        return others <= self._renames and all(each.rename in self._renames and self._is_one(each) for each in lowest)
 
     def explain_scope(self, old: str, new: str) -> bool:
         """Return whether two paths of one module differ in such a rename alone."""
-        return self._lowest(rename(pattern(old), pattern(new)), old, new).rename in self._renames
+        return self._lowest(_Shown(rename(pattern(old), pattern(new)), old, new)).rename in self._renames
 
-    def _explains(self, each: Rename, old: str, new: str) -> bool:
-        found = self._lowest(each, old, new)
-        return found.rename in self._renames and self._is_one(found)
-
-    def _lowest(self, each: Rename, old: str, new: str) -> _Shown:
+    def _lowest(self, shown: _Shown) -> _Shown:
         """Return the modules that two paths show to have the names, or those right in them where these are not one."""
-        found = _Shown(each, _start(old, each.before), _start(new, each.after))
-        inner = [_start(path, f"{prefix}.*" if prefix else _ANY) for path, prefix in zip((old, new), each, strict=True)]
+        both = shown.old, shown.new
+        found = _Shown(shown.rename, *map(_start, both, shown.rename))
+        prefixes = (f"{prefix}.*" if prefix else _ANY for prefix in shown.rename)
+        inner = [*map(_start, both, prefixes)]
         below = _Shown(Rename(*map(pattern, inner)), *inner)
         return found if self._is_one(found) or not self._are_known(below) else below
 
@@ -262,14 +253,15 @@ class RenamedModules:
             _instances({each[side] for each in self._renames}, there) for side, there in enumerate(scopes)
         )
         still, already = Above(after), Above(before)
-        olds: dict[Rename, set[str]] = {}
-        news: dict[Rename, set[str]] = {}
+        followed: dict[Rename, tuple[set[str], set[str]]] = {}
         for found in counts:
-            olds.setdefault(found.rename, set()).add(found.old)
-            news.setdefault(found.rename, set()).add(found.new)
+            olds, news = followed.setdefault(found.rename, (set(), set()))
+            olds.add(found.old)
+            news.add(found.new)
         for each in self._renames:
-            kept = instances[0].get(each.before, set()) - olds[each]
-            kept_after = instances[1].get(each.after, set()) - news[each]
+            own, own_after = followed[each]
+            kept = instances[0].get(each.before, set()) - own
+            kept_after = instances[1].get(each.after, set()) - own_after
             if any(path in still for path in kept) or any(path in already for path in kept_after):
                 yield each
 
@@ -307,15 +299,15 @@ def _instances(patterns: Collection[str], scopes: Iterable[str]) -> dict[str, se
     return found
 
 
-def _shown(old: Node, new: Node) -> Iterator[tuple[Rename, str, str]]:
+def _shown(old: Node, new: Node) -> Iterator[_Shown]:
     """Yield the renames of modules that two nodes show with both paths, without that of a tensor's own name."""
     before, after = Naming.of(old), Naming.of(new)
     if before.path != after.path:
         found = before.rename(after)
         if old.op or found.before != before.path:
-            yield found, _path(old), _path(new)
+            yield _Shown(found, _path(old), _path(new))
     if before.scope != after.scope:
-        yield rename(before.scope, after.scope), old.scope, new.scope
+        yield _Shown(rename(before.scope, after.scope), old.scope, new.scope)
 
 
 def _path(node: Node) -> str:

@@ -10,7 +10,7 @@ from operator import eq
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator, Mapping
+    from collections.abc import Hashable, Mapping
 
 K = TypeVar("K", bound="Hashable")
 T = TypeVar("T")
@@ -71,8 +71,8 @@ def increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
+# What no list's index exceeds; Python refuses to read numbers of thousands of digits.
 _MOST_DIGITS: Final = 18
-"""What no list's index exceeds; Python refuses to read numbers of thousands of digits."""
 
 
 def overtaken(paths: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
@@ -89,7 +89,7 @@ def overtaken(paths: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
     for old, new in paths if any(old != new for old, new in paths) else ():
         parent, _, index = old.rpartition(".")
         parent_now, _, index_now = new.rpartition(".")
-        if _is_index(index) and _is_index(index_now):
+        if all(name.isdecimal() and len(name) <= _MOST_DIGITS for name in (index, index_now)):
             lists[parent, parent_now].append((int(index), int(index_now), old, new))
     for entries in lists.values():
         furthest = -1
@@ -101,12 +101,8 @@ def overtaken(paths: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
     return None
 
 
-def _is_index(name: str) -> bool:
-    return name.isdecimal() and len(name) <= _MOST_DIGITS
-
-
+# Scripts longer than this are not looked for.
 _EDITS: Final = 1000
-"""Scripts longer than this are not looked for."""
 
 
 def common_subsequence(before: Sequence[int], after: Sequence[int]) -> list[tuple[int, int]] | None:
@@ -121,7 +117,7 @@ def common_subsequence(before: Sequence[int], after: Sequence[int]) -> list[tupl
     n, m = len(before), len(after)
     limit = min(n + m, _EDITS)
     budget = 8 * (n + m) + 1_000
-    # ends[k] is the furthest position of ``before`` reached on diagonal k; negative k count from the end.
+    # ends[k] is the furthest position of `before` reached on diagonal k; negative k count from the end.
     ends = [0] * (2 * limit + 3)
     trace: list[list[int]] = []
     for edits in range(limit + 1):
@@ -160,11 +156,10 @@ def _path(trace: list[list[int]], x: int, y: int) -> list[tuple[int, int]]:
     return pairs
 
 
+# How far an entry may shift beyond what the lengths of the lists differ by.
 _BAND: Final = 16
-"""How far an entry may shift beyond what the lengths of the lists differ by."""
-
+# A table with more entries than this is not made.
 _CELLS: Final = 60_000
-"""A table with more entries than this is not made."""
 
 
 def cheapest_alignment(
@@ -217,8 +212,8 @@ def _walked(
     return pairs
 
 
+# How often a gap is split at anchors of its own: each round looks at every position at most once.
 _ROUNDS: Final = 6
-"""How often a gap is split at anchors of its own: each round looks at every position at most once."""
 
 
 class Gap(NamedTuple):

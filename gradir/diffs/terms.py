@@ -13,13 +13,10 @@ from math import prod
 from typing import Final, NamedTuple
 
 _DIGITS: Final = 9
-"""Factors that are the same in so many digits are equal: 1 / 8 ** 0.5 is written in several ways."""
-
+# Where an axis stands in a result: a kind of dimension, its number, and the number of the axis in there.
 Place = tuple[str, int, int]
-"""Where an axis stands in a result: a kind of dimension, its number, and the number of the axis in there."""
-
+# A term, and for each of its axes which one it is of the result; below 0 are those that are summed up.
 Operand = tuple[int, tuple[int, ...]]
-"""A term, and for each of its axes which one it is of the result; below 0 are those that are summed up."""
 
 
 class Value(NamedTuple):
@@ -42,8 +39,8 @@ class Terms:
     def __init__(self) -> None:
         self._known: dict[Hashable, int] = {}
         self._sizes: list[tuple[int, ...]] = []
+        # By term with an axis in two parts the term with the whole axis, and that.
         self._parts: dict[int, tuple[int, int]] = {}
-        """By term with an axis in two parts the term with the whole axis, and that."""
 
     def leaf(self, name: Hashable, shape: Sequence[int]) -> Value:
         """Return a value that nothing computes, or of which nothing is known."""
@@ -102,7 +99,32 @@ class Terms:
 
     def product(self, a: Value, b: Value) -> Value | None:
         """Return the product of vectors or matrices, by entry of the dimensions before."""
-        value = self._product(a, b)
+        inner = [a.dims[-1], b.dims[-2] if len(b.dims) > 1 else b.dims[-1]]
+        values = [a, b]
+        if [self._size(a, axis) for axis in inner[0]] != [self._size(b, axis) for axis in inner[1]]:
+            values = [self._merged(a, len(a.dims) - 1), self._merged(b, max(len(b.dims) - 2, 0))]
+        values = [value._replace(factor=1.0) for value in values]
+        rows = [[*value.dims] for value in values]
+        summed = [rows[0].pop(), rows[1].pop(-2 if len(rows[1]) > 1 else -1)]
+        own = [rows[0].pop() if rows[0] else None, rows[1].pop() if rows[1] else None]
+        rank = max(map(len, rows))
+        shapes = [self.shape(Value(value.term, tuple(row))) for value, row in zip(values, rows, strict=True)]
+        wide = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+        shape = [max(sizes) for sizes in zip(*wide, strict=True)]
+        rows = [[*([()] * (rank - len(row))), *row] for row in rows]
+        if not self._fit(values, rows, rank):
+            return None
+        dims = _widest(rows, shape, self._sizes_of(values))
+        result = _of_result(dims)
+        places = [self._places(row, dims) for row in rows]
+        for at, (kind, axes) in enumerate(zip("mn", own, strict=True)):
+            if axes is not None:
+                places[at] |= {axis: (kind, 0, number) for number, axis in enumerate(axes) if axis >= 0}
+                result.append([((kind, 0, number), self._size(values[at], axis)) for number, axis in enumerate(axes)])
+            places[at] |= {axis: ("sum", 0, number) for number, axis in enumerate(summed[at]) if axis >= 0}
+        if any(one < 0 and other < 0 for one, other in zip(*summed, strict=True)):
+            return None
+        value = self._made("matmul", values, places, result, in_any_order=True)
         return value and value._replace(factor=a.factor * b.factor)
 
     def summed(self, value: Value, over: Iterable[int], *, keeps: bool) -> Value:
@@ -149,7 +171,8 @@ class Terms:
 
     def whole(self, value: Value) -> Value:
         """Return a value without a factor."""
-        factor = _rounded(value.factor)
+        # Factors that are equal in so many digits are one: 1 / 8 ** 0.5 is written in several ways.
+        factor = float(f"{value.factor:.{_DIGITS}g}")
         if factor == 1:
             return value._replace(factor=1.0)
         return Value(self._term(("times", value.term, factor), self._sizes[value.term]), value.dims)
@@ -252,34 +275,6 @@ class Terms:
             if axis >= 0 and dim < len(dims)
         }
 
-    def _product(self, a: Value, b: Value) -> Value | None:
-        inner = [a.dims[-1], b.dims[-2] if len(b.dims) > 1 else b.dims[-1]]
-        values = [a, b]
-        if [self._size(a, axis) for axis in inner[0]] != [self._size(b, axis) for axis in inner[1]]:
-            values = [self._merged(a, len(a.dims) - 1), self._merged(b, max(len(b.dims) - 2, 0))]
-        values = [value._replace(factor=1.0) for value in values]
-        rows = [[*value.dims] for value in values]
-        summed = [rows[0].pop(), rows[1].pop(-2 if len(rows[1]) > 1 else -1)]
-        own = [rows[0].pop() if rows[0] else None, rows[1].pop() if rows[1] else None]
-        rank = max(map(len, rows))
-        shapes = [self.shape(Value(value.term, tuple(row))) for value, row in zip(values, rows, strict=True)]
-        wide = [(1,) * (rank - len(shape)) + shape for shape in shapes]
-        shape = [max(sizes) for sizes in zip(*wide, strict=True)]
-        rows = [[*([()] * (rank - len(row))), *row] for row in rows]
-        if not self._fit(values, rows, rank):
-            return None
-        dims = _widest(rows, shape, self._sizes_of(values))
-        result = _of_result(dims)
-        places = [self._places(row, dims) for row in rows]
-        for at, (kind, axes) in enumerate(zip("mn", own, strict=True)):
-            if axes is not None:
-                places[at] |= {axis: (kind, 0, number) for number, axis in enumerate(axes) if axis >= 0}
-                result.append([((kind, 0, number), self._size(values[at], axis)) for number, axis in enumerate(axes)])
-            places[at] |= {axis: ("sum", 0, number) for number, axis in enumerate(summed[at]) if axis >= 0}
-        if any(one < 0 and other < 0 for one, other in zip(*summed, strict=True)):
-            return None
-        return self._made("matmul", values, places, result, in_any_order=True)
-
     def _made(
         self,
         word: Hashable,
@@ -338,7 +333,3 @@ def _number(numbers: dict[Place, int], place: Place) -> int:
         count = sum((number < 0) == is_summed for number in numbers.values())
         numbers[place] = -1 - count if is_summed else count
     return numbers[place]
-
-
-def _rounded(number: float) -> float:
-    return float(f"{number:.{_DIGITS}g}")

@@ -14,24 +14,20 @@ from typing import Final, Literal, NamedTuple
 from gradir.errors import GradirError
 from gradir.git.repository import answer, git_path, output, succeeds
 
+# For one repository with all its worktrees, or for all repositories of the user.
 Where = Literal["local", "global"]
-"""For one repository with all its worktrees, or for all repositories of the user."""
-
+# The sections where git wrote them one after the other and nobody has put anything else in; earlier gradirs set no
+# merge.
 _SECTIONS: Final = re.compile(
     rb'^\[diff "gradir"\]\n(?:\t(?:textconv|cachetextconv|made|unended) = .*\n)+'
     rb'\[difftool "gradir"\]\n(?:\tcmd = .*\n)+(?:\[merge "gradir"\]\n(?:\tdriver = .*\n)+)?(?=\[|\Z)',
     re.MULTILINE,
 )
-"""The sections where git wrote them one after the other and nobody has put anything else in; earlier gradirs set no
-merge."""
-
 _MADE: Final = "diff.gradir.made"
 _UNENDED: Final = "diff.gradir.unended"
 
+# The settings that hold a record.
 RECORDS: Final = (_MADE, _UNENDED)
-"""The settings that hold a record."""
-
-
 _BEGIN: Final = "# gradir: begin"
 _BEGIN_UNENDED: Final = "# gradir: begin, after a line that had no end"
 _BEGINS: Final = (_BEGIN, _BEGIN_UNENDED)
@@ -39,11 +35,7 @@ _END: Final = "# gradir: end"
 
 
 def config_path(where: Where) -> Path:
-    """Return the file that ``git config --local`` or ``--global`` would write.
-
-    Raises:
-        GitError: git is missing, or this is no repository (`NoRepositoryError`).
-    """
+    """Return the file that ``git config --local`` or ``--global`` would write."""
     if where == "local":
         return git_path("config")
     if "GIT_CONFIG_GLOBAL" in os.environ:
@@ -89,11 +81,7 @@ def missing(path: Path) -> tuple[Path, ...]:
 
 
 def recorded(where: Where) -> Record:
-    """Return the record of the installation.
-
-    Raises:
-        GitError: git is missing, or this is no repository (`NoRepositoryError`).
-    """
+    """Return the record of the installation."""
     names = (answer(["config", f"--{where}", "-z", "--get-all", _MADE]) or b"").split(b"\0")[:-1]
     home = config_path(where).parent if names else Path()
     unended = succeeds(["config", f"--{where}", "--get", _UNENDED])
@@ -101,11 +89,7 @@ def recorded(where: Where) -> Record:
 
 
 def note(where: Where, record: Record) -> None:
-    """Add to the record.
-
-    Raises:
-        GitError: git cannot write it.
-    """
+    """Add to the record."""
     home = config_path(where).parent
     known = recorded(where).made
     for path in record.made:

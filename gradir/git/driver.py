@@ -1,7 +1,12 @@
 """Install and remove the drivers with which ``git diff`` shows graphs as text and ``git merge`` merges them.
 
-A failing *textconv* driver would end ``git diff``, so this one falls back to the file itself. git caches the texts by
-the command, which names the form of the text. A failing merge driver is a conflict, in which the file stays as ours.
+A failing *textconv* driver would end ``git diff``, so the script ``gradir.sh`` falls back to the file itself. A failing
+merge driver is a conflict, in which the file stays as ours.
+
+git caches whatever a *textconv* command prints, also if gradir is missing, and would show that for ever. Its write to
+the cache fails silently while there is a ref below the cache's ref. So if gradir gives no text, the script drops the
+cache and creates such a ref, the *stop*, and removes it once gradir gives one. That must be another run of git, since
+the old one still has the other text in memory. So the stop is a tree with the process id of its run.
 """
 
 from __future__ import annotations
@@ -9,22 +14,30 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import shutil
+import sys
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from gradir import files
 from gradir.errors import GradirError
-from gradir.git import configuration, textconv
+from gradir.git import configuration
 from gradir.git.configuration import Where, config_home, config_path, has_block, with_block, without_block
 from gradir.git.repository import GitError, answer, git_path, output, succeeds
+from gradir.version import __version__
 
-__all__ = ["Status", "Where", "install", "status", "uninstall"]
+__all__ = ["Status", "Where", "install", "is_stopped", "status", "uninstall"]
 
 _COMMAND: Final = "diff.gradir.textconv"
 # git for Windows would check a text out with other line ends, and a graph has the same bytes everywhere.
 _ATTRIBUTES: Final = [f"*.gir{end} -text diff=gradir merge=gradir" for end in ("", ".gz", ".zst")]
 _SCRIPT: Final = "gradir.sh"
 _COMMON: Final = "$(git rev-parse --git-common-dir)"
+_CACHE: Final = "refs/notes/textconv/gradir"
+_STOP: Final = f"{_CACHE}/stop"
+
+# The command starts with it, and git names the commit of its cache by the command: a new form drops the cache.
+_NAME: Final = f"gradir {__version__}: graph texts, plain 1 in brief"
 
 
 class Status(NamedTuple):
@@ -53,52 +66,42 @@ def install(where: Where) -> Status:
         GradirError: the configuration or the attributes file cannot be written; nothing new is left behind.
     """
     before = status(where)
-    was_installed = before.installed
     try:
         if before.command and not before.current:
             # With what an earlier gradir set, and this one does not.
             uninstall(where)
         _install(where)
     except GradirError:
-        if not was_installed:
+        if not before.installed:
             with contextlib.suppress(GradirError):
                 uninstall(where)
         raise
-    textconv.forget()
+    _forget()
     return status(where)
 
 
 def uninstall(where: Where) -> None:
-    """Remove what `install` added, and nothing else.
-
-    Raises:
-        GitError: git is missing, or this is no repository (`NoRepositoryError`).
-        GradirError: the attributes file cannot be written.
-    """
+    """Remove what `install` added, and nothing else."""
     made = configuration.recorded(where)
     texts = {path: _text(path) for path in _attributes_paths(where)}
     rests = {path: without_block(text) for path, text in texts.items() if has_block(text)}
     _unset(where, unended=made.unended)
     script = _script(where)
-    if textconv.is_script(_encoded(_text(script))):
+    if _is_script(_encoded(_text(script))):
         script.unlink()
     for path, rest in rests.items():
         files.write_bytes(path, _encoded(rest))
     configuration.tidy(made)
-    textconv.forget()
+    _forget()
 
 
 def status(where: Where) -> Status:
-    """Return the state of the installation.
-
-    Raises:
-        GitError: git is missing, or this is no repository (`NoRepositoryError`).
-    """
+    """Return the state of the installation."""
     path = _attributes_paths(where)[0]
     settings = _settings(where)
     answers = {key: answer(["config", f"--{where}", "--get", key]) for key in settings}
     found = {key: os.fsdecode(value or b"").rstrip("\n") for key, value in answers.items()}
-    is_current = found == settings and _encoded(_text(_script(where))) == textconv.script()
+    is_current = found == settings and _encoded(_text(_script(where))) == _script_text()
     return Status(where, found[_COMMAND], path, has_block(_text(path)), current=is_current)
 
 
@@ -107,11 +110,12 @@ def _install(where: Where) -> None:
     if config.exists() and not config.is_file():
         raise GitError(f"{config}: is not a file, and cannot hold settings")
     attributes, script = with_block(_text(path), _ATTRIBUTES), _script(where)
-    if script.exists() and not textconv.is_script(_encoded(_text(script))):
+    if script.exists() and not _is_script(_encoded(_text(script))):
         raise GradirError(f"{script}: is not gradir's, and where it puts its script: move it away")
     missing = (*configuration.missing(path), *configuration.missing(script)[1:], *configuration.missing(config)[:1])
-    made = configuration.Record(tuple(dict.fromkeys(missing)), _is_unended(config))
-    files.write_bytes(_made(script), textconv.script())
+    data = files.read_bytes(config) if config.is_file() else b""
+    made = configuration.Record(tuple(dict.fromkeys(missing)), unended=bool(data) and not data.endswith(b"\n"))
+    files.write_bytes(_made(script), _script_text())
     for key, value in _settings(where).items():
         output(["config", f"--{where}", "--replace-all", key, value])
     configuration.note(where, made)
@@ -130,14 +134,9 @@ def _unset(where: Where, *, unended: bool) -> None:
             output(["config", f"--{where}", "--unset-all", key])
 
 
-def _is_unended(config: Path) -> bool:
-    data = files.read_bytes(config) if config.is_file() else b""
-    return bool(data) and not data.endswith(b"\n")
-
-
 def _settings(where: Where) -> dict[str, str]:
     script = f"{_COMMON}/{_SCRIPT}" if where == "local" else str(_script(where))
-    found = textconv.commands(f'"{script}"' if where == "local" else shlex.quote(script))
+    found = _commands(f'"{script}"' if where == "local" else shlex.quote(script))
     return {_COMMAND: found.pop(_COMMAND), "diff.gradir.cachetextconv": "true", **found}
 
 
@@ -173,3 +172,45 @@ def _made(path: Path) -> Path:
     except OSError as error:
         raise GitError(f"{path.parent}: cannot be made: {error.strerror}") from error
     return path
+
+
+def _script_text() -> bytes:
+    """Return the script's text."""
+    return Path(__file__).with_name("gradir.sh").read_bytes()
+
+
+def _is_script(text: bytes) -> bool:
+    """Return whether some gradir wrote this script."""
+    return text.splitlines()[:2] == _script_text().splitlines()[:2]
+
+
+def _commands(path: str) -> dict[str, str]:
+    """Return the settings of git that hold a command, given the quoted path of the script."""
+    run = f"sh {path} {_program()}"
+    return {
+        # With exec, so that the script sees which run of git asks.
+        "diff.gradir.textconv": f": {shlex.quote(_NAME)}; exec sh {path} --text {_program()} git textconv --",
+        "difftool.gradir.cmd": f'{run} git difftool -- "$LOCAL" "$REMOTE" "$MERGED"',
+        "merge.gradir.driver": f"{run} merge -o %A -- %O %A %B %P",
+    }
+
+
+def _program() -> str:
+    """Return how a shell runs gradir without importing from the working directory."""
+    # A path to the program keeps `PYTHONPATH`, which the option -I does not, and Python 3.10 has no -P.
+    found = shutil.which("gradir")
+    if found and Path(found).is_absolute():
+        return "gradir"
+    return shlex.join([sys.executable, str(Path(__file__).absolute().parents[1] / "__main__.py")])
+
+
+def is_stopped() -> bool:
+    """Return whether git ran without gradir and caches nothing since."""
+    return succeeds(["rev-parse", "--verify", "--quiet", _STOP])
+
+
+def _forget() -> None:
+    """Drop git's cached texts, and let it cache new ones."""
+    for ref in (_CACHE, _STOP):
+        if succeeds(["rev-parse", "--verify", "--quiet", ref]):
+            output(["update-ref", "-d", ref])

@@ -62,21 +62,13 @@ def has_git() -> bool:
 
 
 def answer(arguments: Sequence[str]) -> bytes | None:
-    """Return git's output if it exits with status 0.
-
-    Raises:
-        GitError: git is not installed.
-    """
+    """Return git's output if it exits with status 0."""
     done = _run(arguments)
     return None if done.returncode else done.stdout
 
 
 def succeeds(arguments: Sequence[str]) -> bool:
-    """Return whether git exits with status 0.
-
-    Raises:
-        GitError: git is not installed.
-    """
+    """Return whether git exits with status 0."""
     return answer(arguments) is not None
 
 
@@ -106,10 +98,8 @@ def read_blob(revision: str, path: str) -> bytes:
 
 
 def renamed(path: str, revision: str, other: str) -> str:
-    """Return the name of another revision's file in this one, or an empty text.
-
-    ``other`` may be the index or, empty, the working tree.
-    """
+    """Return the name of another revision's file in this one, or an empty text."""
+    # `other` may be the index or, empty, the working tree.
     if path.startswith("./"):
         path = posixpath.normpath(os.fsdecode(output(["rev-parse", "--show-prefix"]).strip(b"\n")) + path)
     sides = (

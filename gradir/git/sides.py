@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 from gradir.errors import GradirError, warn
 from gradir.git.repository import GitError, answer, has_git, is_revision, read_blob, renamed
 
+# git takes what starts with `:/` for a commit with that message.
 _IN_INDEX: Final = re.compile(r"(?::(?P<stage>[0-3]))?:(?P<path>[^/].*)", re.DOTALL)
-"""git takes what starts with ``:/`` for a commit with that message."""
 
 
 class Side(NamedTuple):

@@ -28,11 +28,7 @@ class PictureOptions(Options, frozen=True, kw_only=True):
 
 
 def drawn(diff: Diff, exporter: str, how: PictureOptions, **options: object) -> str:
-    """What changed and what is near it, as an exporter writes it.
-
-    Raises:
-        ExportError: the graphs are not known, or the format cannot hold what changed.
-    """
+    """Return what changed and what is near it, as an exporter writes it."""
     from gradir.review.united import United, drawn_part
 
     united = United(diff)
@@ -53,11 +49,7 @@ class DotRenderer:
     options: ClassVar[type[Options]] = DotOptions
 
     def render(self, diff: Diff, options: DotOptions) -> str:
-        """The changed part, as the exporter of that name writes it.
-
-        Raises:
-            ExportError: the graphs are not known.
-        """
+        """Return the changed part, as the exporter of that name writes it."""
         return drawn(diff, "dot", options, legend=options.legend, all=True)
 
 
@@ -68,11 +60,7 @@ class MermaidRenderer:
     options: ClassVar[type[Options]] = PictureOptions
 
     def render(self, diff: Diff, options: PictureOptions) -> str:
-        """The changed part, as the exporter of that name writes it.
-
-        Raises:
-            ExportError: it is larger than Mermaid draws, or the graphs are not known.
-        """
+        """Return the changed part, as the exporter of that name writes it."""
         return drawn(diff, "mermaid", options)
 
 
@@ -91,12 +79,8 @@ class HtmlRenderer:
     options: ClassVar[type[Options]] = PageOptions
 
     def render(self, diff: Diff, options: PageOptions) -> str:
-        """The page, as the exporter of that name writes it.
-
-        Raises:
-            ExportError: the graphs are not known, or the exporter is another one that lists no changes.
-        """
-        from gradir.review.listed import held_before, listed
+        """Return the page, as the exporter of that name writes it."""
+        from gradir.review.change_list import held_before, list_changes
         from gradir.review.united import United
 
         united, sides = United(diff), diff.sides
@@ -107,11 +91,13 @@ class HtmlRenderer:
         values = registry.exporter_options(_PAGE, {"title": options.title})
         named = [(options.before, sides.before), (options.after, sides.after)]
         graph = _with_sentence(united.graph, diff)
-        return exporter.export_changes(graph, values, listed(diff, sides, united), held_before(sides, united), named)
+        return exporter.export_changes(
+            graph, values, list_changes(diff, sides, united), held_before(sides, united), named
+        )
 
 
 def _with_sentence(graph: Graph, diff: Diff) -> Graph:
-    """The graph with the sentence on the diff as its verdict, where the page shows that of an explanation."""
+    """Return the graph with the sentence on the diff as its verdict, where the page shows that of an explanation."""
     from gradir.review.summary import sentence
     from gradir.review.text import headline, no_difference
 

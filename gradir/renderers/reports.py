@@ -95,11 +95,7 @@ class JsonRenderer:
     options: ClassVar[type[Options]] = NoOptions
 
     def render(self, diff: Diff, options: NoOptions) -> str:  # noqa: ARG002 (there are none)
-        """The document that `gradir.diffs.diff_json` describes.
-
-        Raises:
-            FormatError: a record holds what JSON cannot spell.
-        """
+        """Return the document that `gradir.diffs.diff_json` describes."""
         from gradir.diffs.diff_json import encode
 
         return encode(diff).decode()

@@ -17,12 +17,10 @@ if TYPE_CHECKING:
     from gradir.diffs.changes import Diff, Finding
 
 _CUTS: Final = "cuts"
+# The kinds of findings of which a report without conditions says that they can fail.
 _NEW: Final = (_CUTS, "lost-inputs", "unowned")
-"""The kinds of findings of which a report without conditions says that they can fail."""
-
+# The kinds of findings that a condition may name.
 METRICS: Final = (_CUTS, *TOTALS, *_NEW[1:])
-"""The kinds of findings that a condition may name."""
-
 _UNITS: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 _CONDITION: Final = re.compile(
     r"(?P<metric>[a-z-]+)(?:>(?P<limit>\d+(?:\.\d+)?)(?:(?P<percent>%)|(?P<unit>[kMG]?)B?))?"
@@ -73,13 +71,11 @@ class Outcome(NamedTuple):
 
 
 def outcomes(diff: Diff, conditions: Sequence[Condition]) -> Iterator[Outcome]:
-    """Yield each condition that fails, or that may fail since a size is unknown.
-
-    Saved bytes leave out the slots of unknown size. If there are more of these than before, a condition on saved
-    bytes fails, since they may have any size. A figure that is beyond counting on both sides fails if anything
-    changed. New findings of ``cuts``, ``lost-inputs`` and ``unowned`` that no condition names fail nothing, and have
-    a line of their own.
-    """
+    """Yield each condition that fails, or that may fail since a size is unknown."""
+    # Saved bytes leave out the slots of unknown size. If there are more of these than before, a condition on saved
+    # bytes fails, since they may have any size. A figure that is beyond counting on both sides fails if anything
+    # changed. New findings of `cuts`, `lost-inputs` and `unowned` that no condition names fail nothing, and have a line
+    # of their own.
     found = {finding.kind: finding for finding in diff.findings if finding.kind in METRICS}
     named = {condition.metric for condition in conditions}
     for kind in _NEW:

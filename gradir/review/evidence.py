@@ -17,8 +17,8 @@ from gradir.ir.edges import sources
 from gradir.ir.module_tree import OUTSIDE, ModuleTree
 from gradir.ir.saved import unknown_slots
 from gradir.ir.totals import elements
-from gradir.review.of_all import WholeChange, whole_change
-from gradir.review.wording import told_changes
+from gradir.review.common_change import CommonChange, common_change
+from gradir.review.wording import named_changes
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
@@ -133,8 +133,8 @@ def _components(path: str) -> tuple[str, ...]:
     return tuple(path.split(".")) if path else ()
 
 
+# One node that came or went in a module that is still there is reported as a node.
 _FEWEST_NODES: Final = 2
-"""One node that came or went in a module that is still there is reported as a node."""
 
 
 class WholeModule(NamedTuple):
@@ -185,14 +185,12 @@ class WholeModules:
         row = self._trees[added].place(path)
         return None if row == OUTSIDE else self._tops[added][row]
 
-    def contents(self, whole: WholeModule, changes: Iterable[Change]) -> Contents:
+    def contents(self, whole: WholeModule, changes: Sequence[Change]) -> Contents:
         """Return how much is in a module, given its changes."""
-        changes = list(changes)
         nodes = [self._graphs[whole.added].nodes[change.id] for change in changes if change.subject == "node"]
         modules = sum(change.subject == "scope" and change.id != whole.path for change in changes)
-        own = [node for node in nodes if node.role == "parameter"]
-        size = sum(map(elements, own))
-        return Contents(len(nodes), modules, len(own), size, self._saved[whole], unknown_slots(nodes))
+        sizes = [elements(node) for node in nodes if node.role == "parameter"]
+        return Contents(len(nodes), modules, len(sizes), sum(sizes), self._saved[whole], unknown_slots(nodes))
 
     def class_name(self, whole: WholeModule) -> str:
         """Return the class of a module, if it is known."""
@@ -277,8 +275,8 @@ class Places(NamedTuple):
 
 
 _OF_TENSORS: Final = frozenset({"shape", "dtype", "device", "layout", "bytes"})
+# Keys in the path of a whole output or saved tensor.
 _WHOLE_TENSOR: Final = 2
-"""Keys in the path of a whole output or saved tensor."""
 
 
 @dataclass(frozen=True)
@@ -293,7 +291,7 @@ class Evidence:
     changes: tuple[Change, ...]
     words: Vocabulary
     places: Places
-    of_all: WholeChange
+    common: CommonChange
     """What changed for nearly all operations."""
 
     left: Collection[int]
@@ -309,9 +307,9 @@ class Evidence:
         is_known = not diff and not (sides.in_shared_words and diff.script)
         matched = {name: name for name in sides.before.nodes} if is_known else sides.names().matched
         words = vocabulary_of(*graphs)
-        of_all = whole_change(diff.changes, graphs, matched, words)
-        changes = told_changes(diff)
-        return cls(diff, graphs, matched, changes, words, Places.of(diff), of_all, range(len(changes)))
+        common = common_change(diff.changes, graphs, matched, words)
+        changes = named_changes(diff)
+        return cls(diff, graphs, matched, changes, words, Places.of(diff), common, range(len(changes)))
 
     @cached_property
     def _changed(self) -> frozenset[str]:

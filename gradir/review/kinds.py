@@ -23,28 +23,36 @@ from gradir.review.wording import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from gradir.diffs.changes import Change, Diff, Finding
     from gradir.diffs.changes import Kind as KindOfChange
 
 Section = Literal["top", "head", "note", "graph", "modules", "last"]
+# In the order of a report: a sentence, the line of counts, notes, the whole graph, the modules, what says least.
 SECTIONS: Final[tuple[Section, ...]] = ("top", "head", "note", "graph", "modules", "last")
-"""In the order of a report: a sentence, the line of counts, notes, the whole graph, the modules, what says least."""
-
+# A list in one line names no more than so many.
 _MOST: Final = 4
+# A longer list of modules says less than the count before it.
 _LONGEST: Final = 80
 _SAVED: Final = "saved-bytes"
+# The kinds that tell a total, and what that is called.
 TOTALS: Final = {"nodes": "nodes", "edges": "edges", "params": "parameters", _SAVED: "saved_bytes"}
-"""The kinds that tell a total, and what that is called."""
 
 
 class Kind(NamedTuple):
-    """A kind of finding: its section, its text, and the kind of change whose sign and colour it has."""
+    """A kind of finding: its section, its text, and the kind of change whose sign and colour it has.
+
+    The text is a function, or a format of the finding.
+    """
 
     section: Section
-    text: Callable[[Finding, Sequence[Change]], str]
+    text: str | Callable[[Finding, Sequence[Change]], str]
     sign: KindOfChange = "changed"
+
+
+def text_of(finding: Finding, changes: Sequence[Change]) -> str:
+    """Return the text of a finding; ``changes`` are those of its diff."""
+    text = KINDS[finding.kind].text
+    return text.format(finding) if isinstance(text, str) else text(finding, changes)
 
 
 def new_places(finding: Finding) -> str:
@@ -62,10 +70,11 @@ def share(before: int, after: int, digits: str = "+.1f") -> str:
 
 
 def _cuts(finding: Finding, _: Sequence[Change]) -> str:
-    texts = []
-    for what, count in finding.details.items():
-        if count:
-            texts.append(f"{count:,} {'parameter now gets' if count == 1 else 'parameters now get'} {what}")
+    texts = [
+        f"{count:,} {'parameter now gets' if count == 1 else 'parameters now get'} {what}"
+        for what, count in finding.details.items()
+        if count
+    ]
     return ", ".join(filter(None, (*texts, new_places(finding))))
 
 
@@ -111,28 +120,15 @@ def _shared_words(finding: Finding, _: Sequence[Change]) -> str:
     return f"in shared words: {' and '.join(finding.subjects)} have {' and '.join(texts) or 'nothing'} in common"
 
 
-def _frameworks(finding: Finding, _: Sequence[Change]) -> str:
-    both = " and ".join(finding.subjects)
-    return f"the frameworks differ: {both} have other words; --vocabulary compares in words that both share"
+_WITHOUT: Final = {
+    "without-data": "without data: the {} graph (--fake), where {} runs some operations in other ways",
+    "without-flow": "without flow: the {} graph (no --flow), "
+    "so no place where gradient ends is known to be new or gone",
+}
 
 
-def _nth(finding: Finding) -> str:
-    return ("first", "second")[finding.details["side"]]
-
-
-def _without_data(finding: Finding, _: Sequence[Change]) -> str:
-    where = f"where {finding.subjects[0]} runs some operations in other ways"
-    return f"without data: the {_nth(finding)} graph (--fake), {where}"
-
-
-def _without_flow(finding: Finding, _: Sequence[Change]) -> str:
-    where = "so no place where gradient ends is known to be new or gone"
-    return f"without flow: the {_nth(finding)} graph (no --flow), {where}"
-
-
-def _two_models(finding: Finding, _: Sequence[Change]) -> str:
-    sizes = f"{finding.before:,} -> {finding.after:,}"
-    return f"two different models: {finding.count:,} of {sizes} nodes in common"
+def _without(finding: Finding, _: Sequence[Change]) -> str:
+    return _WITHOUT[finding.kind].format(("first", "second")[finding.details["side"]], *finding.subjects)
 
 
 def _frozen(finding: Finding, _: Sequence[Change]) -> str:
@@ -141,10 +137,6 @@ def _frozen(finding: Finding, _: Sequence[Change]) -> str:
     figure = "" if parameters is None else f" ({counted(parameters, 'parameter')}, {size})"
     names = [list_modules(finding.subjects), f"part of {list_modules(part)}" if part else ""]
     return f"{finding.kind}: {', '.join(filter(None, names))}{figure}"
-
-
-def _tied(finding: Finding, _: Sequence[Change]) -> str:
-    return f"{finding.kind}: {_first(finding.subjects, ' and ')}"
 
 
 def _uniform(finding: Finding, _: Sequence[Change]) -> str:
@@ -242,10 +234,6 @@ def _tensors(finding: Finding, _: Sequence[Change]) -> str:
     return f"{what} alone changed: {counted(finding.count, 'node')}{told}"
 
 
-def _following(finding: Finding, _: Sequence[Change]) -> str:
-    return f"{counted(finding.count, 'change')} that only follow from that: --full lists them"
-
-
 def _first(texts: Sequence[str], before_rest: str) -> str:
     more = f"{before_rest}{len(texts) - _MOST:,} more" if len(texts) > _MOST else ""
     return f"{', '.join(texts[:_MOST])}{more}"
@@ -253,28 +241,35 @@ def _first(texts: Sequence[str], before_rest: str) -> str:
 
 KINDS: Final[dict[str, Kind]] = {
     "same-result": Kind("top", _same_result),
-    "summary": Kind("top", lambda finding, _: finding.text),
+    "summary": Kind("top", "{0.text}"),
     "cuts": Kind("head", _cuts),
     "lost-inputs": Kind("head", _inputs),
     "gained-inputs": Kind("head", _inputs),
     "unowned": Kind("head", _unowned),
     **dict.fromkeys(TOTALS, Kind("head", _total)),
     "shared-words": Kind("note", _shared_words),
-    "frameworks": Kind("note", _frameworks),
-    "without-data": Kind("note", _without_data),
-    "two-models": Kind("note", _two_models),
-    "without-flow": Kind("note", _without_flow),
+    "frameworks": Kind(
+        "note",
+        "the frameworks differ: {0.subjects[0]} and {0.subjects[1]} have other words; "
+        "--vocabulary compares in words that both share",
+    ),
+    "without-data": Kind("note", _without),
+    "two-models": Kind("note", "two different models: {0.count:,} of {0.before:,} -> {0.after:,} nodes in common"),
+    "without-flow": Kind("note", _without),
     "frozen": Kind("note", _frozen),
     "unfrozen": Kind("note", _frozen),
-    "tied": Kind("note", _tied),
-    "untied": Kind("note", _tied),
+    "tied": Kind("note", lambda finding, _: f"{finding.kind}: {_first(finding.subjects, ' and ')}"),
+    "untied": Kind("note", lambda finding, _: f"{finding.kind}: {_first(finding.subjects, ' and ')}"),
     "uniform": Kind("note", _uniform),
-    "sizes": Kind("note", lambda finding, _: finding.details["sizes"]),
-    "casts": Kind("note", lambda finding, _: finding.details["casts"]),
+    "sizes": Kind("note", "{0.details[sizes]}"),
+    "casts": Kind("note", "{0.details[casts]}"),
     "hooked": Kind("note", _hooked),
     "unhooked": Kind("note", _hooked),
     "tensors": Kind("note", _tensors),
-    "following": Kind("note", _following),
+    "following": Kind(
+        "note",
+        lambda finding, _: f"{counted(finding.count, 'change')} that only follow from that: --full lists them",
+    ),
     "cut-added": Kind("graph", _cut, "added"),
     "cut-removed": Kind("graph", _cut, "removed"),
     "cut-changed": Kind("graph", _change),
@@ -292,10 +287,8 @@ KINDS: Final[dict[str, Kind]] = {
 
 
 def sections(diff: Diff) -> dict[Section, list[Finding]]:
-    """Return the findings of a diff by the section of a report that contains them.
-
-    There are none if they do not explain all changes, since the diff was edited.
-    """
+    """Return the findings of a diff by the section of a report that contains them."""
+    # There are none if they do not explain all changes, since the diff was edited.
     found: dict[Section, list[Finding]] = {kind.section: [] for kind in KINDS.values()}
     told = sorted(at for finding in diff.findings for indices in finding.changes for at in indices)
     for finding in diff.findings if told == list(range(len(diff.changes))) else ():

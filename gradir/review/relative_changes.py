@@ -24,17 +24,12 @@ if TYPE_CHECKING:
 _OWN_INDEX: Final = re.compile(r"([^.]*_|)(0|[1-9][0-9]{0,8})(?=\.|\Z)", re.ASCII)
 _INDEX: Final = re.compile(rf"([^{BEHIND_A_PATH}]*_|)(0|[1-9][0-9]{{0,8}})(?=[{BEHIND_A_PATH}]|\Z)", re.ASCII)
 _ELSEWHERE: Final = -1
-_CLASS: Final = ("class",)
-_DETAIL: Final = ("detail",)
+# The fields of a module that count its parameters.
 COUNTS: Final = frozenset({"own", "total", "trainable"})
-"""The fields of a module that count its parameters."""
-
-_SIZES: Final = frozenset({"shape", "bytes"})
+# A whole number, which in a description is a size more often than not.
 WHOLE_NUMBER: Final = re.compile(r"(?<![\w.+-])\d+(?![\w.+-])")
-"""A whole number, which in a description is a size more often than not."""
-
+# Keys in the path of a saved slot; of slots with one name there are more.
 _WITH_SLOT: Final = 2
-"""Keys in the path of a saved slot; of slots with one name there are more."""
 
 
 class RelativeName(NamedTuple):
@@ -73,8 +68,8 @@ class _RelativeChange(NamedTuple):
 
 _NO_NAME: Final = RelativeName(_ELSEWHERE, "")
 
+# Changes as a module sees them. Two modules have the same changes exactly when these are equal.
 RelativeChanges = tuple[_RelativeChange, ...]
-"""Changes as a module sees them. Two modules have the same changes exactly when these are equal."""
 
 
 def made_relative(changes: Iterable[Change], path: str, was: str | None = None) -> RelativeChanges:
@@ -83,50 +78,33 @@ def made_relative(changes: Iterable[Change], path: str, was: str | None = None) 
     return tuple([_relative(change, before if change.kind == "removed" else path, before) for change in changes])
 
 
-def alike(
-    changes: Iterable[Change], path: str, was: str | None = None, entering: tuple[str, str] = ("", "")
-) -> RelativeChanges:
-    """Return the same without the names of the nodes that feed the module, which differ by layer.
-
-    These are what a node read from outside of the module, if it reads from within or nothing now, and ``entering``:
-    the only node that the list entry around the module reads from outside, before and after.
-    """
-    places = path if was is None else was, path
-    feeds = [relative_name(at, name) if name else None for at, name in zip(places, entering, strict=True)]
-    return tuple(
-        [
-            change._replace(fields=tuple([_without_feed(*field, feeds) for field in change.fields]))
-            for change in made_relative(changes, path, was)
-        ]
-    )
+def alike(changes: Iterable[Change], path: str, was: str, entering: tuple[str, str]) -> RelativeChanges:
+    """Return the same without the names of the nodes that feed the module, which differ by layer."""
+    # These are what a node read from outside of the module, if it reads from within or nothing now, and `entering`: the
+    # only node that the list entry around the module reads from outside, before and after.
+    feeds = [relative_name(at, name) if name else None for at, name in zip((was, path), entering, strict=True)]
+    relative = made_relative(changes, path, was)
+    of_each = (tuple([_without_feed(*field, feeds) for field in change.fields]) for change in relative)
+    return tuple([change._replace(fields=fields) for change, fields in zip(relative, of_each, strict=True)])
 
 
 def but_for_sizes(changes: RelativeChanges) -> Hashable:
-    """Return what is equal in modules whose changes differ only in sizes of tensors and descriptions.
-
-    The numbers of a description count, unless the module became one of another class.
-    """
-    became = any(field[0] == _CLASS for change in changes for field in change.fields)
-    return tuple(
-        [
-            (
-                change.id,
-                change.scope,
-                change.was,
-                tuple([(path, _said(path, before, after, became=became)) for path, before, after in change.fields]),
-                replace(change.rest, tensor=None),
-            )
-            for change in changes
-        ]
-    )
+    """Return what is equal in modules whose changes differ only in sizes of tensors and descriptions."""
+    # The numbers of a description count, unless the module became one of another class.
+    became = any(path == ("class",) for change in changes for path, _, _ in change.fields)
+    found = []
+    for change in changes:
+        fields = tuple([(field[0], _but_for_sizes(*field, became=became)) for field in change.fields])
+        found.append((change.id, change.scope, change.was, fields, replace(change.rest, tensor=None)))
+    return tuple(found)
 
 
-def _said(path: Path, before: _Value, after: _Value, *, became: bool) -> Hashable:
+def _but_for_sizes(path: Path, before: _Value, after: _Value, *, became: bool) -> Hashable:
     """Return both values of a field, without sizes."""
     is_tensor = isinstance(before.value, TensorMeta) or isinstance(after.value, TensorMeta)
-    if is_tensor or path[0] in COUNTS or path[-1] in _SIZES:
+    if is_tensor or path[0] in COUNTS or path[-1] in {"shape", "bytes"}:
         return ()
-    if path == _DETAIL and became:
+    if path == ("detail",) and became:
         return WHOLE_NUMBER.sub("#", before.text), WHOLE_NUMBER.sub("#", after.text)
     return before, after
 

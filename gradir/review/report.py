@@ -16,7 +16,7 @@ from gradir.review.evidence import ChangedModule, Places, WholeModule
 from gradir.review.kinds import sections, share
 from gradir.review.relative_changes import COUNTS, RelativeName, relative_name
 from gradir.review.text import no_difference, render_details, render_text
-from gradir.review.wording import change_summary, nesting, settings, told_changes, unknown_sizes, what_text
+from gradir.review.wording import change_summary, named_changes, nesting, settings, unknown_sizes, what_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -26,29 +26,32 @@ if TYPE_CHECKING:
 
     Module = ChangedModule | WholeModule
 
+# A comment on GitHub holds 65,536 characters, other places as many bytes; what surrounds the report has to fit too.
 _MOST_BYTES: Final = 60_000
-"""A comment on GitHub holds 65,536 characters, other places as many bytes; what surrounds the report has to fit too."""
-
-_KINDS: Final = ("added", "removed", "changed", "renamed", "moved")
+# A longer range in a report is cut in its middle.
+LONGEST_RANGE: Final = 400
+# A table of more rows is longer than the picture, and rows of long names may take no more bytes than the next.
+_MOST_ROWS: Final = 40
+_MOST_OF_ROWS: Final = 24_000
 _MOST_CUTS: Final = 4
+_MOST_RENAMED: Final = 10
+# Fewer bytes of a folded text are not worth its frame.
+_LEAST_ROOM: Final = 200
+_MOST_FOLLOWING: Final = 8_000
+_KINDS: Final = ("added", "removed", "changed", "renamed", "moved")
 _CAME: Final = {"cut-added": "a new cut", "cut-removed": "a cut less"}
-_TOLD: Final = {
+_HEADS: Final = {
     "lost-inputs": "Lost inputs",
     "gained-inputs": "Gained inputs",
     "unowned": "Parameters not in the model",
 }
-_MOST_RENAMED: Final = 10
 _LEGEND: Final = "`+` added, `-` removed, `~` changed; what is gray is as it was."
-_LEAST_ROOM: Final = 200
-_MOST_FOLLOWING: Final = 8_000
 _TOO_LONG: Final = "No picture: a comment has no room for it; gradir diff --format mermaid writes it."
 
 
 def markdown(diff: Diff, *, title: str = "Autograd graph", picture: str = "", unpictured: str = "") -> str:
-    """Return a report that fits into a comment: figures, a table by module, a picture, and folded details.
-
-    ``picture`` is Mermaid source of what changed; ``unpictured`` says why there is none, or what is not in it.
-    """
+    """Return a report that fits into a comment: figures, a table by module, a picture, and folded details."""
+    # `picture` is Mermaid source of what changed; `unpictured` says why there is none, or what is not in it.
     if not diff:
         return f"### {title}: {no_difference(diff)}\n"
     head = "\n".join([f"### {title}", "", *_figures(diff), "", *table(diff)])
@@ -59,7 +62,11 @@ def markdown(diff: Diff, *, title: str = "Autograd graph", picture: str = "", un
     room = _MOST_BYTES - _size(f"{head}\n{drawn}")
     details = _folded("What changed", render_details(diff), room)
     kinds = {finding.kind for finding in diff.findings}
-    if any(map(_folds, diff.findings)) and "two-models" not in kinds:
+    is_folded = any(
+        sum(map(len, each.changes)) > 1 and (each.kind not in {"same", "reads", "graph"} or len(each.subjects) > 1)
+        for each in diff.findings
+    )
+    if is_folded and "two-models" not in kinds:
         every = render_text(diff)
         # What follows from a change of everything is as long as the graph, and says nothing more.
         if "following" not in kinds or len(every) <= _MOST_FOLLOWING:
@@ -67,18 +74,13 @@ def markdown(diff: Diff, *, title: str = "Autograd graph", picture: str = "", un
     return f"{head}\n{drawn}{details}"
 
 
-def _folds(finding: Finding) -> bool:
-    several = sum(map(len, finding.changes)) > 1
-    return several and (finding.kind not in {"same", "reads", "graph"} or len(finding.subjects) > 1)
-
-
 def _figures(diff: Diff) -> Iterator[str]:
     found = sections(diff)
     for finding in found["top"]:
         yield f"**In short:** {code_span(finding.text, LONGEST_RANGE)}  "
-    yield from _cut_figures([each for each in found["graph"] if each.kind in _CAME], told_changes(diff))
+    yield from _cut_figures([each for each in found["graph"] if each.kind in _CAME], named_changes(diff))
     kinds = {finding.kind: finding for finding in diff.findings}
-    for kind, what in _TOLD.items():
+    for kind, what in _HEADS.items():
         if kind in kinds:
             text = kinds[kind].text.partition(": ")[2]
             yield f"**{what}:** {kinds[kind].count:,}: {code_span(text, LONGEST_RANGE)}  "
@@ -92,8 +94,7 @@ def _figures(diff: Diff) -> Iterator[str]:
     if modules:
         yield f"**Modules:** {', '.join(f'{modules[kind]:,} {kind}' for kind in _KINDS if modules[kind])}  "
     before, after = diff.before, diff.after
-    parameters = _figure(before.parameters, after.parameters, amount)
-    yield f"**Parameters in the graph:** {parameters}  "
+    yield f"**Parameters in the graph:** {_figure(before.parameters, after.parameters, amount)}  "
     slots = kinds["saved-bytes"].details.get("unknown", (0, 0)) if "saved-bytes" in kinds else (0, 0)
     saved = _figure(before.saved_bytes, after.saved_bytes, short_bytes)
     yield f"**Saved for backward:** {', '.join(filter(None, (saved, unknown_sizes(*slots))))}  "
@@ -147,14 +148,6 @@ def _size(text: str) -> int:
     return len(text.encode())
 
 
-_MOST_ROWS: Final = 40
-_MOST_OF_ROWS: Final = 24_000
-"""Bytes that rows of long names may take."""
-
-LONGEST_RANGE: Final = 400
-"""A longer range in a report is cut in its middle."""
-
-
 class _Row(NamedTuple):
     """What a row says of each of its modules; ``was`` is the path in the first graph, as the module sees it."""
 
@@ -174,10 +167,10 @@ def table(diff: Diff) -> Iterator[str]:
     for change in diff.changes:
         if change.subject == "node":
             counts.setdefault(wholes.of(change) or order.of(change), Counter())[change.kind] += 1
-    said = {
+    scopes = {
         wholes.of(change) or order.of(change): change
         for change in diff.changes
-        if change.subject == "scope" and not _is_subtotal(change, wholes) and not _lies_in(change, wholes)
+        if change.subject == "scope" and _has_row(change, wholes)
     }
     grown: dict[Module, Size] = {}
     was: dict[Module, str] = {}
@@ -187,26 +180,27 @@ def table(diff: Diff) -> Iterator[str]:
         grown[module] = Size(*(so_far + after - before for so_far, before, after in zip(*sizes, strict=True)))
         if growth.was and isinstance(module, ChangedModule):
             was[module] = growth.was
-    was.update((module, scope.was) for module, scope in said.items() if scope.was and isinstance(module, ChangedModule))
+    was.update(
+        (module, scope.was) for module, scope in scopes.items() if scope.was and isinstance(module, ChangedModule)
+    )
     # What a renamed module explains is said of that module.
     was = {module: before for module, before in was.items() if before != renamed.before(module.path)}
     together: dict[_Row, list[Module]] = {}
-    for module in sorted(dict.fromkeys((*counts, *grown, *said)), key=order.position):
-        found = counts.get(module, Counter())
+    for module in sorted(dict.fromkeys((*counts, *grown, *scopes)), key=order.position):
+        found, size = counts.get(module, Counter()), grown.get(module, Size())
         row = _Row(
-            _note(module, said.get(module)),
+            _note(module, scopes.get(module)),
             relative_name(module.path, was.get(module, module.path)),
             found["added"],
             found["removed"],
             found["changed"] + found["renamed"] + found["moved"],
-            grown.get(module, Size()),
-            _settings(said.get(module), grown.get(module, Size())),
+            size,
+            _settings(scopes.get(module), size),
         )
         together.setdefault(row, []).append(module)
     if not together:
         return
-    rows = list(together.items())
-    last = any(row.settings for row in together)
+    rows, last = list(together.items()), any(row.settings for row in together)
     yield f"| module | + | - | ~ | operations | parameters | saved |{' settings |' if last else ''}"
     yield f"|---|--:|--:|--:|--:|--:|--:|{'---|' if last else ''}"
     written = length = 0
@@ -229,12 +223,12 @@ def table(diff: Diff) -> Iterator[str]:
 
 
 def _module(growth: Growth, order: ModuleOrder, wholes: WholeModules) -> Module:
-    before = order.of_path(growth.was or growth.path, added=False)
     here = ChangedModule(growth.path, growth.gone)
     whole = None if growth.gone else wholes.at(growth.path, added=True)
     # The first graph may have another module at this path, which is gone.
-    if whole is None and before == here:
-        whole = wholes.at(growth.was or growth.path, added=False)
+    was = growth.was or growth.path
+    if whole is None and order.of_path(was, added=False) == here:
+        whole = wholes.at(was, added=False)
     return whole or here
 
 
@@ -246,16 +240,12 @@ def _note(module: Module, scope: Change | None) -> str:
     return kind if module.itself else f"all of it {kind}"
 
 
-def _is_subtotal(change: Change, wholes: WholeModules) -> bool:
-    """Return whether only the counts of a module differ, and the row of one that it lies in says why."""
-    if change.kind in CAME or not all(field.path[0] in COUNTS for field in change.fields):
-        return False
-    return bool(wholes.at(change.id, added=True) or wholes.at(change.was or change.id, added=False))
-
-
-def _lies_in(change: Change, wholes: WholeModules) -> bool:
+def _has_row(change: Change, wholes: WholeModules) -> bool:
+    """Return whether the table says what changed of a module itself, and not in the row of one that it lies in."""
     whole = wholes.of(change)
-    return whole is not None and whole.path != change.id
+    if change.kind in CAME or not all(field.path[0] in COUNTS for field in change.fields):
+        return whole is None or whole.path == change.id
+    return not (wholes.at(change.id, added=True) or wholes.at(change.was or change.id, added=False))
 
 
 def _settings(scope: Change | None, grown: Size) -> str:

@@ -17,16 +17,17 @@ from gradir.diffs.ignoring import across, check_names, ignoring, normalized, wit
 from gradir.gcpause import paused_gc
 from gradir.progress import stage
 from gradir.review.evidence import ChangedModule, Evidence
-from gradir.review.kinds import KINDS, SECTIONS
+from gradir.review.kinds import KINDS, SECTIONS, text_of
 from gradir.review.rules import RULES
 from gradir.review.summary import summary
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from gradir.diffs.changes import Diff, Finding
     from gradir.ir import Graph
+    from gradir.review.evidence import ModuleOrder
 
 
 def reviewed(
@@ -70,38 +71,28 @@ def with_findings(diff: Diff, sides: Sides) -> Diff:
             explained = {at for finding in findings for at in chain.from_iterable(finding.changes)}
             evidence = dataclasses.replace(evidence, left=[at for at in evidence.left if at not in explained])
             found += findings
-        told = [
-            replace(finding, text=KINDS[finding.kind].text(finding, evidence.changes))
-            for finding in _in_order(found, evidence)
+        found = [
+            replace(each, text=text_of(each, evidence.changes)) for each in _in_order(found, evidence.places.order)
         ]
-        at = sum(KINDS[finding.kind].section == "top" for finding in told)
-        told[at:at] = summary(evidence, told)
-    return replace(diff, findings=tuple(told)).between(sides)
+        # The sentence is made of the other findings, and stands behind those at the top.
+        at = sum(KINDS[finding.kind].section == "top" for finding in found)
+        found[at:at] = summary(evidence, found)
+    return replace(diff, findings=tuple(found)).between(sides)
 
 
-def _in_order(found: Iterable[Finding], evidence: Evidence) -> list[Finding]:
+def _in_order(findings: Sequence[Finding], order: ModuleOrder) -> list[Finding]:
     """Sort what is about the whole graph first, then modules in the order of the model, each before its readers."""
     places: list[tuple[int, int]] = []
-    findings = list(found)
     for finding in findings:
+        position = 0
+        if finding.kind == "same":
+            module = ChangedModule(finding.subjects[0], "gone" in finding.details)
+            position = order.position(module)
+        elif finding.kind in {"module-added", "module-removed"}:
+            position = order.position(order.of_path(finding.subjects[0], added=finding.kind == "module-added"))
         section = SECTIONS.index(KINDS[finding.kind].section)
-        if finding.kind == "reads":
-            places.append(places[-1])
-        elif finding.kind in _MODULES:
-            is_gone = finding.kind == "module-removed" or bool(finding.details.get("gone"))
-            places.append((section, _position(evidence, finding.subjects[0], finding.kind, is_gone=is_gone)))
-        else:
-            places.append((section, 0))
+        places.append(places[-1] if finding.kind == "reads" else (section, position))
     return [findings[at] for at in sorted(range(len(findings)), key=places.__getitem__)]
-
-
-_MODULES = frozenset({"module-added", "module-removed", "same"})
-
-
-def _position(evidence: Evidence, path: str, kind: str, *, is_gone: bool) -> int:
-    if kind == "same":
-        return evidence.places.order.position(ChangedModule(path, is_gone))
-    return evidence.places.order.position(evidence.places.order.of_path(path, added=not is_gone))
 
 
 def _names_between(before: Graph, after: Graph) -> Callable[[], Correspondence]:
@@ -121,5 +112,4 @@ def _in_shared_words(before: Graph, after: Graph) -> tuple[Graph, Graph]:
 
     with stage("translating operations"):
         with_modules = tells_modules(before) and tells_modules(after)
-        told = [in_shared_words(graph, with_modules=with_modules) for graph in (before, after)]
-    return told[0], told[1]
+        return in_shared_words(before, with_modules=with_modules), in_shared_words(after, with_modules=with_modules)

@@ -20,23 +20,29 @@ if TYPE_CHECKING:
 
     from gradir.diffs.changes import Change, Diff, FieldChange, Level
 
+# Findings beyond these, and operations beyond these of one finding, are counted.
 _MOST: Final = 3
-"""Findings beyond these, and operations beyond these of one finding, are counted."""
-
 _SLOTS: Final = ("lost-inputs", "gained-inputs")
-_FIRST: Final = ("two-models", "cuts", *_SLOTS, "unowned", "frozen", "unfrozen", "tied", "untied")
-_OF_ALL: Final = ("uniform", "sizes", "casts")
+# What costs gradient stands first, then what was frozen, tied or changed for all.
+_FIRST: Final = (
+    "two-models",
+    "cuts",
+    *_SLOTS,
+    "unowned",
+    "frozen",
+    "unfrozen",
+    "tied",
+    "untied",
+    "uniform",
+    "sizes",
+    "casts",
+)
 _LAST: Final = ("hooked", "unhooked", "tensors")
+# So many changes of one module are read as they are.
 _FEW: Final = 3
-"""So many changes of one module are read as they are."""
-
+# Longer settings are counted.
 _LONGEST: Final = 80
-_MODULES: Final = frozenset({"same", "module-added", "module-removed"})
-_SETTINGS: Final = frozenset({"detail", "attrs"})
-_EDGES: Final = frozenset({"in", "names"})
-_OF_SAVED: Final = frozenset({"origin", "storage"})
 _COUNTS: Final = frozenset({"own", "total", "trainable", "calls"})
-_OF_TEXT: Final = frozenset({"source", "names"})
 
 
 def summary(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding]:
@@ -54,8 +60,8 @@ def summary(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding
 
 def sentence(diff: Diff) -> str:
     """Return the sentence of a diff that knows its graphs, also if its report needs none; empty if nothing differs."""
-    told = next((each.text for each in diff.findings if each.kind == "summary"), "")
-    return told or _sentence(_phrases(Evidence.of(diff), diff.findings))
+    made = next((each.text for each in diff.findings if each.kind == "summary"), "")
+    return made or _sentence(_phrases(Evidence.of(diff), diff.findings))
 
 
 def _sentence(phrases: Sequence[str]) -> str:
@@ -65,32 +71,25 @@ def _sentence(phrases: Sequence[str]) -> str:
 
 
 def _phrases(evidence: Evidence, findings: Sequence[Finding]) -> list[str]:
-    """Return what changed, one phrase each.
-
-    What costs gradient stands first, then what was frozen, tied or changed for all, renames, and the modules. What
-    surely follows from something else in the sentence is left out.
-    """
+    """Return what changed, one phrase each, without what surely follows from something else in the sentence."""
     of_kind = {kind: [each for each in findings if each.kind == kind] for kind in KINDS}
-    phrases = [each.text for kind in (*_FIRST, *_OF_ALL) for each in of_kind[kind] if each.text]
-    phrases += [_again(each, evidence.changes) for each in of_kind["cut-removed"]]
+    phrases = [each.text for kind in _FIRST for each in of_kind[kind] if each.text]
+    for each in of_kind["cut-removed"]:
+        is_place = evidence.changes[each.changes[0][0]].cut is not None
+        who = "parameter gets" if each.count == 1 else "parameters get"
+        phrases.append("a cut less" if is_place else f"{each.count:,} {who} a gradient again")
     phrases += [f"{counted(len(of_kind['cut-changed']), 'cut')} changed"] * bool(of_kind["cut-changed"])
     if not of_kind["two-models"]:
         phrases += [_renames(of_kind[kind]) for kind in ("renamed", "wrapped", "unwrapped") if of_kind[kind]]
         phrases += [f"{word(each.subjects[0])} changed" for each in of_kind["graph"]]
-        following = _Following(evidence, of_kind)
-        phrases += _edits([each for each in findings if each.kind in _MODULES], evidence.changes, following, phrases)
+        modules = [each for each in findings if each.kind in {"same", "module-added", "module-removed"}]
+        phrases += _edits(modules, evidence, _Following(evidence, of_kind), phrases)
     return phrases + [each.text for kind in _LAST for each in of_kind[kind]]
 
 
 def _is_long(finding: Finding) -> bool:
     size = sum(map(len, finding.changes))
     return size > 1 and (len(finding.subjects) > 1 or (finding.kind == "same" and size > _FEW))
-
-
-def _again(finding: Finding, changes: Sequence[Change]) -> str:
-    if changes[finding.changes[0][0]].cut is not None:
-        return "a cut less"
-    return f"{finding.count:,} {'parameter gets' if finding.count == 1 else 'parameters get'} a gradient again"
 
 
 def _renames(findings: Sequence[Finding]) -> str:
@@ -116,8 +115,8 @@ class _Following:
         self._edited = {name for change in edited for name in (change.id, change.was)} - {""}
         changes = [evidence.changes[at] for each in of_kind["cut-added"] for at in each.changes[0]]
         names = {name for change in changes for name in (change.cut.names if change.cut else (change.id,))}
-        self.accumulators = evidence.words.accumulators
-        self._evidence, self._is_of_tensors = evidence, evidence.is_of_tensors
+        self._evidence = evidence
+        # What served only parameters that a new cut leaves without a gradient.
         self._behind: set[str] = set()
         if names:
             self._behind = serving(evidence.graphs[0], lambda node: not names.isdisjoint((node.id, *node.names)))
@@ -129,13 +128,11 @@ class _Following:
         if change.kind == "removed":
             return change.id in self._behind
         lost = [field.before.id for field in change.fields if field.after is None and isinstance(field.before, Ref)]
-        if lost and self._behind.issuperset(lost):
-            return True
-        if _is_of_text(change):
+        if (lost and self._behind.issuperset(lost)) or _is_of_text(change):
             return True
         edges = [field for field in change.fields if _is_edge(field)]
         rest = [field for field in change.fields if field not in edges and field.path != ("source",)]
-        if change.kind != "changed" or not all(map(self._is_of_tensors, rest)):
+        if change.kind != "changed" or not all(map(self._evidence.is_of_tensors, rest)):
             return False
         return all(map(self._explains, edges)) if edges else self._evidence.reads_a_change(change)
 
@@ -146,47 +143,44 @@ class _Following:
         return not ends or not self._edited.isdisjoint(ends)
 
 
-def _edits(
-    findings: Sequence[Finding], changes: Sequence[Change], following: _Following, phrases: Sequence[str]
-) -> list[str]:
+def _edits(findings: Sequence[Finding], evidence: Evidence, following: _Following, phrases: Sequence[str]) -> list[str]:
     """Return what was done in which modules; what only follows stands there if nothing else does."""
     places: dict[tuple[str, str], list[str]] = {}
     left_out: dict[tuple[str, str], list[str]] = {}
     for finding in findings:
-        own = [changes[at] for at in finding.changes[0]]
+        path, own = finding.subjects[0], [evidence.changes[at] for at in finding.changes[0]]
+        into = left_out if all(map(following.has, own)) else places
         if all(map(_is_of_text, own)):
             edit = ("other source lines or variables in", "")
-        elif all(map(_only_reads, own)):
+        elif all(each.kind == "changed" and each.subject == "node" and all(map(_is_edge, each.fields)) for each in own):
             edit = ("other inputs in", "")
-        elif finding.kind == "same" and not _is_whole(own, finding.subjects[0]):
-            told = [_but_for_settings(each) for each in own] if "sizes" in finding.details else own
-            edit = _edit(told, following.accumulators)
+        elif finding.kind == "same" and not _is_whole(own, path):
+            if "sizes" in finding.details:
+                # The settings of the first module are not those of the others.
+                own = [_without_settings(each) for each in own]
+            edit = (_edit(own, evidence.words.accumulators), "")
         else:
-            edit = _whole_module(own, finding.subjects[0], itself=finding.details.get("itself", True))
-        into = left_out if all(map(following.has, own)) else places
+            edit = _whole_module(own, path, itself=finding.details.get("itself", True))
         into.setdefault(edit, []).extend(finding.subjects)
     if not (places or phrases):
         places = left_out
     return [f"{before} {list_modules(dict.fromkeys(paths))}{after}" for (before, after), paths in places.items()]
 
 
-def _but_for_settings(change: Change) -> Change:
-    """Return a change without what may differ in the modules of one finding."""
-    return replace(change, fields=tuple([field for field in change.fields if field.path[0] not in _SETTINGS]))
+def _without_settings(change: Change) -> Change:
+    fields = [field for field in change.fields if field.path[0] not in {"detail", "attrs"}]
+    return replace(change, fields=tuple(fields))
 
 
 def _is_of_text(change: Change) -> bool:
     """Return whether only the line or the variable of an operation is another."""
     paths = {field.path[0] for field in change.fields}
-    return change.kind == "changed" and (paths == {"source"} or (paths <= _OF_TEXT and change.what not in ROLES))
-
-
-def _only_reads(change: Change) -> bool:
-    return change.kind == "changed" and change.subject == "node" and all(map(_is_edge, change.fields))
+    is_of_names = paths <= {"source", "names"} and change.what not in ROLES
+    return change.kind == "changed" and (paths == {"source"} or is_of_names)
 
 
 def _is_edge(field: FieldChange) -> bool:
-    return field.path[0] in _EDGES or (field.path[0] == "saved" and field.path[-1] in _OF_SAVED)
+    return field.path[0] in {"in", "names"} or (field.path[0] == "saved" and field.path[-1] in {"origin", "storage"})
 
 
 def _is_whole(changes: Sequence[Change], path: str) -> bool:
@@ -208,21 +202,21 @@ def _whole_module(changes: Sequence[Change], path: str, *, itself: bool) -> tupl
     return (name, " left out") if is_gone else (f"{name} put in as", "")
 
 
-def _edit(changes: Sequence[Change], accumulators: Collection[str]) -> tuple[str, str]:
-    """Return what was done to a module as words before its path and behind it."""
+def _edit(changes: Sequence[Change], accumulators: Collection[str]) -> str:
+    """Return what was done to a module, in words before its path."""
     for change in changes:
         for field in change.fields:
             if change.subject == "scope" and field.path == ("class",):
-                return _became(change, field), ""
+                return _became(change, field)
     if all(map(_is_moved, changes)):
-        return f"{_counted([what_text(each) for each in changes])} moved into", ""
+        return f"{_counted([what_text(each) for each in changes])} moved into"
     gone, came = (
         [what_text(each) for each in changes if each.kind == kind and each.what not in accumulators]
         for kind in ("removed", "added")
     )
     became = [(change, field) for change in changes for field in change.fields if field.path == ("op",)]
     if became and len({(field.before, field.after) for _, field in became}) == 1 and not (gone or came):
-        return _became(*became[0]), ""
+        return _became(*became[0])
     gone += [words(field.path, field.before) for _, field in became]
     came += [words(field.path, field.after) for _, field in became]
     described = settings(field for change in changes for field in change.fields if field.path == ("detail",))
@@ -230,8 +224,8 @@ def _edit(changes: Sequence[Change], accumulators: Collection[str]) -> tuple[str
         first = f"{described}, " if 0 < len(described) <= _LONGEST else ""
         texts = [_counted(names) for names in (gone, came) if names]
         if gone and came:
-            return f"{first}{texts[0]} became {texts[1]} in", ""
-        return f"{first}{texts[0]} {'put into' if came else 'left out of'}", ""
+            return f"{first}{texts[0]} became {texts[1]} in"
+        return f"{first}{texts[0]} {'put into' if came else 'left out of'}"
     fields = [
         field
         for change in changes
@@ -240,7 +234,7 @@ def _edit(changes: Sequence[Change], accumulators: Collection[str]) -> tuple[str
     ]
     # Settings that have a name say more than a count; what else changed follows from them more often than not.
     ways = (settings(fields), described if "=" in described else "", counted(len(changes), "change"))
-    return f"{next(text for text in ways if 0 < len(text) <= _LONGEST)} in", ""
+    return f"{next(text for text in ways if 0 < len(text) <= _LONGEST)} in"
 
 
 def _became(change: Change, field: FieldChange) -> str:

@@ -18,88 +18,81 @@ from gradir.review.wording import (
     Line,
     Palette,
     change_lines,
+    field_texts,
     fields_below,
     heading,
     module_name,
     modules_text,
+    named_changes,
     nesting,
     one_line,
     renamed_text,
     sign_line,
     stands_last,
-    told_changes,
-    told_fields,
     wrapped,
     written,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from gradir.diffs.changes import Change, Diff, Finding
     from gradir.diffs.merging import Conflict
     from gradir.ir import Graph
 
-_NOTHING: Final = "no difference"
+# A text with all details that takes no more lines is short enough to be read as it is.
 _MOST_LINES: Final = 12
-"""A text with all details that takes no more lines is short enough to be read as it is."""
-
 _MOST_LISTED: Final = 40
 _HOW: Final = ("renamed", "wrapped", "unwrapped")
-_ALWAYS: Final = ("added", "removed", "changed")
 _SINGLE: Final = frozenset({"graph", "cut-changed", "order", "indices"})
 
 
 def no_difference(diff: Diff) -> str:
     """Return that there is no difference, and in shared words of how much."""
-    return " ".join([_NOTHING, *(finding.text for finding in diff.findings if finding.kind == "shared-words")])
+    shared = (finding.text for finding in diff.findings if finding.kind == "shared-words")
+    return " ".join(["no difference", *shared])
 
 
 def render_brief(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
     """Return the details without repetition or, if that is long, a list of what changed in which modules."""
     if not diff:
-        return render_details(diff)
-    found, changes = sections(diff), told_changes(diff)
+        return f"{no_difference(diff)}\n"
+    found, changes = sections(diff), named_changes(diff)
     sentence = "".join([one_line(each.text) for each in found["top"]])
-    head = [*found["top"], *(each for each in found["note"] if one_line(each.text) not in sentence)]
-    lines = [*_head(diff, head, width)]
+    notes = [each for each in found["note"] if one_line(each.text) not in sentence]
+    head = _head(diff, [*found["top"], *notes], width)
     if _is_other_model(diff):
-        return written([*lines, _counted_changes(diff)], palette, width)
-    told = [*_whole_graph(found["graph"], changes), *_modules(found["modules"], changes)]
+        return written([*head, _counted_changes(diff)], palette, width)
+    lines = [*_whole_graph(found["graph"], changes), *_modules(found["modules"], changes)]
     # What says least follows from something else.
-    told = told or ([] if found["note"] else _whole_graph(found["last"], changes))
-    if len(lines) + len(told) > _MOST_LINES:
+    lines = lines or ([] if found["note"] else _whole_graph(found["last"], changes))
+    if len(head) + len(lines) > _MOST_LINES:
         blocks = [(finding, _finding_lines(finding, changes)) for finding in found["modules"]]
-        told = _whole_graph(found["graph"], changes) + _section(_overview(blocks, changes), "(by module)")
-        left = len(told) - _MOST_LISTED
-        told[_MOST_LISTED:] = [Line(f"… {counted(left, 'more line')}")] if left > 0 else []
-        told.append(Line("--details shows these changes, of equal modules once"))
-    return written([*lines, *told], palette, width)
+        lines = _whole_graph(found["graph"], changes) + _section(_overview(blocks, changes), "(by module)")
+        left = len(lines) - _MOST_LISTED
+        lines[_MOST_LISTED:] = [Line(f"… {counted(left, 'more line')}")] if left > 0 else []
+        lines.append(Line("--details shows these changes, of equal modules once"))
+    return written([*head, *lines], palette, width)
 
 
 def render_details(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
-    """Return the sentence and the counts, then what a reviewer has to know, in the order of the model.
-
-    Cuts stand first. A module that came or went as a whole is one line, and modules with the same changes are one
-    group, after a list of all groups if these are long. Of two different models there are only the totals. The
-    sentence, the counts and the notes are wrapped at ``width``, and any other line is cut short there with ``…``.
-    """
+    """Return the sentence and the counts, then what a reviewer has to know, in the order of the model."""
+    # Modules with the same changes are one group, after a list of all groups if these are long. The sentence, the
+    # counts and the notes are wrapped at `width`, and any other line is cut short there with `…`.
     if not diff:
         return f"{no_difference(diff)}\n"
-    found, changes = sections(diff), told_changes(diff)
-    lines = _head(diff, [*found["top"], *found["note"]], width)
+    found, changes = sections(diff), named_changes(diff)
+    head = _head(diff, [*found["top"], *found["note"]], width)
     if _is_other_model(diff):
-        return written([*lines, _counted_changes(diff)], palette, width)
+        return written([*head, _counted_changes(diff)], palette, width)
     first, last = (_whole_graph(found[section], changes) for section in ("graph", "last"))
-    return written([*lines, *first, *_modules(found["modules"], changes), *last], palette, width)
+    return written([*head, *first, *_modules(found["modules"], changes), *last], palette, width)
 
 
 def render_text(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
-    """Return the counts on the first line, then every change by module; ``width`` is that of `render_details`.
-
-    Signs: ``+`` added, ``-`` removed, ``~`` changed, ``>`` renamed, ``^`` moved to another module. Modules stand in
-    the order of the model if the graphs are known.
-    """
+    """Return the counts on the first line, then every change by module; ``width`` is that of `render_details`."""
+    # Signs: `+` added, `-` removed, `~` changed, `>` renamed, `^` moved to another module. Modules stand in the order
+    # of the model if the graphs are known.
     if not diff:
         return f"{no_difference(diff)}\n"
     found = sections(diff)
@@ -114,36 +107,36 @@ def headline(diff: Diff) -> str:
     renames = Counter(
         (renamed_text(change), nesting(change) or change.kind) for change in diff.changes if change.subject == "module"
     )
+    by_way = sorted(renames.items(), key=lambda item: _HOW.index(item[0][1]))
     texts = [
         one_line(new_places(found["cuts"])) if "cuts" in found else "",
         _counts(counts, "cut"),
         *(one_line(found[kind].text) for kind in ("lost-inputs", "gained-inputs", "unowned") if kind in found),
         _counts(counts, "node"),
         _counts(counts, "scope"),
-        *(f"{counted(count, what)} {how}" for (what, how), count in sorted(renames.items(), key=_how)),
+        *(f"{counted(count, what)} {how}" for (what, how), count in by_way),
         *(one_line(found[kind].text) for kind in ("edges", "params", "saved-bytes") if kind in found),
         "order changed" if any(change.id == "order" for change in diff.changes if change.subject == "graph") else "",
     ]
     return "; ".join(filter(None, texts))
 
 
-def _how(found: tuple[tuple[str, str], int]) -> int:
-    return _HOW.index(found[0][1])
-
-
 def _counts(counts: Counter[tuple[str, str]], subject: str) -> str:
-    numbers = [
-        f"{sign}{counts[subject, kind]}" for kind, sign in SIGNS.items() if kind in _ALWAYS or counts[subject, kind]
-    ]
-    is_told = subject == "node" or any(counts[subject, kind] for kind in SIGNS)
-    return f"{' '.join(numbers)} {subject}s" if is_told else ""
+    """Count the changes of a subject by sign; of nodes also that there are none."""
+    if subject != "node" and not any(counts[subject, kind] for kind in SIGNS):
+        return ""
+    always = ("added", "removed", "changed")
+    numbers = (
+        f"{sign}{counts[subject, kind]}" for kind, sign in SIGNS.items() if kind in always or counts[subject, kind]
+    )
+    return f"{' '.join(numbers)} {subject}s"
 
 
 def _head(diff: Diff, findings: Sequence[Finding], width: int | None) -> list[Line]:
     """Return the sentence, the counts and the notes, wrapped in a narrow terminal."""
-    told = [one_line(each.text) for each in findings]
+    texts = [one_line(each.text) for each in findings]
     at = sum(KINDS[each.kind].section == "top" for each in findings)
-    return [Line(line) for text in (*told[:at], headline(diff), *told[at:]) for line in wrapped(text, width)]
+    return [Line(line) for text in (*texts[:at], headline(diff), *texts[at:]) for line in wrapped(text, width)]
 
 
 def _is_other_model(diff: Diff) -> bool:
@@ -155,7 +148,7 @@ def _counted_changes(diff: Diff) -> Line:
 
 
 def _every_change(diff: Diff) -> Iterator[Line]:
-    changes = told_changes(diff)
+    changes = named_changes(diff)
     facts = [change for change in changes if change.subject not in {"node", "scope"}]
     # Parameters that lost their gradient before all else.
     facts.sort(key=lambda change: (change.subject != "cut", change.kind != "added"))
@@ -184,7 +177,6 @@ def _section(lines: Sequence[Line], title: str = "(whole graph)") -> list[Line]:
 
 def _finding_lines(finding: Finding, changes: Sequence[Change]) -> list[Line]:
     """Return the lines of a finding: the fields of a single change, or all changes of a module."""
-    kind = KINDS[finding.kind]
     if finding.kind == "same":
         own = [line for at in finding.changes[0] for line in change_lines(changes[at])]
         return [heading(finding.text), *own]
@@ -193,14 +185,13 @@ def _finding_lines(finding: Finding, changes: Sequence[Change]) -> list[Line]:
         return [Line(f"{sign} {text}", indent=6) for sign, text in zip(signs, finding.text.split("\n"), strict=True)]
     if finding.kind in _SINGLE:
         return list(change_lines(changes[finding.changes[0][0]]))
-    return [sign_line(kind.sign, finding.text)]
+    return [sign_line(KINDS[finding.kind].sign, finding.text)]
 
 
+# Modules that take no more lines are read as they are; more are preceded by a list of what changed in which.
 _SHORT: Final = 10
-"""Modules that take no more lines are read as they are; more are preceded by a list of what changed in which."""
-
+# The changes have to take so many times as many lines as their list.
 _LEAST_GAIN: Final = 3
-"""How many times as many lines the changes have to take as their list."""
 
 
 def _modules(findings: Sequence[Finding], changes: Sequence[Change]) -> Iterator[Line]:
@@ -230,41 +221,35 @@ def _overview(blocks: Iterable[tuple[Finding, list[Line]]], changes: Sequence[Ch
         if finding.kind != "same":
             order.append(lines)
             continue
-        key = _kinds([changes[at] for at in finding.changes[0]], frozenset({"class"})), "gone" in finding.details
+        key = _kinds([changes[at] for at in finding.changes[0]], {"class"}), "gone" in finding.details
         if key not in together:
             order.append(key)
         together.setdefault(key, []).append(finding)
-    return [
-        line
-        for found in order
-        for line in (found if isinstance(found, list) else [_overview_line(together[found], changes)])
-    ]
+    of_each = (each if isinstance(each, list) else [_overview_line(together[each], changes)] for each in order)
+    return [line for lines in of_each for line in lines]
 
 
 def _overview_line(findings: Sequence[Finding], changes: Sequence[Change]) -> Line:
     own = [changes[at] for at in findings[0].changes[0]]
     kinds = {change.kind for change in own}
     is_one = len(findings) == 1 and sum(len(fields_below(change)) for change in own) == 1
-    told = {str(field.path[0]) for change in own for field in change.fields} if is_one else {"class", "op"}
-    text = _kinds(own, told if len(findings) == 1 else {"class"})
+    with_values = {str(field.path[0]) for change in own for field in change.fields} if is_one else {"class", "op"}
+    text = _kinds(own, with_values if len(findings) == 1 else {"class"})
     paths = [path for finding in findings for path in finding.subjects]
     count, each = (f"{len(paths):,} modules ", "each ") if len(paths) > 1 else ("", "")
     kind = kinds.pop() if len(kinds) == 1 else "changed"
     return sign_line(kind, f"{count}{modules_text(paths, gone='gone' in findings[0].details)}  {each}{text}")
 
 
-def _kinds(changes: Sequence[Change], told: Collection[str]) -> str:
-    """Count the changes of each kind and name the fields: ``~1 scope (detail), -2 ~1 nodes (in, out)``.
-
-    The fields in ``told`` have their values.
-    """
+def _kinds(changes: Sequence[Change], with_values: Collection[str]) -> str:
+    """Count the changes of each kind and name the fields: ``~1 scope (detail), -2 ~1 nodes (in, out)``."""
     counts: dict[str, Counter[str]] = {}
     fields: dict[str, dict[str, None]] = {}
     for change in changes:
         counts.setdefault(change.subject, Counter())[change.kind] += 1
-        for field, (name, before, after) in zip(fields_below(change), told_fields(change), strict=True):
+        for field, (name, before, after) in zip(fields_below(change), field_texts(change), strict=True):
             key = str(field.path[0])
-            text = f"{name}: {before} -> {after}" if key in told else one_line(key)
+            text = f"{name}: {before} -> {after}" if key in with_values else one_line(key)
             fields.setdefault(change.subject, {})[text] = None
     texts = []
     for subject, found in counts.items():
@@ -276,9 +261,8 @@ def _kinds(changes: Sequence[Change], told: Collection[str]) -> str:
 
 _MOST_MODULES: Final = 12
 _MOST_IN_ONE: Final = 8
-
+# By subject, whether it is new, and what it was called, or is called where it is new.
 Changes = dict[tuple[str, bool, str], "Change"]
-"""By subject, whether it is new, and what it was called, or is called where it is new."""
 
 
 def render_conflicts(conflicts: Sequence[Conflict], base: Graph, ours: Graph, theirs: Graph) -> str:
@@ -289,20 +273,19 @@ def render_conflicts(conflicts: Sequence[Conflict], base: Graph, ours: Graph, th
     modules: dict[str, list[Conflict]] = {}
     for conflict in conflicts:
         modules.setdefault(conflict.module, []).append(conflict)
-    sides = [_indexed(base, side) for side in (ours, theirs)]
+    sides: list[Changes] = [
+        {
+            (change.subject, change.kind == "added", change.was or change.id): change
+            for change in compare(base, side).changes
+        }
+        for side in (ours, theirs)
+    ]
     shown = list(modules)[:_MOST_MODULES]
     lines = [line for module in shown for line in _module_lines(module, modules[module], sides)]
     rest = list(modules)[_MOST_MODULES:]
     if rest:
         lines.append(Line(f"and {counted(len(rest), 'module')} more: {ranges(rest)}"))
     return written(lines, NO_COLOUR, None)
-
-
-def _indexed(base: Graph, side: Graph) -> Changes:
-    return {
-        (change.subject, change.kind == "added", change.was or change.id): change
-        for change in compare(base, side).changes
-    }
 
 
 def _module_lines(module: str, conflicts: Sequence[Conflict], sides: Sequence[Changes]) -> Iterator[Line]:
@@ -321,7 +304,7 @@ def _module_lines(module: str, conflicts: Sequence[Conflict], sides: Sequence[Ch
         yield Line(f"and {len(conflicts) - _MOST_IN_ONE:,} more here", indent=2)
 
 
-def _side_lines(conflict: Conflict, called: str, changes: Mapping[tuple[str, bool, str], Change]) -> Iterator[Line]:
+def _side_lines(conflict: Conflict, called: str, changes: Changes) -> Iterator[Line]:
     is_new = not conflict.base
     change = changes.get((conflict.subject, is_new, called if is_new else conflict.base))
     if change is None and conflict.subject == "cut":

@@ -23,7 +23,7 @@ from gradir.passes.contraction import contracted
 from gradir.passes.focus import near
 from gradir.passes.wiring import has_one_input, without
 from gradir.review.relative_changes import made_relative
-from gradir.review.wording import told_changes
+from gradir.review.wording import named_changes
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
@@ -31,13 +31,11 @@ if TYPE_CHECKING:
 
     from gradir.diffs.changes import Change, Diff, Finding
     from gradir.diffs.correspondence import Correspondence
-    from gradir.ir import Cut, Scope
+    from gradir.ir import Cut
     from gradir.review.relative_changes import RelativeChanges
 
 __all__ = ["DrawnUnion", "United"]
-
 _CHANGED: Final = "changed"
-_HOPS: Final = 1
 
 
 class United:
@@ -102,7 +100,7 @@ class United:
         """Return the path in the union of a module of the first graph."""
         return self._names.union_paths.get(path, path)
 
-    def changed_part(self, hops: int = _HOPS) -> Graph:
+    def changed_part(self, hops: int = 1) -> Graph:
         """Return the changed nodes with what is at most ``hops`` edges away, without gradient accumulators.
 
         >>> from gradir.ir import Graph, Node, Ref
@@ -124,10 +122,8 @@ class DrawnUnion(NamedTuple):
 
 
 def drawn_union(union: Graph) -> DrawnUnion:
-    """Return a marked union without its gradient accumulators.
-
-    If only the accumulator of a tensor changed, the tensor is marked as changed.
-    """
+    """Return a marked union without its gradient accumulators."""
+    # If only the accumulator of a tensor changed, the tensor is marked as changed.
     accumulators = vocabulary_of(union).accumulators
     instead: dict[str, str] = {}
     changed: dict[str, None] = {}
@@ -144,11 +140,9 @@ def drawn_union(union: Graph) -> DrawnUnion:
 
 
 def marked_union(a: Graph, b: Graph, diff: Diff, correspondence: Correspondence) -> Graph:
-    """Return the nodes of ``b``, and where they stood those that only ``a`` has.
-
-    Each changed node has a mark, see `gradir.ir.marks`; a renamed or moved node counts as changed. An input that only
-    the node of ``a`` had is a further slot of it, unless it would lead backwards.
-    """
+    """Return the nodes of ``b``, and where they stood those that only ``a`` has."""
+    # Each changed node has a mark, see `gradir.ir.marks`; a renamed or moved node counts as changed. An input that only
+    # the node of `a` had is a further slot of it, unless it would lead backwards.
     names, shown = correspondence.union_ids, correspondence.union_paths
     # A removed node may have the name of another that is there.
     kinds = {change.id: change.kind for change in diff.changes if change.subject == "node" and change.kind != "removed"}
@@ -161,13 +155,14 @@ def marked_union(a: Graph, b: Graph, diff: Diff, correspondence: Correspondence)
             continue
         lost = list(_lost(old, node, names, nodes)) if old else []
         kind = kinds.get(node.id, "")
-        ext = node.ext if not kind else {**node.ext, STATUS: "added" if kind == "added" else "changed"}
+        ext = node.ext if not kind else {**node.ext, STATUS: "added" if kind == "added" else _CHANGED}
         if kind and old is not None and old.op and node.op and old.op != node.op:
             ext = {**ext, WAS: old.op}
         if lost:
             ext = {**ext, LOST: tuple(range(len(node.inputs), len(node.inputs) + len(lost)))}
         nodes[node.id] = replace(node, inputs=(*node.inputs, *lost), ext=ext)
-    return replace(b, nodes=nodes, scopes={scope.path: scope for scope in _scopes(a, b, shown)})
+    gone = [replace(scope, path=shown[path]) for path, scope in a.scopes.items() if shown[path] not in b.scopes]
+    return replace(b, nodes=nodes, scopes={**b.scopes, **{scope.path: scope for scope in gone}})
 
 
 def _removed(node: Node, names: Mapping[str, str], nodes: Mapping[str, Node]) -> Node:
@@ -187,31 +182,20 @@ def _lost(old: Node, new: Node, names: Mapping[str, str], nodes: Mapping[str, No
 
 
 def _known(ref: Ref, names: Mapping[str, str], nodes: Mapping[str, Node]) -> Ref | None:
-    if names[ref.id] not in nodes:
-        return None
-    source = nodes[names[ref.id]]
-    fits = not source.outputs or ref.output_nr < len(source.outputs)
-    return Ref(source.id, ref.output_nr) if fits else None
-
-
-def _scopes(a: Graph, b: Graph, shown: Mapping[str, str]) -> Iterator[Scope]:
-    yield from b.scopes.values()
-    for path, scope in a.scopes.items():
-        if shown[path] not in b.scopes:
-            yield replace(scope, path=shown[path])
+    source = nodes.get(names[ref.id])
+    fits = source is not None and (not source.outputs or ref.output_nr < len(source.outputs))
+    return Ref(source.id, ref.output_nr) if source is not None and fits else None
 
 
 _EXPLAINING: Final = frozenset({"frozen", "unfrozen", "following"})
 
 
 def drawn_part(diff: Diff, united: United, hops: int = 1, *, with_explained: bool = True) -> Graph:
-    """Return what changed, as the findings report it, with what is at most ``hops`` edges away.
-
-    Of modules with the same changes, whose paths differ in numbers alone, the first is drawn. Its ``ext["times"]`` is
-    the number of these modules, and what took from one of the others takes from it. A module that came or went as a
-    whole, with more than one node, is one node with the text of its finding. ``with_explained`` adds the nodes of
-    which a line at the top says everything.
-    """
+    """Return what changed, as the findings report it, with what is at most ``hops`` edges away."""
+    # Of modules with the same changes, whose paths differ in numbers alone, the first is drawn. Its `ext["times"]` is
+    # the number of these modules, and what took from one of the others takes from it. A module that came or went as a
+    # whole, with more than one node, is one node with the text of its finding. `with_explained` adds the nodes of which
+    # a line at the top says everything.
     with paused_gc():
         return _Drawing(diff, united, with_explained=with_explained).graph(hops)
 
@@ -227,47 +211,45 @@ class _Drawing:
     def __init__(self, diff: Diff, united: United, *, with_explained: bool) -> None:
         self._united = united
         self._union = united.drawn.graph
+        # How many nodes each node that is drawn as changed stands for.
         self._shown: dict[str, int] = {}
-        """By node that is drawn as changed for how many it stands."""
+        # The node that stands for each one that is not drawn.
         self._instead: dict[str, str] = {}
-        """By node that is not drawn the one that stands for it."""
+        # The modules that came or went by their places, and the place of each node in them.
         self._whole: dict[str, _Whole] = {}
-        """By place of a module that came or went what it is, and by node below that place."""
         self._places: dict[str, str] = {}
-        changes = told_changes(diff)
+        changes = named_changes(diff)
         of_each = [
             (finding, [[changes[at] for at in indices] for indices in finding.changes]) for finding in diff.findings
         ]
         for finding, found in of_each:
-            if finding.kind in {"same", "reads"}:
-                self._show_alike(finding.subjects, found)
-            elif finding.kind in {"module-added", "module-removed"}:
+            if finding.kind in {"same", "reads", "module-added", "module-removed"}:
                 for paths, alike in _alike(finding.subjects, found):
+                    shown = [self._show(same) for same in zip(*alike, strict=True)]
                     # A tensor and what takes its gradient are one.
-                    nodes = dict.fromkeys(self._show_places(alike))
-                    if len(nodes) > 1:
-                        self._fold(_Whole(finding, paths), nodes)
+                    nodes = dict.fromkeys(filter(None, shown))
+                    if finding.kind in {"module-added", "module-removed"} and len(nodes) > 1:
+                        place = paths[0] if finding.kind == "module-added" else united.path(paths[0])
+                        self._whole[place] = _Whole(finding, paths)
+                        self._places.update(dict.fromkeys(nodes, place))
         for finding, found in of_each:
             if finding.kind in {"cut-added", "cut-removed"}:
                 cuts, nodes_of_cuts = found
                 self._show_each([*nodes_of_cuts, *cuts])
         for finding, found in of_each if with_explained else ():
-            if finding.kind in _EXPLAINING:
+            if finding.kind in {"frozen", "unfrozen", "following"}:
                 self._show_each(chain.from_iterable(found))
 
     def graph(self, hops: int) -> Graph:
         """Return the part of the union."""
         kept = near(self._union, self._shown, hops, self._instead)
         part = within(self._with_standing(kept), kept)
-        counted = {key: self._counted(node) for key, node in part.nodes.items()}
-        return self._folded(replace(part, nodes=counted))
-
-    def _show_alike(self, paths: Sequence[str], changes: Sequence[Sequence[Change]]) -> None:
-        for _, alike in _alike(paths, changes):
-            self._show_places(alike)
-
-    def _show_places(self, changes: Sequence[Sequence[Change]]) -> list[str]:
-        return [found for same in zip(*changes, strict=True) if (found := self._show(same))]
+        counted = {
+            key: replace(node, ext={**node.ext, TIMES: bounded(count * times(node))})
+            for key, node in part.nodes.items()
+            if (count := self._shown.get(key, 1)) > 1
+        }
+        return self._folded(replace(part, nodes={**part.nodes, **counted}))
 
     def _show_each(self, changes: Iterable[Change]) -> None:
         """Draw changes that the text reports in one line, equal ones of several modules once."""
@@ -290,12 +272,6 @@ class _Drawing:
         self._instead.update(dict.fromkeys(filter(None, others), first))
         return first
 
-    def _fold(self, whole: _Whole, nodes: Iterable[str]) -> None:
-        path = whole.paths[0]
-        place = path if whole.finding.kind == "module-added" else self._united.path(path)
-        self._whole[place] = whole
-        self._places.update(dict.fromkeys(nodes, place))
-
     def _with_standing(self, kept: Iterable[str]) -> Graph:
         """Return the union in which each kept node takes from what is drawn, if that stands before it."""
         if not self._instead:
@@ -316,10 +292,6 @@ class _Drawing:
         other = instead.get(ref.id, ref.id)
         outputs = self._union.nodes[other].outputs
         return Ref(other, ref.output_nr) if not outputs or ref.output_nr < len(outputs) else ref
-
-    def _counted(self, node: Node) -> Node:
-        count = self._shown.get(node.id, 1)
-        return replace(node, ext={**node.ext, TIMES: bounded(count * times(node))}) if count > 1 else node
 
     def _folded(self, part: Graph) -> Graph:
         if not self._places:

@@ -21,46 +21,34 @@ from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
-    from typing import Any
 
-    from gradir.diffs.changes import Change, Diff, FieldChange, Kind
+    from gradir.diffs.changes import Change, Diff, Kind
     from gradir.diffs.field_changes import Path
     from gradir.vocabulary import Vocabulary
 
 SIGNS: Final = {"added": "+", "removed": "-", "changed": "~", "renamed": ">", "moved": "^"}
 _LAST: Final = frozenset({"order", "indices"})
-_ABSENT: Final = "(absent)"
-_NO_GRADIENT: Final = "-"
+# The fields with values of any type, of which a text is told from a name by its quotes.
 _OF_VALUES: Final = frozenset(
     field.key for kind in (Node, Scope, Cut) for field in fields_of(kind) if isinstance(field.default, dict)
 )
-"""The fields with values of any type, of which a text is told from a name by its quotes."""
-
-_NAMED: Final = frozenset({"scope", "cut", "module"})
 _OPERATION: Final = ("op",)
 _DESCRIPTION: Final = ("detail",)
 _ATTRIBUTES: Final = "attrs"
+# Descriptions of these characters are shown without quotes.
 _DESCRIBES: Final = re.compile(r"[\w=.,'()\[\]{}:<> +*/-]*", re.ASCII)
-"""A description that is shown as it is."""
-
+# The shared words of operations with a number beside their input.
 _BY: Final = frozenset({"mul", "div"})
-"""The shared words of operations with a number beside their input."""
-
+# In this slot the number is what is divided, so "div by 2" would be wrong.
 _DIVIDED: Final = frozenset({("div", "in0")})
 _MOST_OF_SETTINGS: Final = 80
-
-_SOURCE: Final = frozenset({"file", "line", "function"})
-
-_CONTINUED: Final = "  "
-
+# Further lines of a narrower terminal are not indented.
 _LEAST_WIDTH: Final = 20
-"""In less, further lines are not indented."""
-
 _END_OF_PHRASE: Final = re.compile(r"(?<=;) ")
 
 
 class NamedValue(int):
-    """A number that stands for something, and is written as its ``name``; it is equal to the number."""
+    """A number that is written as its ``name``; it is equal to the number."""
 
     name: str = ""
 
@@ -78,7 +66,7 @@ def both_words(field: FieldChange) -> tuple[str, str]:
 def words(path: Path, value: Any) -> str:
     """Return the value of a field as text: names as they are or, if they are no plain word, as JSON strings."""
     if value is UNSET:
-        return _ABSENT
+        return "(absent)"
     if isinstance(value, Record) and not isinstance(value, NonFinite):
         return _record_words(value)
     if path[0] in _OF_VALUES and len(path) > 1:
@@ -86,8 +74,9 @@ def words(path: Path, value: Any) -> str:
     if isinstance(value, str):
         return word(value)
     if isinstance(value, tuple):
-        return _listed(_all_words(path, value))
-    return _NO_GRADIENT if value is None else value_text(value)
+        return f"[{', '.join(_all_words(path, value))}]"
+    # An input slot without an edge takes no gradient.
+    return "-" if value is None else value_text(value)
 
 
 def one_line(text: str) -> str:
@@ -112,21 +101,19 @@ def _record_words(record: Record) -> str:
         return tensor_text(record)
     if isinstance(record, Source):
         function = f" {word(record.function)}" if record.function else ""
-        return f"{word(record.file)}:{record.line}{function}{''.join(f' {text}' for text in _parts(record, _SOURCE))}"
+        # A field of a newer version follows.
+        rest = "".join(f" {text}" for text in _parts(record, frozenset({"file", "line", "function"})))
+        return f"{word(record.file)}:{record.line}{function}{rest}"
     if isinstance(record, Saved):
         if record.state != "held" and record == Saved(record.slot, state=record.state):
             return word(record.state)
         size = "" if record.bytes is None else f" {record.bytes} bytes"
         return f"{tensor_text(record.tensor)}{size}"
-    return _listed(_parts(record, frozenset()))
+    return f"[{', '.join(_parts(record, frozenset()))}]"
 
 
 def _parts(record: Record, but: frozenset[str]) -> Iterable[str]:
     return (f"{FieldChange(path).name}: {words(path, value)}" for path, value in further_parts(record, but).items())
-
-
-def _listed(texts: Iterable[str]) -> str:
-    return f"[{', '.join(texts)}]"
 
 
 class Palette(NamedTuple):
@@ -156,7 +143,17 @@ BLANK: Final = Line("")
 
 def written(lines: Iterable[Line], palette: Palette, width: int | None) -> str:
     """Return lines as text; one longer than ``width`` is cut short with ``…``."""
-    return "".join([f"{_written(line, palette, width)}\n" for line in lines])
+    texts = []
+    for line in lines:
+        blanks = " " * line.indent
+        text = f"{blanks}{line.text}"
+        if width is not None and len(text) > width:
+            text = f"{text[: max(width - 1, 0)]}…"
+        if line.colour:
+            # The codes of a colour take no place in the line, so they come after the cut.
+            text = f"{blanks}{getattr(palette, line.colour)}{text[line.indent :]}{palette.reset}"
+        texts.append(f"{text}\n")
+    return "".join(texts)
 
 
 def heading(text: str) -> Line:
@@ -202,15 +199,12 @@ def sign_line(kind: Kind, text: str) -> Line:
 def change_lines(change: Change) -> Iterator[Line]:
     """Yield a change, and below it each field that differs."""
     yield change_line(change)
-    for name, before, after in told_fields(change):
+    for name, before, after in field_texts(change):
         yield Line(f"{name}: {before} -> {after}", indent=6)
 
 
-def told_fields(change: Change) -> Iterator[tuple[str, str, str]]:
-    """Yield the fields of a change that stand below its line, each with both values.
-
-    The settings of an operation that became another stand with its name.
-    """
+def field_texts(change: Change) -> Iterator[tuple[str, str, str]]:
+    """Yield the name and both values of each field of `fields_below`; an operation has its settings."""
     for field in fields_below(change):
         if field.path == _OPERATION:
             before, after = (
@@ -222,7 +216,7 @@ def told_fields(change: Change) -> Iterator[tuple[str, str, str]]:
 
 
 def fields_below(change: Change) -> tuple[FieldChange, ...]:
-    """Return the fields of a change except for settings that stand elsewhere."""
+    """Return the fields of a change that stand below its line: no settings of a node put in, or of a new operation."""
     if change.kind in CAME:
         return ()
     if not any(field.path == _OPERATION for field in change.fields):
@@ -236,11 +230,11 @@ def change_line(change: Change) -> Line:
 
 
 def change_text(change: Change, *, summary: bool = True, by: str = "") -> str:
-    """Return the same without its sign; ``by`` follows the word for a wrapper."""
+    """Return a change in one line without its sign; ``by`` follows the word for a wrapper."""
     if change.cut is not None:
         return f"cut {cut_text(change.cut)}"
     subject = f"{renamed_text(change) if change.subject == 'module' else change.subject} "
-    subject = subject if change.subject in _NAMED else ""
+    subject = subject if change.subject in {"scope", "cut", "module"} else ""
     named = module_name if change.subject in {"module", "scope"} else word
     was = f"{named(change.was)} -> " if change.was or change.subject == "module" else ""
     about, how = change_summary(change) if summary else "", nesting(change)
@@ -288,9 +282,8 @@ def operation_text(change: Change, name: object, *, before: bool) -> str:
     for field in change.fields:
         value = field.before if before else field.after
         if value is not UNSET and field.path == _DESCRIPTION:
-            settings.append(
-                ("", value if isinstance(value, str) and _DESCRIBES.fullmatch(value) else value_text(value))
-            )
+            is_plain = isinstance(value, str) and _DESCRIBES.fullmatch(value)
+            settings.append(("", value if is_plain else value_text(value)))
         elif value is not UNSET and field.path[0] == _ATTRIBUTES:
             settings.append((word(str(field.path[-1])), words(field.path, value)))
     text = words(_OPERATION, name)
@@ -304,17 +297,6 @@ def _short(text: str) -> str:
     return text if len(text) <= _MOST_OF_SETTINGS else f"{text[: _MOST_OF_SETTINGS - 1]}…"
 
 
-def _written(line: Line, palette: Palette, width: int | None) -> str:
-    blanks = " " * line.indent
-    text = f"{blanks}{line.text}"
-    if width is not None and len(text) > width:
-        text = f"{text[: max(width - 1, 0)]}…"
-    if not line.colour:
-        return text
-    # The colours take no place.
-    return f"{blanks}{getattr(palette, line.colour)}{text[line.indent :]}{palette.reset}"
-
-
 def wrapped(text: str, width: int | None) -> list[str]:
     """Return a text in lines of at most ``width`` characters, which end behind ``;`` if they can.
 
@@ -324,64 +306,64 @@ def wrapped(text: str, width: int | None) -> list[str]:
     if width is None or len(text) <= width:
         return [text]
     width = max(width, 1)
-    continued = _CONTINUED if width >= _LEAST_WIDTH else ""
+    indent = "  " if width >= _LEAST_WIDTH else ""
     lines: list[str] = []
     for phrase in _END_OF_PHRASE.split(text):
         if lines and len(lines[-1]) + 1 + len(phrase) <= width:
             lines[-1] = f"{lines[-1]} {phrase}"
-            continue
-        first = continued if lines else ""
-        lines += textwrap.wrap(phrase, width, initial_indent=first, subsequent_indent=continued, break_on_hyphens=False)
+        else:
+            first = indent if lines else ""
+            lines += textwrap.wrap(
+                phrase, width, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False
+            )
     return lines
 
 
-def told_changes(diff: Diff) -> tuple[Change, ...]:
+def named_changes(diff: Diff) -> tuple[Change, ...]:
     """Return the changes of a diff, in which numbers that stand for something have its name."""
     if diff.sides is None:
         return diff.changes
     words = vocabulary_of(diff.sides.before, diff.sides.after)
-    return tuple([_named(change, words) for change in diff.changes])
+    return tuple([_with_names(change, words) for change in diff.changes])
 
 
-def _named(change: Change, words: Vocabulary) -> Change:
-    """Return a change in which such numbers have a name; it is equal to the change as it was."""
-    if change.subject != "node" or not any(field.path[0] == "attrs" for field in change.fields):
+def _with_names(change: Change, words: Vocabulary) -> Change:
+    if change.subject != "node" or not any(field.path[0] == _ATTRIBUTES for field in change.fields):
         return change
     was = next((str(field.before) for field in change.fields if field.path == _OPERATION), change.what)
-    return replace(change, fields=tuple([_with_names(field, (was, change.what), words) for field in change.fields]))
 
-
-def _with_names(field: FieldChange, operations: tuple[str, str], words: Vocabulary) -> FieldChange:
-    if field.path[0] != "attrs" or len(field.path) == 1:
-        return field
-
-    def named(operation: str, value: Any) -> Any:
-        name = words.value_name(operation, str(field.path[1]), value)
+    def named(operation: str, path: Path, value: Any) -> Any:
+        name = words.value_name(operation, str(path[1]), value)
         if not name:
             return value
         made = NamedValue(value)
         made.name = name
         return made
 
-    return replace(field, before=named(operations[0], field.before), after=named(operations[1], field.after))
-
-
-_UNNAMED: Final = ("class", "detail")
+    fields = [
+        replace(field, before=named(was, field.path, field.before), after=named(change.what, field.path, field.after))
+        if field.path[0] == _ATTRIBUTES and len(field.path) > 1
+        else field
+        for field in change.fields
+    ]
+    return replace(change, fields=tuple(fields))
 
 
 def settings(fields: Iterable[FieldChange]) -> str:
-    """Return the fields of a module that differ, fields of equal values together.
-
-    Of the description only the differing parts are there.
-    """
+    """Return the fields of a module that differ, those of equal values together; of a description what differs."""
     together: dict[tuple[str, str], list[str]] = {}
     for field in fields:
         before, after = both_words(field)
-        if field.path == ("detail",):
-            before, after = _differing(_plain(field.before, before), _plain(field.after, after))
+        if field.path == _DESCRIPTION:
+            # A description is shown as it is, if it is one printable line.
+            plain = [
+                value if isinstance(value, str) and value.isprintable() else text
+                for value, text in ((field.before, before), (field.after, after))
+            ]
+            before, after = _differing(*plain)
         together.setdefault((before, after), []).append(one_line(field.name))
     return "; ".join(
-        f"{before} → {after}" if names[0] in _UNNAMED else f"{', '.join(names)}: {before} → {after}"
+        f"{before} → {after}" if names[0] in {"class", "detail"} else f"{', '.join(names)}: {before} → {after}"
         for (before, after), names in together.items()
     )
 
@@ -396,8 +378,3 @@ def _differing(before: str, after: str) -> tuple[str, str]:
     other = [(was, now) for was, now in zip(*parts, strict=True) if was != now]
     was, now = zip(*other, strict=True) if other else ((before,), (after,))
     return ", ".join(was), ", ".join(now)
-
-
-def _plain(value: object, text: str) -> str:
-    """Return a description as it is, if it is one printable line."""
-    return value if isinstance(value, str) and value.isprintable() else text

@@ -19,7 +19,7 @@ from gradir import codecs
 from gradir.diffs import hunks
 from gradir.diffs.correspondence import Correspondence
 from gradir.diffs.ignoring import without_identities
-from gradir.diffs.matching import match, parts
+from gradir.diffs.matching import match, search
 from gradir.diffs.merging.three_way import merged
 from gradir.distributed.linking import joined
 from gradir.explanations.from_cuts import with_verdict
@@ -125,8 +125,8 @@ def sample(kind: Any) -> Any:
 
 
 def _part(graph: Graph, changed: Graph) -> Graph:
-    with patch.object(parts, "_SMALL", 0):
-        found = parts.differing_parts(graph, changed)
+    with patch.object(search, "_SMALL", 0):
+        found = search.differing_parts(graph, changed)
     assert found is not None
     return found[0]
 
@@ -153,7 +153,7 @@ def operations(graph: Graph) -> Mapping[str, Operation]:
         "gradir.review.united.marked_union": Operation(
             lambda graph: marked_union(graph, graph, diff, Correspondence(graph, graph, match(graph, graph)))
         ),
-        "gradir.diffs.matching.parts.differing_parts": Operation(lambda graph: _part(graph, changed)),
+        "gradir.diffs.matching.search.differing_parts": Operation(lambda graph: _part(graph, changed)),
         "gradir.diffs.merging.three_way.merged": Operation(lambda graph: _merged(graph, changed, again)),
         "gradir.overlays.overlaid": Operation(partial(overlaid, overlay=marks)),
         "gradir.explanations.from_cuts.with_verdict": Operation(with_verdict),

@@ -15,8 +15,8 @@ from gradir.diffs.correspondence import Correspondence
 from gradir.diffs.matching import match
 from gradir.ir import Graph, Node
 from gradir.review import conditions, report, text
+from gradir.review.change_list import list_changes
 from gradir.review.kinds import sections
-from gradir.review.listed import listed as list_changes
 from gradir.review.reviewing import with_findings
 from gradir.review.united import United
 from gradir.review.wording import NO_COLOUR, Palette, words

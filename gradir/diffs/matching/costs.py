@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from itertools import chain, islice, zip_longest
 from operator import ne
 from typing import TYPE_CHECKING, Final
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
 
     from gradir.diffs.matching.numbered import NumberedGraph
 
+# Of two matchings that differ in more than one part in this many nodes, each is priced by itself.
 _FEW: Final = 8
-"""Of two matchings that differ in more than one part in this many nodes, each is priced by itself."""
 
 
 class Costs:
@@ -49,7 +48,10 @@ class Costs:
 
     def of_shares(self, matching: Sequence[int], shares: Sequence[int]) -> int:
         """Return the number of edits, given the result of `shares`."""
-        return self.floor(shares) + self._naming(matching) + self.addresses.torn(matching)
+        pairs = self._renamed(matching)
+        renames = set().union(*(before.renames(after) for before, after in pairs))
+        names = sum(count for (before, after), count in pairs.items() if not before.explained(after, renames))
+        return self.floor(shares) + len(renames) + names + self.addresses.torn(matching)
 
     def floor(self, shares: Sequence[int]) -> int:
         """Return the number of edits without renames and torn modules."""
@@ -107,13 +109,6 @@ class Costs:
         """Return the renames that explain the ids and scopes of matched nodes."""
         return set().union(*(before.renames(after) for before, after in self._renamed(matching)))
 
-    def _naming(self, matching: Sequence[int]) -> int:
-        pairs = self._renamed(matching)
-        renames = set().union(*(before.renames(after) for before, after in pairs))
-        return len(renames) + sum(
-            count for (before, after), count in pairs.items() if not before.explained(after, renames)
-        )
-
     def _renamed(self, matching: Sequence[int]) -> Counter[tuple[Naming, Naming]]:
         """Count the matched nodes by their namings before and after, if these differ."""
         names, other_names = self.before.name_labels, self.after.name_labels
@@ -135,11 +130,12 @@ class Costs:
     def _said(self, node: int, other: int) -> tuple[int, bool]:
         """Count the fields that differ except for references, and say whether references of saved slots count."""
         old, new = self.before.nodes[node], self.after.nodes[other]
-        fields, of_operation = _priced()
+        # The operation, references and names have prices of their own.
+        fields = ("role", *own_fields("structure"), *own_fields("type"), *own_fields("free"))
         changed = sum(bool(getattr(old, field) != getattr(new, field)) for field in fields)
         if old.op != new.op:
             return changed + 1, False
-        changed += sum(bool(getattr(old, field) != getattr(new, field)) for field in of_operation)
+        changed += sum(bool(getattr(old, field) != getattr(new, field)) for field in own_fields("detail"))
         holds_the_same = self.before.held.get(node) == self.after.held.get(other)
         return changed + (not holds_the_same), holds_the_same
 
@@ -159,27 +155,17 @@ class Costs:
         )
 
 
-@cache
-def _priced() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the fields that cost an edit each if they differ: always, and if the operation is the same.
-
-    The operation, references and names have prices of their own.
-    """
-    return ("role", *own_fields("structure"), *own_fields("type"), *own_fields("free")), own_fields("detail")
-
-
 def _only(before: Sequence[int], after: Sequence[int]) -> tuple[int, int]:
     """Count the labels that each side has beyond those of the other."""
     here, there = Counter(before), Counter(after)
     return (here - there).total(), (there - here).total()
 
 
+# What leaving a name that stays costs a tensor, or a function of a module with tensors: more than to remove it, add it
+# and rewire a consumer.
 _ASTRAY: Final = 3
-"""What leaving a name that stays costs a tensor, or a function of a module with tensors: more than to remove it, add it
-and rewire a consumer."""
-
+# The same for other functions, and where the one module contains the other, as when a module is wrapped.
 _MOVED: Final = 1
-"""The same for other functions, and where the one module contains the other, as when a module is wrapped."""
 
 
 class Addresses:
@@ -193,8 +179,16 @@ class Addresses:
         self._before, self._after = before, after
         self._modules = frozenset((*before.classes, *before.modules)).intersection((*after.classes, *after.modules))
         self._addresses = frozenset(before.addresses).intersection(after.addresses)
-        self._exact = frozenset(_exact(before)).intersection(_exact(after))
-        self._owners = [_owners(graph) for graph in (before, after)]
+        exact = [
+            {(module, _tensor(address)) for module, address in zip(graph.modules, graph.addresses, strict=True)}
+            for graph in (before, after)
+        ]
+        # Modules with functions, and modules with the name of a tensor in them, that both graphs have.
+        self._exact = exact[0] & exact[1]
+        self._owners = [
+            {module for module, (_, tensor) in zip(graph.modules, graph.homes, strict=True) if tensor}
+            for graph in (before, after)
+        ]
         self._wrapped = _wrapped(before, after), _wrapped(after, before)
         self._known: dict[tuple[int, int, int, int], int] = {}
         self._chains: dict[tuple[int, int], tuple[tuple[str, str], ...]] = {}
@@ -263,15 +257,15 @@ class Addresses:
             return 0 if adapted in {(other_module, ""), ("", module)} else _ASTRAY
         if module not in self._owners[0] and other_module not in self._owners[1]:
             return _MOVED
-        nested = _contains(module, other_module) or _contains(other_module, module)
+        # The root contains every module.
+        outer, inner = sorted((module, other_module), key=len)
+        nested = not outer or inner.startswith(f"{outer}.")
         return _MOVED if nested and _tensor(address) == _tensor(other_address) else _ASTRAY
 
 
 def anchors(before: NumberedGraph, after: NumberedGraph, modules: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Return by position the address in the words of the second graph, or nothing if one graph lacks it.
-
-    ``modules`` are the paths of modules in the second graph by those in the first.
-    """
+    """Return by position the address in the words of the second graph, or nothing if one graph lacks it."""
+    # `modules` are the paths of modules in the second graph by those in the first.
     renamed = {path: pattern(found) for path, found in modules.items() if pattern(path) != pattern(found)}
     addresses = before.addresses
     if renamed:
@@ -289,16 +283,6 @@ def _tensor(address: str) -> str:
     return address.partition(TENSOR)[2]
 
 
-def _exact(graph: NumberedGraph) -> Iterator[tuple[str, str]]:
-    """Yield each module with functions, and the module and name of each tensor."""
-    return ((module, _tensor(address)) for module, address in zip(graph.modules, graph.addresses, strict=True))
-
-
-def _owners(graph: NumberedGraph) -> frozenset[str]:
-    """Return the modules with tensors of their own."""
-    return frozenset(module for module, (_, tensor) in zip(graph.modules, graph.homes, strict=True) if tensor)
-
-
 def _wrapped(graph: NumberedGraph, other: NumberedGraph) -> dict[str, str]:
     """Return the module inside a wrapper by its former path, which is now that of the wrapper."""
     names = {
@@ -312,10 +296,6 @@ def _wrapped(graph: NumberedGraph, other: NumberedGraph) -> dict[str, str]:
         if path and above in names and (name, other.details[path]) == (graph.classes[above], graph.details[above]):
             found.setdefault(above, []).append(path)
     return {path: inside[0] for path, inside in found.items() if len(inside) == 1}
-
-
-def _contains(outer: str, inner: str) -> bool:
-    return not outer or inner.startswith(f"{outer}.")
 
 
 def _upwards(old: str, new: str) -> Iterator[tuple[str, str]]:

@@ -14,12 +14,10 @@ from gradir.ir.module_tree import scope_depth, split_path
 if TYPE_CHECKING:
     from gradir.diffs.matching.numbered import NumberedGraph
 
+# What two modules may have in common, most first.
 _LEVELS: Final = ("tight", "loose", "shape", "class")
-"""What two modules may have in common, most first."""
-
-
+# Among more modules than this no similar one is looked for: that would be quadratic.
 _SIBLINGS: Final = 16
-"""Among more modules than this no similar one is looked for: that would be quadratic."""
 
 
 def matched_modules(before: NumberedGraph, after: NumberedGraph) -> dict[str, str]:
@@ -30,10 +28,8 @@ def matched_modules(before: NumberedGraph, after: NumberedGraph) -> dict[str, st
 def same_names(
     before: NumberedGraph, after: NumberedGraph, modules: Mapping[str, str], *, of_any_role: bool = False
 ) -> list[tuple[int, int]]:
-    """Return pairs of nodes with one name in matched modules; functions only if both have as many of the kind.
-
-    With ``of_any_role`` a tensor may be a parameter before and a buffer after.
-    """
+    """Return pairs of nodes with one name in matched modules; functions only if both have as many of the kind."""
+    # With `of_any_role` a tensor may be a parameter before and a buffer after.
     counts, other_counts = (Counter(zip(graph.modules, graph.loose, strict=True)) for graph in (before, after))
     # To spell what a node is called in another module would take the length of that module's path for each node.
     index = {(path, *_called(after, node)): node for node, path in enumerate(after.modules)}
@@ -65,7 +61,6 @@ class _Tree:
 
     def __init__(self, graph: NumberedGraph) -> None:
         self.classes = graph.classes
-        self._details = graph.details
         self.children: dict[str, list[str]] = {"": []}
         for path in dict.fromkeys((*graph.classes, *graph.modules)):
             self._add(path)
@@ -78,17 +73,6 @@ class _Tree:
         self.labels: dict[str, dict[str, int]] = {level: {} for level in _LEVELS}
         for path in sorted(self.children, key=scope_depth, reverse=True):
             self._label(path)
-
-    def wrapped(self, path: str, tree: _Tree, other: str) -> str:
-        """Return the only child with the shape of a module of the other tree; nothing if there is none.
-
-        Of several it is the only one with the same description.
-        """
-        label = tree.labels["shape"][other]
-        found = [child for child in self.children[path] if self.labels["shape"][child] == label]
-        if len(found) > 1:
-            found = [child for child in found if self._details.get(child) == tree._details.get(other)]
-        return found[0] if len(found) == 1 else ""
 
     def unwrapped(self, path: str) -> str:
         """Return the end of a chain of modules that contain only the next one."""
@@ -144,7 +128,7 @@ class _Modules:
 
     def matched(self) -> dict[str, str]:
         """Return paths of the second graph by those of the first."""
-        self._add_replaced("", "")
+        self._add("", "")
         self._descend()
         self._add_moved()
         return self._found
@@ -159,18 +143,6 @@ class _Modules:
             self._taken.add(new)
             self._queue.append((old, new))
 
-    def _add_replaced(self, old: str, new: str) -> None:
-        """Match modules of one name, or one of them with what the other wraps."""
-        before, after = self._before, self._after
-        if before.classes.get(old) != after.classes.get(new):
-            inner = after.wrapped(new, before, old)
-            outer = before.wrapped(old, after, new)
-            if inner:
-                return self._add(old, inner)
-            if outer:
-                return self._add(outer, new)
-        return self._add(old, new)
-
     def _add_children(self, old: str, new: str) -> None:
         children, others = self._before.children[old], self._after.children[new]
         if not children or not others:
@@ -179,7 +151,7 @@ class _Modules:
         for child in children:
             name = _last(child)
             if name in by_name and not name.isdecimal():
-                self._add_replaced(child, by_name[name])
+                self._add(child, by_name[name])
         self._add_entries(*([path for path in paths if _last(path).isdecimal()] for paths in (children, others)))
         for child in self._free(children, ())[0]:
             if _last(child) in by_name:
@@ -252,7 +224,7 @@ class _Modules:
                 self._add(old, best)
 
     def _add_moved(self) -> None:
-        """Match what stands elsewhere in the tree, if only one on each side is name_labels so and has this shape."""
+        """Match modules elsewhere in the tree that have a name and a shape which no other free one has."""
         free = self._free(self._before.children, self._after.children)
         olds, news = (sorted(paths, key=scope_depth) for paths in free)
         trees = (olds, self._before), (news, self._after)

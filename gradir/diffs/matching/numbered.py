@@ -20,17 +20,12 @@ from gradir.ir.order import postorder
 if TYPE_CHECKING:
     from gradir.ir import Graph
 
+# The position of no node. Lists by position end in an entry for it, which is where Python's index -1 leads.
 NOTHING: Final = -1
-"""The position of no node. Lists by position end in an entry for it, which is where Python's index -1 leads."""
-
+# What a matching has for a node without a partner, which no reference of the other graph is equal to.
 FREE: Final = -2
-"""What a matching has for a node without a partner, which no reference of the other graph is equal to."""
-
-
+# Stands in an address between the module and a tensor's own name.
 TENSOR: Final = "\0"
-"""Stands in a address between the module and a tensor's own name."""
-
-
 _LOOSE: Final = frozenset({"role", "op"})
 _BLANK: Final = Node("")
 
@@ -138,8 +133,7 @@ class NumberedGraph:
         rest = [node for node in ends if self.nodes[node].role != "output"]
         # What is left after these lies on a cycle, which only a graph that breaks the rules has.
         return postorder(
-            [*outputs, *rest, *range(len(self))],
-            lambda node: [below for below in self.below[node] if below != NOTHING],
+            [*outputs, *rest, *range(len(self))], lambda node: [below for below in self.below[node] if below != NOTHING]
         )
 
     def _add(self, node: int, record: Node) -> None:
@@ -250,16 +244,14 @@ def _frozen(values: Mapping[str, object]) -> Hashable:
     return frozen
 
 
+# More consumers than this say little of a node, and all of them would change when one is added.
 _HUB: Final = 8
-"""More consumers than this say little of a node, and all of them would change when one is added."""
-
+# A label and a radius.
 Level = tuple[str, int]
-"""A label and a radius."""
-
+# From the surroundings that say most to those that say least.
 LEVELS: Final[tuple[Level, ...]] = (
     ("tight", 2), ("loose", 2), ("tight", 1), ("loose", 1), ("tight", 0), ("loose", 0),
 )  # fmt: skip
-"""From the surroundings that say most to those that say least."""
 
 
 class Surroundings:

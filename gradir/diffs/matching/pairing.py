@@ -13,28 +13,19 @@ from gradir.diffs.sequences import alone_in_both
 
 if TYPE_CHECKING:
     from gradir.diffs.matching.costs import Costs
-    from gradir.diffs.matching.numbered import Surroundings
-    from gradir.ir import Node
 
+# Among more consumers than this no match is looked for: that would be quadratic.
 _CROWD: Final = 16
-"""Among more consumers than this no match is looked for: that would be quadratic."""
-
+# Nor among the producers of a node with more inputs than this.
 _WIDE: Final = 64
-"""Nor among the producers of a node with more inputs than this."""
-
+# How many candidates are looked at for one node.
 _CHOICES: Final = 4
-"""How many candidates are looked at for one node."""
-
+# An exchange that touches more input slots than this is not tried.
 _AROUND: Final = 200
-"""An exchange that touches more input slots than this is not tried."""
-
+# What removing one node and adding another costs.
 _BOTH: Final = 2
-"""What removing one node and adding another costs."""
-
+# How often an exchange is looked for at each node on average, at most.
 _LOOKS: Final = 4
-"""How often an exchange is looked for at each node on average, at most."""
-
-_MOVES: Final = (("tight", 2), ("loose", 2), ("tight", 1), ("loose", 1))
 
 
 class Pairing:
@@ -53,16 +44,14 @@ class Pairing:
             there[node] = other
             back[other] = node
 
-    def add_moved(self, surroundings: Surroundings) -> None:
-        """Match what stands elsewhere: free nodes whose surroundings no other free node of their graph has."""
-        for level in _MOVES:
-            if FREE not in self.there or FREE not in self.back:
-                return
-            self.add(self._lone(*surroundings.at(*level)))
-
     def add_lone(self) -> None:
         """Match free nodes that say the same and are alone in that, where moving one is fewer edits than both."""
-        for node, other in self._lone(self._before.tight, self._after.tight):
+        labels, other_labels = self._before.tight, self._after.tight
+        other_free = (other for other, node in enumerate(self.back[:-1]) if node < 0)
+        alone = alone_in_both(
+            ((labels[node], node) for node in self._free()), ((other_labels[other], other) for other in other_free)
+        )
+        for node, other in alone:
             if self._price_of_matching(node, other) < _BOTH:
                 self.add([(node, other)])
 
@@ -86,18 +75,17 @@ class Pairing:
             if not self._have_one_role(node, other):
                 return False
             record, other_record = self._before.nodes[node], self._after.nodes[other]
-            if record.op and _module_name(record) != _module_name(other_record):
+            modules = (Naming.of(each).path.rpartition(".")[2] for each in (record, other_record))
+            if record.op and len(set(modules)) > 1:
                 return False
             return self._price_of_matching(node, other) < _BOTH + votes
 
         self._spread(pays)
 
     def exchange(self, suspects: Iterable[int]) -> None:
-        """Give nodes the partner that their neighbours ask for where that is cheaper; its former one gets the other.
-
-        It ends because each exchange lowers the cost of what it touches, or keeps the cost and brings equal names
-        together.
-        """
+        """Give nodes the partner that their neighbours ask for where that is cheaper; its former one gets the other."""
+        # It ends because each exchange lowers the cost of what it touches, or keeps the cost and brings equal names
+        # together.
         queue = deque(dict.fromkeys(suspects))
         waiting = set(queue)
         looks = _LOOKS * len(self._before) + 100
@@ -112,10 +100,8 @@ class Pairing:
                         queue.append(near)
 
     def part(self) -> None:
-        """Free nodes that left a name which stays, where one that went and one that came are fewer edits.
-
-        Consumers come before producers. What changed in its own place stays one node, however much of it changed.
-        """
+        """Free nodes that left a name which stays, where one that went and one that came are fewer edits."""
+        # Consumers come before producers. What changed in its own place stays one node, however much of it changed.
         there, back = self.there, self.back
         for node in range(len(self._before) - 1, -1, -1):
             other = there[node]
@@ -131,13 +117,6 @@ class Pairing:
 
     def _free(self) -> list[int]:
         return [node for node, other in enumerate(self.there[:-1]) if other < 0]
-
-    def _lone(self, labels: Sequence[int], other_labels: Sequence[int]) -> list[tuple[int, int]]:
-        """Free nodes with a label that one free node has in each graph."""
-        other_free = (node for node, other in enumerate(self.back[:-1]) if other < 0)
-        return alone_in_both(
-            ((labels[node], node) for node in self._free()), ((other_labels[other], other) for other in other_free)
-        )
 
     def _price_of_matching(self, node: int, other: int) -> int:
         """Return the cost of matching these; a slot may contain the result of the node itself."""
@@ -249,20 +228,14 @@ class Pairing:
         return [*self._before.above[node], *self._before.keepers[node]]
 
 
-def _module_name(record: Node) -> str:
-    return Naming.of(record).path.rpartition(".")[2]
-
-
 def cheaper_pieces(
     one: Sequence[int], two: Sequence[int], costs: tuple[Sequence[int], Sequence[int]], order: Sequence[int],
     position: Sequence[int],
 ) -> list[int]:  # fmt: skip
-    """Join two matchings: take the cheaper of both between any two positions where both can be cut.
-
-    A cut divides both graphs so that neither matching pairs a node before it with one after it, so the result is one
-    to one. ``costs`` has the cost of each node of the first graph in either matching, ``order`` its nodes in
-    sequence, and ``position`` the place of each node of the second graph in the other sequence.
-    """
+    """Join two matchings: take the cheaper of both between any two positions where both can be cut."""
+    # A cut divides both graphs so that neither matching pairs a node before it with one after it, so the result is one
+    # to one. `costs` has the cost of each node of the first graph in either matching, `order` its nodes in
+    # sequence, and `position` the place of each node of the second graph in the other sequence.
     found = list(one)
     last = len(position)
     ends = [(position[one[node]], position[two[node]]) for node in order]

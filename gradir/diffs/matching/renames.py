@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from gradir.ir import Node
 
+# More names than the modules of a graph of 100,000 nodes have: a cache that is too small remembers none of them.
 _REMEMBERED: Final = 1 << 19
-"""More names than the modules of a graph of 100,000 nodes have: a cache that is too small remembers none of them."""
 
 
 class Rename(NamedTuple):

@@ -2,36 +2,41 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from gradir.diffs.matching.costs import Costs, anchors
 from gradir.diffs.matching.matched_modules import matched_modules, same_names
-from gradir.diffs.matching.numbered import (
-    FREE,
-    LEVELS,
-    NOTHING,
-    NumberedGraph,
-    Surroundings,
-)
+from gradir.diffs.matching.numbered import FREE, LEVELS, NOTHING, NumberedGraph, Surroundings
 from gradir.diffs.matching.pairing import Pairing, cheaper_pieces
-from gradir.diffs.matching.parts import differing_parts, stay_in_place
 from gradir.diffs.matching.renames import Rename
 from gradir.diffs.sequences import Gap, align, gaps_between, increasing
 from gradir.gcpause import paused_gc
+from gradir.ir.edges import sources
+from gradir.ir.ids import split_id, split_last
 from gradir.ir.memo import Table
+from gradir.ir.module_tree import upwards
 
 if TYPE_CHECKING:
+    from collections.abc import Set
+
     from gradir.ir import Graph, Node
 
+# The nodes of both graphs in sequence.
 _Orders = tuple[list[int], list[int]]
-"""The nodes of both graphs in sequence."""
-
+# Once the cost is within one part in this many of what nothing can go below, nothing further is tried.
 _NEAR: Final = 200
-"""Once the cost is within one part in this many of what nothing can go below, nothing further is tried."""
+# Smaller graphs are matched as a whole.
+_SMALL: Final = 2_000
+# So are graphs of which more than one node in so many differs or is near one that does.
+_SHARE: Final = 4
+# What is near a node with more consumers than this is near nothing else.
+_HUB: Final = 8
 
 
 class Matching(msgspec.Struct, frozen=True):
@@ -97,7 +102,7 @@ def _matched(a: Graph, b: Graph) -> Matching:
         if not found.renames and stay_in_place(*parts, found.nodes):
             inside = parts[0].nodes
             pairs = ((key, found.nodes.get(key) if key in inside else key) for key in a.nodes)
-            return msgspec.structs.replace(found, nodes={key: there for key, there in pairs if there is not None})
+            return replace(found, nodes={key: there for key, there in pairs if there is not None})
     return _searched(a, b)
 
 
@@ -138,14 +143,12 @@ class _Search:
         if kept == found:
             return found, cost
         kept_cost = self.costs.total(kept)
-        # However it is told, it is no longer than what equal ids tell.
+        # Its report is no longer than that of equal ids.
         return (kept, kept_cost) if kept_cost <= max(cost, self.costs.total(self._by_id)) else (found, cost)
 
     def _kept_in_wrappers(self, found: list[int]) -> list[int]:
-        """Return a matching with free nodes that have one name in a module and in its wrapper.
-
-        As in a module that stayed in its place, a node that changed much is still one node.
-        """
+        """Return a matching with free nodes that have one name in a module and in its wrapper."""
+        # As in a module that stayed in its place, a node that changed much is still one node.
         modules = self.costs.addresses.wrapped()
         if not modules:
             return found
@@ -197,11 +200,8 @@ class _Search:
 
     def _ranked(self, matching: list[int], shares: list[int]) -> list[int]:
         """Return the rank of each node as one number."""
-        weight = len(self._before) + 1
-        return [
-            share * weight - (other == same >= 0)
-            for share, other, same in zip(shares, matching, self._by_id, strict=False)
-        ]
+        weight, rows = len(self._before) + 1, zip(shares, matching, self._by_id, strict=False)
+        return [share * weight - (other == same >= 0) for share, other, same in rows]
 
     def _repaired(self, found: list[int], shares: list[int]) -> list[int]:
         pairing = self._pairing(found)
@@ -235,14 +235,25 @@ class _Search:
         # What became another operation stands where it did, before it is looked for elsewhere.
         named.add_neighbours()
         named.add_changed()
-        yield _completed(named, around)
+        yield _completed(named)
         unnamed = self._pairing()
         _align(unnamed, self._depth_first, around)
-        yield _completed(unnamed, around)
+        yield _completed(unnamed)
 
 
 def _align(pairing: Pairing, orders: _Orders, around: Surroundings) -> None:
-    order, other_order, gaps = _open(pairing, orders)
+    """Match free nodes in the gaps between matched nodes, in order, the surest first."""
+    there, back = pairing.there, pairing.back
+    order, other_order = orders
+    position = _positions(other_order)
+    # Matched nodes that are out of order are no ends of a gap.
+    kept = increasing([(node, position[there[node]]) for node in order if there[node] >= 0])
+    ends, other_ends = {node for node, _ in kept}, {other_order[y] for _, y in kept}
+    order = [node for node in order if there[node] < 0 or node in ends]
+    other_order = [node for node in other_order if back[node] < 0 or node in other_ends]
+    matched = (x for x, node in enumerate(order) if there[node] >= 0)
+    other_matched = (y for y, node in enumerate(other_order) if back[node] >= 0)
+    gaps = gaps_between(zip(matched, other_matched, strict=True), Gap(0, len(order), 0, len(other_order)))
     for label, radius in LEVELS:
         if not gaps:
             break
@@ -251,30 +262,13 @@ def _align(pairing: Pairing, orders: _Orders, around: Surroundings) -> None:
         pairing.add((order[x], other_order[y]) for x, y in pairs)
 
 
-def _completed(pairing: Pairing, around: Surroundings) -> list[int]:
-    pairing.add_neighbours()
-    pairing.add_moved(around)
+def _completed(pairing: Pairing) -> list[int]:
     pairing.add_neighbours()
     pairing.add_changed()
     pairing.add_lone()
     pairing.add_same_ids()
     pairing.part()
     return pairing.there
-
-
-def _open(pairing: Pairing, orders: _Orders) -> tuple[list[int], list[int], list[Gap]]:
-    """Return both orders without matched nodes that are out of order, and the gaps between the others."""
-    order, other_order = orders
-    there, back = pairing.there, pairing.back
-    position = _positions(other_order)
-    kept = increasing([(node, position[there[node]]) for node in order if there[node] >= 0])
-    anchored, other_anchored = {node for node, _ in kept}, {other_order[y] for _, y in kept}
-    order = [node for node in order if there[node] < 0 or node in anchored]
-    other_order = [node for node in other_order if back[node] < 0 or node in other_anchored]
-    matched = (x for x, node in enumerate(order) if there[node] >= 0)
-    other_matched = (y for y, node in enumerate(other_order) if back[node] >= 0)
-    whole = Gap(0, len(order), 0, len(other_order))
-    return order, other_order, gaps_between(zip(matched, other_matched, strict=True), whole)
 
 
 def _positions(order: list[int]) -> list[int]:
@@ -294,12 +288,95 @@ def _turned(a: Graph, b: Graph) -> bool | None:
 
 
 def _text(node: Node) -> str:
-    return repr(
-        msgspec.structs.replace(node, attrs=dict(sorted(node.attrs.items())), ext=dict(sorted(node.ext.items())))
-    )
+    return repr(replace(node, attrs=dict(sorted(node.attrs.items())), ext=dict(sorted(node.ext.items()))))
 
 
 def _inverse(matching: Matching, a: Graph) -> Matching:
     back = {after: before for before, after in matching.nodes.items()}
     renames = sorted(Rename(rename.after, rename.before) for rename in matching.renames)
     return Matching({node_id: back[node_id] for node_id in a.nodes if node_id in back}, tuple(renames), matching.cost)
+
+
+def differing_parts(a: Graph, b: Graph) -> tuple[Graph, Graph] | None:
+    """Return the nodes that differ, those in their modules and two edges around."""
+    # It is `None` if these are many, or if entries of lists came or went: the others may have moved up, though equal.
+    if min(len(a.nodes), len(b.nodes)) < _SMALL:
+        return None
+    there = b.nodes.get
+    settled = {key for key, node in a.nodes.items() if node == there(key)}
+    edited = (a.nodes.keys() | b.nodes.keys()) - settled
+    most = len(a.nodes) // _SHARE
+    if len(edited) > most or not _have_the_same_entries(a, b):
+        return None
+    near = _with_near_ones(a, b, edited)
+    if len(near) > most:
+        return None
+    kinds = [{path: (scope.class_name, scope.detail) for path, scope in graph.scopes.items()} for graph in (a, b)]
+    others = {path for path, _ in kinds[0].items() ^ kinds[1].items()}
+    around = {path for scope in _scopes(a, b, near) for path in upwards(scope)}
+
+    def part(graph: Graph) -> Graph:
+        nodes = {key: node for key, node in graph.nodes.items() if key in near}
+        scopes = {
+            path: scope
+            for path, scope in graph.scopes.items()
+            if not path or path in around or (others and not others.isdisjoint(upwards(path)))
+        }
+        return replace(graph, nodes=nodes, scopes=scopes)
+
+    return part(a), part(b)
+
+
+def _with_near_ones(a: Graph, b: Graph, edited: Set[str]) -> set[str]:
+    """Return nodes with those in their modules and two edges around; a hub that is near one has no neighbours."""
+    users: defaultdict[str, list[str]] = defaultdict(list)
+    for node in (*a.nodes.values(), *(node for key in edited if (node := b.nodes.get(key)))):
+        for key in named_ids(node):
+            users[key].append(node.id)
+    scopes = _scopes(a, b, edited)
+    found = {*edited, *(key for key, node in a.nodes.items() if node.scope in scopes)}
+    for are_edited in (True, False):
+        for key in [*found]:
+            if are_edited or len(users[key]) <= _HUB:
+                found.update(users[key])
+                found.update(*(named_ids(node) for graph in (a, b) if (node := graph.nodes.get(key))))
+    return found
+
+
+def _scopes(a: Graph, b: Graph, keys: Iterable[str]) -> set[str]:
+    return {node.scope for key in keys for graph in (a, b) if (node := graph.nodes.get(key))}
+
+
+def stay_in_place(a: Graph, b: Graph, nodes: Mapping[str, str]) -> bool:
+    """Return whether all matched nodes of two parts have their module, and equal ones their id."""
+    # Then what both graphs have elsewhere cannot make another matching cheaper.
+    there = {key: node for key, node in b.nodes.items() if a.nodes.get(key) == node}
+    return all(nodes.get(key) == key for key in there) and all(
+        old == new or (a.nodes[old].scope == b.nodes[new].scope and _place(a.nodes[old]) == _place(b.nodes[new]))
+        for old, new in nodes.items()
+    )
+
+
+def _have_the_same_entries(a: Graph, b: Graph) -> bool:
+    """Return whether both graphs have nodes in the same entries of lists."""
+    before, after = ({node.scope for node in graph.nodes.values()} for graph in (a, b))
+    one, other = (
+        {path for scope in scopes for path in upwards(scope) if path.rpartition(".")[2].isdecimal()}
+        for scopes in ((before, after) if before != after else ((), ()))
+    )
+    return one == other
+
+
+def named_ids(node: Node) -> list[str]:
+    """Return the ids that a node refers to, and names of storages."""
+    found = sources(node)
+    for slot in node.saved:
+        if slot.origin is not None:
+            found.append(slot.origin.id)
+        if slot.storage:
+            found += slot.storage, split_last(slot.storage)[0]
+    return found
+
+
+def _place(node: Node) -> str:
+    return split_id(node.id)[0] if node.op else node.id

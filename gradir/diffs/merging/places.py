@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
 BASE: Final = "0"
 OURS: Final = "1"
+# What keys start with: of what the base has, and of what only one side has.
 THEIRS: Final = "2"
-"""What keys start with: of what the base has, and of what only one side has."""
-
 _NOWHERE: Final = ""
 
 
@@ -48,14 +47,22 @@ class Places:
             paths = Correspondence(base, side, matching).paths
             was = {after: before for before, after in paths.items()}
             self._keys.append({path: BASE + was[path] if path in was else mark + path for path in side.scopes})
-        self._join()
-        self._places = [dict(self._placed(keys)) for keys in self._keys]
+        # What both sides put into one place has the key of ours.
+        placed = {_place_of(path, self._keys[1]): key for path, key in self._keys[1].items() if key[0] == OURS}
+        keys = self._keys[2]
+        for path in sorted(keys, key=len):
+            if keys[path][0] == THEIRS:
+                keys[path] = placed.get(_place_of(path, keys), keys[path])
+        self._places = [{key: _place_of(path, keys) for path, key in keys.items()} for keys in self._keys]
         self.called = [{key: path for path, key in keys.items()} for keys in self._keys]
         self._chosen: dict[str, _Place] = {}
         self.clashes: dict[str, str] = {}
         self._choose()
         self._number_lists()
-        self._refuse_twins()
+        seen: dict[_Place, str] = {}
+        for key, place in self._chosen.items():
+            if self._is_left(key) and seen.setdefault(place, key) != key:
+                self.clashes.setdefault(key, "both sides have another module of this name")
         self._paths: dict[str, str] = {}
         for key in self._chosen:
             self._find_path(key)
@@ -81,17 +88,6 @@ class Places:
                 rest = name[len(module) + 1 :]
                 return f"{path}.{rest}" if path else rest
         return name
-
-    def _join(self) -> None:
-        """Give what both sides put into one place the key of ours."""
-        ours = {place: key for key, place in self._placed(self._keys[1]) if key[0] == OURS}
-        keys = self._keys[2]
-        for path in sorted(keys, key=len):
-            if keys[path][0] == THEIRS:
-                keys[path] = ours.get(_place_of(path, keys), keys[path])
-
-    def _placed(self, keys: Mapping[str, str]) -> Iterator[tuple[str, _Place]]:
-        return ((key, _place_of(path, keys)) for path, key in keys.items())
 
     def _choose(self) -> None:
         base, ours, theirs = self._places
@@ -140,12 +136,6 @@ class Places:
         """Return whether neither side took a module away."""
         return key[0] != BASE or all(key in places for places in self._places[1:])
 
-    def _refuse_twins(self) -> None:
-        seen: dict[_Place, str] = {}
-        for key, place in self._chosen.items():
-            if self._is_left(key) and seen.setdefault(place, key) != key:
-                self.clashes.setdefault(key, "both sides have another module of this name")
-
     def _find_path(self, key: str) -> None:
         """Put the names above one after the other; modules that both sides put into each other end at the root."""
         way: dict[str, None] = {}
@@ -180,15 +170,13 @@ def _with_every_module(graph: Graph) -> Graph:
     return Graph.of(graph.nodes.values(), (*graph.scopes.values(), *new), graph.cuts)
 
 
+# The modules of an entry of a list, and what its nodes are, all without the path of the entry.
 _Layer: TypeAlias = "tuple[list[Scope], list[Any]]"
-"""The modules of an entry of a list, and what its nodes are, all without the path of the entry."""
 
 
 def open_layers(graphs: Sequence[Graph], tables: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """Yield the keys of layers that one side changed, of which the other side added or removed an equal one.
-
-    ``tables`` have the path of each module by its key, in the base and on both sides.
-    """
+    """Yield the keys of layers that one side changed, of which the other side added or removed an equal one."""
+    # `tables` have the path of each module by its key, in the base and on both sides.
     for editor, changer in ((1, 2), (2, 1)):
         edits = [
             (number, path)

@@ -21,11 +21,10 @@ if TYPE_CHECKING:
     from gradir.diffs.merging.places import Places
     from gradir.ir import Graph
 
+# How an id is made: counted, of a leaf without a name, of its name, of that of its first input, or by hand.
 ORDINAL, LEAF, NAMED, UNDER, FIXED = "#", "leaf:", "name", "/", "="
-"""How an id is made: counted, of a leaf without a name, of its name, of that of its first input, or by hand."""
-
+# What a storage is called after: a tensor that owns it, nothing in the graph, or its first slot.
 TENSOR, TEXT, SLOT = "t", "x", "s"
-"""What a storage is called after: a tensor that owns it, nothing in the graph, or its first slot."""
 
 
 class Side:
@@ -64,7 +63,10 @@ class Side:
             id=self._kind(node),
             scope=self.path(node.scope),
             names=tuple([self._places.name(self._number, name) for name in node.names]),
-            saved=tuple([self._slot(slot, storages[node_id, name]) for name, slot in slots_of(node)]),
+            saved=tuple(
+                replace(slot, origin=self._ref(slot.origin), storage=storages[node_id, name])
+                for name, slot in slots_of(node)
+            ),
             **rewired(node, lambda ref, _: self._ref(ref)),
         )
 
@@ -97,10 +99,8 @@ class Side:
         return postorder([node.id for node in self.graph.outputs], lambda key: dependencies(nodes, key)) == [*nodes]
 
     def storages(self, base: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], str]:
-        """Return the storage of each slot, by node and slot, as a key that is the same in all graphs.
-
-        ``base`` has the storages of the base by the keys of nodes, which slots that were there keep.
-        """
+        """Return the storage of each slot, by node and slot, as a key that is the same in all graphs."""
+        # `base` has the storages of the base by the keys of nodes, which slots that were there keep.
         nodes = self.graph.nodes
         first: dict[str, tuple[str, str]] = {}
         of_slot: dict[tuple[str, str], str] = {}
@@ -151,9 +151,6 @@ class Side:
             return NAMED
         return FIXED + node.id
 
-    def _slot(self, slot: Saved, storage: str) -> Saved:
-        return replace(slot, origin=self._ref(slot.origin), storage=storage)
-
     def _ref(self, ref: Ref | None) -> Ref | None:
         return None if ref is None else replace(ref, id=self.keys[ref.id])
 
@@ -166,10 +163,8 @@ def dependencies(nodes: Mapping[str, Node], key: str) -> list[str]:
 
 
 def order_of(nodes: Mapping[str, Node], sides: Sequence[Side]) -> list[str]:
-    """Return the keys of the nodes in canonical order if all graphs are in it, else each behind its predecessor.
-
-    In the first case only what the outputs depend on is there.
-    """
+    """Return the keys of the nodes in canonical order if all graphs are in it, else each behind its predecessor."""
+    # In the first case only what the outputs depend on is there.
     orders = [[key for key in side.keys.values() if key in nodes] for side in sides]
     # Not by whose they are, so that it does not matter which side is which.
     order, _ = woven(orders, by=lambda keys: [key[1:] for key in keys])

@@ -63,11 +63,9 @@ class Merged(NamedTuple):
 
 
 def merged(base: Graph, ours: Graph, theirs: Graph) -> Merged:
-    """Return the graph with the edits of both sides.
-
-    What one side left as it was is as the other made it, field by field. The result is in canonical order with the
-    ids that a capture gives, if all three graphs are so.
-    """
+    """Return the graph with the edits of both sides."""
+    # What one side left as it was is as the other made it, field by field. The result is in canonical order with the
+    # ids that a capture gives, if all three graphs are so.
     if not script(base, ours) or not script(ours, theirs):
         return Merged(theirs)
     if not script(base, theirs):

@@ -12,14 +12,15 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from gradir.diffs.field_changes import numbered
+from gradir.diffs.hunks import identical
 from gradir.ir import Node, Ref, Saved, Source, TensorMeta
 from gradir.ir.model import MOST, NonFinite, Record, bounded
 from gradir.ir.totals import tensor_elements
 
 K = TypeVar("K", bound=Hashable)
 
+# Records that are one value.
 _WHOLE: Final = (Ref, NonFinite)
-"""Records that are one value."""
 
 
 class Combiner:
@@ -93,16 +94,8 @@ def _place(base: Any, ours: Source, theirs: Source) -> Source:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two values are equal in type too: ``1``, ``1.0`` and ``true`` are not."""
-    if one is other:
-        return True
-    if type(one) is not type(other) or one != other:
-        return False
-    if isinstance(one, Node):
-        return same(one.attrs, other.attrs) and same(one.ext, other.ext)
-    if isinstance(one, Mapping):
-        return repr(sorted(one.items())) == repr(sorted(other.items()))
-    return not isinstance(one, tuple) or repr(one) == repr(other)
+    """Return whether two values are equal in type too, as `identical` says of records and mappings."""
+    return one is other or (identical(one, other) and (not isinstance(one, tuple) or repr(one) == repr(other)))
 
 
 def pick(base: Any, ours: Any, theirs: Any) -> Any:
@@ -154,9 +147,8 @@ def slots_of(node: Node) -> Iterator[tuple[str, Saved]]:
     return (("#".join(map(str, name)), slot) for name, slot in zip(names, node.saved, strict=True))
 
 
+# Of which dtype and shape each input of a node is.
 Types = tuple["TensorMeta | None", ...]
-"""Of which dtype and shape each input of a node is."""
-
 _MET: Final = "both edits change its sizes, and only a capture tells what they come to together"
 _STALE: Final = "one side changed the shape or dtype of what the other side's operation takes"
 
@@ -233,11 +225,9 @@ class Figures:
         ]
 
     def _meet(self) -> bool:
-        """Return whether a size may follow from both edits.
-
-        If the edits differ and made a size the same, both may be factors of it, such as a batch and a length in a
-        flat size. A size that only one side has does not include the other's edit.
-        """
+        """Return whether a size may follow from both edits."""
+        # If the edits differ and made a size the same, both may be factors of it, such as a batch and a length in a
+        # flat size. A size that only one side has does not include the other's edit.
         base, ours, theirs = (
             dict(_sizes(record, types)) if record else {}
             for record, types in zip(self.records, self._types, strict=True)

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gradir.review.rules.gradient import cuts, inputs
 from gradir.review.rules.graphs import computing, for_all, frameworks, hooked, tensors, totals
 from gradir.review.rules.modules import layers, modules, whole_graph
-from gradir.review.rules.parameters import frozen, tied, unowned
+from gradir.review.rules.parameters import cuts, frozen, inputs, tied, unowned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -12,32 +12,27 @@ from gradir.ir.cuts import lacking_flow
 from gradir.ir.model import MOST
 from gradir.ir.saved import unknown_slots
 from gradir.ir.text import printable
+from gradir.review.common_change import uniform
 from gradir.review.kinds import TOTALS
-from gradir.review.of_all import uniform
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gradir.diffs.changes import Change, FieldChange
-    from gradir.ir import Graph
     from gradir.review.evidence import Evidence
 
+# Two graphs of fewer nodes are never two different models.
 _FEWEST: Final = 20
-"""Two graphs of fewer nodes are never two different models."""
-
+# Two different models have less than one node in so many in common.
 _IN_COMMON: Final = 10
-"""Two different models have less than one node in so many in common."""
-
 _OTHER: Final = {("op",), ("role",)}
+# Fields in which nodes of one operation may differ.
 _OF_NO_OPERATION: Final = {"id", "scope", "names", "source", "ext"}
-"""Fields in which nodes of one operation may differ."""
 
 
 def computing(evidence: Evidence) -> Iterator[Finding]:
-    """Report that two edited forward graphs compute the same result.
-
-    ``subjects`` are the parameters that one graph has transposed, and ``count`` is the number of constants.
-    """
+    """Report that two edited forward graphs compute the same result."""
+    # `subjects` are the parameters that one graph has transposed, and `count` is the number of constants.
     is_forward = all(graph.producer.options.get("graph") == "forward" for graph in evidence.graphs)
     nodes = [change for change in evidence.changes if change.subject == "node"]
     is_edited = any(
@@ -53,8 +48,11 @@ def computing(evidence: Evidence) -> Iterator[Finding]:
 def frameworks(evidence: Evidence) -> Iterator[Finding]:
     """Report what two frameworks share, a graph without data or flow, and graphs with hardly a node in common."""
     before, after = evidence.graphs
-    names = tuple(_framework(graph) for graph in evidence.graphs)
-    made = [graph.producer.framework for graph in evidence.graphs]
+    producers = [graph.producer for graph in evidence.graphs]
+    made = [producer.framework for producer in producers]
+    names = tuple(
+        printable(f"{each.framework} {each.framework_version}".strip() or "a graph made by hand") for each in producers
+    )
     sides = evidence.diff.sides
     if sides is not None and sides.in_shared_words:
         yield Finding("shared-words", "note", names, details=_in_common(evidence))
@@ -78,10 +76,8 @@ def frameworks(evidence: Evidence) -> Iterator[Finding]:
 
 
 def totals(evidence: Evidence) -> Iterator[Finding]:
-    """Report each total that differs, or that may since it is unknown or beyond counting.
-
-    ``details`` has the numbers of saved slots of unknown size, which no total counts.
-    """
+    """Report each total that differs, or that may since it is unknown or beyond counting."""
+    # `details` has the numbers of saved slots of unknown size, which no total counts.
     for kind, name in TOTALS.items():
         before, after = (getattr(side, name) for side in (evidence.diff.before, evidence.diff.after))
         is_saved = kind == "saved-bytes"
@@ -103,14 +99,8 @@ def _in_common(evidence: Evidence) -> dict[str, Any]:
     return found
 
 
-def _framework(graph: Graph) -> str:
-    made = graph.producer
-    return printable(f"{made.framework} {made.framework_version}".strip() or "a graph made by hand")
-
-
+# Fewer nodes are read as they are.
 _FEWEST_ALIKE: Final = 3
-"""Fewer nodes are read as they are."""
-
 _DESCRIBES: Final = frozenset({"class", "detail"})
 
 
@@ -118,7 +108,7 @@ def for_all(evidence: Evidence) -> Iterator[Finding]:
     """Report the properties and sizes that most changed nodes share, with the changes that only follow from that."""
     same = list(uniform(evidence.changes))
     yield from same
-    found = evidence.of_all
+    found = evidence.common
     following = tuple(at for at in evidence.left if at in found.follow)
     if found.sizes and not any(each.subjects[0].startswith("dimension ") for each in same):
         yield Finding("sizes", "change", details={"sizes": found.sizes})
@@ -130,30 +120,26 @@ def for_all(evidence: Evidence) -> Iterator[Finding]:
 
 def hooked(evidence: Evidence) -> Iterator[Finding]:
     """Report nodes that changed only in that a hook holds what they saved, or holds it no more."""
-    for kind, state in (("hooked", "after"), ("unhooked", "before")):
+    for kind in ("hooked", "unhooked"):
+
+        def is_hooked(field: FieldChange, kind: str = kind) -> bool:
+            both = field.after, field.before
+            here, there = both if kind == "hooked" else both[::-1]
+            return isinstance(here, Saved) and isinstance(there, Saved) and here.state == "hooked" != there.state
+
         found = {
             at: len(change.fields)
             for at in evidence.left
-            if _is_changed_node(change := evidence.changes[at])
-            and all(_is_hooked(field, state) for field in change.fields)
+            if _is_changed_node(change := evidence.changes[at]) and all(map(is_hooked, change.fields))
         }
         if len(found) >= _FEWEST_ALIKE:
             modules = tuple(dict.fromkeys(evidence.changes[at].scope for at in found))
             yield Finding(kind, "note", modules, (tuple(found),), count=sum(found.values()))
 
 
-def _is_hooked(field: FieldChange, side: str) -> bool:
-    """Return whether a hook holds a saved tensor on this side, and nothing but the node on the other."""
-    values = field.before, field.after
-    here, there = values if side == "before" else values[::-1]
-    return isinstance(here, Saved) and isinstance(there, Saved) and here.state == "hooked" != there.state
-
-
 def tensors(evidence: Evidence) -> Iterator[Finding]:
-    """Report nodes that read something that changed and differ in the sizes, dtypes or devices of tensors alone.
-
-    The parameters of a module with another description are among them. The node where such a change begins is not.
-    """
+    """Report nodes that read something that changed and differ in the sizes, dtypes or devices of tensors alone."""
+    # The parameters of a module with another description are among them. The node where such a change begins is not.
     changes = evidence.changes
     described = {
         change.id

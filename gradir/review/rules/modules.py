@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -25,21 +24,21 @@ if TYPE_CHECKING:
     from gradir.review.evidence import ChangedModule, Contents, Evidence, WholeModule
     from gradir.review.relative_changes import RelativeChanges
 
+# More readers of one module are changes of their own modules, where equal ones are reported together.
 _MOST: Final = 4
-"""More readers of one module are changes of their own modules, where equal ones are reported together."""
-
 _NO_EDGE: Final = (None, UNSET)
 
 
 def modules(evidence: Evidence) -> Iterator[Finding]:
-    """Report modules that came or went, equal ones together, each before the nodes that read from it now or before.
-
-    ``itself`` says that the module came or went too, not only all nodes in it. ``saved`` has the bytes of the first of
-    equal modules, the fewest and the most: the first of those that save one tensor counts it.
-    """
+    """Report modules that came or went, equal ones together, each before the nodes that read from it now or before."""
+    # `itself` says that the module came or went too, not only all nodes in it. `saved` has the bytes of the first of
+    # equal modules, the fewest and the most: the first of those that save one tensor counts it.
     wholes = evidence.places.wholes
     owners = {at: whole for at in evidence.left if (whole := wholes.of(evidence.changes[at])) is not None}
-    inside, reading = _by_module(owners), _by_module(_readers(evidence, owners))
+    reading = _readers(evidence, owners)
+    inside: dict[WholeModule, list[int]] = {}
+    for at, whole in owners.items():
+        inside.setdefault(whole, []).append(at)
     together: dict[Hashable, dict[WholeModule, Contents]] = {}
     for whole in sorted(inside, key=evidence.places.order.position):
         changes = [evidence.changes[at] for at in inside[whole]]
@@ -63,10 +62,8 @@ def modules(evidence: Evidence) -> Iterator[Finding]:
 
 
 def layers(evidence: Evidence) -> Iterator[Finding]:
-    """Report the changes that nothing else explains by module, those of equal modules together.
-
-    ``gone`` is there if only the first graph has the modules, and ``sizes`` if their sizes differ.
-    """
+    """Report the changes that nothing else explains by module, those of equal modules together."""
+    # `gone` is there if only the first graph has the modules, and `sizes` if their sizes differ.
     if not evidence.left:
         return
     sections = [
@@ -88,14 +85,9 @@ def layers(evidence: Evidence) -> Iterator[Finding]:
         but.setdefault((but_for_sizes(same), gone), []).append(members)
     for (_, gone), groups in but.items():
         members = {module: indices for group in groups for module, indices in group.items()}
-        details = {"gone": gone, "sizes": len(groups) > 1}
-        yield Finding(
-            "same",
-            "change",
-            tuple(module.path for module in members),
-            tuple(members.values()),
-            details={name: True for name, holds in details.items() if holds},
-        )
+        paths = tuple(module.path for module in members)
+        details = {name: True for name, holds in (("gone", gone), ("sizes", len(groups) > 1)) if holds}
+        yield Finding("same", "change", paths, tuple(members.values()), details=details)
 
 
 def _came_or_went(
@@ -113,33 +105,25 @@ def _came_or_went(
     )
 
 
-def _by_module(owners: Mapping[int, WholeModule]) -> dict[WholeModule, list[int]]:
-    found: dict[WholeModule, list[int]] = {}
-    for at, whole in owners.items():
-        found.setdefault(whole, []).append(at)
-    return found
-
-
 def _with_changes(
     wholes: Iterable[WholeModule], changes: Mapping[WholeModule, Sequence[int]]
 ) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]:
     return tuple(whole.path for whole in wholes), tuple(tuple(changes[whole]) for whole in wholes)
 
 
-def _readers(evidence: Evidence, owners: Mapping[int, WholeModule]) -> dict[int, WholeModule]:
-    """Return by index of a change the module that came or went, of a node that changed only because of that."""
+def _readers(evidence: Evidence, owners: Mapping[int, WholeModule]) -> dict[WholeModule, list[int]]:
+    """Return by module that came or went the changes of nodes that changed only because of that."""
     if not owners:
         return {}
     changes = evidence.changes
     nodes = {(whole.added, changes[at].id): whole for at, whole in owners.items() if changes[at].subject == "node"}
-    found = {}
+    found: dict[WholeModule, list[int]] = {}
     for at in evidence.left:
-        if changes[at].subject == "node" and changes[at].kind == "changed":
+        if (changes[at].subject, changes[at].kind) == ("node", "changed"):
             whole = _read(changes[at], nodes)
             if whole is not None:
-                found[at] = whole
-    many = Counter(found.values())
-    return {at: whole for at, whole in found.items() if many[whole] <= _MOST}
+                found.setdefault(whole, []).append(at)
+    return {whole: indices for whole, indices in found.items() if len(indices) <= _MOST}
 
 
 def _read(change: Change, nodes: Mapping[tuple[bool, str], WholeModule]) -> WholeModule | None:
@@ -181,10 +165,8 @@ def _entry(path: str) -> str:
 
 
 def whole_graph(evidence: Evidence) -> Iterator[Finding]:
-    """Report renames of modules and tensors, equal ones together, and each change of no node and no module.
-
-    The finding of a module that was wrapped, or is no more, includes its wrapper.
-    """
+    """Report renames of modules and tensors, equal ones together, and each change of no node and no module."""
+    # The finding of a module that was wrapped, or is no more, includes its wrapper.
     together: dict[Hashable, list[int]] = {}
     for at in evidence.left:
         change = evidence.changes[at]

@@ -1,26 +1,139 @@
-"""Rules about parameters that were frozen, tied, or that the model does not own any more."""
+"""Rules about parameters: those without a gradient, frozen, tied, and those that the model does not own any more."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.diffs.changes import CAME, Finding
+from gradir.diffs.changes import CAME, UNSET, Finding
+from gradir.ir import Ref
+from gradir.ir.cuts import cut_text, lacking_flow
 from gradir.ir.edges import sources
+from gradir.ir.ids import accumulated
 from gradir.ir.name_ranges import ranges
 from gradir.ir.totals import elements
+from gradir.review.evidence import serving
 from gradir.review.wording import stands_last
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from gradir.diffs.changes import Change
+    from gradir.diffs.changes import Change, Level
     from gradir.ir import Graph, Node, Scope
     from gradir.ir.module_tree import ModuleTree
     from gradir.review.evidence import Evidence
 
+# The kind of cut of a parameter that an opaque function may reach.
+_MAY_BE_REACHED: Final = "hidden"
+# The fields of an operation that tell what it keeps for a backward to more or fewer of its inputs.
 _OF_BACKWARD: Final = ("saved", "attrs")
-"""The fields of an operation that tell what it keeps for a backward to more or fewer of its inputs."""
+
+
+def cuts(evidence: Evidence) -> Iterator[Finding]:
+    """Report whether there are more cuts, then those of each kind with the nodes that went or came with them."""
+    # New cuts stand first, since their parameters lost their gradient.
+    changes = evidence.changes
+    yield from _growth(evidence, [change for change in changes if change.subject == "cut"])
+    groups: dict[tuple[str, str | int], list[int]] = {}
+    for at, change in enumerate(changes):
+        if change.subject == "cut" and change.kind in CAME:
+            # A place is a finding of its own.
+            groups.setdefault((change.kind, change.what if change.cut is None else at), []).append(at)
+    nodes: dict[tuple[str, str], list[int]] = {}
+    for at in evidence.left if groups else ():
+        change = changes[at]
+        if change.subject == "node" and change.kind in CAME:
+            nodes.setdefault((change.kind, accumulated(change.id, evidence.words.accumulators)), []).append(at)
+    for key in sorted(groups, key=lambda key: key[0]):
+        other = "removed" if key[0] == "added" else "added"
+        names = [changes[at].id for at in groups[key]]
+        gone = [node for name in names if changes[groups[key][0]].cut is None for node in nodes.pop((other, name), ())]
+        level: Level = "error" if key[0] == "added" else "change"
+        yield Finding(f"cut-{key[0]}", level, tuple(names), (tuple(groups[key]), tuple(gone)), count=len(names))
+
+
+def inputs(evidence: Evidence) -> Iterator[Finding]:
+    """Report input slots of matched nodes of one operation that lost their edge, and those that gained one."""
+    # If a node has as many edges into other slots instead, its inputs only changed places. An edge that led to nothing
+    # but parameters that left the graph is not lost: the cuts name them, or the model has them no more or does not
+    # train them.
+    kinds: tuple[tuple[str, Level, str, str], ...] = (
+        ("lost-inputs", "error", "before", "after"),
+        ("gained-inputs", "change", "after", "before"),
+    )
+    for kind, level, side, other in kinds:
+        found = [(change, slot) for change in evidence.changes for slot in _slots_of_one_side(change, side, other)]
+        explained = _explained(evidence, side) if found else ()
+        slots = [(change.id, slot) for change, (slot, source) in found if source not in explained]
+        if slots:
+            nodes, numbers = zip(*slots, strict=True)
+            yield Finding(kind, level, subjects=nodes, count=len(slots), details={"slots": list(numbers)})
+
+
+def _growth(evidence: Evidence, changes: list[Change]) -> Iterator[Finding]:
+    """Count the unexpected cuts of both graphs, except for places that only one of them was asked for."""
+    before, after = evidence.graphs
+    had_none = _without_gradient(before)
+    new, places = [], []
+    for change in changes:
+        keys = {field.path[0] for field in change.fields}
+        cut, is_added = change.cut, change.kind == "added"
+        if cut is None:
+            # A parameter that may have had a gradient out of sight surely has none now.
+            is_sure = "kind" in keys and change.what != _MAY_BE_REACHED
+            if is_sure or (is_added and change.id not in had_none):
+                new.append(change)
+        elif not cut.meant and (is_added or "meant" in keys):
+            places.append(cut)
+    has_places = lacking_flow(before, after) is None
+    known = [sum(not cut.meant for cut in graph.cuts if has_places or not cut.is_place) for graph in (before, after)]
+    unsure = sum(change.what == _MAY_BE_REACHED for change in new)
+    if new or places or known[0] != known[1]:
+        yield Finding(
+            "cuts",
+            "error" if new or places else "change",
+            tuple(cut_text(cut, count=True) for cut in places),
+            before=known[0],
+            after=known[1],
+            count=max(len(new) + len(places), known[1] - known[0]),
+            details={"no gradient": len(new) - unsure, "no gradient that can be seen": unsure},
+        )
+
+
+def _without_gradient(graph: Graph) -> set[str]:
+    """Return the parameters that are not in a graph because of the places that cut them off."""
+    names = {name for cut in graph.cuts if cut.is_place for name in cut.names}
+    return names.difference(*(node.names for node in graph.nodes.values())) if names else names
+
+
+def _slots_of_one_side(change: Change, side: str, other: str) -> list[tuple[int, str]]:
+    """Return the slots of a changed node with an edge on one side alone, each with the node that it leads to."""
+    if change.subject != "node" or change.kind in CAME or any(field.path == ("op",) for field in change.fields):
+        return []
+    slots, instead = [], 0
+    for field in change.fields:
+        if field.path[0] == "in":
+            here, there = getattr(field, side), getattr(field, other)
+            if isinstance(here, Ref) and there is None:
+                slots.append((int(field.path[1]), here.id))
+            instead += here in (None, UNSET) and isinstance(there, Ref)
+    return slots if len(slots) > instead else []
+
+
+def _explained(evidence: Evidence, side: str) -> Collection[str]:
+    """Return the nodes of one graph that serve only parameters whose absence from the other is explained elsewhere."""
+    is_first = side == "before"
+    here, there = evidence.graphs if is_first else evidence.graphs[::-1]
+    kind = "removed" if is_first else "added"
+    gone = {
+        (change.was or change.id) if is_first else change.id
+        for change in evidence.changes
+        if change.subject == "node" and (change.kind == kind or any(field.path == ("role",) for field in change.fields))
+    }
+    if not (here.scopes and there.scopes):
+        # The parameter may still be there, and trained.
+        gone.intersection_update(name for cut in there.cuts for name in cut.names)
+    return serving(here, lambda node: node.id in gone)
 
 
 class _Frozen(NamedTuple):
@@ -44,12 +157,10 @@ class _Frozen(NamedTuple):
 
 
 def frozen(evidence: Evidence) -> Iterator[Finding]:
-    """Report parameters that were frozen and those that were unfrozen, with the changes that only follow from that.
-
-    The tables of modules have to prove it: a module owns as many elements as before, and fewer of them require grad.
-    For a module with others in it, all of them have to be trained before and none now, or the other way round. The
-    figures are there if each graph lacks exactly these parameters.
-    """
+    """Report parameters that were frozen and those that were unfrozen, with the changes that only follow from that."""
+    # The tables of modules have to prove it: a module owns as many elements as before, and fewer of them require grad.
+    # For a module with others in it, all of them have to be trained before and none now, or the other way round. The
+    # figures are there if each graph lacks exactly these parameters.
     modules = dict(_frozen_modules(evidence))
     explained = {word: _consequences(evidence, word, found) for word, found in modules.items()}
     rest = set(evidence.left).difference(*explained.values())
@@ -72,26 +183,23 @@ def frozen(evidence: Evidence) -> Iterator[Finding]:
 
 def _frozen_modules(evidence: Evidence) -> Iterator[tuple[str, list[_Frozen]]]:
     """Yield the modules of which parameters were ``frozen``, then those of which some were ``unfrozen``."""
-    matched = list(_changed_scopes(evidence))
+    before, after = (graph.scopes for graph in evidence.graphs)
+    matched = [
+        (before[was], after[change.id])
+        for change in evidence.changes
+        if change.subject == "scope" and change.kind not in CAME
+        if (was := change.was or change.id) in before and change.id in after
+    ]
     if not any(old.trainable != new.trainable for old, new in matched):
         return
-    before, after = (_parameters(graph) for graph in evidence.graphs)
+    owned, owned_after = (_parameters(graph) for graph in evidence.graphs)
     for word, found in (
-        ("frozen", [_frozen(old, new, before, after, new.path) for old, new in matched]),
-        ("unfrozen", [_frozen(new, old, after, before, new.path) for old, new in matched]),
+        ("frozen", [_frozen(old, new, owned, owned_after, new.path) for old, new in matched]),
+        ("unfrozen", [_frozen(new, old, owned_after, owned, new.path) for old, new in matched]),
     ):
         modules = [module for module in found if module is not None]
         if modules:
             yield word, modules
-
-
-def _changed_scopes(evidence: Evidence) -> Iterator[tuple[Scope, Scope]]:
-    before, after = (graph.scopes for graph in evidence.graphs)
-    for change in evidence.changes:
-        if change.subject == "scope" and change.kind not in CAME:
-            old, new = before.get(change.was or change.id), after.get(change.id)
-            if old is not None and new is not None:
-                yield old, new
 
 
 def _frozen(
@@ -143,11 +251,9 @@ def _with_above(rows: Iterable[int], tree: ModuleTree) -> set[int]:
 
 
 def _consequences(evidence: Evidence, word: str, modules: Sequence[_Frozen]) -> set[int]:
-    """Return the changes that only follow from parameters that were frozen or unfrozen, if the tables prove these.
-
-    The parameter leaves the graph, or stays in it because an operation saved it. An operation goes when all its inputs
-    went so, and the others have no input there any more, with what they keep for that.
-    """
+    """Return the changes that only follow from parameters that were frozen or unfrozen, if the tables prove these."""
+    # The parameter leaves the graph, or stays in it because an operation saved it. An operation goes when all its
+    # inputs went so, and the others have no input there any more, with what they keep for that.
     owners = {module.trained for module in modules if module.is_proven}
     if not owners:
         return set()
@@ -156,7 +262,7 @@ def _consequences(evidence: Evidence, word: str, modules: Sequence[_Frozen]) -> 
     gone = {
         change.id: at for at, change in enumerate(evidence.changes) if (change.subject, change.kind) == ("node", kind)
     }
-    changed: list[tuple[int, Node]] = []
+    changed: list[int] = []
     found: set[int] = set()
     dead: set[str] = set()
     for at, change in enumerate(evidence.changes):
@@ -166,40 +272,35 @@ def _consequences(evidence: Evidence, word: str, modules: Sequence[_Frozen]) -> 
         node = trained.nodes.get((change.was or change.id) if side == "before" else change.id)
         if change.subject != "node" or change.kind in CAME or node is None:
             continue
-        changed.append((at, node))
+        changed.append(at)
         is_kept = paths == [("role",)] and getattr(change.fields[0], other) == "buffer"
         if is_kept and node.role == "parameter" and node.scope in owners:
             found.add(at)
             dead.add(node.id)
     for node in trained.nodes.values():
-        if node.id in gone and (node.scope in owners if node.role == "parameter" else _serves(node, dead)):
+        if node.id not in gone:
+            continue
+        feeding = sources(node)
+        serves = node.role == "function" and bool(feeding) and dead.issuperset(feeding)
+        if node.scope in owners if node.role == "parameter" else serves:
             dead.add(node.id)
             found.add(gone[node.id])
-    found.update(at for at, node in changed if _is_reader(evidence, at, node, other, dead))
+    found.update(at for at in changed if _only_lost_inputs(evidence, at, side, dead))
     return found
 
 
-def _serves(node: Node, dead: Collection[str]) -> bool:
-    feeding = sources(node)
-    return node.role == "function" and bool(feeding) and all(source in dead for source in feeding)
-
-
-def _is_reader(evidence: Evidence, at: int, node: Node, other: str, dead: Collection[str]) -> bool:
+def _only_lost_inputs(evidence: Evidence, at: int, side: str, dead: Collection[str]) -> bool:
     """Return whether a node only lost inputs from nodes that are gone, beside what changed for all."""
-    change: Change = evidence.changes[at]
-    fields = [field for number, field in enumerate(change.fields) if (at, number) not in evidence.of_all.partly]
-    slots = [field for field in fields if field.path[0] == "in"]
+    change = evidence.changes[at]
+    fields = [field for number, field in enumerate(change.fields) if (at, number) not in evidence.common.partly]
+    ends = [(field.before, field.after) for field in fields if field.path[0] == "in"]
+    lost = ends if side == "before" else [(after, before) for before, after in ends]
     return (
         change.kind == "changed"
-        and bool(slots)
+        and bool(lost)
         and all(field.path[0] == "in" or (field.path[0] in _OF_BACKWARD and len(field.path) > 1) for field in fields)
-        and all(getattr(field, other) is None and _source(node, field.path[-1]) in dead for field in slots)
+        and all(there is None and isinstance(here, Ref) and here.id in dead for here, there in lost)
     )
-
-
-def _source(node: Node, slot: object) -> str:
-    ref = node.inputs[slot] if isinstance(slot, int) and slot < len(node.inputs) else None
-    return "" if ref is None else ref.id
 
 
 def tied(evidence: Evidence) -> Iterator[Finding]:
@@ -228,11 +329,9 @@ def tied(evidence: Evidence) -> Iterator[Finding]:
 
 
 def unowned(evidence: Evidence) -> Iterator[Finding]:
-    """Report parameters without an owner that only the second graph has, if both graphs know their modules.
-
-    No optimizer and no checkpoint of the model has them. ``subjects`` are the names of the parameters that left the
-    model, if these are as many of the same sizes, and otherwise the ids of the new nodes.
-    """
+    """Report parameters without an owner that only the second graph has, if both graphs know their modules."""
+    # No optimizer and no checkpoint of the model has them. `subjects` are the names of the parameters that left the
+    # model, if these are as many of the same sizes, and otherwise the ids of the new nodes.
     before, after = evidence.graphs
     nameless = [node for node in after.nodes.values() if not (node.op or node.names)]
     if not (evidence.changes and before.scopes and after.scopes and nameless):
@@ -245,7 +344,12 @@ def unowned(evidence: Evidence) -> Iterator[Finding]:
     gone = [node for node in before.nodes.values() if node.id not in evidence.matched]
     # Those that had no owner before may be these.
     spare = _tensors(node for node in gone if node.role == "parameter" and not node.names)
-    new = [node for node in came if not _take(spare, node)]
+    new = []
+    for node in came:
+        if spare[node.tensor]:
+            spare[node.tensor] -= 1
+        else:
+            new.append(node)
     owned = [node for node in gone if node.role == "parameter" and node.names] if new else []
     known = owned if _tensors(owned) == _tensors(new) else new
     names = [name for node in [*(was for _, was in lost), *known] for name in node.names or (node.id,)]
@@ -257,9 +361,3 @@ def unowned(evidence: Evidence) -> Iterator[Finding]:
 
 def _tensors(nodes: Iterable[Node]) -> Counter[object]:
     return Counter(node.tensor for node in nodes)
-
-
-def _take(spare: Counter[object], node: Node) -> bool:
-    found = spare[node.tensor] > 0
-    spare[node.tensor] -= found
-    return found

@@ -18,17 +18,15 @@ if TYPE_CHECKING:
     from gradir.ir import Graph
     from gradir.vocabulary import Vocabulary
 
+# Reports list fewer changed nodes one by one.
 _FEWEST: Final = 5
-"""Reports list fewer changed nodes one by one."""
-
+# This share of the changed nodes has to say nothing else; otherwise a report lists each change.
 _LEAST_SHARE: Final = Fraction(3, 4)
-"""This share of the changed nodes has to say nothing else; otherwise a report lists each change."""
-
+# More ratios at once are no single edit, and more pairs of sizes in a line say nothing further.
 _MOST_RATIOS: Final = 2
 _MOST_SIZES: Final = 3
+# A number of bytes or a stride may have so many sizes as factors that changed.
 _POWERS: Final = 3
-"""A number of bytes or a stride may have so many sizes as factors that changed."""
-
 _PROPERTIES: Final = ("dtype", "device", "layout", "shape")
 
 
@@ -41,12 +39,10 @@ class _Same(NamedTuple):
 
 
 def uniform(changes: Sequence[Change]) -> Iterator[Finding]:
-    """Yield each change of outputs that more than half of the changed nodes have.
-
-    A node counts if the property became the same other one for each of its outputs that changed in it, and of shapes if
-    they differ in one dimension alone. ``in_ratio`` counts nodes of which other sizes changed in the same ratio, as
-    those of a batch that is folded into another dimension.
-    """
+    """Yield each change of outputs that more than half of the changed nodes have."""
+    # A node counts if the property became the same other one for each of its outputs that changed in it, and of shapes
+    # if they differ in one dimension alone. `in_ratio` counts nodes of which other sizes changed in the same ratio, as
+    # those of a batch that is folded into another dimension.
     changed = _changed_nodes(changes)
     if len(changed) < _FEWEST:
         return
@@ -60,7 +56,7 @@ def uniform(changes: Sequence[Change]) -> Iterator[Finding]:
             yield Finding("uniform", "change", (same.what,), (), same.before, same.after, count, details)
 
 
-class WholeChange(NamedTuple):
+class CommonChange(NamedTuple):
     """What changed for more than half of all operations, and the changes that say nothing else.
 
     ``sizes`` names those in one ratio, and ``casts`` counts those that came or went. ``follow`` has the indices of the
@@ -74,9 +70,9 @@ class WholeChange(NamedTuple):
     partly: frozenset[tuple[int, int]] = frozenset()
 
 
-def whole_change(
+def common_change(
     changes: Sequence[Change], graphs: tuple[Graph, Graph], matched: Mapping[str, str], words: Vocabulary
-) -> WholeChange:
+) -> CommonChange:
     """Return the change that nearly all of a diff follows from.
 
     More than half of the operations that handle more than parameters have to have it. A change follows from it if each
@@ -89,15 +85,15 @@ def whole_change(
     >>> def graph(size):
     ...     return Graph.of([Node(f"f:{n}", op="f", outputs=(TensorMeta("f4", (9, size)),)) for n in range(6)])
     >>> graphs = graph(4), graph(6)
-    >>> whole_change(compare(*graphs).changes, graphs, {}, Vocabulary()).sizes
+    >>> common_change(compare(*graphs).changes, graphs, {}, Vocabulary()).sizes
     'sizes of all 6 changed nodes: 4 -> 6'
     """
     changed = _changed_nodes(changes)
     if len(changed) < _FEWEST or 2 * len(changed) <= _operations(graphs[1], words.accumulators):
-        return WholeChange()
-    found = _Whole(changes, changed, graphs, matched, words)
+        return CommonChange()
+    found = _Common(changes, changed, graphs, matched, words)
     if not (found.same or found.ratios) or sum(map(found.explains, changed)) < _LEAST_SHARE * len(changed):
-        return WholeChange()
+        return CommonChange()
     follow = frozenset(at for at, change in enumerate(changes) if found.explains(change))
     partly = frozenset(
         (at, number)
@@ -106,7 +102,7 @@ def whole_change(
         for number, field in enumerate(change.fields)
         if found.explains_field(field)
     )
-    return WholeChange(found.sizes_text(changed), found.casts_text(), follow, partly)
+    return CommonChange(found.sizes_text(changed), found.casts_text(), follow, partly)
 
 
 def _changed_nodes(changes: Sequence[Change]) -> list[Change]:
@@ -126,7 +122,7 @@ def _operations(graph: Graph, accumulators: Collection[str]) -> int:
     return count
 
 
-class _Whole:
+class _Common:
     """What more than half of the changed nodes have in common."""
 
     def __init__(
@@ -151,14 +147,15 @@ class _Whole:
             sizes = {pair for pairs in shapes for pair in pairs if pair[0]}
             self._sizes.update(sizes)
             ratios.update({Fraction(after, before) for before, after in sizes})
-            twice.update({ratio for pairs in shapes for ratio in _ratios_twice(pairs)})
+            in_shapes = [Counter(Fraction(after, before) for before, after in pairs if before) for pairs in shapes]
+            twice.update({ratio for found in in_shapes for ratio, count in found.items() if count > 1})
         self.same = {found for found, count in properties.items() if 2 * count > len(changed)}
         often = [ratio for ratio, count in ratios.most_common() if 2 * count > len(changed)]
         # Batch and length may both be twice what they were: a size that is their product is then four times as much.
         often += [ratio for ratio in often if 2 * (twice[ratio] + ratios[ratio**2]) > len(changed)]
         self.ratios = often[:_MOST_RATIOS]
-        self._products = set(_products(self.ratios, 1))
-        self._powers = set(_products(self.ratios, _POWERS))
+        self._products = _products(self.ratios, 1)
+        self._powers = _products(self.ratios, _POWERS)
         values = {value for _, *both in self.same for value in both}
         self._casts: tuple[set[str], set[str]] = (set(), set())
         for change in changes:
@@ -177,9 +174,9 @@ class _Whole:
         )
         which = f"all {having:,}" if having == len(changed) else f"{having:,} of {len(changed):,}"
         pairs = [pair for pair, _ in self._sizes.most_common() if Fraction(pair[1], pair[0]) in self._products]
-        told = [f"{before} -> {after}" for before, after in pairs[:_MOST_SIZES]]
-        more = [f"{len(pairs) - _MOST_SIZES:,} more in that ratio"] if len(pairs) > _MOST_SIZES else []
-        return f"sizes of {which} changed nodes: {', '.join([*told, *more])}"
+        texts = [f"{before} -> {after}" for before, after in pairs[:_MOST_SIZES]]
+        texts += [f"{len(pairs) - _MOST_SIZES:,} more in that ratio"] if len(pairs) > _MOST_SIZES else []
+        return f"sizes of {which} changed nodes: {', '.join(texts)}"
 
     def casts_text(self) -> str:
         """Count the casts that came or went with another dtype."""
@@ -190,21 +187,31 @@ class _Whole:
     def explains(self, change: Change) -> bool:
         """Return whether a change says nothing beside what changed for all."""
         if change.subject == "scope" and change.kind == "changed":
-            return bool(self.ratios) and self._explains_scope(change.fields)
+            # Parameters of another size change the counts; a description that changed alone is an edit.
+            names = {field.path[0] for field in change.fields}
+            return (
+                bool(self.ratios)
+                and ("own" in names or "detail" not in names)
+                and all(
+                    field.path[0] in COUNTS
+                    or (field.path == ("detail",) and self._describes(field.before, field.after))
+                    for field in change.fields
+                )
+            )
         if change.subject != "node":
             return False
         if change.kind in CAME:
             return change.id in self._casts[change.kind == "added"]
         if change.kind != "changed" or not change.fields:
             return False
-        shown = [field for field in change.fields if self.explains_field(field)]
-        slots = {
-            field.path[:-1] for field in shown if field.path[0] == "saved" and field.path[-1] in {"dtype", "shape"}
-        }
+        explained = [field for field in change.fields if self.explains_field(field)]
+        of_tensors = (field.path for field in explained if field.path[-1] in {"dtype", "shape"})
+        slots = {path[:-1] for path in of_tensors if path[0] == "saved"}
+        # The bytes of a slot follow from its dtype and shape.
+        rest = [field for field in change.fields if field not in explained]
         return all(
-            field in shown
-            or (field.path[0] == "saved" and field.path[-1] in {"bytes", "storage"} and field.path[:-1] in slots)
-            for field in change.fields
+            field.path[0] == "saved" and field.path[-1] in {"bytes", "storage"} and field.path[:-1] in slots
+            for field in rest
         )
 
     def explains_field(self, field: FieldChange) -> bool:
@@ -221,15 +228,6 @@ class _Whole:
         is_size = any(names_field(pattern, field.name) for pattern in self._size_attributes)
         return is_size and self._are_in_ratio(field, self._powers)
 
-    def _explains_scope(self, fields: Sequence[FieldChange]) -> bool:
-        names = {field.path[0] for field in fields}
-        if "own" not in names and "detail" in names:
-            return False
-        return all(
-            field.path[0] in COUNTS or (field.path == ("detail",) and self._describes(field.before, field.after))
-            for field in fields
-        )
-
     def _describes(self, before: object, after: object) -> bool:
         """Return whether two descriptions of a module differ in whole numbers alone, all in the ratio."""
         if not (isinstance(before, str) and isinstance(after, str)):
@@ -245,20 +243,16 @@ class _Whole:
 
     def _is_cast(self, field: FieldChange) -> bool:
         """Return whether a reference became one to a cast of the same node, or is read without its cast now."""
-        removed, added = self._casts
         if not (isinstance(field.before, Ref) and isinstance(field.after, Ref)):
             return False
-        before = _behind(self._graphs[0], field.before.id, removed)
-        after = _behind(self._graphs[1], field.after.id, added)
-        is_cast = field.before.id in removed or field.after.id in added
-        return is_cast and self._matched.get(before) == after
-
-
-def _behind(graph: Graph, node_id: str, casts: set[str]) -> str:
-    """Return what a cast casts, or the node itself."""
-    while node_id in casts and (source := next(iter(graph.nodes[node_id].inputs), None)) is not None:
-        node_id = source.id
-    return node_id
+        ends = []
+        for graph, casts, ref in zip(self._graphs, self._casts, (field.before, field.after), strict=True):
+            name = ref.id
+            while name in casts and (source := next(iter(graph.nodes[name].inputs), None)) is not None:
+                name = source.id
+            ends.append(name)
+        is_cast = field.before.id in self._casts[0] or field.after.id in self._casts[1]
+        return is_cast and self._matched.get(ends[0]) == ends[1]
 
 
 def _property(field: FieldChange) -> str:
@@ -291,9 +285,8 @@ def _dimension(field: FieldChange) -> _Same | None:
 
 def _is_in_ratio(change: Change, before: int, after: int) -> bool:
     """Return whether every size of outputs that changed is a multiple, and as many times another as this one."""
-    shapes = [field for field in change.fields if _property(field) == "shape"]
-    pairs = [pair for field in shapes for pair in _pairs(field)]
-    return bool(shapes) and all(was and was % before == 0 and was * after == now * before for was, now in pairs)
+    pairs = [pair for field in change.fields if _property(field) == "shape" for pair in _pairs(field)]
+    return bool(pairs) and all(was and was % before == 0 and was * after == now * before for was, now in pairs)
 
 
 def _pairs(field: FieldChange) -> Iterator[tuple[int, int]]:
@@ -305,20 +298,14 @@ def _pairs(field: FieldChange) -> Iterator[tuple[int, int]]:
     yield from ((was, now) for was, now in zip(before, after, strict=True) if was != now)
 
 
-def _ratios_twice(pairs: Sequence[tuple[int, int]]) -> set[Fraction]:
-    """Return the ratios in which two sizes of one shape became others."""
-    found = Counter(Fraction(after, before) for before, after in pairs if before)
-    return {ratio for ratio, count in found.items() if count > 1}
-
-
 def _numbers(value: Any) -> tuple[int, ...]:
     values = value if isinstance(value, tuple) else (value,)
     return values if all(isinstance(each, int) and not isinstance(each, bool) for each in values) else ()
 
 
-def _products(ratios: Sequence[Fraction], most: int) -> Iterator[Fraction]:
-    """Yield the products of up to so many powers of each ratio, except 1."""
+def _products(ratios: Sequence[Fraction], most: int) -> set[Fraction]:
+    """Return the products of up to so many powers of each ratio, except 1."""
     found = {Fraction(1)}
     for ratio in ratios:
         found = {each * ratio**power for each in found for power in range(most + 1)}
-    yield from found - {Fraction(1)}
+    return found - {Fraction(1)}

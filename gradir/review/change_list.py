@@ -12,7 +12,7 @@ from gradir.ir.marks import ListedChange
 from gradir.ir.model import Ref
 from gradir.review.evidence import Renamed
 from gradir.review.kinds import sections
-from gradir.review.wording import change_text, nesting, one_line, told_changes, told_fields
+from gradir.review.wording import change_text, field_texts, named_changes, nesting, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,17 +27,13 @@ _FOLLOWING: Final = {
     "following": "(follows from what changed for all)",
 }
 _INPUTS: Final = "in"
-_TAKEN_OVER: Final = frozenset({_INPUTS, "out", "saved"})
-"""Fields of a node that change with the nodes before it."""
 _ANY: Final = "*"
 
 
-def listed(diff: Diff, sides: Sides, united: United) -> list[ListedChange]:
-    """Return the changes in the order of the text, with the nodes of the united graph that each is about.
-
-    Modules in which nothing but inputs, outputs and saved tensors changed follow the others, which are the cause.
-    Equal changes of several modules are one, with the nodes of all.
-    """
+def list_changes(diff: Diff, sides: Sides, united: United) -> list[ListedChange]:
+    """Return the changes in the order of the text, with the nodes of the united graph that each is about."""
+    # Modules in which nothing but inputs, outputs and saved tensors changed follow the others, which are the cause.
+    # Equal changes of several modules are one, with the nodes of all.
     return list(_Listing(diff, sides, united).changes())
 
 
@@ -45,10 +41,7 @@ def held_before(sides: Sides, united: United) -> dict[str, tuple[int, int]]:
     """Return the size and saved bytes of each module of the first graph."""
     scopes, own = sides.before.scopes, sizes(sides.before)
     return {
-        united.path(path): (
-            scopes[path].total if path in scopes else 0,
-            own[path].saved_bytes if path in own else 0,
-        )
+        united.path(path): (scopes[path].total if path in scopes else 0, own[path].saved_bytes if path in own else 0)
         for path in {**scopes, **own}
     }
 
@@ -58,7 +51,7 @@ class _Listing:
         self._diff = diff
         self._paths = sides.names().paths
         self._united = united
-        self._changes = told_changes(diff)
+        self._changes = named_changes(diff)
         self._renamed_modules = Renamed(diff.changes)
 
     def changes(self) -> Iterator[ListedChange]:
@@ -67,11 +60,15 @@ class _Listing:
         for finding in (*found["graph"], *self._causes_first(found["modules"]), *found["last"], *found["note"]):
             of_each = [[self._changes[at] for at in indices] for indices in finding.changes]
             if finding.kind in {"cut-added", "cut-removed"}:
-                cuts, nodes = of_each
-                yield self._listed(_WHOLE, cuts, nodes, finding.text)
+                cuts, others = of_each
+                yield self._listed(_WHOLE, cuts, others, finding.text)
             elif finding.kind in {"module-added", "module-removed"}:
                 within = finding.text
-                yield self._module(finding, chain.from_iterable(of_each))
+                is_gone = finding.kind == "module-removed"
+                paths = [self._united.path(path) if is_gone else path for path in finding.subjects]
+                kind: Kind = "removed" if is_gone else "added"
+                nodes = self._nodes(chain.from_iterable(of_each))
+                yield ListedChange(kind, within, within, nodes, paths)
             elif finding.kind in {"same", "reads"}:
                 for same in zip(*of_each, strict=True):
                     yield self._listed(within if finding.kind == "reads" else finding.text, same)
@@ -87,22 +84,18 @@ class _Listing:
                 together[-1].append(finding)
             else:
                 together.append([finding])
-        ordered: list[list[Finding]] = sorted(together, key=lambda each: self._takes_over(each[0]))
+
+        def only_follows(findings: Sequence[Finding]) -> bool:
+            """Return whether the first finding is of fields that change with the nodes before."""
+            changes = (self._changes[at] for indices in findings[0].changes for at in indices)
+            return all(
+                (change.subject, change.kind) == ("node", "changed")
+                and all(field.path[0] in {_INPUTS, "out", "saved"} for field in change.fields)
+                for change in changes
+            )
+
+        ordered: list[list[Finding]] = sorted(together, key=only_follows)
         return chain.from_iterable(ordered)
-
-    def _takes_over(self, finding: Finding) -> bool:
-        changes = [self._changes[at] for indices in finding.changes for at in indices]
-        return all(
-            (change.subject, change.kind) == ("node", "changed")
-            and _TAKEN_OVER.issuperset(field.path[0] for field in change.fields)
-            for change in changes
-        )
-
-    def _module(self, finding: Finding, changes: Iterable[Change]) -> ListedChange:
-        is_gone = finding.kind == "module-removed"
-        paths = [self._united.path(path) if is_gone else path for path in finding.subjects]
-        kind: Kind = "removed" if is_gone else "added"
-        return ListedChange(kind, finding.text, finding.text, self._nodes(changes), paths)
 
     def _listed(
         self, group: str, same: Sequence[Change], others: Sequence[Change] = (), text: str = ""
@@ -118,8 +111,14 @@ class _Listing:
             text or change_text(first),
             self._nodes([*same, *others]),
             [*dict.fromkeys(chain.from_iterable(map(self._scopes, same)))],
-            [*names, *told_fields(first)],
-            [slot for change in same if change.subject == "node" for slot in _new_slots(change)],
+            [*names, *field_texts(first)],
+            [
+                (change.id, int(field.path[1]))
+                for change in same
+                if change.subject == "node"
+                for field in change.fields
+                if isinstance(field.after, Ref) and field.path[0] == _INPUTS and len(field.path) > 1
+            ],
             [cut for change in same if (cut := self._united.cut(change))],
         )
 
@@ -133,17 +132,13 @@ class _Listing:
             return []
         if change.kind == "removed":
             return [self._united.path(change.id)]
-        return self._instances(change) if change.subject == "module" else [change.id]
-
-    def _instances(self, change: Change) -> list[str]:
-        path = change.id
-        marks = path.split(".")
-        if _ANY not in marks:
-            return [path]
+        marks = change.id.split(".")
+        if change.subject == "scope" or _ANY not in marks:
+            return [change.id]
         before = self._renamed_modules.before
         return [
             new
-            for old, new in self._renamed.get(without_indices(path), ())
+            for old, new in self._renamed.get(without_indices(change.id), ())
             if before(new) == old
             and all(mark in {_ANY, part} for mark, part in zip(marks, new.split("."), strict=True))
         ]
@@ -156,10 +151,3 @@ class _Listing:
             if old != new:
                 found.setdefault(without_indices(new), []).append((old, new))
         return found
-
-
-def _new_slots(change: Change) -> Iterator[tuple[str, int]]:
-    """Yield the input slots of a node that read from elsewhere than before."""
-    for field in change.fields:
-        if isinstance(field.after, Ref) and field.path[0] == _INPUTS and len(field.path) > 1:
-            yield change.id, int(field.path[1])
