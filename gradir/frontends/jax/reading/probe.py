@@ -89,9 +89,7 @@ def _has_tangents(run: Callable[..., Sequence[Any]], inputs: Sequence[Any], move
 
     def forward(given: list[Any], tangents: list[Any]) -> Any:
         return jax.jvp(
-            lambda *moving: list(run(*jaxprs.fill(given, moved, moving))),
-            [given[place] for place in moved],
-            tangents,
+            lambda *moving: list(run(*jaxprs.fill(given, moved, moving))), [given[place] for place in moved], tangents
         )
 
     try:

@@ -29,7 +29,6 @@ BROKEN: Final = frozenset(
 )
 """The kinds of findings that are alarms whatever learns."""
 
-
 # From this many runs of one line on it is a loop, in which gradients may grow.
 _MOST_REPEATED: Final = 4
 # Functions that subtract what all entries have in common, by the start of their name.

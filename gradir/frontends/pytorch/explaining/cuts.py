@@ -30,7 +30,6 @@ _CONDITION: Final = "__bool__"
 # Operations that take the shape and the dtype of a tensor alone, by the start of their name.
 _OF_SHAPE_ALONE: Final = ("empty", "full", "new_", "ones", "rand", "zeros")
 
-
 # Operations that copy the numbers of their input, or have none yet.
 _MOVING: Final = frozenset(
     {

@@ -36,7 +36,6 @@ from gradir.spec import own_error
 # Statuses of parameters without a gradient.
 _WITHOUT: Final = frozenset({"cut", "frozen", "unreached", "unused"})
 
-
 # These kinds are no alarm, whatever they concern.
 _LEVELS: Final[Mapping[str, Level]] = {"empty": "info", "opaque": "info", "rounding": "note", "starting": "note"}
 _SPENT: Final = "the backward has already run"

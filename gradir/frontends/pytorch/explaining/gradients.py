@@ -93,7 +93,6 @@ _ADDED_TO_ALL: Final[Mapping[str, int]] = {
 _MOST_ORIGINS: Final = 16
 _MOST_ROWS: Final = 3
 
-
 _IsBad: TypeAlias = "Callable[[Size | None], bool]"
 
 

@@ -225,7 +225,6 @@ _CHOOSING: Final = frozenset(
 # Programs use these to fill with -inf what a softmax should leave out.
 _FILLING: Final = frozenset({"Add", "MaskedFill", "MaskedScatter", "Where"})
 
-
 # Saved tensors that are inputs of the function.
 _INPUTS: Final = frozenset({"batch1", "batch2", "input", "mat1", "mat2", "other", "self", "target", "weight"})
 
@@ -236,7 +235,6 @@ _PRODUCTS: Final[Mapping[str, tuple[str, str]]] = {
     "Mm": ("self", "mat2"),
     "Mul": ("self", "other"),
 }
-
 
 _BOUNDED: Final = frozenset({"LogSoftmax", "Relu", "Sigmoid", "Softmax", "Tanh"})
 

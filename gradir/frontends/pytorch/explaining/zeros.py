@@ -60,7 +60,6 @@ _SUMMANDS: Final = {"addbmm": 0, "addcmul": 0, "addmm": 0, "addmv": 0, "addr": 0
 _PRODUCTS: Final = frozenset({*_SUMMANDS, "bmm", "dot", "mm", "mul", "mv"})
 _BY_ENTRY: Final = frozenset({"addcmul", "mul"})
 
-
 _ZEROS: Final = frozenset({"new_zeros", "zero", "zeros", "zeros_like"})
 _SUMS: Final = frozenset({"add", "cat", "stack", "sub"})
 # With this many inputs the results are weighed by the second input and shifted by the third.

@@ -79,9 +79,7 @@ class Optimizers(Patches):
     """Knows the optimizers of a program, as long as it is entered."""
 
     def __init__(
-        self,
-        told: Stepping | None = None,
-        aside: Callable[[], AbstractContextManager[None]] = nullcontext,
+        self, told: Stepping | None = None, aside: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> None:
         """``aside`` is entered while an optimizer works that calls nothing of the program's."""
         super().__init__()

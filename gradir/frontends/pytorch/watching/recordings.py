@@ -112,7 +112,6 @@ def _has_graph(tensors: object) -> bool:
 # These causes are at the line where the optimizer was made.
 _OF_OPTIMIZERS: Final = frozenset({"moves_nothing", "not_in_optimizer", "not_registered", "replaced"})
 
-
 # These may have no slope, or a small one.
 _SQUASHING: Final = frozenset({"hardtanh", "relu", "sigmoid", "softmax", "softsign", "tanh"})
 

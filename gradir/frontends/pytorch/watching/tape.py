@@ -10,14 +10,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import (
-    ExitStack,
-    contextmanager,
-    nullcontext,
-    redirect_stderr,
-    redirect_stdout,
-    suppress,
-)
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import wraps
 from threading import get_ident

@@ -44,7 +44,6 @@ _TOLD_AT: Final = 64
 # From this step on no backward can be expected for a graph that has had none.
 _WAITED_UNTIL: Final = 1024
 
-
 _BROKEN: Final = BROKEN | {"loss_undefined"}
 
 
