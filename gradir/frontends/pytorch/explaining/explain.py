@@ -26,7 +26,7 @@ from gradir.frontends.pytorch.explaining.failures import (
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gradients_of
 from gradir.frontends.pytorch.explaining.losses import Losses
 from gradir.frontends.pytorch.explaining.magnitudes import held_gradients
-from gradir.frontends.pytorch.explaining.words import describe_terms, explain_unused, few, name_of_step
+from gradir.frontends.pytorch.explaining.naming import describe_terms, explain_unused, few, name_of_step
 from gradir.frontends.pytorch.private import ACCUMULATOR, DDP_SINK
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.recording.places import Place

@@ -1,8 +1,4 @@
-"""Why an operation of a forward raised, and what becomes of a backward whose saved tensors were written to or freed.
-
-A write that torch has not noticed makes a gradient wrong. It is proved by two backwards, one as the program's would be,
-and one in which every function finds what it had saved.
-"""
+"""Why an operation of a forward raised, and what becomes of a backward whose saved tensors were written to or freed."""
 
 from __future__ import annotations
 
@@ -10,16 +6,17 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import islice
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import torch
 from torch.autograd.function import BackwardCFunction
 from torch.utils.hooks import RemovableHandle
 
 from gradir.explanations.model import Cause
-from gradir.frontends.pytorch.explaining.cuts import At, Flowing, updated_leaves
+from gradir.frontends.pytorch.explaining.cuts import At, Flowing
 from gradir.frontends.pytorch.explaining.magnitudes import run_backward
-from gradir.frontends.pytorch.explaining.words import DERIVING, Words, few, name_of_step, user_name
+from gradir.frontends.pytorch.explaining.naming import Words, few, name_of_step, user_name
+from gradir.frontends.pytorch.explaining.step_kinds import DERIVING, updated_leaves
 from gradir.frontends.pytorch.private import ACCUMULATOR, Operator, schema_of, without_dispatch_modes, without_overrides
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.saved import saved_tensor
@@ -32,6 +29,7 @@ from gradir.frontends.pytorch.verifying.untouched import in_process_group
 from gradir.frontends.walks import grouped, reached
 from gradir.ir import Saved
 
+# How many later writes an error names beside the first.
 _MOST_LATER: Final = 3
 
 
@@ -78,7 +76,7 @@ class _Writes:
             return {}
         if storage not in self._known:
             writes = self._flow.writes(storage) if isinstance(storage, int) else self._by_owner[storage]
-            self._known[storage] = self._look(writes)
+            self._known[storage] = self._firsts_from(writes)
         writes, firsts = self._known[storage]
         at = bisect_right(writes, saving)
         return firsts[at] if at < len(firsts) else {}
@@ -127,7 +125,7 @@ class _Writes:
         written = [memory for memory in memories if self._by_owner.get(memory, [FROM_OUTSIDE])[-1] > saving]
         return written[0] if len(written) == 1 else None
 
-    def _look(self, written: Sequence[int]) -> tuple[list[int], list[dict[At, Step]]]:
+    def _firsts_from(self, written: Sequence[int]) -> tuple[list[int], list[dict[At, Step]]]:
         writes = [index for index in written if not self._is_unseen(self._flow.steps[index])]
         firsts = list[dict[At, Step]]()
         newest: dict[At, Step] = {}
@@ -198,13 +196,11 @@ def explain_backward(flowing: Flowing, live: LiveGraph, words: Words, error: str
 
 
 def _of_freed(flowing: Flowing, live: LiveGraph, words: Words, error: str) -> Cause:
-    freed = [*_freed_steps(words.flow, live)]
+    freed, steps = [*_freed_steps(words.flow, live)], words.flow.steps
     if not freed:
-        step = next((step for step in words.flow.steps if _has_no_derivative(step, error)), None)
-        place = None if step is None else step.place
-        return words.cause("raised", "error", "the backward", [], place, detail=error)
+        step = next((step for step in steps if _has_no_derivative(step, error)), None)
+        return words.cause("raised", "error", "the backward", [], None if step is None else step.place, detail=error)
     operation, first = freed[0]
-    steps = words.flow.steps
     operation = user_name(operation, None if first == FROM_OUTSIDE else steps[first])
     place = None if first == FROM_OUTSIDE else steps[first].place
     carried, border = find_carried_over(words.flow, flowing.ends, {index for _, index in freed}) or ([], FROM_OUTSIDE)
@@ -250,30 +246,26 @@ def _may_free(flow: Flow, start: Step, freed: Collection[int]) -> bool:
     """Whether a backward that begins with a step goes through what is freed, as far as is known what it is of."""
     if FROM_OUTSIDE in freed:
         return True
-    if not start.func.__name__.startswith("ones_like"):
-        # Of a gradient that is given nothing tells which tensor it is for.
-        return False
+    # Of a gradient that is given nothing tells which tensor it is for.
+    is_of_number = start.func.__name__.startswith("ones_like")
     behind = reached((read.value for read in start.inputs), partial(_gone_back_to, flow))
-    return any(value.maker in freed for value in behind)
+    return is_of_number and any(value.maker in freed for value in behind)
 
 
 def _gone_back_to(flow: Flow, value: Value) -> list[Value]:
-    """Return the values of which the graph of one was made; inside a custom Function nothing carries a gradient."""
+    """Return the values of which the graph of one was made."""
     step = flow.step_of(value)
-    return [
-        read.value
-        for read in (() if step is None else step.inputs)
-        if not read.is_leaf
-        and (read.carries or (step is not None and step.inside is not None and read.value.maker != FROM_OUTSIDE))
-    ]
+    if step is None:
+        return []
+    inputs = (read for read in step.inputs if not read.is_leaf)
+    # Inside a custom Function nothing carries a gradient.
+    is_inside = step.inside is not None
+    return [read.value for read in inputs if read.carries or (is_inside and read.value.maker != FROM_OUTSIDE)]
 
 
 def find_carried_over(flow: Flow, ends: Iterable[Value], freed: Collection[int]) -> tuple[list[Value], int] | None:
-    """Return the values from before a backward that the graph of ``ends`` uses, and the first step of that backward.
-
-    ``freed`` are the steps whose saved tensors are freed, `FROM_OUTSIDE` for steps that were not recorded. Return
-    ``None`` if no recorded backward may have freed them.
-    """
+    """Return the values from before a backward that the graph of ``ends`` uses, and the first step of that backward."""
+    # These are the steps whose saved tensors are freed. Maybe no backward that was recorded has done that.
     newest = max(freed)
     deriving = (index for index in range(newest + 1, len(flow.steps)) if flow.steps[index].called in DERIVING)
     border = FROM_OUTSIDE if newest == FROM_OUTSIDE else next(deriving, None)
@@ -295,8 +287,6 @@ def _freed_steps(flow: Flow, live: LiveGraph) -> Iterator[tuple[str, int]]:
             yield node.op, flow.maker_of(fn)
 
 
-_Brought: TypeAlias = "tuple[torch.Tensor, torch.Tensor | None]"
-
 # A gradient must differ by the precision of its dtype, raised to this power, times its largest number.
 _CLEAR: Final = 0.5
 
@@ -316,6 +306,7 @@ def find_overwrites(flow: Flow, flowing: Flowing, live: LiveGraph) -> list[Overw
     changed = dict(_changed(flow, flowing, live))
     if not changed:
         return []
+    # The first backward is as the program's would be; in the second every function finds what it had saved.
     pairs = zip(run_backward(live, list), _as_saved(live, changed), strict=True)
     wrong = {id(leaf) for (leaf, one), (_, other) in pairs if _differ(one, other)}
     groups: dict[tuple[str, Place | None], tuple[Held, list[GradFn]]] = {}
@@ -394,7 +385,9 @@ def _backwards(flow: Flow, flowing: Flowing) -> Iterator[int]:
         before = step
 
 
-def _as_saved(live: LiveGraph, changed: Mapping[GradFn, Sequence[_Part]]) -> list[_Brought]:
+def _as_saved(
+    live: LiveGraph, changed: Mapping[GradFn, Sequence[_Part]]
+) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
     """Run a backward in which every function finds what it had saved, and restore everything."""
     put_aside: dict[GradFn, list[torch.Tensor]] = {}
 

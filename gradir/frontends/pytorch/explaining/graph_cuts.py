@@ -8,9 +8,10 @@ from operator import itemgetter
 from torch import nn
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
-from gradir.frontends.pytorch.explaining.meant import Meant, NamesOf, cut_by_program, is_own_of_torch
+from gradir.frontends.pytorch.explaining.intended_cuts import IntendedCuts, NamesOf, cut_by_program, is_own_of_torch
+from gradir.frontends.pytorch.explaining.naming import lines_of, name_of_step
+from gradir.frontends.pytorch.explaining.step_kinds import EXPLICIT, kind_of
 from gradir.frontends.pytorch.explaining.subject import describe_foreign, tensors_aside
-from gradir.frontends.pytorch.explaining.words import EXPLICIT, kind_of, lines_of, name_of_step
 from gradir.frontends.pytorch.private import sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.recording.sources import ShownLines
@@ -60,9 +61,9 @@ def _cuts_at_stops(
     if not flowing.stops:
         return
     lines, ends = ShownLines(), _Ends(flowing, live)
-    meant = Meant(flowing, {id(leaf) for leaf in live.leaves.values()}, names_of)
+    intended = IntendedCuts(flowing, {id(leaf) for leaf in live.leaves.values()}, names_of)
     groups = grouped(((stop.kind, stop.place, path_of(stop.step.call, paths)), stop) for stop in flowing.stops)
-    patterns, _ = meant.patterns(flowing.stops_by_place())
+    patterns, _ = intended.patterns(flowing.stops_by_place())
     aside = tensors_aside(paths)
     elsewhere = {name for leaf in cut_by_program(flowing, patterns) for name in names_of(leaf)[:1]}
     for (kind, place, scope), stops in groups.items():

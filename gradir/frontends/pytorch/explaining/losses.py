@@ -12,10 +12,11 @@ import torch
 from gradir.explanations.model import Cause, Level
 from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
 from gradir.frontends.pytorch.explaining.graph_cuts import kind_of_cut, operation_of
-from gradir.frontends.pytorch.explaining.meant import Meant, cut_by_program, is_own_of_torch
+from gradir.frontends.pytorch.explaining.intended_cuts import IntendedCuts, cut_by_program, is_own_of_torch
 from gradir.frontends.pytorch.explaining.misuse import Unnamed, held_otherwise
+from gradir.frontends.pytorch.explaining.naming import Words
+from gradir.frontends.pytorch.explaining.step_kinds import EXPLICIT
 from gradir.frontends.pytorch.explaining.subject import Subject, describe_foreign, find_left_over, find_replaced
-from gradir.frontends.pytorch.explaining.words import EXPLICIT, Words
 from gradir.frontends.pytorch.private import CHECKPOINT
 from gradir.frontends.pytorch.reading.tensors import numbers_in, storage_of
 from gradir.frontends.pytorch.recording.flow import Flow
@@ -191,14 +192,21 @@ class Losses:
         groups = self.flowing.stops_by_place()
         if not groups:
             return
-        meant = Meant(self.flowing, self.leaves, lambda leaf: tuple(self.words.names_of([leaf])))
-        patterns, targets = meant.patterns(groups)
+        intended = IntendedCuts(self.flowing, self.leaves, lambda leaf: tuple(self.words.names_of([leaf])))
+        patterns, targets = intended.patterns(groups)
         self._cut_by_program = cut_by_program(self.flowing, patterns)
         for key, stops in groups.items():
-            self._tell_stops_at(*key, stops, meant, patterns[key], is_target=key in targets)
+            self._tell_stops_at(*key, stops, intended, patterns[key], is_target=key in targets)
 
     def _tell_stops_at(
-        self, kind: str, place: Place | None, stops: Sequence[Stop], meant: Meant, pattern: str, *, is_target: bool
+        self,
+        kind: str,
+        place: Place | None,
+        stops: Sequence[Stop],
+        intended: IntendedCuts,
+        pattern: str,
+        *,
+        is_target: bool,
     ) -> None:
         """Tell of the stops of a place; ``is_target`` is whether they cut a target of what is lost elsewhere."""
         behind = self.flowing.members(*(stop.leaves for stop in stops))
@@ -206,7 +214,7 @@ class Losses:
         names = list(self.words.names_of(behind))
         level = self.level_of(names)
         # What the optimizer has is to learn, whatever it looks like.
-        if pattern in EXCUSING and (self.given is None or meant.are_moved(behind) or self._has_only(behind)):
+        if pattern in EXCUSING and (self.given is None or intended.are_moved(behind) or self._has_only(behind)):
             level = "info"
         lost = [name for name in names if self.statuses[name] == "cut"]
         # A teacher that is a copy takes no gradient from what the program cuts in another place.

@@ -12,7 +12,7 @@ import torch
 from torch.optim import Optimizer
 
 from gradir.explanations.model import Cause, Level
-from gradir.frontends.pytorch.explaining.words import with_place
+from gradir.frontends.pytorch.explaining.naming import with_place
 from gradir.frontends.pytorch.private import version_of
 from gradir.frontends.pytorch.reading.tensors import held_by
 from gradir.frontends.pytorch.recording.places import Place

@@ -22,7 +22,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from gradir.explanations.model import Cause
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN
-from gradir.frontends.pytorch.explaining.words import with_place
+from gradir.frontends.pytorch.explaining.naming import with_place
 from gradir.frontends.pytorch.reading.tensors import number_of
 from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.substitution import replace_function

@@ -22,7 +22,7 @@ from torch.optim import Optimizer
 from gradir.errors import CaptureError
 from gradir.explanations.model import Explanation
 from gradir.frontends.pytorch import private
-from gradir.frontends.pytorch.explaining.words import with_place
+from gradir.frontends.pytorch.explaining.naming import with_place
 from gradir.frontends.pytorch.reading.members import has_parameters, modules_in
 from gradir.frontends.pytorch.reading.tensors import Modules, number_of
 from gradir.frontends.pytorch.recorder import Recorder

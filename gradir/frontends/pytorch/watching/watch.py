@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from gradir.errors import CaptureError, warn
 from gradir.explanations.model import Cause
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN
-from gradir.frontends.pytorch.explaining.words import with_place
+from gradir.frontends.pytorch.explaining.naming import with_place
 from gradir.frontends.pytorch.reading.tensors import modules_below, modules_of, number_of
 from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.pytorch.watching.holders import Variables, loop_counters

@@ -160,7 +160,7 @@ _OF_ROLES: Final = (
 _BY_THEMSELVES: Final = frozenset({STRAIGHT_THROUGH, "subtracted maximum"})
 
 
-class Meant:
+class IntendedCuts:
     """Recognises patterns by the operations that take a value, and the other inputs of these."""
 
     def __init__(self, flowing: Flowing, reached: Collection[int], names_of: NamesOf) -> None:
