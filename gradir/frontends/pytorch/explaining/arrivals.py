@@ -65,14 +65,10 @@ class Judge:
         self._births = traps.Births(live)
         closed = {name for name in arrivals if is_zero(leaves[name])}
         starting = {recorded.values[name] for name in closed if arrivals[name].kind == "some"}
-        waiting = {
-            recorded.values[name]: [self._origin(fn) for fn in arrivals[name].arose]
-            for name in closed
-            if arrivals[name].kind == "zero" and arrivals[name].arose
-        }
-        frozen = frozenset(
-            recorded.values[name] for name, leaf in leaves.items() if not leaf.requires_grad and is_zero(leaf)
-        )
+        lost = [name for name in closed if arrivals[name].kind == "zero" and arrivals[name].arose]
+        waiting = {recorded.values[name]: [*map(self._origin, arrivals[name].arose)] for name in lost}
+        fixed = (name for name, leaf in leaves.items() if not leaf.requires_grad and is_zero(leaf))
+        frozen = frozenset(recorded.values[name] for name in fixed)
         self._zeros = Zeros(recorded.flowing, recorded.words.names, starting, waiting, frozen)
         self._outputs = [found.tensor for found in live.captured if found.role == "output"]
         # Where the loss is no number, nothing moves.
@@ -166,7 +162,7 @@ class Judge:
             kind, detail = traps.why_nonfinite(self._live, fn, self._gradients.masking(fn), first, self._words_of_line)
             return fn, kind, "; ".join(filter(None, [detail, self._rows(fn)]))
         kind, detail = traps.why_nonfinite(self._live, first, None, None, self._words_of_line)
-        return first, *(self._births.told(first) if kind == "nonfinite" else (kind, detail))
+        return first, *(self._births.explain(first) if kind == "nonfinite" else (kind, detail))
 
     def _rows(self, fn: GradFn) -> str:
         """Return the samples of a batch that a function spoils, in words, unless it spoils all."""

@@ -9,23 +9,12 @@ from typing import Final, NamedTuple, TypeAlias
 
 import torch
 
-from gradir.frontends.pytorch.explaining.bytecode import COMPARED, HANDED, SHOWN, Literals, find_leaf_made, use_of
-from gradir.frontends.pytorch.explaining.step_kinds import (
-    Kinds,
-    find_data_leaves,
-    find_read_indices,
-    kind_of,
-    saved_by_torch,
-    takes_shape_alone,
-    terms_of,
-    unseen_ends,
-    updated_leaves,
-)
+from gradir.frontends.pytorch.explaining import bytecode, step_kinds
+from gradir.frontends.pytorch.explaining.step_kinds import kind_of, updated_leaves
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.modes import CompiledPart
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Read, Step, Value, plain_name
-from gradir.frontends.pytorch.recording.timelines import calls_from
 from gradir.frontends.walks import grouped, reached
 
 At: TypeAlias = "tuple[str, Place | None]"
@@ -74,16 +63,16 @@ class Flowing:
 
     def __init__(self, flow: Flow, captured: Sequence[torch.Tensor]) -> None:
         self.flow = flow
-        self._kinds = Kinds(flow.steps)
-        self._data_of = find_data_leaves(flow)
+        self._kinds = step_kinds.Kinds(flow.steps)
+        self._data_of = step_kinds.find_data_leaves(flow)
         self._roots: dict[Value, Value] = {}
-        self._places = dict(find_read_indices(flow))
+        self._places = dict(step_kinds.find_read_indices(flow))
         ends = [flow.read(tensor) for tensor in captured]
         self.ends = frozenset(read.value for read in ends)
         self._held_by_leaves = {read.value for read in self._reads(ends) if read.is_leaf}
-        self.carrying = {read.value for read in self._reads(ends) if read.carries and not self._is_fresh(read)}
         # A derivative that is computed by them gets its graph back.
-        self.saved = frozenset(saved_by_torch(flow))
+        self.saved = frozenset(step_kinds.saved_by_torch(flow))
+        self.carrying = {read.value for read in self._reads(ends) if read.carries and not self._is_fresh(read)}
         self.carrying |= self.saved
         read = {read.value for read in self._reads(ends)}
         shared = (outside.shared for outside in flow.outside if outside.shared is not None)
@@ -94,7 +83,7 @@ class Flowing:
             return [self.root(value), *(read.value for read in self.sources(value))]
 
         self.wanted = set(reached(self.ends, behind))
-        self.unseen = set(unseen_ends(flow, captured))
+        self.unseen = set(step_kinds.unseen_ends(flow, captured))
         # No step made these values, nor anything else in their memory, and yet they have a grad_fn.
         outside = (value for value in self.carrying & self.wanted - self._held_by_leaves if value.maker == FROM_OUTSIDE)
         self.unseen.update(value for value in outside if flow.outside[value.number].shared is None)
@@ -109,7 +98,7 @@ class Flowing:
         self._known_uses: dict[tuple[int, int], str] = {}
         self._leaves: dict[Value, int] = {}
         self._listed: list[Value] = []
-        self.terms = list(terms_of(flow, [read.value for read in ends]))
+        self.terms = list(step_kinds.terms_of(flow, [read.value for read in ends]))
         # Of each value the leaves whose gradient would arrive through it, and those that it is computed of at all.
         self._arriving: dict[Value, int] = {}
         self._origins: dict[Value, int] = {}
@@ -225,7 +214,7 @@ class Flowing:
         if value.maker != FROM_OUTSIDE:
             step = self.flow.steps[value.maker]
             is_update = value in self._held_by_leaves and self.root(value) != value
-            if is_update or takes_shape_alone(step) or updated_leaves(step):
+            if is_update or step_kinds.takes_shape_alone(step) or updated_leaves(step):
                 return ()
             return (*step.inputs, *self._places.get(value.maker, ()))
         outside = self.flow.outside[value.number]
@@ -280,16 +269,16 @@ class Flowing:
             left = 0
             for read in found.reads:
                 left |= self._origins.get(read.value, 0) | self._behind(read)
-            use = self._use(found) if left else SHOWN
-            if use == COMPARED:
+            use = self._use(found) if left else bytecode.SHOWN
+            if use == bytecode.COMPARED:
                 # What parameters alone decide on is decided, and none of them learns by that.
                 goes_on = found.before <= last and all(map(self._is_of_parameters, found.reads))
             else:
                 # Else what comes of it is in nothing that was captured.
-                goes_on = found.before <= entry and use != SHOWN
+                goes_on = found.before <= entry and use != bytecode.SHOWN
             if goes_on:
                 at = found.called.strip("_"), found.place
-                first = self.exits.setdefault(at, Leaving(found, left, is_sure=use != HANDED))
+                first = self.exits.setdefault(at, Leaving(found, left, is_sure=use != bytecode.HANDED))
                 self.exits[at] = first._replace(leaves=first.leaves | left)
 
     def _put(self, number: int, step: Step) -> None:
@@ -312,17 +301,17 @@ class Flowing:
 
     def _use(self, found: Exit) -> str:
         if found.called == _CONDITION or found.place is None:
-            return COMPARED if found.called == _CONDITION else ""
+            return bytecode.COMPARED if found.called == _CONDITION else ""
         key = id(found.place.code), found.place.instruction
         if key not in self._known_uses:
-            self._known_uses[key] = use_of(found.place)
+            self._known_uses[key] = bytecode.use_of(found.place)
         return self._known_uses[key]
 
     def _is_of_parameters(self, read: Read) -> bool:
-        behind = reached(
-            [read.value],
-            lambda value: () if value in self._leaves else (source.value for source in self.sources(value)),
-        )
+        def inside(value: Value) -> Iterable[Value]:
+            return () if value in self._leaves else (source.value for source in self.sources(value))
+
+        behind = reached([read.value], inside)
         # What is made of nothing, as what comes from outside is, may be other numbers in the next step.
         return all(value in self._leaves or self.sources(value) for value in behind)
 
@@ -330,13 +319,13 @@ class Flowing:
         """Return the last step through which a plain number may have come to what was captured."""
         if any(value.maker == FROM_OUTSIDE for value in self.ends):
             return len(self.flow.steps)
-        last, known, written = FROM_OUTSIDE, set[Value](), dict[int, Literals]()
+        last, known, written = FROM_OUTSIDE, set[Value](), dict[int, bytecode.Literals]()
         for index, step in enumerate(self.flow.steps):
             new = {read.value for read in step.inputs if read.value.maker == FROM_OUTSIDE} - known
             known |= new
-            if not self.wanted.isdisjoint(self.flow.made_by(index)) and (
-                _takes_numbers(step, written) or any(self.flow.outside[value.number].role == "input" for value in new)
-            ):
+            enters = any(self.flow.outside[value.number].role == "input" for value in new)
+            is_wanted = not self.wanted.isdisjoint(self.flow.made_by(index))
+            if is_wanted and (enters or bytecode.takes_numbers(step, written)):
                 last = index
         return last
 
@@ -379,7 +368,7 @@ class Flowing:
         carries_otherwise = any(other in self.wanted and other in self.carrying for other in others)
         is_stop = value in self.wanted and not passes and not carries_otherwise
         if arriving and is_stop:
-            shown = _seen_outside(step)
+            shown = step_kinds.seen_outside(step)
             if value.maker != FROM_OUTSIDE:
                 kind = self._kinds.of(value.maker)
             elif self.flow.outside[value.number].copied:
@@ -387,7 +376,8 @@ class Flowing:
             else:
                 kind, shared = "new_leaf", self.flow.outside[value.number].shared
                 maker = None if shared is None else self.flow.step_of(shared)
-                shown = shown._replace(place=find_leaf_made(None if maker is None else maker.place, shown.place))
+                computed_at = None if maker is None else maker.place
+                shown = shown._replace(place=bytecode.find_leaf_made(computed_at, shown.place))
             self.stops.append(Stop(kind, value, shown, arriving))
         self._arriving[value] = arriving if passes else 0
         self._origins[value] = computed
@@ -408,23 +398,3 @@ class Flowing:
             self._leaves[leaf] = len(self._leaves)
             self._listed.append(leaf)
         return 1 << self._leaves[leaf]
-
-
-def _takes_numbers(step: Step, known: dict[int, Literals]) -> bool:
-    """Return whether a step takes numbers that do not stand in the line that runs it."""
-    values = (value for _, given in step.constants for value in (given if isinstance(given, tuple) else (given,)))
-    numbers = {value for value in values if isinstance(value, (int, float, complex)) and not isinstance(value, bool)}
-    if not numbers or step.place is None:
-        return bool(numbers)
-    code = step.place.code
-    if id(code) not in known:
-        known[id(code)] = Literals(code)
-    return not numbers <= known[id(code)].beside(step.place.instruction)
-
-
-def _seen_outside(step: Step) -> Step:
-    """Return a step as the call of the custom Function that ran it, if one did."""
-    if step.inside is None:
-        return step
-    call = next((call for call in calls_from(step.call) if not call.inside), None)
-    return step._replace(called=step.inside.called, place=step.inside.place, call=call)

@@ -28,7 +28,6 @@ _BACKWARD: Final = "backward"
 # Every optimizer of torch tells the profiler of its step by a name that starts so.
 _STEP: Final = "Optimizer.step#"
 _SCALING: Final = frozenset({"clamp", "clamp_max", "clamp_min", "div", "mul"})
-_ZEROING: Final = frozenset({"zero"})
 
 
 class Clearing(NamedTuple):
@@ -42,19 +41,12 @@ class Clearings:
     """Knows from a recorded flow how the gradients of a backward were cleared."""
 
     def __init__(self, flow: Flow, captured: Iterable[Value]) -> None:
-        self._flow = flow
-        starts = set(captured)
-        calls = [index for index, step in enumerate(flow.steps) if step.called == _BACKWARD]
-        self._start = next(
-            (index for index in calls if any(read.value in starts for read in flow.steps[index].inputs)),
-            len(flow.steps),
-        )
-        self._backwards = calls
-        self._used = [
-            index
-            for index, step in enumerate(flow.steps)
-            if any(isinstance(value, str) and value.startswith(_STEP) for _, value in step.constants)
-        ]
+        self._flow, starts = flow, set(captured)
+        self._backwards = [index for index, step in enumerate(flow.steps) if step.called == _BACKWARD]
+        own = (each for each in self._backwards if any(read.value in starts for read in flow.steps[each].inputs))
+        self._start = next(own, len(flow.steps))
+        words = ((at, value) for at, step in enumerate(flow.steps) for _, value in step.constants)
+        self._used = sorted({at for at, value in words if isinstance(value, str) and value.startswith(_STEP)})
         emptied = [clearing for clearing in flow.clearings if clearing.before > self._start]
         self._emptied = {clearing.reads[0].value: clearing for clearing in reversed(emptied)}
 
@@ -87,7 +79,7 @@ class Clearings:
         if tensor.grad is None:
             emptied = self._emptied.get(self._flow.value_of(tensor))
             return None if emptied is None else (emptied.before, emptied.place)
-        index = self._zeroed(tensor.grad, _ZEROING)
+        index = self._zeroed(tensor.grad, {"zero"})
         return None if index is None else (index, self._flow.steps[index].place)
 
     def _zeroed(self, gradient: torch.Tensor | None, names: Collection[str]) -> int | None:
@@ -107,13 +99,9 @@ class Losses:
     """Knows the parameters of what was recorded, each with a status, and tells of the lines that lose gradients."""
 
     def __init__(self, subject: Subject, flowing: Flowing) -> None:
-        self.subject = subject
-        self.flow = subject.flow
-        self.flowing = flowing
+        self.subject, self.flow, self.flowing = subject, subject.flow, flowing
         self.leaves = set() if subject.live is None else {id(leaf) for leaf in subject.live.leaves.values()}
-        self.values = {
-            name: self.flowing.root(subject.flow.value_of(tensor)) for name, tensor in subject.tensors.items()
-        }
+        self.values = {name: flowing.root(self.flow.value_of(tensor)) for name, tensor in subject.tensors.items()}
         self.words = Words(subject.flow, self.values)
         self.stopped = set(flowing.members(*(stop.leaves for stop in flowing.stops)))
         self._hidden = self._all_hidden()
@@ -276,17 +264,14 @@ class Losses:
         """Tell where values leave torch as numbers."""
         told: set[str] = set()
         for (operation, place), leaving in self.flowing.exits.items():
-            names = [
-                name
-                for name in self.words.names_of(self.flowing.members(leaving.leaves))
-                if self.statuses[name] == "cut" and self.values[name] not in self.stopped and name not in told
-            ]
+            behind = (leaf for leaf in self.flowing.members(leaving.leaves) if leaf not in self.stopped)
+            lost = (name for name in self.words.names_of(behind) if self.statuses[name] == "cut")
+            names = [name for name in lost if name not in told]
             if names:
                 told.update(names)
                 detail = "" if leaving.is_sure else "it is handed to a call here, and may go no further"
-                self.tell(
-                    "exit", self.level_of(names) if leaving.is_sure else "info", operation, names, place, detail=detail
-                )
+                level = self.level_of(names) if leaving.is_sure else "info"
+                self.tell("exit", level, operation, names, place, detail=detail)
 
     def tell_exchanges(self) -> None:
         """Tell where other numbers were assigned through ``.data`` to what the loss was computed of before."""

@@ -195,11 +195,8 @@ def explain_unused(words: Words, flowing: Flowing, level: Level, leaves: Mapping
 def _has_copies(words: Words, flowing: Flowing, leaves: Sequence[Value]) -> bool:
     """Return whether the loss is computed of parameters without a name that have the shapes of these, one for each."""
     others = {flowing.root(value) for value in flowing.wanted} - words.names.keys()
-    shapes = Counter[object](
-        words.flow.meta_of(value).shape
-        for value in others
-        if value.maker == FROM_OUTSIDE and words.flow.outside[value.number].role == "parameter"
-    )
+    given = (words.flow.outside[value.number] for value in others if value.maker == FROM_OUTSIDE)
+    shapes = Counter[object](outside.meta.shape for outside in given if outside.role == "parameter")
     tensors = map(words.flow.tensor_of, leaves)
     wanted = Counter[object](None if tensor is None else tuple(tensor.shape) for tensor in tensors)
     return len(leaves) >= _FEWEST_COPIED and not wanted - shapes

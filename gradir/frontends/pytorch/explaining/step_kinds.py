@@ -13,6 +13,7 @@ from gradir.frontends.pytorch.private import CHECKPOINT, READS_A_NUMBER, base_of
 from gradir.frontends.pytorch.recording.flow import COPYING, Flow
 from gradir.frontends.pytorch.recording.modes import CompiledPart
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, SCALES, SUMS, Read, Step, Value, plain_name
+from gradir.frontends.pytorch.recording.timelines import calls_from
 from gradir.frontends.walks import reached
 
 EXPLICIT: Final = frozenset(
@@ -77,7 +78,7 @@ def unseen_ends(flow: Flow, captured: Sequence[torch.Tensor]) -> Iterator[Value]
     for tensor in [tensor for tensor in captured if tensor.requires_grad] or captured:
         read = flow.read(tensor)
         is_outside = read.value.maker == FROM_OUTSIDE and not read.is_leaf
-        # A custom Function and a view take their numbers in other ways.
+        # A custom Function takes its number before the operations in it, and a view may take one when it is asked.
         has_number = flow.steps and not isinstance(tensor.grad_fn, (NoneType, BackwardCFunction))
         is_numbered = has_number and base_of(tensor) is None
         # After the last step it was written to, as by ``loss += other`` outside.
@@ -139,6 +140,14 @@ def takes_shape_alone(step: Step) -> bool:
 def updated_leaves(step: Step) -> list[Value]:
     """Return the leaves that a step writes to, as an optimizer does; each stays the leaf that it was."""
     return [read.value for read in step.of_kind("inplace") if read.is_leaf]
+
+
+def seen_outside(step: Step) -> Step:
+    """Return a step as the call of the custom Function that ran it, if one did."""
+    if step.inside is None:
+        return step
+    call = next((call for call in calls_from(step.call) if not call.inside), None)
+    return step._replace(called=step.inside.called, place=step.inside.place, call=call)
 
 
 def terms_of(flow: Flow, values: Iterable[Value]) -> Iterator[Value]:
