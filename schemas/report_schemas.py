@@ -12,7 +12,7 @@ from gradir.diffs import diff_json
 from gradir.diffs.changes import Diff
 from gradir.distributed import model as ranks
 from gradir.explanations.formats import Document
-from gradir.ir.headed import READABLE
+from gradir.ir.json_documents import READABLE
 from gradir.watches.watch_formats import Line
 
 __all__ = ["schemas"]

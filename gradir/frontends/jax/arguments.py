@@ -40,14 +40,12 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Arguments:
-    """A function of lists of leaves, ``fn(differentiated, others)``, and the leaves that were given.
-
-    ``integers`` are leaves of the differentiated arguments whose dtype has no gradient; they are among the others.
-    """
+    """A function of lists of leaves, ``fn(differentiated, others)``, and the leaves that were given."""
 
     fn: Callable[[Sequence[Any], Sequence[Any]], Any]
     differentiated: tuple[Leaf, ...]
     others: tuple[Leaf, ...]
+    # Leaves of the differentiated arguments whose dtype has no gradient; they are among the others.
     integers: tuple[Leaf, ...]
 
     @property
@@ -83,17 +81,15 @@ def arrange_arguments(
     arrays_only: bool = False,
     has_aux: bool = False,
 ) -> Arguments:
-    """Return the leaves of a call ``fn(*args, **kwargs)`` whose arguments ``numbers`` are differentiated.
-
-    Arrays are leaves, and so are Python's floats and complex numbers unless ``arrays_only``. Everything else is part of
-    the program, such as the booleans and integers that steer it. ``names`` are those of the arguments.
-    """
+    """Return the leaves of a call ``fn(*args, **kwargs)`` whose arguments ``numbers`` are differentiated."""
     found, tree = tree_util.tree_flatten_with_path((tuple(args), dict(kwargs)))
     leaves = [leaf for _, leaf in found]
-    labels = _distinct([_label(path, numbers, names) for path, _ in found], [path for path, _ in found])
+    labels = _labels([path for path, _ in found], numbers, names)
+    # All else is part of the program, such as the booleans and integers that steer it.
     moving = [place for place, leaf in enumerate(leaves) if _is_array(leaf, arrays_only=arrays_only)]
     chosen = [place for place in moving if _number(found[place][0]) in numbers]
-    differentiated = [place for place in chosen if _is_inexact(leaves[place])]
+    dtypes = {place: getattr(leaves[place], "dtype", float) for place in chosen}
+    differentiated = [place for place in chosen if jax.dtypes.issubdtype(dtypes[place], np.inexact)]
     others = [place for place in moving if place not in set(differentiated)]
 
     def of_leaves(given: Sequence[Any], beside: Sequence[Any]) -> Any:
@@ -140,24 +136,19 @@ def _number(path: Sequence[Any]) -> int | None:
     return int(path[1].idx) if path[0].idx == 0 else None
 
 
-def _label(path: Sequence[Any], numbers: Sequence[int], names: Sequence[str]) -> str:
-    number, inside = _number(path), path_text(path[2:])
-    if number is None:
-        return path_text(path[1:])
-    name = names[number]
-    if not name or (number in numbers and len(numbers) == 1):
-        return inside or name
-    return below(name, inside)
-
-
-def _distinct(labels: Sequence[str], paths: Sequence[Any]) -> list[str]:
-    """Names of which no two are equal, as those of ``{"a": {"b": x}, "a.b": y}`` are: these are told with brackets."""
+def _labels(paths: Sequence[Sequence[Any]], numbers: Sequence[int], names: Sequence[str]) -> list[str]:
+    """Return a name for each path, none of which are equal."""
+    labels, insides = [], []
+    for path in paths:
+        number = _number(path)
+        insides.append(path[1:] if number is None else path[2:])
+        inside, name = path_text(insides[-1]), "" if number is None else names[number]
+        is_only = number in numbers and len(numbers) == 1
+        labels.append((inside or name) if is_only else below(name, inside))
     counts = Counter(labels)
-    inside = (path[2:] if _number(path) is not None else path[1:] for path in paths)
-    return [
-        label if counts[label] == 1 else plain_text(tree_util.keystr(keys))
-        for label, keys in zip(labels, inside, strict=True)
-    ]
+    # With brackets, since those of ``{"a": {"b": x}, "a.b": y}`` are equal with dots.
+    pairs = zip(labels, insides, strict=True)
+    return [label if counts[label] == 1 else plain_text(tree_util.keystr(keys)) for label, keys in pairs]
 
 
 def _is_array(leaf: object, *, arrays_only: bool) -> bool:
@@ -173,11 +164,7 @@ def _output(leaf: object) -> Any:
     return jnp.asarray(leaf) if type(leaf) in (float, complex) else None
 
 
-def _is_inexact(leaf: Any) -> bool:
-    dtype = leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
-    return bool(jax.dtypes.issubdtype(dtype, np.inexact))
-
-
+# How many characters of an error of JAX to show.
 _LONGEST = 300
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Literal, TypeAlias
+from types import FunctionType
+from typing import Any, Final, Literal, TypeAlias, cast
 
 import jax
 import numpy as np
@@ -17,7 +18,7 @@ from gradir.errors import CaptureError
 from gradir.explanations.model import Cause, Examined, Excerpt, Explanation, Level, OfGraph
 from gradir.frontends.jax.arguments import are_known, can_run, gradients, path_text
 from gradir.frontends.jax.live import Trace
-from gradir.frontends.jax.reading.flatten import Record, Value
+from gradir.frontends.jax.reading.flatten import Record
 from gradir.frontends.jax.reading.flow import kind_of, sources_of
 from gradir.frontends.jax.reading.jaxprs import is_inexact, type_of
 from gradir.frontends.jax.replay import Replay, Step, origins, passed_by, run_again
@@ -60,8 +61,8 @@ def explain(trace: Trace, *, values: bool | None = None) -> Explanation:
     if integers:
         statuses.update(dict.fromkeys(integers, "frozen"))
         causes.append(Cause("integer", "info", names=integers, framework="jax"))
-    norms: dict[str, float | str] = {}
     causes += _of_captures(trace, statuses)
+    norms: dict[str, float | str] = {}
     if values and trace.is_connected and not raises:
         found_gradients = gradients(trace.arguments.fn, *trace.arguments.given)
         pairs = zip(trace.differentiated, found_gradients, strict=True)
@@ -74,7 +75,9 @@ def explain(trace: Trace, *, values: bool | None = None) -> Explanation:
         for status, these in found.items():
             causes += _changed(trace, replay, status, these)
     examined = Examined("backward") if norms else left_out
-    of_graph = None if raises else _of_graph(trace, statuses)
+    nodes = () if raises or not trace.is_connected else trace.graph().nodes.values()
+    named = {node.id: name for node in nodes for name in node.names if name in statuses}
+    of_graph = OfGraph(named) if nodes else None
     shown = tuple(replace(cause, excerpt=_excerpt(cause)) for cause in causes)
     return Explanation(statuses, shown, gradients=norms, of_graph=of_graph, examined=examined)
 
@@ -142,13 +145,6 @@ def _cause(replay: Replay, step: Step, status: Changed) -> Cause:
     return Cause(why.kind, why.level, op, source=source, detail=detail, framework="jax")
 
 
-def _of_graph(trace: Trace, statuses: Mapping[str, str]) -> OfGraph | None:
-    if not trace.is_connected:
-        return None
-    nodes = trace.graph().nodes.values()
-    return OfGraph({node.id: name for node in nodes for name in node.names if name in statuses})
-
-
 def _norm(gradient: Any) -> float | str:
     numbers = np.asarray(gradient)
     wide = numbers.astype(np.complex128 if np.iscomplexobj(numbers) else np.float64)
@@ -158,9 +154,6 @@ def _norm(gradient: Any) -> float | str:
     return float(np.linalg.norm(wide)) if wide.any() or not wide.size else "zero"
 
 
-# Operations that have no derivative, and arrays that a function captures.
-
-
 def _of_refusals(trace: Trace, raises: Callable[[], bool]) -> Iterator[Cause]:
     """Yield the operations for which JAX has no derivative; ``raises`` tells whether `while` raises uncompiled."""
     for record in trace.flat.records:
@@ -168,7 +161,10 @@ def _of_refusals(trace: Trace, raises: Callable[[], bool]) -> Iterator[Cause]:
         is_live = any(value.is_live for value in record.outputs)
         if found is None or not (found.is_refused or (is_live and found.error)):
             continue
-        names, source = tuple(_leaves_behind(trace, record)), record.context.source
+        active = [value for value in record.inputs if value.is_active]
+        behind = set(reached(active, lambda value: (each for each in sources_of(value) if each.is_active)))
+        names = tuple(value.name for value in trace.differentiated if value in behind)
+        source = record.context.source
         if record.native == "while":
             detail = "" if (is_sure := raises()) else "but only where it is compiled, as by jax.jit"
             level: Level = "error" if is_sure else "info"
@@ -177,19 +173,8 @@ def _of_refusals(trace: Trace, raises: Callable[[], bool]) -> Iterator[Cause]:
             yield Cause("raised", "error", plain_text(record.op), names, source, detail=found.error, framework="jax")
 
 
-def _leaves_behind(trace: Trace, record: Record) -> Iterator[str]:
-    def active(values: Iterable[Value]) -> list[Value]:
-        return [value for value in values if value.is_active]
-
-    behind = set(reached(active(record.inputs), lambda value: active(sources_of(value))))
-    yield from (value.name for value in trace.differentiated if value in behind)
-
-
 def _of_captures(trace: Trace, statuses: Mapping[str, str]) -> Iterator[Cause]:
-    """Yield a cause for the parameters that a function captures instead of taking them as arguments.
-
-    A single array may well be data, so it counts only if an unused leaf has its shape.
-    """
+    """Yield a cause for the parameters that a function captures instead of taking them as arguments."""
     leaves = trace.arguments.differentiated
     given = {id(leaf.value): leaf.name for leaf in leaves if statuses[leaf.name] == "unused"}
     unused = {type_of(value.aval) for value in trace.differentiated if statuses[value.name] == "unused"}
@@ -209,6 +194,7 @@ def _of_captures(trace: Trace, statuses: Mapping[str, str]) -> Iterator[Cause]:
             if outside is None:
                 outside = _outside(trace.target)
             name, is_in_tree = outside.get(id(value.literal), ("", False))
+            # A single array may well be data, so it counts only if an unused leaf has its shape.
             if is_in_tree or (name and type_of(value.aval) in unused):
                 found.setdefault("note", ([], record))[0].append(name)
     for level, (names, record) in found.items():
@@ -226,7 +212,9 @@ def _outside(target: object) -> dict[int, tuple[str, bool]]:
             if id(function) in seen or deep > _DEEPEST:
                 continue
             seen.add(id(function))
-            for name, value in _names_of(function):
+            names = dict.fromkeys(name for code in codes_in(function.__code__) for name in code.co_names)
+            known = ((name, function.__globals__[name]) for name in names if name in function.__globals__)
+            for name, value in (*closed_over(function), *known):
                 if callable(value) and not isinstance(value, type):
                     left.append((value, deep + 1))
                 for path, leaf in tree_util.tree_flatten_with_path(value)[0]:
@@ -236,21 +224,15 @@ def _outside(target: object) -> dict[int, tuple[str, bool]]:
     return found
 
 
-def _functions_of(target: Any) -> Iterator[Callable[..., Any]]:
+def _functions_of(target: Any) -> Iterator[FunctionType]:
     try:
         unwrapped = inspect.unwrap(target)
     except ValueError:
+        # It wraps itself.
         return
     if isinstance(unwrapped, partial):
         yield from _functions_of(unwrapped.func)
     elif inspect.ismethod(unwrapped):
-        yield unwrapped.__func__
+        yield cast("FunctionType", unwrapped.__func__)
     elif inspect.isfunction(unwrapped):
         yield unwrapped
-
-
-def _names_of(function: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the variables around a function and the globals that it names."""
-    yield from closed_over(function)
-    names = dict.fromkeys(name for code in codes_in(function.__code__) for name in code.co_names)
-    yield from ((name, function.__globals__[name]) for name in names if name in function.__globals__)

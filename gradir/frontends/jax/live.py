@@ -37,23 +37,19 @@ class Trace:
         self, arguments: Arguments, watch: ModuleWatch, name: str, argnums: Sequence[int], target: object = None
     ) -> None:
         """Trace a function of leaves, made from ``target`` and called ``name`` in errors."""
-        self.arguments = arguments
-        self._watch = watch
-        self.name = name
-        self.target = target
+        self.arguments, self._watch = arguments, watch
+        self.name, self.target = name, target
         self._argnums = tuple(argnums)
         with watch:
             closed, shapes = jax.make_jaxpr(arguments.fn, return_shape=True)(*arguments.given)
         leaves = [*arguments.differentiated, *arguments.others]
-        values = [
-            Value(var.aval, "argument", name=leaf.name) for var, leaf in zip(closed.jaxpr.invars, leaves, strict=True)
-        ]
-        count = len(arguments.differentiated)
+        pairs = zip(closed.jaxpr.invars, leaves, strict=True)
+        values = [Value(var.aval, "argument", name=leaf.name) for var, leaf in pairs]
+        count, integers = len(arguments.differentiated), {id(leaf) for leaf in arguments.integers}
         self.differentiated, self.others = values[:count], values[count:]
+        self.integers = [value for value, leaf in zip(values, leaves, strict=True) if id(leaf) in integers]
         for value in self.differentiated:
             value.is_active = value.is_tainted = True
-        integers = {id(leaf) for leaf in arguments.integers}
-        self.integers = [value for value, leaf in zip(values, leaves, strict=True) if id(leaf) in integers]
         self.flat = Flattener()
         made = self.flat.run(closed.jaxpr, closed.consts, values, Context())
         paths = [path_text(path) for path, _ in tree_util.tree_flatten_with_path(shapes)[0]]
@@ -104,13 +100,8 @@ def trace(
         raise CaptureError(f"{shown_name(fn)} is called without an argument: name what is to be differentiated")
     numbers = numbers_of(argnums, len(args))
     ready = prepare(fn, args, numbers)
+    names, arrays_only = ready.argument_names, ready.watch.arrays_only
     arguments = arrange_arguments(
-        ready.fn,
-        ready.args,
-        kwargs,
-        numbers,
-        names=ready.argument_names,
-        arrays_only=ready.watch.arrays_only,
-        has_aux=has_aux,
+        ready.fn, ready.args, kwargs, numbers, names=names, arrays_only=arrays_only, has_aux=has_aux
     )
     return Trace(arguments, ready.watch, shown_name(fn), numbers, fn)

@@ -1,14 +1,11 @@
-"""Run a traced function again, operation by operation, and find where gradients change in its backward.
-
-Loops run round by round, and a conditional runs the chosen branch. A loop with too many rounds is one step.
-"""
+"""Run a traced function again, operation by operation, and find where gradients change in its backward."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, Final, Literal, TypeAlias
 
 import jax
@@ -43,15 +40,13 @@ class Cell:
 
 @dataclass(eq=False, repr=False, slots=True)
 class Step:
-    """One run of an operation: the cells that it takes and makes, and the gradients that it sends back.
-
-    ``slots`` are the input slots of these cells, none where a loop's input is only taken apart or its output put
-    together. ``moved`` are the places that get a gradient back.
-    """
+    """One run of an operation: the cells that it takes and makes, and the gradients that it sends back."""
 
     record: Record
     taken: list[Cell]
+    # The input slots of these cells, none where a loop's input is only taken apart or its output put together.
     slots: Sequence[int] = ()
+    # The places that get a gradient back.
     moved: list[int] = field(default_factory=list)
     made: list[Cell] = field(default_factory=list)
     sent: dict[int, Any] = field(default_factory=dict)
@@ -101,9 +96,7 @@ class Replay:
         self._outputs = [value for _, value in trace.outputs]
         given, others = trace.arguments.given
         leaves = zip((*trace.differentiated, *trace.others), (*given, *others), strict=True)
-        self._cells: dict[int, Cell] = {
-            id(value): Cell(jnp.asarray(leaf), is_live=value.is_live) for value, leaf in leaves
-        }
+        self._cells = {id(value): Cell(jnp.asarray(leaf), is_live=value.is_live) for value, leaf in leaves}
         self.names = {id(self._cells[id(value)]): value.name for value in (*trace.differentiated, *trace.others)}
         sizes = [math.prod(loop.length for loop in record.context.loops) for record in self._records]
         outside = sum(not record.context.loops for record in self._records)
@@ -112,10 +105,9 @@ class Replay:
 
     def cell(self, value: Value) -> Cell:
         """Return the cell of a value; in a loop, of the last round."""
-        found = self._cells.get(id(value))
-        if found is None:
-            found = self._cells[id(value)] = Cell(value.literal)
-        return found
+        if id(value) not in self._cells:
+            self._cells[id(value)] = Cell(value.literal)
+        return self._cells[id(value)]
 
     @property
     def is_lost(self) -> bool:
@@ -136,23 +128,19 @@ class Replay:
                 cell.gradient = gradient if cell.gradient is None else cell.gradient + gradient
 
     def _run(self, start: int, stop: int) -> None:
-        for record in self._between(start, stop):
+        # The records of a body, without those in the bodies of its loops and conditionals.
+        own, number = list[Record](), stop
+        while number > start:
+            own.append(self._records[number - 1])
+            number = own[-1].bodies[0][0] if own[-1].bodies else number - 1
+        for record in reversed(own):
             if record.op == "cond" and record.joins is not None:
                 self._choose(record)
             elif record.op == "scan" and record.joins is not None and self._unrolls:
+                # Round by round, unless there are too many: then the loop is one step.
                 self._repeat(record)
             else:
                 self._apply(record)
-
-    def _between(self, start: int, stop: int) -> list[Record]:
-        """Return the records of a body, without those in the bodies of its loops and conditionals."""
-        found, number = list[Record](), stop
-        while number > start:
-            number -= 1
-            record = self._records[number]
-            found.append(record)
-            number = record.bodies[0][0] if record.bodies else number
-        return found[::-1]
 
     def _apply(self, record: Record) -> None:
         single, is_exit = isolate(record.eqn), record.joins is not None
@@ -160,11 +148,8 @@ class Replay:
         step = Step(record, [self.cell(taken[slot]) for slot in single.firsts], single.firsts)
         numbers = [cell.number for cell in step.taken]
         live = [value.is_live for value in record.outputs]
-        step.moved = [
-            place
-            for place, slot in enumerate(single.firsts)
-            if step.taken[place].is_live and (is_exit or takes(record, slot))
-        ]
+        live_slots = ((place, slot) for place, slot in enumerate(single.firsts) if step.taken[place].is_live)
+        step.moved = [place for place, slot in live_slots if is_exit or takes(record, slot)]
 
         def primal(*moving: Any) -> tuple[list[Any], Sequence[Any]]:
             made = single.run(*fill(numbers, step.moved, moving))
@@ -196,10 +181,8 @@ class Replay:
         params, (first, carried) = params_of(record.eqn), loop_counts(record.eqn)
         length, is_reverse = int(params["length"]), bool(params["reverse"])
         carries = [self.cell(value) for value in record.given[first : first + carried]]
-        parts = [
-            self._apart(record, self.cell(whole), value, length)
-            for whole, value in zip(record.given[first + carried :], record.slices, strict=True)
-        ]
+        wholes = zip(record.given[first + carried :], record.slices, strict=True)
+        parts = [self._apart(record, self.cell(whole), value, length) for whole, value in wholes]
         rows: list[list[Cell]] = [[] for _ in record.outputs[carried:]]
         for number in reversed(range(length)) if is_reverse else range(length):
             for value, cell in zip(record.carries, carries, strict=True):
@@ -218,10 +201,8 @@ class Replay:
     def _apart(self, record: Record, whole: Cell, value: Value, length: int) -> list[Cell]:
         step = Step(record, [whole])
         is_live = value.is_live and whole.is_live
-        step.made = [
-            Cell(jax.lax.index_in_dim(whole.number, number, keepdims=False), is_live=is_live, maker=step)
-            for number in range(length)
-        ]
+        numbers = (jax.lax.index_in_dim(whole.number, place, keepdims=False) for place in range(length))
+        step.made = [Cell(number, is_live=is_live, maker=step) for number in numbers]
         if is_live and length:
             step.moved, step.pull = [0], lambda gradients: (jnp.stack(gradients),)
         self._add(step)
@@ -233,9 +214,8 @@ class Replay:
         number = jnp.stack([cell.number for cell in row]) if row else jnp.zeros(value.aval.shape, value.aval.dtype)
         step.made = [Cell(number, is_live=bool(step.moved), maker=step)]
         if step.moved:
-            step.pull = lambda gradients: tuple(
-                jax.lax.index_in_dim(gradients[0], place, keepdims=False) for place in step.moved
-            )
+            take = partial(jax.lax.index_in_dim, keepdims=False)
+            step.pull = lambda gradients: tuple(take(gradients[0], place) for place in step.moved)
         self._add(step)
         return _handed(step.made[0], value)
 
@@ -272,10 +252,8 @@ def root_of(cell: Cell) -> Cell:
 
 
 def origins(replay: Replay, status: Literal["zero", "nonfinite"]) -> Mapping[int, Origins | None]:
-    """Return by identity of a cell the operations in which the gradient that comes to it changes.
-
-    Gradients that add up to zero change in the operation that made the cell; ``None`` marks that cell.
-    """
+    """Return by identity of a cell the operations in which the gradient that comes to it changes."""
+    # Gradients that add up to zero change in the operation that made the cell, which is marked by None.
     is_bad = is_zero if status == "zero" else lambda number: bool(nonfinite_in(number).any())
     found: dict[int, dict[Record, Step] | None] = {}
     for step in reversed(replay.steps):
@@ -285,9 +263,8 @@ def origins(replay: Replay, status: Literal["zero", "nonfinite"]) -> Mapping[int
         # A zero for one output says nothing of a zero that is made of several.
         arises = len(bad) < len(step.live) if status == "zero" else not bad
         cancels = not arises and any(found.get(id(cell), {}) is None for cell in bad)
-        behind = (
-            {step.record: step} if arises or cancels else reduce(_merged, (found.get(id(cell), {}) for cell in bad))
-        )
+        above = (found.get(id(cell), {}) for cell in bad)
+        behind = {step.record: step} if arises or cancels else reduce(_merged, above)
         for place, sent in step.sent.items():
             cell = step.taken[place]
             if not is_bad(sent):

@@ -1,9 +1,4 @@
-"""Capture, or explain, at a gradient that a program asks for by itself.
-
-JAX has no call of backward. A program asks for the gradient of a function, mostly inside a compiled function. So calls
-of the outermost compiled function that asks for gradients count, and else each gradient. The functions of `jax` that
-make both are replaced while a script runs.
-"""
+"""Capture, or explain, at a gradient that a program asks for by itself."""
 
 from __future__ import annotations
 
@@ -99,7 +94,8 @@ class Moment:
         if self._call is None:
             return None
         fn, args, kwargs = _of_user(self._call)
-        types = [_types(arg) for arg in args]
+        typed = ((leaf for leaf in tree_util.tree_leaves(arg) if hasattr(leaf, "shape")) for arg in args)
+        types = [Counter(map(type_of, filter(is_inexact, leaves))) for leaves in typed]
         places = [place for place, found in enumerate(types) if found]
         found: list[tuple[Trace, Inner]] = []
 
@@ -135,9 +131,9 @@ def _of_user(call: Call) -> tuple[Callable[..., Any], tuple[Any, ...], Mapping[s
         if wrapper is not None:
             return returning_states(wrapper.__wrapped__), tuple(names["args"]), names["kwargs"]
     numbers, words = (each if isinstance(each, (tuple, list)) else (each,) for each in call.static)
+    # A number that is static is no leaf.
     fixed = {number % len(call.args) for number in numbers if number is not None and call.args}
     static = {word: call.kwargs[word] for word in words if word in call.kwargs}
-    # A number that is static is no leaf.
     if not fixed and not static:
         return call.fn, call.args, call.kwargs
     free = [place for place in range(len(call.args)) if place not in fixed]
@@ -156,20 +152,15 @@ def _of_user(call: Call) -> tuple[Callable[..., Any], tuple[Any, ...], Mapping[s
     return of_free, tuple(call.args[place] for place in free), {k: v for k, v in call.kwargs.items() if k not in static}
 
 
-def _types(value: Any) -> Counter[tuple[tuple[Any, ...], str]]:
-    leaves = (leaf for leaf in tree_util.tree_leaves(value) if hasattr(leaf, "shape"))
-    return Counter(map(type_of, filter(is_inexact, leaves)))
-
-
 _ASKING: Final = ("grad", "value_and_grad", "vjp")
 
 
 class Running:
-    """Counts the gradients that a program asks for, and captures at one of them.
+    """Counts the gradients that a program asks for, and captures at one of them."""
 
-    Each call of a compiled function that asks for gradients counts once. Outside of such calls each gradient counts.
-    One inside another, as in a penalty on gradients, does not count, nor does one in a forked process.
-    """
+    # JAX has no call of backward, and a program asks for most gradients inside a compiled function. So each call of a
+    # compiled function that asks for gradients counts once, and outside of such calls each gradient. One inside
+    # another, as in a penalty on gradients, does not count, nor does one in a forked process.
 
     def __init__(self, request: CaptureRequest, reached: Reached) -> None:
         self.calls = 0
@@ -232,13 +223,9 @@ class Running:
             bound.apply_defaults()
             return bound.arguments
 
-        if original.__name__ == "vjp":
-
-            @wraps(original)
-            def vjp(*args: Any, **kwargs: Any) -> Any:
-                return self._asked(partial(original, *args, **kwargs), partial(names_of, *args, **kwargs))
-
-            return vjp
+        @wraps(original)
+        def vjp(*args: Any, **kwargs: Any) -> Any:
+            return self._asked(partial(original, *args, **kwargs), partial(names_of, *args, **kwargs))
 
         @wraps(original)
         def transformation(*args: Any, **kwargs: Any) -> Any:
@@ -253,7 +240,8 @@ class Running:
 
             return asking
 
-        return transformation
+        # It takes the gradient at once, where the others return a function that does.
+        return vjp if original.__name__ == "vjp" else transformation
 
     def _asked(self, compute: Callable[[], Any], names: Callable[[], Mapping[str, Any]]) -> Any:
         """Compute a gradient, and count it if no call that counts is around it."""

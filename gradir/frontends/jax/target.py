@@ -20,12 +20,7 @@ _OPTIONS = frozenset({"argnums", "has_aux"})
 
 
 def trace_target(target: object, inputs: Sequence[str], seed: int) -> Trace:
-    """Trace a target without data, except for the data that the program makes itself.
-
-    A function with required arguments takes ``inputs``, each ``dtype[shape]`` or ``name=dtype[shape]``. Any other
-    callable returns ``(fn, args)``, ``(fn, args, {"argnums": …, "has_aux": …})``, or a module. A module, or a class of
-    modules, takes ``inputs`` too; its parameters come from the seed.
-    """
+    """Trace a target without data, except for the data that the program makes itself."""
     name = shown_name(target)
     given = [_abstract(text) for text in inputs]
     positional = [value for word, value in given if word is None]
@@ -41,7 +36,12 @@ def trace_target(target: object, inputs: Sequence[str], seed: int) -> Trace:
                 f"{name} takes arguments: describe them, such as --input 'float32[4,8]', or name a function without "
                 "any that returns (fn, args)"
             )
-        return called(partial(trace, target, *_bound(target, positional, named)), name)
+        try:
+            # In the order of the function, so that an argument given by name can be differentiated.
+            bound = inspect.signature(target).bind(*positional, **named)
+        except TypeError as error:
+            raise SpecError(f"{name} does not take these inputs: {error}") from error
+        return called(partial(trace, target, bound.args, bound.kwargs), name)
     made: object = called(target, name)
     module = _module(made, seed)
     if module is not None:
@@ -77,28 +77,17 @@ def _needs_arguments(target: Callable[..., Any]) -> bool:
     try:
         parameters = inspect.signature(target).parameters.values()
     except (ValueError, TypeError):
+        # A function of C may have no signature.
         return False
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return any(each.default is each.empty and each.kind not in variable for each in parameters)
-
-
-def _bound(
-    target: Callable[..., Any], positional: Sequence[Any], named: Mapping[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments in the order of the function, so that one given by name can be differentiated."""
-    try:
-        bound = inspect.signature(target).bind(*positional, **named)
-    except TypeError as error:
-        raise SpecError(f"{shown_name(target)} does not take these inputs: {error}") from error
-    return bound.args, bound.kwargs
 
 
 def _of_module(module: Any, positional: Sequence[Any], named: Mapping[str, Any], seed: int) -> Trace:
     name = type(module).__name__
     if not positional and not named:
         raise SpecError(f"{name} is a module: say what to run it on, such as --input 'float32[1,3]'")
-    linen = sys.modules.get("flax.linen")
-    has_aux = False
+    linen, has_aux = sys.modules.get("flax.linen"), False
     if linen is not None and isinstance(module, linen.Module):
         key = jax.random.key(seed)
         init = partial(jax.eval_shape, module.init, key, *positional, **named)
@@ -115,8 +104,7 @@ def _of_module(module: Any, positional: Sequence[Any], named: Mapping[str, Any],
 def _module(target: Any, seed: int) -> Any:
     """Return the module that a target is or, where it is a class of modules, makes; ``None`` where it is none."""
     linen, nnx, equinox = (sys.modules.get(name) for name in ("flax.linen", "flax.nnx", "equinox"))
-    kind = target if isinstance(target, type) else type(target)
-    name = shown_name(target)
+    kind, name = target if isinstance(target, type) else type(target), shown_name(target)
     if not any(library is not None and issubclass(kind, library.Module) for library in (linen, nnx, equinox)):
         return None
     if kind is not target:

@@ -24,8 +24,8 @@ _LEVELS: Final[dict[str, Level]] = {
     "starting": "note",
     **dict.fromkeys(("lost", "one_entry", "saturated", "stuck"), "error"),
 }
+# How many operations to look at: readers of a sum, makers of a number, choices behind it, and what a maximum is of.
 _FARTHEST: Final = 4
-
 _MOST_MAKERS: Final = 1_000
 _MOST_CHOICES: Final = 20
 _MOST_BACK: Final = 10
@@ -62,32 +62,31 @@ def why_nonfinite(replay: Replay, step: Step) -> Why:
         return Why("all_masked", "error", softmax, maker, f"{_place(masking)} leaves nothing in some row")
     choice = _choice(replay, step)
     if choice is not None:
-        told = _told(step, f"{_place(choice)} takes another value there")
+        told = _describe(step, f"{_place(choice)} takes another value there")
         return Why("where_trap", "error", shown_operation(step.record), step, told)
     if maker is None or (given is not None and id(given) not in replay.names):
-        return Why("nonfinite", "error", shown_operation(step.record), step, _told(step))
+        return Why("nonfinite", "error", shown_operation(step.record), step, _describe(step))
     if given is not None:
         told = f"`{replay.names[id(given)]}` holds NaN or infinity itself"
         return Why("born" if given.is_live else "nonfinite_input", "error", shown_operation(maker.record), maker, told)
     # NaN that is made of infinity is not to blame, but who made that of numbers.
     larger, constant = _first(maker, _has_infinity) or (None, None)
     first = maker if larger is None or constant is not None else larger
-    return Why("nonfinite" if first is step else "born", "error", shown_operation(first.record), first, _told(first))
+    kind = "nonfinite" if first is step else "born"
+    return Why(kind, "error", shown_operation(first.record), first, _describe(first))
 
 
-def _told(step: Step, *more: str) -> str:
+def _describe(step: Step, *more: str) -> str:
     function = step.record.context.function
     called = f"`{function}` calls it" if function and function != step.record.op else ""
     whole = "in which operation of a round is not known, since there are too many" if step.record.joins else ""
-    return "; ".join(filter(None, (_trap(step), *more, called, whole)))
+    trap = _TRAPS.get(step.record.native)
+    return "; ".join(filter(None, ("" if trap is None else trap(step), *more, called, whole)))
 
 
 def _place(step: Step) -> str:
     source = step.record.context.source
     return f"`{shown_operation(step.record)}`{f' {place_text(source)}' if source is not None else ''}"
-
-
-# Zeros.
 
 
 def _kind(step: Step) -> tuple[str, str]:
@@ -99,7 +98,10 @@ def _kind(step: Step) -> tuple[str, str]:
         return _of_product(step), ""
     if native in _MEASURES and params_of(step.record.eqn).get("y", 2) % 2 == 0:
         return "equal" if is_zero(step.taken[0].number) else "zero", ""
-    return _of_flat(step) if _is_flat(step) else ("zero", "")
+    zeros = [place for place, sent in step.sent.items() if is_zero(sent)]
+    of_ones = step.pushed([jnp.ones_like(cell.number) for cell in step.live])
+    # Any gradient would become zero here, and not only the one that comes.
+    return _of_flat(step) if all(is_zero(of_ones[place]) for place in zeros) else ("zero", "")
 
 
 def _of_flat(step: Step) -> tuple[str, str]:
@@ -112,13 +114,6 @@ def _of_flat(step: Step) -> tuple[str, str]:
     if record.native == "select_n":
         return "masked", ""
     return "saturated" if names & _SATURATING else "dead" if names & _BOUNDED else "zero", ""
-
-
-def _is_flat(step: Step) -> bool:
-    """Return whether any gradient would become zero here, and not only the one that comes."""
-    zeros = [place for place, sent in step.sent.items() if is_zero(sent)]
-    of_ones = step.pushed([jnp.ones_like(cell.number) for cell in step.live])
-    return all(is_zero(of_ones[place]) for place in zeros)
 
 
 def _of_sum(step: Step) -> tuple[str, str]:
@@ -174,9 +169,6 @@ def _closed(cell: Cell) -> Cell | None:
     return next((root for root in roots if is_zero(root.number)), None)
 
 
-# What the forward says of NaN and infinity.
-
-
 def _first(step: Step, is_bad: Callable[[Any], bool]) -> tuple[Step, Cell | None] | None:
     """Return the step that made the first bad number a step takes or makes, or took it as it was given, and that."""
     found, given, left, seen = None, None, [step], {step.number}
@@ -226,9 +218,6 @@ def _descends_from(cell: Cell, native: str) -> bool:
         return next((each.maker for each in reversed(maker.taken) if each.maker is not None), None)
 
     return any(maker.record.native == native for maker in islice(chain(cell.maker, before), _MOST_BACK))
-
-
-# What the backward says of them.
 
 
 def _choice(replay: Replay, step: Step) -> Step | None:
@@ -289,28 +278,20 @@ def _is_blamed(replay: Replay, step: Step, choice: Step, made: Cell, bad: Any) -
     return found is not None and bool((np.asarray(found) != 0)[bad].any())
 
 
-# What is known of single operations.
-
-
-def _trap(step: Step) -> str:
-    found = _TRAPS.get(step.record.native)
-    return found(step) if found is not None else ""
-
-
 def _at(number: float, words: str, below: str = "") -> Callable[[Step], str]:
-    def told(step: Step) -> str:
+    def describe(step: Step) -> str:
         taken = np.asarray(step.given(0))
         if (taken == number).any():
             return words
         return below if below and not np.iscomplexobj(taken) and (taken < number).any() else ""
 
-    return told
+    return describe
 
 
 def _of_division(step: Step) -> str:
-    both = bool(((np.asarray(step.given(1)) == 0) & (np.asarray(step.given(0)) == 0)).any())
-    is_zero = bool((np.asarray(step.given(1)) == 0).any())
-    return f"what it divides by is 0 somewhere{' (0 / 0)' if both else ''}" if is_zero else ""
+    zeros = np.asarray(step.given(1)) == 0
+    both = (zeros & (np.asarray(step.given(0)) == 0)).any()
+    return f"what it divides by is 0 somewhere{' (0 / 0)' if both else ''}" if zeros.any() else ""
 
 
 def _of_power(step: Step) -> str:
@@ -319,11 +300,6 @@ def _of_power(step: Step) -> str:
         return "its base is 0 somewhere, where the derivative of a power below 1 is infinite"
     is_unreal = not np.iscomplexobj(base) and bool(((base < 0) & (power != np.round(power))).any())
     return "its base is below 0 somewhere, where only whole powers are real" if is_unreal else ""
-
-
-def _of_whole_power(step: Step) -> str:
-    is_inverse = step.record.eqn.params["y"] < 0 and bool((np.asarray(step.given(0)) == 0).any())
-    return "what it divides by is 0 somewhere" if is_inverse else ""
 
 
 def _of_arc(step: Step) -> str:
@@ -354,7 +330,10 @@ _TRAPS: Final[dict[str, Callable[[Step], str]]] = {
     ),
     "div": _of_division,
     "pow": _of_power,
-    "integer_pow": _of_whole_power,
+    "integer_pow": _if(
+        lambda step: step.record.eqn.params["y"] < 0 and (np.asarray(step.given(0)) == 0).any(),
+        "what it divides by is 0 somewhere",
+    ),
     "sub": _if(_both(nonfinite_in), "it subtracts infinity from infinity"),
     **dict.fromkeys(
         ("cosh", "exp", "exp2", "expm1", "sinh"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 import jax
@@ -23,15 +22,18 @@ _MOST: Final = 2**28
 
 
 def verify(live: LiveGraph) -> Verification:
-    """Compare a graph with JAX.
-
-    A leaf with a nonzero gradient in a real backward must be in the graph. The whole `jax.vjp`, traced, must give a
-    gradient to each leaf of the graph, and keep as many bytes as the graph has. Leaves without numbers get random ones,
-    or a warning where they are too many to run.
-    """
+    """Compare a graph with JAX: the leaves that get a gradient, and the bytes that are kept for it."""
     functions = sum(node.role == "function" for node in live.graph.nodes.values())
-    whole = _whole(live)
-    wrong = [*_wrong_leaves(live, whole), *_wrong_bytes(live, whole)]
+    whole, wrong = _whole(live), list[str]()
+    for place, (leaf, is_moved) in enumerate(zip(live.trace.differentiated, _moved(live), strict=True)):
+        if is_moved and not leaf.is_live:
+            wrong.append(f"{leaf.name} is not in the graph, and the backward gives it a gradient")
+        if leaf.is_live and not any(row[place] for row in whole.reaches):
+            wrong.append(f"{leaf.name} is in the graph, and the backward of JAX has no gradient for it")
+    held, sizes = _held(live.graph), [bytes_of(kept.aval) for kept in whole.kept]
+    kept = sum(size or 0 for size in sizes)
+    if held is not None and None not in sizes and held != kept:
+        wrong.append(f"the graph holds {held:,} bytes for the backward, and JAX keeps {kept:,}")
     return Verification(functions, sum(1 for _ in live.graph.edges), functions, tuple(wrong))
 
 
@@ -51,16 +53,8 @@ def _whole(live: LiveGraph) -> Traced:
     return trace_pullback(run, given, active, outputs, wanted)
 
 
-def _wrong_leaves(live: LiveGraph, whole: Traced) -> Iterator[str]:
-    moved = _moved(live)
-    for place, (leaf, is_moved) in enumerate(zip(live.trace.differentiated, moved, strict=True)):
-        if is_moved and not leaf.is_live:
-            yield f"{leaf.name} is not in the graph, and the backward gives it a gradient"
-        if leaf.is_live and not any(row[place] for row in whole.reaches):
-            yield f"{leaf.name} is in the graph, and the backward of JAX has no gradient for it"
-
-
 def _moved(live: LiveGraph) -> list[bool]:
+    """Return whether a real backward gives each leaf a gradient that is not zero."""
     given, others = live.trace.arguments.given
     sizes = [elements_of(leaf) for leaf in (*given, *others) if not are_known([leaf])]
     known = [size for size in sizes if size is not None]
@@ -70,13 +64,6 @@ def _moved(live: LiveGraph) -> list[bool]:
         return [False] * len(given)
     found = gradients(live.trace.arguments.fn, draw_leaves(given), draw_leaves(others))
     return [bool(np.any(np.asarray(gradient) != 0)) for gradient in found]
-
-
-def _wrong_bytes(live: LiveGraph, whole: Traced) -> Iterator[str]:
-    held = _held(live.graph)
-    sizes = [bytes_of(kept.aval) for kept in whole.kept]
-    if held is not None and None not in sizes and held != sum(size or 0 for size in sizes):
-        yield f"the graph holds {held:,} bytes for the backward, and JAX keeps {sum(size or 0 for size in sizes):,}"
 
 
 def _held(graph: Graph) -> int | None:

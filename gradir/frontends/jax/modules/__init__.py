@@ -30,23 +30,21 @@ class Call(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """A function of pytrees of arrays, its arguments and their names, and the watch that notes its modules.
-
-    A leaf of an argument without a name is called by its path in it alone.
-    """
+    """A function of pytrees of arrays, its arguments and their names, and the watch that notes its modules."""
 
     fn: Callable[..., Any]
     args: tuple[Any, ...]
     watch: ModuleWatch
+    # A leaf of an argument without a name is called by its path in it alone.
     argument_names: tuple[str, ...] = ()
 
 
 class Library(Protocol):
-    """The functions of a file here, each with the library of modules as first argument.
+    """The functions of a file here, each with the library of modules as first argument."""
 
-    Two more are for modules that are no pytrees. ``without_modules(library, call, argnums)`` returns a call that takes
-    pytrees instead, and ``returning_states(library, fn)`` a function that also returns the parameters it leaves behind.
-    """
+    # Two more are for modules that are no pytrees. ``without_modules(library, call, argnums)`` returns a call that
+    # takes pytrees instead, and ``returning_states(library, fn)`` a function that also returns the parameters it
+    # leaves behind.
 
     def call_of(self, library: Any, target: Any, inputs: tuple[Any, ...]) -> Call | None:
         """A call of a module on its inputs whose first argument is what is differentiated; ``None`` of all else."""
@@ -68,10 +66,16 @@ def find_call(target: Any, inputs: Sequence[Any]) -> Call:
 
 def prepare(fn: Callable[..., Any], args: Sequence[Any], argnums: Sequence[int]) -> Prepared:
     """Return the function and arguments to trace, and the watch to enter around the trace."""
-    names = argument_names(fn, len(args))
-    watch = ModuleWatch()
-    libraries = _loaded()
-    call = Call(_told(fn, names, argnums, watch) if libraries else fn, tuple(args), names)
+    names, watch, libraries = argument_names(fn, len(args)), ModuleWatch(), _loaded()
+    # Each argument with the path that its leaves begin with.
+    starts = ["" if len(argnums) == 1 and number in argnums else name for number, name in enumerate(names)]
+
+    def telling(*args: Any, **named: Any) -> Any:
+        watch.given([*zip(starts, args, strict=True), *named.items()])
+        return fn(*args, **named)
+
+    telling.__name__ = getattr(fn, "__name__", type(fn).__name__)
+    call = Call(telling if libraries else fn, tuple(args), names)
     for library, known in libraries:
         known.note_modules(library, watch, call.args)
         if hasattr(known, "without_modules"):
@@ -87,21 +91,6 @@ def returning_states(fn: Callable[..., Any]) -> Callable[..., Any]:
     return fn
 
 
-def _told(
-    fn: Callable[..., Any], names: Sequence[str], argnums: Sequence[int], watch: ModuleWatch
-) -> Callable[..., Any]:
-    """Return a function that tells a watch its arguments, each with the path that its leaves begin with."""
-    is_only = len(argnums) == 1
-    starts = ["" if is_only and number in argnums else name for number, name in enumerate(names)]
-
-    def telling(*args: Any, **named: Any) -> Any:
-        watch.given([*zip(starts, args, strict=True), *named.items()])
-        return fn(*args, **named)
-
-    telling.__name__ = getattr(fn, "__name__", type(fn).__name__)
-    return telling
-
-
 def run(model: Any, *inputs: Any, **named: Any) -> Any:
     """Call a module on its inputs."""
     return model(*inputs, **named)
@@ -114,6 +103,7 @@ def naming(call: Callable[..., Any], module: object, *names: str) -> Callable[..
         first = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in names]
         whole = inspect.Signature([*first, *own])
     except (ValueError, TypeError, AttributeError):
+        # Two arguments may have one name, and a call of C no signature.
         return call
 
     def named(*args: Any, **kwargs: Any) -> Any:
@@ -142,5 +132,6 @@ def argument_names(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
 
 def _loaded() -> list[tuple[Any, Library]]:
     found = ((sys.modules.get(name), home) for name, home in _LIBRARIES.items())
+    # A module has the functions of the protocol, which mypy cannot know.
     homes: list[tuple[Any, Any]] = [(library, import_module(home)) for library, home in found if library is not None]
     return homes

@@ -53,14 +53,13 @@ class _Noted:
     def __call__(self, call: Callable[..., Any], args: Any, kwargs: Any, context: Any) -> Any:
         module, method = context.module, context.method_name
         if module.scope is None:
+            # A module that is not bound to variables has no path.
             return call(*args, **kwargs)
         inside = ".".join(module.path)
         place = self._places[-1] if inside and self._places else self._place(module)
         path = below(place, inside)
-        if method == "__call__":
-            self._watch.note(path, type(module))
-        else:
-            self._watch.note_class(path, type(module))
+        note = self._watch.note if method == "__call__" else self._watch.note_class
+        note(path, type(module))
         is_running = self._watch.running[-1:] == [path]
         shown = path if method == "__call__" or is_running or not inside else f"{path}.{method}"
         self._places.append(place)

@@ -62,8 +62,6 @@ def _split(nnx: Any, value: Any, is_differentiated: bool) -> tuple[Any, Any, Cal
     def is_module(inside: object) -> bool:
         return isinstance(inside, nnx.Module)
 
-    leaves: list[Any]
-    tree: Any
     leaves, tree = tree_util.tree_flatten(value, is_leaf=is_module)
     places = [place for place, leaf in enumerate(leaves) if is_module(leaf)]
     if not places:
@@ -110,7 +108,11 @@ def note_modules(nnx: Any, watch: ModuleWatch, args: tuple[Any, ...]) -> None:  
             setattr(module, _STAMP, path)
             stamped.append(module)
 
-    calls = WrappedCalls(watch, nnx.Module, modules_of, path_of=_stamp_of, found=stamp)
+    def path_of(module: Any) -> str | None:
+        path = getattr(module, "__dict__", {}).get(_STAMP)
+        return path if isinstance(path, str) else None
+
+    calls = WrappedCalls(watch, nnx.Module, modules_of, path_of=path_of, found=stamp)
 
     @contextmanager
     def noting() -> Iterator[None]:
@@ -124,8 +126,3 @@ def note_modules(nnx: Any, watch: ModuleWatch, args: tuple[Any, ...]) -> None:  
 
     watch.while_traced(noting)
     watch.when_given(calls.give)
-
-
-def _stamp_of(module: Any) -> str | None:
-    found = getattr(module, "__dict__", {}).get(_STAMP)
-    return found if isinstance(found, str) else None

@@ -13,7 +13,7 @@ import jax
 from jax import tree_util
 
 from gradir.frontends.texts import plain_text
-from gradir.frontends.walks import below, reached
+from gradir.frontends.walks import below, paths_above, reached
 
 # The number of a path follows, since a path may contain characters that a scope may not.
 _MARK: Final = "gradir module "
@@ -79,14 +79,12 @@ class ModuleWatch(ExitStack):
             self.running.pop()
 
     def module_path(self, parts: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the components of a module's path, from the scopes around an equation.
-
-        Scopes that a program names inside a module belong below it. equinox names its own layers by class, which adds
-        nothing.
-        """
+        """Return the components of a module's path, from the scopes around an equation."""
         marks = [place for place, part in enumerate(parts) if part.startswith(_MARK)]
         path = [*self._paths][int(parts[marks[-1]].removeprefix(_MARK))] if marks else ""
+        # Scopes that a program names inside a module belong below it.
         inside = parts[marks[-1] + 1 :] if marks else parts
+        # equinox names its own layers by class, which adds nothing.
         below = (part for part in inside if not part.startswith("eqx.nn."))
         return (*(path.split(".") if path else ()), *below)
 
@@ -137,11 +135,7 @@ _ENTERED: Final = _Entered()
 
 
 class WrappedCalls(ExitStack):
-    """Puts every call of a module in this thread into the scope of the module's path.
-
-    The path is the one given with the module, else the one that ``path_of`` finds on a copy, else its place in the
-    running module. An unknown module that is called first is the root. ``found`` gets every module with its path.
-    """
+    """Puts every call of a module in this thread into the scope of the module's path."""
 
     def __init__(
         self,
@@ -153,13 +147,10 @@ class WrappedCalls(ExitStack):
         path_of: Callable[[Any], str | None] = lambda module: None,  # noqa: ARG005
         found: Callable[[Any, str], None] = lambda module, path: None,  # noqa: ARG005
     ) -> None:
+        """``path_of`` finds the path on a copy of a module, and ``found`` gets every module with its path."""
         super().__init__()
-        self._watch = watch
-        self._base = base
-        self._is_noted = is_noted
-        self._modules_of = modules_of
-        self._path_of = path_of
-        self._found = found
+        self._watch, self._base, self._is_noted = watch, base, is_noted
+        self._modules_of, self._path_of, self._found = modules_of, path_of, found
         self._given: dict[int, _Known] = {}
         self._classes: dict[str, type] = {}
         self._running: list[_Running] = []
@@ -175,9 +166,15 @@ class WrappedCalls(ExitStack):
         super().__enter__()
         with _LOCK:
             for kind in filter(self._is_noted, reached([self._base], type.__subclasses__)):
-                if "__call__" in vars(kind):
-                    _wrap(kind)
-                    self.callback(_unwrap, kind)
+                before = vars(kind).get("__call__")
+                if before is None:
+                    continue
+                if kind not in _CLASSES:
+                    _CLASSES[kind] = _Wrapped(before, _scoped(before), 0)
+                    # A class may forbid setting what its instances may not change.
+                    type.__setattr__(kind, "__call__", _CLASSES[kind].now)
+                _CLASSES[kind] = _CLASSES[kind]._replace(needed=_CLASSES[kind].needed + 1)
+                self.callback(_unwrap, kind)
         _ENTERED.calls.append(self)
         self.callback(_ENTERED.calls.remove, self)
         return self
@@ -191,33 +188,23 @@ class WrappedCalls(ExitStack):
         if self._running and self._running[-1].module is module:
             return nullcontext()
         known = self._running[-1].known if self._running else self._given
-        path = self._path(module, known)
+        found = self._given.get(id(module)) or known.get(id(module))
+        path = self._path_of(module) if found is None else found.path
         # It is the root, unless another module is known to be at the top.
         if path is None and not self._running and self._classes.get("", type(module)) is type(module):
-            known = self._known_in(module, "")
-            path = ""
+            known, path = self._known_in(module, ""), ""
         if path is None:
             return nullcontext()
-        self._note(module, path)
+        self._watch.note(path, type(module))
+        # One above may run by another of its methods.
+        for above in paths_above(path):
+            if above != path and above in self._classes:
+                self._watch.note_class(above, self._classes[above])
         scope = ExitStack()
         self._running.append(_Running(module, known))
         scope.callback(self._running.pop)
         scope.enter_context(self._watch.inside(path))
         return scope
-
-    def _path(self, module: Any, known: Mapping[int, _Known]) -> str | None:
-        for each in (self._given, known):
-            if id(module) in each:
-                return each[id(module)].path
-        return self._path_of(module)
-
-    def _note(self, module: Any, path: str) -> None:
-        self._watch.note(path, type(module))
-        # One above may run by another of its methods.
-        while path:
-            path = path.rpartition(".")[0]
-            if path in self._classes:
-                self._watch.note_class(path, self._classes[path])
 
     def _known_in(self, value: Any, path: str) -> dict[int, _Known]:
         known = {}
@@ -231,16 +218,6 @@ def text_of(keys: Any) -> str:
     """Return a path in a pytree, with dots."""
     text: str = tree_util.keystr(keys, simple=True, separator=".")
     return text
-
-
-def _wrap(kind: type) -> None:
-    known = _CLASSES.get(kind)
-    if known is None:
-        before = vars(kind)["__call__"]
-        known = _Wrapped(before, _scoped(before), 0)
-        # A class may forbid setting what its instances may not change.
-        type.__setattr__(kind, "__call__", known.now)
-    _CLASSES[kind] = known._replace(needed=known.needed + 1)
 
 
 def _unwrap(kind: type) -> None:

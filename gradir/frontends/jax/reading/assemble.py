@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from gradir.errors import CaptureError
 from gradir.frontends.jax.modules.watch import ModuleWatch
 from gradir.frontends.jax.reading import jaxprs
@@ -18,7 +20,7 @@ from gradir.ir import AttrValue, Builder, Cut, Graph, Producer, Scope
 from gradir.ir import build as ir_build
 from gradir.ir.cuts import FLOW
 from gradir.ir.marks import CARRIED
-from gradir.ir.model import TensorMeta, bounded
+from gradir.ir.model import bounded
 
 
 class Scopes:
@@ -28,16 +30,14 @@ class Scopes:
         """``owned`` are the differentiated leaves, ``contexts`` those of all equations of the graph."""
         self._modules = modules
         self._owned = list(owned)
-        self._rounds: dict[str, int] = {}
-        self._paths: dict[tuple[Step, ...], str] = {}
-        for context in contexts:
-            if context.steps not in self._paths:
-                self._paths[context.steps] = self._path(_shown(context.steps))
+        steps = dict.fromkeys(context.steps for context in contexts)
+        self._paths: dict[tuple[Step, ...], str] = {each: self._path(_shown(each)) for each in steps}
         self._known: dict[str, None] = {}
         for path in (*modules.classes, *self._paths.values()):
             self._known.update(dict.fromkeys(above for above in paths_above(path) if above))
-        for steps in self._paths:
-            self._note_rounds(steps)
+        self._rounds: dict[str, int] = {}
+        for each in self._paths:
+            self._note_rounds(each)
 
     def of(self, context: Context) -> str:
         """Return the path of an equation's scope."""
@@ -53,7 +53,7 @@ class Scopes:
         return path if path in self._known else ""
 
     def _note_rounds(self, steps: tuple[Step, ...]) -> None:
-        """Loops are told of what is named first in them and is a module, or else of their own body."""
+        """Give the rounds of a loop to what is named first in it and is a module, or else to its own body."""
         for number, step in enumerate(steps):
             if step.rounds is None:
                 continue
@@ -131,16 +131,14 @@ class Assembly:
             if is_live:
                 self._made[id(record)] = self._function(record)
         for path, value in outputs:
-            if value.is_live:
-                found = self._value(value)
-                if found is not None:
-                    self._builder.output(found, path)
+            found = self._value(value) if value.is_live else None
+            if found is not None:
+                self._builder.output(found, path)
         self._add_cuts(outputs)
         for value in integers:
             scope = self._scopes.owner(value.name)
             self._builder.cut(Cut("integer", (value.name,), scope, jaxprs.meta_of(value.aval)))
-        options = {**producer.options, FLOW: True}
-        whole = Producer(producer.gradir, producer.framework, producer.framework_version, options)
+        whole = replace(producer, options={**producer.options, FLOW: True})
         return self._builder.build(scopes=self._scopes.table(), producer=whole)
 
     def _function(self, record: Record) -> ir_build.Value:
@@ -174,29 +172,26 @@ class Assembly:
             attrs["remat"] = record.context.region.policy
         if record.context.phase:
             attrs["phase"] = ".".join(record.context.phase)
-        stopped = tuple(slot for slot, value in enumerate(record.inputs) if _is_stopped(value))
-        if stopped:
-            attrs["stopped"] = stopped
-        return attrs
+        # Slots of what depends on a differentiated leaf by no path with a gradient.
+        given = [(slot, value) for slot, value in enumerate(record.inputs) if value.kind != "literal"]
+        cut = ((slot, value) for slot, value in given if value.is_tainted and not value.is_live)
+        stopped = tuple(slot for slot, value in cut if jaxprs.is_inexact(value.aval))
+        return {**attrs, "stopped": stopped} if stopped else attrs
 
     def _value(self, value: Value) -> ir_build.Value | None:
         """Return a value on a path in the graph: the one of the first round for a carry or a slice."""
         while value.start is not None:
             value = value.start
-        if not value.is_live:
-            return None
-        if value.record is not None:
-            made = self._made.get(id(value.record))
-            return None if made is None else made.output(value.number)
-        return self._argument(value, "parameter")
+        if value.record is None:
+            return self._argument(value, "parameter") if value.is_live else None
+        made = self._made.get(id(value.record)) if value.is_live else None
+        return None if made is None else made.output(value.number)
 
     def _argument(self, value: Value, role: str) -> ir_build.Value:
-        found = self._made.get(id(value))
-        if found is None:
-            tensor: TensorMeta = jaxprs.meta_of(value.aval)
-            found = self._builder.tensor(value.name, tensor, role=role, scope=self._scopes.owner(value.name))
-            self._made[id(value)] = found
-        return found
+        if id(value) not in self._made:
+            tensor, scope = jaxprs.meta_of(value.aval), self._scopes.owner(value.name)
+            self._made[id(value)] = self._builder.tensor(value.name, tensor, role=role, scope=scope)
+        return self._made[id(value)]
 
     def _origin(self, value: Value | None, record: Record) -> ir_build.Value | int | None:
         """Return the node of a kept value on a path, or an argument beside it."""
@@ -232,8 +227,3 @@ class Assembly:
                 slot=None if taking is None else taking[1],
             )
             self._builder.cut(cut, into=None if taking is None else self._made.get(id(taking[0])))
-
-
-def _is_stopped(value: Value) -> bool:
-    """Return whether a slot takes what depends on a differentiated leaf, and no gradient goes back."""
-    return value.is_tainted and not value.is_live and value.kind != "literal" and jaxprs.is_inexact(value.aval)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gradir.frontends.jax.reading import jaxprs
 from gradir.frontends.jax.reading.assemble import Scopes
-from gradir.frontends.jax.reading.flatten import Flattener, Record
+from gradir.frontends.jax.reading.flatten import Flattener
 from gradir.frontends.texts import plain_text
 from gradir.ir import Collective, Graph, Rank
 
@@ -32,23 +32,21 @@ _CARRIER: Final = "xla"
 
 
 def with_collectives(graph: Graph, flat: Flattener, scopes: Scopes) -> Graph:
-    """Return a graph of these records with what each device exchanges in order, and with this process's rank.
-
-    The body of a loop, each branch of a conditional and a checkpointed region stand once.
-    """
+    """Return a graph of these records with what each device exchanges in order, and with this process's rank."""
     found: list[Collective] = []
     groups: dict[str, tuple[int, ...]] = {}
     records = [record for record in flat.records if record.native in jaxprs.OPAQUE]
     for record in records:
-        scope, source = scopes.path_of(record.context), record.context.source
-        found += (
-            replace(each, phase="forward", scope=plain_text(scope), source=each.source or source)
-            for each in _issued([record.eqn], groups)
-        )
+        scope, source = plain_text(scopes.path_of(record.context)), record.context.source
+        issued = _issued([record.eqn], groups)
+        found += (replace(each, phase="forward", scope=scope, source=each.source or source) for each in issued)
     for record in reversed(records):
         backward = None if record.probe is None else record.probe.backward
         if backward is not None and any(value.is_live for value in record.outputs):
-            node = _node_of(graph, record, scopes)
+            place = record.native, scopes.of(record.context), record.context.source
+            nodes = [node.id for node in graph.nodes.values() if (node.native, node.scope, node.source) == place]
+            # Several operations of one line cannot be told from each other.
+            node = nodes[0] if len(nodes) == 1 else ""
             issued = _issued(backward.eqns, groups)
             found += (replace(each, phase="backward", node=node, source=None) for each in issued)
     device = plain_text(jax.default_backend())
@@ -79,9 +77,8 @@ def _issued(eqns: Sequence[Any], groups: dict[str, tuple[int, ...]]) -> Iterator
 def _axes_of(params: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names of the axes of a mesh among which an equation communicates; `vmap` has numbers for its own."""
     axes = params.get("axes", params.get("axis_name", ()))
-    return tuple(
-        str(axis) for axis in (axes if isinstance(axes, (tuple, list)) else (axes,)) if not isinstance(axis, int)
-    )
+    several = axes if isinstance(axes, (tuple, list)) else (axes,)
+    return tuple(str(axis) for axis in several if not isinstance(axis, int))
 
 
 def _processes(mesh: Any, axes: Sequence[str]) -> tuple[int, ...]:
@@ -103,10 +100,3 @@ def _jaxprs_in(params: Mapping[str, Any]) -> Iterator[Any]:
             opened = jaxprs.open_jaxpr(each)[0]
             if hasattr(opened, "eqns"):
                 yield opened
-
-
-def _node_of(graph: Graph, record: Record, scopes: Scopes) -> str:
-    """Return the id of the node of a record; empty where several nodes are of the same line."""
-    place = record.native, scopes.of(record.context), record.context.source
-    found = [node.id for node in graph.nodes.values() if (node.native, node.scope, node.source) == place]
-    return found[0] if len(found) == 1 else ""

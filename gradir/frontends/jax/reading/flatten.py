@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -23,25 +23,25 @@ Kind = Literal["argument", "constant", "literal", "output", "carry", "slice"]
 
 @dataclass(eq=False, repr=False, slots=True)
 class Value:
-    """An argument, a constant, a literal, an output of a record, a carry of a loop, or the slice that a round takes.
-
-    ``start`` is the first value of a carry, or the whole of a slice, and ``back`` the value from the other rounds.
-    ``loops`` are those in which it varies, the outermost first, and ``literal`` is the number of a literal or constant.
-    An ``is_active`` value depends on the differentiated leaves by paths with gradient, an ``is_tainted`` one in any
-    way. An ``is_live`` value also gets a gradient.
-    """
+    """An argument, a constant, a literal, an output of a record, a carry of a loop, or the slice that a round takes."""
 
     aval: Any
     kind: Kind
     name: str = ""
     record: Record | None = None
     number: int = 0
+    # The first value of a carry, or the whole of a slice.
     start: Value | None = None
+    # Those in which it varies, the outermost first.
     loops: tuple[Loop, ...] = ()
+    # The number of a literal or constant.
     literal: object = None
+    # The value of a carry from the other rounds.
     back: Value | None = None
+    # It depends on the differentiated leaves by paths with gradient, and if it is live, it also gets one.
     is_active: bool = False
     is_live: bool = False
+    # It depends on them in any way.
     is_tainted: bool = False
 
     @property
@@ -75,33 +75,26 @@ class Branch(NamedTuple):
 
 
 class Context(NamedTuple):
-    """Where equations stand.
-
-    ``phase`` names the transformations of a gradient inside the function (``jvp``, ``transpose``), ``place`` the
-    equation in each jaxpr from the innermost checkpointed region on. ``library`` is the file of the library around it:
-    its lines belong to the first caller, so the line of the call counts. ``function`` is the outermost function of that
-    library.
-    """
+    """Where equations stand."""
 
     steps: tuple[Step, ...] = ()
+    # The transformations of a gradient inside the function: jvp, transpose.
     phase: tuple[str, ...] = ()
     source: Source | None = None
     loops: tuple[Loop, ...] = ()
     region: Region | None = None
+    # The number of the equation in each jaxpr from the innermost checkpointed region on.
     place: tuple[int, ...] = ()
+    # The file of the library around it: JAX traces a function of it once, so its lines are of the first caller.
     library: str | None = None
     branch: Branch | None = None
+    # The outermost function of that library.
     function: str = ""
 
 
 @dataclass(eq=False)
 class Record:
-    """One equation, or the exit of a loop or of branches.
-
-    Of an exit, ``joins`` has by output the inputs that it is one of, ``carries`` those that go from round to round,
-    ``slices`` the parts that each round takes, ``branches`` where the ends of branches stand, ``given`` what its
-    equation takes, and ``bodies`` the first record of the loop's body or of each branch, and the one behind the last.
-    """
+    """One equation, or the exit of a loop or of branches."""
 
     op: str
     native: str
@@ -110,11 +103,16 @@ class Record:
     context: Context
     attrs: Mapping[str, AttrValue]
     outputs: list[Value] = field(default_factory=list)
+    # All others are of an exit alone. By output the inputs that it is one of:
     joins: list[list[int]] | None = None
     carries: list[Value] = field(default_factory=list)
+    # Where the ends of branches stand.
     branches: list[Branch] = field(default_factory=list)
+    # What the equation takes.
     given: list[Value] = field(default_factory=list)
+    # The parts that each round takes.
     slices: list[Value] = field(default_factory=list)
+    # The first record of the loop's body or of each branch, and the one behind the last.
     bodies: list[tuple[int, int]] = field(default_factory=list)
     probe: Probe | None = None
 
@@ -155,10 +153,7 @@ _CAPITAL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 class Flattener:
-    """Collects the records of a jaxpr: calls are followed, a loop's body stands once, every branch once.
-
-    A call is followed by a call of Python: JAX itself has traced it so, with many more frames.
-    """
+    """Collects the records of a jaxpr: calls are followed, a loop's body stands once, every branch once."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
@@ -195,7 +190,8 @@ class Flattener:
         steps, phase = list(context.steps), list(context.phase)
         for is_scope, name in jaxprs.stack_of(eqn):
             if is_scope:
-                steps += [Step(part) for part in _scopes_in(name)]
+                # jnp.einsum puts its specification into the name stack, which is no scope.
+                steps += [Step(plain_text(part)) for part in name.split("/") if part and "->" not in part]
             elif name in ("jvp", "transpose"):
                 phase.append(name)
         source = self._sources.of(eqn, context.library)
@@ -213,10 +209,10 @@ class Flattener:
         if name in jaxprs.CALLS:
             jaxpr, consts = jaxprs.open_jaxpr(jaxprs.inner(eqn))
             library = self._sources.library_of(jaxpr)
-            function = context.function or (
-                "" if library is None else plain_text(jaxprs.function_name(eqn)).lstrip("_")
-            )
-            return self.run(jaxpr, consts, inputs, context._replace(library=library, function=function))
+            called = "" if library is None else plain_text(jaxprs.function_name(eqn)).lstrip("_")
+            inside = context._replace(library=library, function=context.function or called)
+            # A call of Python for each call of JAX, which has traced them so, with many more frames.
+            return self.run(jaxpr, consts, inputs, inside)
         if name in jaxprs.REMATS:
             return self._region(eqn, inputs, context)
         if name == "scan":
@@ -230,10 +226,8 @@ class Flattener:
         return self._record(record, varying(*(value.loops for value in inputs)))
 
     def _record(self, record: Record, loops: tuple[Loop, ...]) -> list[Value]:
-        record.outputs = [
-            Value(var.aval, "output", record=record, number=number, loops=loops)
-            for number, var in enumerate(record.eqn.outvars)
-        ]
+        made = enumerate(record.eqn.outvars)
+        record.outputs = [Value(var.aval, "output", record=record, number=number, loops=loops) for number, var in made]
         if record.context.region is not None and record.joins is None:
             record.context.region.records[record.context.place] = record
         self.records.append(record)
@@ -241,9 +235,11 @@ class Flattener:
 
     def _region(self, eqn: Any, inputs: list[Value], context: Context) -> list[Value]:
         jaxpr, consts = jaxprs.open_jaxpr(jaxprs.inner(eqn))
-        region = Region(
-            eqn, jaxpr, inputs, _policy(jaxprs.params_of(eqn).get("policy")), context.region, context.branch
-        )
+        policy = jaxprs.params_of(eqn).get("policy")
+        # Newer releases have objects for what were functions: DotsSaveable is dots_saveable.
+        known = getattr(policy, "__name__", "") or _CAPITAL.sub("_", type(policy).__name__).lower()
+        name = "nothing_saveable" if policy is None else plain_text(known)
+        region = Region(eqn, jaxpr, inputs, name, context.region, context.branch)
         self.regions.append(region)
         region.outputs = self.run(jaxpr, consts, inputs, context._replace(region=region, place=()))
         return region.outputs
@@ -253,14 +249,12 @@ class Flattener:
         first, carried = jaxprs.loop_counts(eqn)
         behind, length = first + carried, params["length"]
         jaxpr, consts = jaxprs.open_jaxpr(params["jaxpr"])
-        inside = self._body(context, "scan", length)
         loop = Loop(next(self._loops), length)
-        inside = inside._replace(loops=(*context.loops, loop))
+        inside = self._body(context, "scan", length)._replace(loops=(*context.loops, loop))
         # A loop that takes nothing which varies in those around it is run, and kept, once.
         around = varying(*(value.loops for value in inputs))
-        carries = [
-            Value(value.aval, "carry", start=value, loops=varying(around, (loop,))) for value in inputs[first:behind]
-        ]
+        within = varying(around, (loop,))
+        carries = [Value(value.aval, "carry", start=value, loops=within) for value in inputs[first:behind]]
         slices = [
             Value(var.aval, "slice", start=value, loops=varying(value.loops, (loop,)))
             for value, var in zip(inputs[behind:], jaxpr.invars[behind:], strict=True)
@@ -282,9 +276,8 @@ class Flattener:
         ends, stand, bodies = [inputs[0]], list[Branch](), list[tuple[int, int]]()
         for number, branch in enumerate(branches):
             jaxpr, consts = jaxprs.open_jaxpr(branch)
-            inside = self._body(context, f"branch{number}", None)
             stand.append(Branch(conditional, number, inputs[0].loops, context.branch))
-            inside = inside._replace(branch=stand[-1])
+            inside = self._body(context, f"branch{number}", None)._replace(branch=stand[-1])
             start = len(self.records)
             ends += self.run(jaxpr, consts, inputs[1:], inside)
             bodies.append((start, len(self.records)))
@@ -298,16 +291,3 @@ class Flattener:
         number = self._bodies[context.steps, name] = self._bodies.get((context.steps, name), 0) + 1
         step = Step(name if number == 1 else f"{name}_{number}", True, rounds)
         return context._replace(steps=(*context.steps, step))
-
-
-def _scopes_in(name: str) -> Iterator[str]:
-    """Yield the scopes that a part of a name stack names; einsum puts its specification there, which is none."""
-    return (plain_text(part) for part in name.split("/") if part and "->" not in part)
-
-
-def _policy(policy: Any) -> str:
-    if policy is None:
-        return "nothing_saveable"
-    # Newer releases have objects for what were functions: DotsSaveable is dots_saveable.
-    name = getattr(policy, "__name__", "") or _CAPITAL.sub("_", type(policy).__name__).lower()
-    return plain_text(name)

@@ -6,7 +6,7 @@ Equations are read once from the last to the first: each value learns the first 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, zip_longest
 from typing import Any, NamedTuple
@@ -21,7 +21,9 @@ def find_paths(flat: Flattener, outputs: Sequence[Value]) -> None:
     """Mark every value that is active, tainted or live, and leave in each record on the way what JAX says of it."""
     forward = _Forward(flat)
     forward.spread()
-    _mark_live(outputs)
+    active = [value for value in outputs if value.is_active]
+    for value in reached(active, lambda value: (each for each in sources_of(value) if each.is_active)):
+        value.is_live = True
     forward.narrow()
 
 
@@ -49,14 +51,6 @@ def takes(record: Record, slot: int) -> bool:
     return any(output.is_live and row[slot] for output, row in zip(record.outputs, reaches, strict=False))
 
 
-def _mark_live(outputs: Sequence[Value]) -> None:
-    def on(values: Iterable[Value]) -> list[Value]:
-        return [value for value in values if value.is_active]
-
-    for value in reached(on(outputs), lambda value: on(sources_of(value))):
-        value.is_live = True
-
-
 class _Forward:
     """Spreads from what is differentiated. What a record makes is looked at again when an input of it changed."""
 
@@ -74,7 +68,7 @@ class _Forward:
         while waiting:
             each = waiting.popleft()
             queued.discard(id(each))
-            for value in self._varied(each) if isinstance(each, Value) else self._made(each):
+            for value in self._changed(each) if isinstance(each, Value) else self._made(each):
                 for reader in self._readers.get(id(value), ()):
                     if id(reader) not in queued:
                         queued.add(id(reader))
@@ -91,11 +85,9 @@ class _Forward:
                 narrow = self._probe(record, [value.is_active for value in record.inputs], live)
                 record.probe = replace(found, kept=narrow.kept, backward=narrow.backward)
 
-    def _varied(self, value: Value) -> Iterator[Value]:
-        ends = value.ends
-        is_active = is_inexact(value.aval) and any(end.is_active for end in ends)
-        if _mark(value, is_active, any(end.is_tainted for end in ends)):
-            yield value
+    def _changed(self, value: Value) -> list[Value]:
+        is_active = is_inexact(value.aval) and any(end.is_active for end in value.ends)
+        return [value] * _mark(value, is_active, any(end.is_tainted for end in value.ends))
 
     def _made(self, record: Record) -> Iterator[Value]:
         active = [value.is_active for value in record.inputs]
@@ -105,20 +97,19 @@ class _Forward:
             record.probe = self._probe(record, active, [True] * len(record.outputs))
         for number, output in enumerate(record.outputs):
             is_active = any(value.is_active for value in sources_of(output))
-            is_tainted = any(tainted)
-            if joins is not None:
-                is_tainted = any(tainted[slot] for slot in joins[number]) or (record.op == "cond" and tainted[0])
+            # The first input of a conditional chooses its branch.
+            slots = range(len(tainted)) if joins is None else (*joins[number], *[0] * (record.op == "cond"))
+            is_tainted = any(tainted[slot] for slot in slots)
             if _mark(output, is_active and is_inexact(output.aval), is_tainted):
                 yield output
 
     def _probe(self, record: Record, active: list[bool], wanted: list[bool]) -> Probe:
         key = _key(record, active, wanted)
-        found = self._probes.get(key) if key is not None else None
-        if found is None:
-            found = probe(record, active, wanted)
-            if key is not None:
-                self._probes[key] = found
-        return found
+        if key is None:
+            return probe(record, active, wanted)
+        if key not in self._probes:
+            self._probes[key] = probe(record, active, wanted)
+        return self._probes[key]
 
 
 def _mark(value: Value, is_active: bool, is_tainted: bool) -> bool:
@@ -204,10 +195,7 @@ class Ends:
             changed &= bool(self._varying)
 
     def _note(self, value: Value, end: int | None) -> bool:
-        if end is None or not value.is_active:
-            return False
-        known = self._ends.get(id(value))
-        if known is not None and known <= end:
+        if end is None or not value.is_active or self._ends.get(id(value), len(self._records)) <= end:
             return False
         self._ends[id(value)] = end
         return True

@@ -202,17 +202,14 @@ def literal_number(value: Any) -> AttrValue:
 
 
 def _plain(value: Any, deep: int) -> Any:
-    if isinstance(value, (tuple, list)) and len(value) <= _LONGEST:
-        fields = getattr(value, "_fields", None)
-        return _row(value if fields is None else [*zip(fields, value, strict=True)], deep)
-    return next((plain(value) for kinds, plain in _PLAIN if isinstance(value, kinds)), _NOTHING)
-
-
-def _row(values: Any, deep: int) -> Any:
+    if not isinstance(value, (tuple, list)) or len(value) > _LONGEST:
+        return next((plain(value) for kinds, plain in _PLAIN if isinstance(value, kinds)), _NOTHING)
     if not deep:
         return _NOTHING
-    found = tuple(_plain(value, deep - 1) for value in values)
-    return _NOTHING if any(value is _NOTHING for value in found) else found
+    fields = getattr(value, "_fields", None)
+    values = value if fields is None else zip(fields, value, strict=True)
+    found = tuple(_plain(each, deep - 1) for each in values)
+    return _NOTHING if any(each is _NOTHING for each in found) else found
 
 
 _OWN: Final = f"{Path(sys.modules['gradir'].__file__ or '').parent}{os.sep}"
@@ -254,16 +251,12 @@ class Sources:
         return None if file and self._kind(file) == _USER else file
 
     def _kind(self, file: str) -> int:
-        kind = self._kinds.get(file)
-        if kind is None:
-            kind = self._kinds[file] = _kind_of(file)
-        return kind
-
-
-def _kind_of(file: str) -> int:
-    if file.startswith(_OWN):
-        return _LIBRARY if file.startswith(_AROUND) else _GRADIR
-    return _LIBRARY if is_installed(file) else _USER
+        if file not in self._kinds:
+            if file.startswith(_OWN) and not file.startswith(_AROUND):
+                self._kinds[file] = _GRADIR
+            else:
+                self._kinds[file] = _LIBRARY if file.startswith(_AROUND) or is_installed(file) else _USER
+        return self._kinds[file]
 
 
 def place_text(source: Source | None) -> str:

@@ -1,7 +1,6 @@
 """What one equation lets through and keeps: `jax.vjp` of it alone is traced, and nothing is computed.
 
-Which output's gradient reaches which input shows in the jaxpr of the pullback, and what the equation keeps are the
-leaves of the pullback. So no list of primitives is needed, and rules that a program wrote are asked like JAX's own.
+So no list of primitives is needed, and rules that a program wrote are asked like JAX's own.
 """
 
 from __future__ import annotations
@@ -34,16 +33,14 @@ class Kept(NamedTuple):
 
 @dataclass
 class Probe:
-    """By output, which inputs its gradient reaches, and the kept values, or the error of JAX.
-
-    JAX refuses an ``is_refused`` equation even beside a path. ``backward`` is the jaxpr of the pullback of an opaque
-    equation.
-    """
+    """By output, which inputs its gradient reaches, and the kept values, or the error of JAX."""
 
     reaches: list[list[bool]]
     kept: list[Kept]
     error: str = ""
+    # JAX refuses it even beside a path.
     is_refused: bool = False
+    # The jaxpr of the pullback of an opaque equation.
     backward: Any = None
 
 
@@ -63,13 +60,12 @@ def probe(record: Record, active: Sequence[bool], wanted: Sequence[bool]) -> Pro
     inputs = [record.inputs[slot].aval for slot in firsts]
     outputs = [value.aval for value in record.outputs]
     gradients = [number for number, aval in enumerate(outputs) if wanted[number] and jaxprs.is_inexact(aval)]
+    moving = [active[slot] for slot in firsts]
     try:
-        found = trace_pullback(
-            lambda values: list(run(*values)), inputs, [active[slot] for slot in firsts], outputs, gradients
-        )
+        found = trace_pullback(lambda values: list(run(*values)), inputs, moving, outputs, gradients)
     except (ValueError, TypeError, NotImplementedError) as error:
         told = " ".join(str(error).split())[:_LONGEST] or type(error).__name__
-        moved = [place for place, slot in enumerate(firsts) if active[slot]]
+        moved = [place for place, is_moving in enumerate(moving) if is_moving]
         return Probe([[True] * len(places) for _ in outputs], [], told, not _has_tangents(run, inputs, moved))
     reaches = [[place >= 0 and row[place] for place in places] for row in found.reaches]
     kept = [
@@ -88,16 +84,12 @@ def _has_tangents(run: Callable[..., Sequence[Any]], inputs: Sequence[Any], move
     """Return whether JAX can move some inputs forward, which it does to all that depends on what is differentiated."""
 
     def forward(given: list[Any], tangents: list[Any]) -> Any:
-        return jax.jvp(
-            lambda *moving: list(run(*jaxprs.fill(given, moved, moving))),
-            [given[place] for place in moved],
-            tangents,
-        )
+        moving = [given[place] for place in moved]
+        return jax.jvp(lambda *moving: list(run(*jaxprs.fill(given, moved, moving))), moving, tangents)
 
+    given = [jaxprs.abstract(aval) for aval in inputs]
     try:
-        jax.make_jaxpr(forward)(
-            [jaxprs.abstract(aval) for aval in inputs], [jaxprs.abstract(inputs[place]) for place in moved]
-        )
+        jax.make_jaxpr(forward)(given, [given[place] for place in moved])
     except (ValueError, TypeError, NotImplementedError):
         return False
     return True
@@ -128,13 +120,11 @@ def trace_pullback(
     def backward(leaves: list[Any], cotangents: list[Any]) -> Any:
         return tree_util.tree_unflatten(trees[-1], leaves)(cotangents)
 
-    ahead = jax.make_jaxpr(forward)(
-        [jaxprs.abstract(inputs[slot]) for slot in moved], [jaxprs.abstract(inputs[slot]) for slot in rest]
-    ).jaxpr
+    given, others = ([jaxprs.abstract(inputs[slot]) for slot in slots] for slots in (moved, rest))
+    ahead = jax.make_jaxpr(forward)(given, others).jaxpr
     kept = ahead.outvars[len(outputs) :]
-    back = jax.make_jaxpr(backward)(
-        [jaxprs.abstract(var.aval) for var in kept], [jaxprs.abstract(outputs[number]) for number in gradients]
-    ).jaxpr
+    cotangents = [jaxprs.abstract(outputs[number]) for number in gradients]
+    back = jax.make_jaxpr(backward)([jaxprs.abstract(var.aval) for var in kept], cotangents).jaxpr
     reaches = [[False] * len(inputs) for _ in outputs]
     for place, number in enumerate(gradients):
         for slot, is_reached in zip(moved, _depending(back, {len(kept) + place}), strict=True):
@@ -167,9 +157,8 @@ def _distinct(forward: Any, kept: Sequence[Any], slots: Sequence[int], outputs: 
         needed = _needed(forward, [var])
         return tuple(slot for var, slot in zip(forward.invars, slots, strict=True) if id(var) in needed)
 
-    known: dict[int, Kept] = {
-        id(var): Kept("in", slot, aval=var.aval) for var, slot in zip(forward.invars, slots, strict=True)
-    }
+    given = zip(forward.invars, slots, strict=True)
+    known = {id(var): Kept("in", slot, aval=var.aval) for var, slot in given}
     for number, var in enumerate(forward.outvars[:outputs]):
         known.setdefault(id(var), Kept("out", number, aval=var.aval))
     found: dict[int, Kept] = {}

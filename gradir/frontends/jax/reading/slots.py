@@ -1,8 +1,4 @@
-"""What the operations and the checkpointed regions of a graph keep for the backward, as saved slots.
-
-A checkpointed region holds inputs, and what its policy lets be saved. It is evaluated under its policy with a scope
-around each equation, and the pullback is traced. The scopes tell which record made what is held.
-"""
+"""What the operations and the checkpointed regions of a graph keep for the backward, as saved slots."""
 
 from __future__ import annotations
 
@@ -36,51 +32,36 @@ class _Held(NamedTuple):
 
 
 def find_held(regions: Iterable[Region]) -> None:
-    """Note what each outermost region holds for its backward.
-
-    Regions with equal jaxpr, policy, active inputs and live outputs, such as the layers of a model, are evaluated once.
-    """
+    """Note what each outermost region holds for its backward."""
     known: dict[Hashable, list[_Held]] = {}
     for region in regions:
-        key = _key(region)
+        params = jaxprs.params_of(region.eqn)
+        active, live = (value.is_active for value in region.inputs), (value.is_live for value in region.outputs)
+        own = id(region.jaxpr), id(params.get("policy")), params.get("prevent_cse", True)
+        # Regions with one key hold the same, such as the layers of a model, and they keep alive what is known by id().
+        key = *own, tuple(active), tuple(live)
         if key not in known:
             known[key] = [*_held_by(region)]
         for held in known[key]:
             _note(held, region)
 
 
-def _key(region: Region) -> Hashable:
-    """Return a key that regions share which hold the same; they keep alive the objects known by identity."""
-    params = jaxprs.params_of(region.eqn)
-    return (
-        id(region.jaxpr),
-        id(params.get("policy")),
-        params.get("prevent_cse", True),
-        tuple(value.is_active for value in region.inputs),
-        tuple(value.is_live for value in region.outputs),
-    )
-
-
 def _held_by(region: Region) -> Iterator[_Held]:
+    """Yield what a region holds: inputs, and what its policy lets be saved.
+
+    It is evaluated under its policy, and the pullback is traced. Scopes tell which record made what is held.
+    """
     params = jaxprs.params_of(region.eqn)
     jaxpr, consts = jaxprs.open_jaxpr(region.jaxpr)
 
     def run(values: list[Any]) -> Any:
-        checkpointed = jax.checkpoint(
-            lambda *values: _tagged(jaxpr, consts, values),
-            prevent_cse=params.get("prevent_cse", True),
-            policy=params.get("policy"),
-        )
-        return checkpointed(*values)
+        policy, prevent_cse = params.get("policy"), params.get("prevent_cse", True)
+        tagged = jax.checkpoint(lambda *each: _tagged(jaxpr, consts, each), prevent_cse=prevent_cse, policy=policy)
+        return tagged(*values)
 
     live = [number for number, value in enumerate(region.outputs) if value.is_live]
-    found = trace_pullback(
-        run,
-        [value.aval for value in region.inputs],
-        [value.is_active for value in region.inputs],
-        [value.aval for value in region.outputs],
-        live,
-    )
+    inputs, outputs = ([value.aval for value in values] for values in (region.inputs, region.outputs))
+    found = trace_pullback(run, inputs, [value.is_active for value in region.inputs], outputs, live)
     for kept in found.kept:
         if kept.kind != "new":
             yield _Held(kept.kind, kept.number, kept.aval)
@@ -141,20 +122,11 @@ def _made(jaxpr: Any, var: Any, region: Region, above: tuple[int, ...]) -> _Held
             jaxpr = jaxprs.open_jaxpr(called)[0]
             var, above = jaxpr.outvars[number], place
             continue
-        return None if record is None else _Held("made", _number(record, eqn, var), var.aval, place)
-
-
-def _number(record: Record, eqn: Any, var: Any) -> int:
-    if record.native != jaxprs.name_of(eqn):
-        return -1
-    return next(
-        (
-            number
-            for number, value in enumerate(record.outputs)
-            if jaxprs.type_of(value.aval) == jaxprs.type_of(var.aval)
-        ),
-        -1,
-    )
+        if record is None:
+            return None
+        types = [jaxprs.type_of(value.aval) for value in record.outputs]
+        wanted, is_own = jaxprs.type_of(var.aval), record.native == jaxprs.name_of(eqn)
+        return _Held("made", types.index(wanted) if is_own and wanted in types else -1, var.aval, place)
 
 
 class Slot(NamedTuple):
@@ -186,17 +158,19 @@ class Slots:
         # A storage is known by its value, which has to live as long as that is.
         outer = (region for region in flat.regions if region.outer is None)
         find_held(region for region in outer if any(value.is_live for value in region.outputs))
-        self._give_out(flat)
+        live = [record for record in flat.records if any(value.is_live for value in record.outputs)]
+        of_region = grouped((id(outermost(record.context.region)), record) for record in live)
+        for region in flat.regions:
+            if region.held:
+                self._give_out_of(region, of_region.get(id(region), []))
 
     def of(self, record: Record) -> Iterator[Slot]:
         """Yield the slots of a record, in order."""
         region = outermost(record.context.region)
         around = record.context.branch if region is None else region.branch
-        if region is None:
-            for slot in self._of_conditional(record):
-                yield self._in_branches(slot, around)
-        for slot in self._own(record, region):
-            yield self._in_branches(slot, around)
+        for slot in (*(self._of_conditional(record) if region is None else ()), *self._own(record, region)):
+            # The conditionals around it hand it out, the innermost first.
+            yield reduce(self._in_branch, chain(around, lambda each: each.outer), slot)
 
     def _of_conditional(self, record: Record) -> Iterator[Slot]:
         """Yield the branch that ran, and zeros for outputs that not all branches differentiate."""
@@ -229,17 +203,10 @@ class Slots:
             if id(value) not in used:
                 yield _slot_of("kept", value)
 
-    def _in_branches(self, slot: Slot, branch: Branch | None) -> Slot:
-        """Return a slot that the conditionals around it hand out, the innermost first."""
-        return reduce(self._in_branch, chain(branch, lambda each: each.outer), slot)
-
     def _in_branch(self, slot: Slot, branch: Branch) -> Slot:
-        """Return a slot in a branch, whose values JAX copies out of the conditional in each round.
-
-        Those of one type share a place, whichever branch ran. Before 0.12 values from outside are copied too, even a
-        weight.
-        """
+        """Return a slot in a branch, whose values JAX copies out of the conditional in each round."""
         value = slot.value
+        # Before 0.12 values from outside are copied too, even a weight.
         if not slot.is_held or (value is not None and _is_outside(value, branch) and not hands_out_copies()):
             return slot
         slot = slot._replace(loops=varying(slot.loops, branch.loops))
@@ -248,19 +215,13 @@ class Slots:
         if key not in self._places:
             self._counts[branch, kind] += 1
             self._places[key] = self._counts[branch, kind]
+        # JAX pads the results of branches to equal types, so those of one type share a place, whichever branch ran.
         shared = "branches", branch.conditional, kind, self._places[key]
         is_copied = value is not None and value.kind == "argument"
         return slot._replace(value=None if is_copied else value, storage=shared)
 
-    def _give_out(self, flat: Flattener) -> None:
-        """Assign held values that no operation keeps to their maker, or to their first reader."""
-        live = [record for record in flat.records if any(value.is_live for value in record.outputs)]
-        of_region = grouped((id(outermost(record.context.region)), record) for record in live)
-        for region in flat.regions:
-            if region.held:
-                self._give_out_of(region, of_region.get(id(region), []))
-
     def _give_out_of(self, region: Region, records: Sequence[Record]) -> None:
+        """Assign held values that no operation keeps to their maker, or to their first reader."""
         kept: set[int] = set()
         readers: dict[int, Record] = {}
         for record in records:

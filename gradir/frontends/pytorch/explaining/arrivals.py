@@ -13,7 +13,7 @@ from gradir.frontends.pytorch.explaining import traps
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients
 from gradir.frontends.pytorch.explaining.losses import Losses
 from gradir.frontends.pytorch.explaining.magnitudes import is_zero
-from gradir.frontends.pytorch.explaining.words import few, name_of_step, user_name
+from gradir.frontends.pytorch.explaining.naming import few, name_of_step, user_name
 from gradir.frontends.pytorch.explaining.zeros import SLOPES, STAYING, Origin, Zeros
 from gradir.frontends.pytorch.private import AFTER_FORWARD, FORWARD_CLASS, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
@@ -28,7 +28,6 @@ BROKEN: Final = frozenset(
     {*("all_masked", "born", "exploding", "hook_nonfinite", "nonfinite", "nonfinite_input", "overflow"), "where_trap"}
 )
 """The kinds of findings that are alarms whatever learns."""
-
 
 # From this many runs of one line on it is a loop, in which gradients may grow.
 _MOST_REPEATED: Final = 4
@@ -66,19 +65,14 @@ class Judge:
         self._births = traps.Births(live)
         closed = {name for name in arrivals if is_zero(leaves[name])}
         starting = {recorded.values[name] for name in closed if arrivals[name].kind == "some"}
-        waiting = {
-            recorded.values[name]: [self._origin(fn) for fn in arrivals[name].arose]
-            for name in closed
-            if arrivals[name].kind == "zero" and arrivals[name].arose
-        }
-        frozen = frozenset(
-            recorded.values[name] for name, leaf in leaves.items() if not leaf.requires_grad and is_zero(leaf)
-        )
+        lost = [name for name in closed if arrivals[name].kind == "zero" and arrivals[name].arose]
+        waiting = {recorded.values[name]: [*map(self._origin, arrivals[name].arose)] for name in lost}
+        fixed = (name for name, leaf in leaves.items() if not leaf.requires_grad and is_zero(leaf))
+        frozen = frozenset(recorded.values[name] for name in fixed)
         self._zeros = Zeros(recorded.flowing, recorded.words.names, starting, waiting, frozen)
-        outputs = [found.tensor for found in live.captured if found.role == "output"]
-        self._outputs = outputs
+        self._outputs = [found.tensor for found in live.captured if found.role == "output"]
         # Where the loss is no number, nothing moves.
-        self._is_lost = not all(bool(torch.isfinite(numbers_in(tensor)).all()) for tensor in outputs)
+        self._is_lost = not all(bool(torch.isfinite(numbers_in(tensor)).all()) for tensor in self._outputs)
         self._undefined = traps.first_undefined(live.grad_fns) if self._is_lost else None
 
     def of_loss(self) -> Finding | None:
@@ -88,21 +82,17 @@ class Judge:
         fn = self._undefined or self._births.before(next(iter(reversed(self._live.grad_fns))))
         if fn is not None:
             return self._found("loss_undefined", fn, detail=traps.why_undefined(fn))
-        step = self._first_broken()
-        if step is None:
-            return Finding("loss_undefined")
-        is_half = any(meta.dtype == "float16" for meta in step.outputs)
-        detail = "its result is too large for float16" if is_half else ""
-        return Finding("loss_undefined", name_of_step(step), step.place, detail=detail)
-
-    def _first_broken(self) -> Step | None:
-        """The step that gave NaN or infinity first of those behind the loss, as far as results were looked at."""
+        # The first step behind the loss that gave NaN or infinity, as far as results were looked at.
         broken, step = self._flow.broken, None
         values = [value for value in map(self._flow.noted, self._outputs) if value in broken]
         while values:
             step = self._flow.step_of(max(values))
             values = [] if step is None else [read.value for read in step.inputs if read.value in broken]
-        return step
+        if step is None:
+            return Finding("loss_undefined")
+        is_half = any(meta.dtype == "float16" for meta in step.outputs)
+        detail = "its result is too large for float16" if is_half else ""
+        return Finding("loss_undefined", name_of_step(step), step.place, detail=detail)
 
     def verdict(self, arrival: Arrival, leaf: torch.Tensor) -> tuple[str, Sequence[Finding]]:
         """Return whether ``none``, ``zero``, ``nonfinite`` or ``some`` comes to a leaf, and why."""
@@ -147,10 +137,9 @@ class Judge:
         if kind == "vanished" and fn is not None:
             node = self._origin(fn)[0]
             return f"in {node.op} it falls below the smallest number of {node.outputs[0].dtype}, and becomes 0"
-        return self._paths(fn) if kind == "cancel" else ""
-
-    def _paths(self, fn: GradFn | None) -> str:
-        steps = map(self._step, () if fn is None else self._gradients.cancelling.get(fn, ()))
+        if kind != "cancel" or fn is None:
+            return ""
+        steps = map(self._step, self._gradients.cancelling.get(fn, ()))
         shown = few(self._recorded.words.called_at(step) for step in steps if step is not None)
         return f"the paths through {shown} cancel" if shown else ""
 
@@ -173,7 +162,7 @@ class Judge:
             kind, detail = traps.why_nonfinite(self._live, fn, self._gradients.masking(fn), first, self._words_of_line)
             return fn, kind, "; ".join(filter(None, [detail, self._rows(fn)]))
         kind, detail = traps.why_nonfinite(self._live, first, None, None, self._words_of_line)
-        return first, *(self._births.told(first) if kind == "nonfinite" else (kind, detail))
+        return first, *(self._births.explain(first) if kind == "nonfinite" else (kind, detail))
 
     def _rows(self, fn: GradFn) -> str:
         """Return the samples of a batch that a function spoils, in words, unless it spoils all."""
@@ -201,6 +190,7 @@ class Judge:
 
     @cached_property
     def _repeated(self) -> dict[tuple[object, Place | None], list[GradFn]]:
+        """The functions of each line."""
         steps = ((fn, self._step(fn)) for fn in self._live.grad_fns)
         return grouped(((step.func, step.place), fn) for fn, step in steps if step is not None)
 
@@ -270,4 +260,5 @@ def _keeps_tensors(fn: GradFn) -> bool:
     try:
         return bool(fn.saved_tensors) or any(isinstance(value, torch.Tensor) for value in vars(fn).values())
     except RuntimeError:
+        # torch raises for tensors that a backward has freed, so there were some.
         return True

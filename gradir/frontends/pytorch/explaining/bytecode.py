@@ -16,6 +16,7 @@ from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.results import names_of
 from gradir.frontends.pytorch.recording.sources import is_internal
+from gradir.frontends.pytorch.recording.steps import Step
 from gradir.frontends.pytorch.recording.timelines import calls_from
 from gradir.frontends.walks import codes_in, reached
 
@@ -78,6 +79,19 @@ class Literals:
         return self._found.get(_line(self._code, instruction), frozenset())
 
 
+def takes_numbers(step: Step, known: dict[int, Literals]) -> bool:
+    """Return whether a step takes numbers that do not stand in the line that runs it."""
+    values = (value for _, given in step.constants for value in (given if isinstance(given, tuple) else (given,)))
+    numbers = {value for value in values if isinstance(value, (int, float, complex)) and not isinstance(value, bool)}
+    if not numbers or step.place is None:
+        return bool(numbers)
+    # By identity, since code takes long to hash, and each step asks.
+    code = step.place.code
+    if id(code) not in known:
+        known[id(code)] = Literals(code)
+    return not numbers <= known[id(code)].beside(step.place.instruction)
+
+
 def _operations(code: CodeType) -> Iterator[_Op]:
     start: int | None = None
     for each in dis.get_instructions(code):
@@ -115,9 +129,8 @@ def _use(ops: Sequence[_Op], made: int) -> tuple[str, str]:
                 return _use_of_call(ops, index), ""
             is_aside = above >= taken + 2
         else:
-            is_aside = op.name.startswith(("LOAD_", "PUSH_NULL")) and (
-                above > 0 or not op.name.startswith(_OF_AN_OBJECT)
-            )
+            takes_it = above == 0 and op.name.startswith(_OF_AN_OBJECT)
+            is_aside = op.name.startswith(("LOAD_", "PUSH_NULL")) and not takes_it
         if not is_aside:
             break
         above += op.effect
@@ -143,22 +156,19 @@ _CLASSES: Final = frozenset({"Parameter", "Variable"})
 
 
 def find_leaf_made(computed: Place | None, used: Place | None) -> Place | None:
-    """Return where a new leaf is made of the result of ``computed``, else where it is ``used``.
-
-    The call begins in the line of ``computed``, as in ``nn.Parameter(a * b)``, or is the next one after it. In the code
-    of the use it is the last one before. Otherwise it may be the only one in functions inside these.
-    """
+    """Return where a new leaf is made of the result of ``computed``, else where it is ``used``."""
     if computed is not None:
-        calls = _calls(computed.code)
-        line = _line(computed.code, computed.instruction)
-        found = [at for at, at_line in calls.items() if at > computed.instruction or at_line == line]
+        calls, line = _calls(computed.code), _line(computed.code, computed.instruction)
+        # The call begins in the same line, as in ``nn.Parameter(a * b)``, or is the next one after it.
+        same = [at for at, at_line in calls.items() if at_line == line]
+        found = same or [at for at in calls if at > computed.instruction]
         if found:
-            same = [at for at in found if calls[at] == line]
-            return computed._replace(instruction=min(same or found))
+            return computed._replace(instruction=min(found))
     if used is not None:
         before = [at for at in _calls(used.code) if at <= used.instruction]
         if before:
             return used._replace(instruction=max(before))
+    # Otherwise it may be the only one in functions inside these.
     outer = [place.code for place in (computed, used) if place is not None]
     codes = {each for code in outer for each in codes_in(code) if each is not code}
     inner = {Place(each, at) for each in codes for at in _calls(each)}

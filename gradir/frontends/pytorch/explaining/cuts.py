@@ -9,28 +9,19 @@ from typing import Final, NamedTuple, TypeAlias
 
 import torch
 
-from gradir.frontends.pytorch.explaining.bytecode import COMPARED, HANDED, SHOWN, Literals, find_leaf_made, use_of
-from gradir.frontends.pytorch.explaining.words import Kinds, is_unseen, kind_of, terms_of, unseen_ends
-from gradir.frontends.pytorch.private import READS_A_NUMBER
+from gradir.frontends.pytorch.explaining import bytecode, step_kinds
+from gradir.frontends.pytorch.explaining.step_kinds import kind_of, updated_leaves
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.modes import CompiledPart
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Read, Step, Value, plain_name
-from gradir.frontends.pytorch.recording.timelines import calls_from
 from gradir.frontends.walks import grouped, reached
 
 At: TypeAlias = "tuple[str, Place | None]"
 """What something is called, or its kind, and where it is."""
 
 _DIFFERENTIABLE: Final = ("bfloat", "complex", "float")
-_DETACHING: Final = frozenset({"data", "detach", "detach_"})
-# These give the memory of a leaf to be written to; an embedding does so for its ``max_norm``.
-_LENDING: Final = frozenset({"data", "embedding", "embedding_bag"})
 _CONDITION: Final = "__bool__"
-# Operations that take the shape and the dtype of a tensor alone, by the start of their name.
-_OF_SHAPE_ALONE: Final = ("empty", "full", "new_", "ones", "rand", "zeros")
-
-
 # Operations that copy the numbers of their input, or have none yet.
 _MOVING: Final = frozenset(
     {
@@ -41,15 +32,13 @@ _MOVING: Final = frozenset(
 
 
 class Stop(NamedTuple):
-    """A value that carries no gradient although what it is made of does.
-
-    ``step`` is the operation, or the first that takes the value where none made it; ``leaves`` are those behind it, as
-    `Flowing.members` takes them.
-    """
+    """A value that carries no gradient although what it is made of does."""
 
     kind: str
     value: Value
+    # The operation, or the first that takes the value where none made it.
     step: Step
+    # Those behind it, as `Flowing.members` takes them.
     leaves: int
 
     @property
@@ -67,31 +56,37 @@ class Leaving(NamedTuple):
 
 
 class Flowing:
-    """How the captured tensors are computed of the leaves, with and without gradient.
+    """How the captured tensors are computed of the leaves, with and without gradient."""
 
-    Every value is looked at a few times, whatever the number of leaves and stops. The leaves behind a value are the
-    bits of a number, which unites them at once, and which is kept until nothing more takes the value.
-    """
+    # Sets of leaves are the bits of a number, which unites two at once. So each value is looked at a few times,
+    # whatever the number of leaves and stops, and its set is kept until nothing more takes the value.
 
     def __init__(self, flow: Flow, captured: Sequence[torch.Tensor]) -> None:
         self.flow = flow
-        self._kinds = Kinds(flow.steps)
-        self._data_of = _leaves_of_data(flow)
+        self._kinds = step_kinds.Kinds(flow.steps)
+        self._data_of = step_kinds.find_data_leaves(flow)
         self._roots: dict[Value, Value] = {}
-        self._places = dict(_places_taken(flow))
+        self._places = dict(step_kinds.find_read_indices(flow))
         ends = [flow.read(tensor) for tensor in captured]
         self.ends = frozenset(read.value for read in ends)
         self._held_by_leaves = {read.value for read in self._reads(ends) if read.is_leaf}
-        self.carrying = {read.value for read in self._reads(ends) if read.carries and not self._is_fresh(read)}
         # A derivative that is computed by them gets its graph back.
-        self.saved = frozenset(_saved_by_torch(flow))
+        self.saved = frozenset(step_kinds.saved_by_torch(flow))
+        self.carrying = {read.value for read in self._reads(ends) if read.carries and not self._is_fresh(read)}
         self.carrying |= self.saved
         read = {read.value for read in self._reads(ends)}
         shared = (outside.shared for outside in flow.outside if outside.shared is not None)
         self.carrying.update(value for value in shared if value not in read and self.should_carry(value))
-        self.wanted = self._behind_all(ends)
-        computed = self.carrying & self.wanted - self._held_by_leaves
-        self.unseen = set(unseen_ends(flow, captured)) | {value for value in computed if is_unseen(flow, value)}
+
+        def behind(value: Value) -> list[Value]:
+            # An update of a leaf ends here, and what that was made of does not.
+            return [self.root(value), *(read.value for read in self.sources(value))]
+
+        self.wanted = set(reached(self.ends, behind))
+        self.unseen = set(step_kinds.unseen_ends(flow, captured))
+        # No step made these values, nor anything else in their memory, and yet they have a grad_fn.
+        outside = (value for value in self.carrying & self.wanted - self._held_by_leaves if value.maker == FROM_OUTSIDE)
+        self.unseen.update(value for value in outside if flow.outside[value.number].shared is None)
         self._left_functions = set(self._leaving_functions(ends))
         self.stops: list[Stop] = []
         # The first exit at each place, with the leaves of every time, and the leaves of what is put into another leaf.
@@ -99,10 +94,11 @@ class Flowing:
         self.puttings: dict[At, int] = {}
         # Whether compiled parts compute what is wanted, and the leaves that they are known to take.
         self.has_compiled, self.compiled = False, 0
+        # By identity, since code takes long to hash.
         self._known_uses: dict[tuple[int, int], str] = {}
         self._leaves: dict[Value, int] = {}
         self._listed: list[Value] = []
-        self.terms = list(terms_of(flow, [read.value for read in ends]))
+        self.terms = list(step_kinds.terms_of(flow, [read.value for read in ends]))
         # Of each value the leaves whose gradient would arrive through it, and those that it is computed of at all.
         self._arriving: dict[Value, int] = {}
         self._origins: dict[Value, int] = {}
@@ -218,7 +214,7 @@ class Flowing:
         if value.maker != FROM_OUTSIDE:
             step = self.flow.steps[value.maker]
             is_update = value in self._held_by_leaves and self.root(value) != value
-            if is_update or _takes_shape_alone(step) or updated_leaves(step):
+            if is_update or step_kinds.takes_shape_alone(step) or updated_leaves(step):
                 return ()
             return (*step.inputs, *self._places.get(value.maker, ()))
         outside = self.flow.outside[value.number]
@@ -247,13 +243,6 @@ class Flowing:
             step = self.flow.step_of(value)
         return step is not None and self.root(value) != target and plain_name(step.func) not in _MOVING
 
-    def _behind_all(self, ends: Iterable[Read]) -> set[Value]:
-        # An update of a leaf ends here, and what that was made of does not.
-        def behind(value: Value) -> list[Value]:
-            return [self.root(value), *(read.value for read in self.sources(value))]
-
-        return set(reached((read.value for read in ends), behind))
-
     def _find(self) -> None:
         known: set[Value] = set()
         let_go = self._last_uses()
@@ -280,20 +269,21 @@ class Flowing:
             left = 0
             for read in found.reads:
                 left |= self._origins.get(read.value, 0) | self._behind(read)
-            use = self._use(found) if left else SHOWN
-            if use == COMPARED:
+            use = self._use(found) if left else bytecode.SHOWN
+            if use == bytecode.COMPARED:
                 # What parameters alone decide on is decided, and none of them learns by that.
                 goes_on = found.before <= last and all(map(self._is_of_parameters, found.reads))
             else:
                 # Else what comes of it is in nothing that was captured.
-                goes_on = found.before <= entry and use != SHOWN
-            if goes_on and use not in (COMPARED, HANDED) and (made := self._made_integer(found)) is not None:
+                goes_on = found.before <= entry and use != bytecode.SHOWN
+            is_number = use not in (bytecode.COMPARED, bytecode.HANDED)
+            if goes_on and is_number and (made := self._made_integer(found)) is not None:
                 # Integers had no gradient before they left: the operation that made them is where it ends.
                 step = self.flow.steps[made.maker]
-                self.stops.append(Stop("nondifferentiable", made, _seen_outside(step), left))
+                self.stops.append(Stop("nondifferentiable", made, step_kinds.seen_outside(step), left))
             elif goes_on:
                 at = found.called.strip("_"), found.place
-                first = self.exits.setdefault(at, Leaving(found, left, is_sure=use != HANDED))
+                first = self.exits.setdefault(at, Leaving(found, left, is_sure=use != bytecode.HANDED))
                 self.exits[at] = first._replace(leaves=first.leaves | left)
 
     def _made_integer(self, found: Exit) -> Value | None:
@@ -330,17 +320,17 @@ class Flowing:
 
     def _use(self, found: Exit) -> str:
         if found.called == _CONDITION or found.place is None:
-            return COMPARED if found.called == _CONDITION else ""
+            return bytecode.COMPARED if found.called == _CONDITION else ""
         key = id(found.place.code), found.place.instruction
         if key not in self._known_uses:
-            self._known_uses[key] = use_of(found.place)
+            self._known_uses[key] = bytecode.use_of(found.place)
         return self._known_uses[key]
 
     def _is_of_parameters(self, read: Read) -> bool:
-        behind = reached(
-            [read.value],
-            lambda value: () if value in self._leaves else (source.value for source in self.sources(value)),
-        )
+        def inside(value: Value) -> Iterable[Value]:
+            return () if value in self._leaves else (source.value for source in self.sources(value))
+
+        behind = reached([read.value], inside)
         # What is made of nothing, as what comes from outside is, may be other numbers in the next step.
         return all(value in self._leaves or self.sources(value) for value in behind)
 
@@ -348,13 +338,13 @@ class Flowing:
         """Return the last step through which a plain number may have come to what was captured."""
         if any(value.maker == FROM_OUTSIDE for value in self.ends):
             return len(self.flow.steps)
-        last, known, written = FROM_OUTSIDE, set[Value](), dict[int, Literals]()
+        last, known, written = FROM_OUTSIDE, set[Value](), dict[int, bytecode.Literals]()
         for index, step in enumerate(self.flow.steps):
             new = {read.value for read in step.inputs if read.value.maker == FROM_OUTSIDE} - known
             known |= new
-            if not self.wanted.isdisjoint(self.flow.made_by(index)) and (
-                _takes_numbers(step, written) or any(self.flow.outside[value.number].role == "input" for value in new)
-            ):
+            enters = any(self.flow.outside[value.number].role == "input" for value in new)
+            is_wanted = not self.wanted.isdisjoint(self.flow.made_by(index))
+            if is_wanted and (enters or bytecode.takes_numbers(step, written)):
                 last = index
         return last
 
@@ -397,7 +387,7 @@ class Flowing:
         carries_otherwise = any(other in self.wanted and other in self.carrying for other in others)
         is_stop = value in self.wanted and not passes and not carries_otherwise
         if arriving and is_stop:
-            shown = _seen_outside(step)
+            shown = step_kinds.seen_outside(step)
             if value.maker != FROM_OUTSIDE:
                 kind = self._kinds.of(value.maker)
             elif self.flow.outside[value.number].copied:
@@ -405,7 +395,8 @@ class Flowing:
             else:
                 kind, shared = "new_leaf", self.flow.outside[value.number].shared
                 maker = None if shared is None else self.flow.step_of(shared)
-                shown = shown._replace(place=find_leaf_made(None if maker is None else maker.place, shown.place))
+                computed_at = None if maker is None else maker.place
+                shown = shown._replace(place=bytecode.find_leaf_made(computed_at, shown.place))
             self.stops.append(Stop(kind, value, shown, arriving))
         self._arriving[value] = arriving if passes else 0
         self._origins[value] = computed
@@ -426,78 +417,3 @@ class Flowing:
             self._leaves[leaf] = len(self._leaves)
             self._listed.append(leaf)
         return 1 << self._leaves[leaf]
-
-
-def _leaves_of_data(flow: Flow) -> dict[int, Value]:
-    """By step, the leaf of which it gave the ``.data``, or lends that memory on."""
-    found: dict[int, Value] = {}
-    for number, step in enumerate(flow.steps):
-        lent = step.of_kind("view", "inplace")
-        if len(lent) != 1:
-            continue
-        if lent[0].is_leaf and step.called in _LENDING:
-            found[number] = lent[0].value
-        elif not lent[0].is_leaf and lent[0].value.maker in found:
-            found[number] = found[lent[0].value.maker]
-    return found
-
-
-def _places_taken(flow: Flow) -> Iterator[tuple[int, tuple[Read, ...]]]:
-    """By step, the tensors of one number that torch read to know which entry the step takes, as in ``x[i]``."""
-    waiting: tuple[Read, ...] = ()
-    before: Step | None = None
-    for number, step in enumerate(flow.steps):
-        if waiting and before is not None and (step.called, step.place) != (before.called, before.place):
-            waiting = ()
-        if step.called and step.func.__name__.startswith(READS_A_NUMBER):
-            waiting += step.inputs
-        elif waiting:
-            yield number, waiting
-            waiting = ()
-        before = step
-
-
-def _saved_by_torch(flow: Flow) -> Iterator[Value]:
-    """Yield the results that torch itself detaches, right after an operation whose derivative needs them."""
-    maker = FROM_OUTSIDE
-    for number, step in enumerate(flow.steps):
-        if not step.func.__name__.startswith("detach"):
-            maker = number
-        elif (
-            maker != FROM_OUTSIDE
-            and step.called not in _DETACHING
-            and step.called == flow.steps[maker].called
-            and step.inputs[0].carries
-            and step.inputs[0].value.maker == maker
-        ):
-            yield Value(number, 0)
-
-
-def _takes_numbers(step: Step, known: dict[int, Literals]) -> bool:
-    """Return whether a step takes numbers that do not stand in the line that runs it."""
-    values = (value for _, given in step.constants for value in (given if isinstance(given, tuple) else (given,)))
-    numbers = {value for value in values if isinstance(value, (int, float, complex)) and not isinstance(value, bool)}
-    if not numbers or step.place is None:
-        return bool(numbers)
-    code = step.place.code
-    if id(code) not in known:
-        known[id(code)] = Literals(code)
-    return not numbers <= known[id(code)].beside(step.place.instruction)
-
-
-def _takes_shape_alone(step: Step) -> bool:
-    name: str = step.func.__name__
-    return name.startswith(_OF_SHAPE_ALONE) or name.partition(".")[0].rpartition("_")[2] == "like"
-
-
-def updated_leaves(step: Step) -> list[Value]:
-    """Return the leaves that a step writes to, as an optimizer does; each stays the leaf that it was."""
-    return [read.value for read in step.of_kind("inplace") if read.is_leaf]
-
-
-def _seen_outside(step: Step) -> Step:
-    """Return a step as the call of the custom Function that ran it, if one did."""
-    if step.inside is None:
-        return step
-    call = next((call for call in calls_from(step.call) if not call.inside), None)
-    return step._replace(called=step.inside.called, place=step.inside.place, call=call)

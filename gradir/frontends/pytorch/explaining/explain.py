@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -11,22 +11,13 @@ from msgspec.structs import replace
 from gradir.errors import CaptureError
 from gradir.explanations.model import Examined, Explanation, Level, OfGraph
 from gradir.explanations.uniting import united
-from gradir.frontends.pytorch.explaining import misuse
+from gradir.frontends.pytorch.explaining import failures, misuse, overwrites
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Judge
 from gradir.frontends.pytorch.explaining.bytecode import skipping_conditions
-from gradir.frontends.pytorch.explaining.failures import (
-    Overwrite,
-    communicates,
-    explain_backward,
-    explain_forward,
-    find_overwrites,
-    is_spent,
-    writes_over_saved,
-)
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gradients_of
 from gradir.frontends.pytorch.explaining.losses import Losses
 from gradir.frontends.pytorch.explaining.magnitudes import held_gradients
-from gradir.frontends.pytorch.explaining.words import describe_terms, explain_unused, few, name_of_step
+from gradir.frontends.pytorch.explaining.naming import describe_terms, explain_unused, few, name_of_step
 from gradir.frontends.pytorch.private import ACCUMULATOR, DDP_SINK
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.recording.places import Place
@@ -35,8 +26,6 @@ from gradir.spec import own_error
 
 # Statuses of parameters without a gradient.
 _WITHOUT: Final = frozenset({"cut", "frozen", "unreached", "unused"})
-
-
 # These kinds are no alarm, whatever they concern.
 _LEVELS: Final[Mapping[str, Level]] = {"empty": "info", "opaque": "info", "rounding": "note", "starting": "note"}
 _SPENT: Final = "the backward has already run"
@@ -89,9 +78,8 @@ class Search(Losses):
         unrecorded = [name for name in unknown if name not in opaque]
         if unrecorded:
             unseen = self.flowing.unseen
-            takers = (step for step in self.flow.steps if any(read.value in unseen for read in step.inputs))
-            entry = next(takers, None)
-            self.tell("unrecorded", "info", "", unrecorded, None if entry is None else entry.place)
+            takers = (step.place for step in self.flow.steps if any(read.value in unseen for read in step.inputs))
+            self.tell("unrecorded", "info", "", unrecorded, next(takers, None))
 
     def _moves_nothing(self) -> bool:
         """Whether no gradient comes to anything that is to learn: to all that the optimizer has, or to the model."""
@@ -103,12 +91,6 @@ class Search(Losses):
         inside = {name for name in self.names_that_are("unreached") if self.flowing.may_be_inside(self.values[name])}
         are_idle = all(self.statuses[name] in {*_WITHOUT, "zero"} and name not in inside for name in trained)
         return bool(self.given) and are_idle and not self.unnamed.may_move()
-
-    def joined(self) -> Iterator[str]:
-        """Yield the leaves that nothing uses, but a function that joins all outputs of a model has in the graph."""
-        for name, value in self.values.items():
-            if self.statuses[name] == "reached" and value in self.flowing.taken and value not in self.flowing.wanted:
-                yield name
 
     def _tell_frozen(self, *, is_alarm: bool, may_lack: bool) -> None:
         """Tell what is frozen; ``may_lack`` is whether it may be all that keeps the loss from a graph."""
@@ -156,17 +138,13 @@ class Search(Losses):
         if self.given is None or is_told or not self._moves_nothing():
             return
         zeros = {name for name in self.names_that_are("zero") if self.is_trained(name)}
-        causes = [
-            replace(cause, level="error")
-            if cause.level in {"info", "note"} and zeros.intersection(cause.names)
-            else cause
-            for cause in self.causes
-        ]
-        if any(cause.kind == "equal" for cause in causes if zeros.intersection(cause.names)):
+        concerned = [bool(zeros.intersection(cause.names)) for cause in self.causes]
+        if any(is_of and cause.kind == "equal" for is_of, cause in zip(concerned, self.causes, strict=True)):
             # The loss is at its minimum, as where a student starts as a copy of its teacher.
             return
-        self.causes = causes
-        if not any(cause.level == "error" for cause in causes):
+        pairs = zip(concerned, self.causes, strict=True)
+        self.causes = [replace(cause, level="error") if is_of else cause for is_of, cause in pairs]
+        if not any(concerned):
             count = len(self.given)
             detail = f"it has {count:,} tensor{'s' if count > 1 else ''}"
             self.tell("moves_nothing", "error", "", filter(self.is_trained, self.statuses), None, detail=detail)
@@ -194,12 +172,15 @@ class Search(Losses):
             self.tell(trap.kind, "error", name_of_step(trap.step), (), trap.step.place, detail=trap.detail)
         if failure and live is not None:
             self.statuses = dict.fromkeys(self.statuses, "error")
-            self.causes.extend(explain_backward(self.flowing, live, self.words, failure))
+            self.causes.extend(failures.explain_backward(self.flowing, live, self.words, failure))
         elif gradients is not None and live is not None:
             self._tell_values(live, gradients, arrivals)
             examined = replace(examined, overwritten=self._tell_overwritten(live))
         elif self.flowing.is_whole:
-            self.statuses.update(dict.fromkeys(self.joined(), "unused"))
+            # A function that joins all outputs of a model has leaves in the graph that nothing uses.
+            joined = self.flowing.taken - self.flowing.wanted
+            idle = [name for name in self.names_that_are("reached") if self.values[name] in joined]
+            self.statuses.update(dict.fromkeys(idle, "unused"))
         self.tell_cleared()
         examined = self._read_gradients(examined)
         self.tell_what_does_not_learn()
@@ -222,7 +203,7 @@ class Search(Losses):
         if live is None:
             return None, "", left_out
         if left_out.reason:
-            is_stale = left_out.reason != _SPENT and writes_over_saved(self.flow, live)
+            is_stale = left_out.reason != _SPENT and failures.writes_over_saved(self.flow, live)
             return None, "a saved tensor was changed in place" if is_stale else "", left_out
         try:
             return gradients_of(live), "", Examined("backward")
@@ -238,13 +219,11 @@ class Search(Losses):
             return Examined()
         if values is False:
             return Examined(reason="values=False", advice="leave out values=False (--no-values)")
-        if values is None and is_spent(self.flow, live, self.subject.captured):
+        if values is None and failures.is_spent(self.flow, live, self.subject.captured):
             return Examined(reason=_SPENT, advice="explain before backward(), or call backward(retain_graph=True)")
         if values is None and len(live.graph.nodes) > _SMALL:
-            return Examined(
-                reason=f"the graph has {len(live.graph.nodes):,} nodes, which is more than {_SMALL:,}",
-                advice="pass values=True (--values)",
-            )
+            reason = f"the graph has {len(live.graph.nodes):,} nodes, which is more than {_SMALL:,}"
+            return Examined(reason=reason, advice="pass values=True (--values)")
         return Examined()
 
     def _read_gradients(self, examined: Examined) -> Examined:
@@ -264,32 +243,22 @@ class Search(Losses):
         return replace(examined, values="grad") if held and len(held) == len(names) else examined
 
     def _names_behind(self, term: Value) -> tuple[str, ...]:
-        names = self.words.names_of(self.flowing.leaves_behind(term))
-        return tuple(
-            name
-            for name in names
-            if self.statuses[name] == "reached" or self.values[name] not in self.flowing.known_inside
-        )
+        names, inside = self.words.names_of(self.flowing.leaves_behind(term)), self.flowing.known_inside
+        return tuple(name for name in names if self.statuses[name] == "reached" or self.values[name] not in inside)
 
     def explanation_of_failure(self, error: BaseException) -> Explanation:
         """Explain why an operation of the recorded forward raised an error."""
         statuses = dict.fromkeys(self.statuses, "error")
         left = misuse.left_waiting(error, self.owned())
-        told = (
-            [self.words.cause("ddp_unused", "error", "", left, None)]
-            if left
-            else explain_forward(self.words, own_error(error))
-        )
-        causes = united(told, statuses)
-        return Explanation(statuses, causes, tied=self.subject.tied())
+        found = failures.explain_forward(self.words, own_error(error))
+        causes = [self.words.cause("ddp_unused", "error", "", left, None)] if left else found
+        return Explanation(statuses, united(causes, statuses), tied=self.subject.tied())
 
     def _arrivals(self, live: LiveGraph, gradients: Gradients) -> dict[str, Arrival]:
         accumulators = {id(fn.variable): fn for fn in live.grad_fns if type(fn).__name__ == ACCUMULATOR}
-        found = {
-            name: gradients.at(tensor, accumulators[id(tensor)])
-            for name, tensor in self.subject.tensors.items()
-            if self.statuses[name] == "reached" and id(tensor) in accumulators
-        }
+        reached = ((name, self.subject.tensors[name]) for name in self.names_that_are("reached"))
+        known = ((name, tensor, accumulators.get(id(tensor))) for name, tensor in reached)
+        found = {name: gradients.at(tensor, fn) for name, tensor, fn in known if fn is not None}
         lost = self.stopped | self.left
         for name, arrival in found.items():
             if arrival.kind == "none" and self.values[name] in lost:
@@ -327,18 +296,15 @@ class Search(Losses):
 
     def _tell_overwritten(self, live: LiveGraph) -> bool:
         """Tell of saved tensors that were overwritten unseen; returns whether these could be looked for."""
-        if self.flow.overwritten.held and communicates(live):
+        if self.flow.overwritten.held and overwrites.communicates(live):
             return False
-        found = list[Overwrite]()
+        found = list[overwrites.Overwrite]()
         # One backward has run; what another one raises proves nothing.
         with suppress(CaptureError, RuntimeError):
-            found = find_overwrites(self.flow, self.flowing, live)
+            found = overwrites.find_overwrites(self.flow, self.flowing, live)
         for write in found:
-            names = [
-                name
-                for name, tensor in self.subject.tensors.items()
-                if id(tensor) in write.leaves and self.statuses[name] in {"reached", "wrong", "zero"}
-            ]
+            behind = (name for name, tensor in self.subject.tensors.items() if id(tensor) in write.leaves)
+            names = [name for name in behind if self.statuses[name] in {"reached", "wrong", "zero"}]
             self.statuses.update((name, "wrong") for name in names if self.statuses[name] == "reached")
             detail = "; ".join([few(map(self.words.called_at, write.savers)), *write.how])
             level: Level = "error" if any(map(self.is_trained, names)) else "info"
@@ -346,11 +312,11 @@ class Search(Losses):
         return True
 
     def _note_gradients(self, live: LiveGraph, gradients: Gradients) -> None:
-        tensors = self.subject.tensors
-        self.gradients = {
-            name: gradients.of_leaf(tensors[name]) if id(tensors[name]) in self.leaves else "none"
-            for name, status in self.statuses.items()
-            if id(tensors[name]) in self.leaves or status in _WITHOUT
-        }
+        for name, status in self.statuses.items():
+            tensor = self.subject.tensors[name]
+            if id(tensor) in self.leaves:
+                self.gradients[name] = gradients.of_leaf(tensor)
+            elif status in _WITHOUT:
+                self.gradients[name] = "none"
         self.gradients_at = gradients.by_node(live)
         self.unnamed.note(gradients)

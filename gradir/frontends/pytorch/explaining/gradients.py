@@ -93,7 +93,6 @@ _ADDED_TO_ALL: Final[Mapping[str, int]] = {
 _MOST_ORIGINS: Final = 16
 _MOST_ROWS: Final = 3
 
-
 _IsBad: TypeAlias = "Callable[[Size | None], bool]"
 
 
@@ -105,15 +104,13 @@ class Arrival(NamedTuple):
 
 
 class _Passed(NamedTuple):
-    """The gradients that came to a function and that it passed on.
-
-    ``spoilt`` marks zeros that became infinite or NaN, if nothing else did. ``rows`` are the first places of NaN or
-    infinity in the first dimension, and its length.
-    """
+    """The gradients that came to a function and that it passed on."""
 
     came: tuple[Size | None, ...]
     went: tuple[Size | None, ...]
+    # Where zeros became infinite or NaN, if nothing else did.
     spoilt: torch.Tensor | None = None
+    # The first places of NaN or infinity in the first dimension, and its length.
     rows: tuple[tuple[int, ...], int] = ((), 0)
 
 
@@ -148,8 +145,12 @@ class Gradients:
         """By the function through which all goes that adds up to nothing, the last ones on its paths."""
         self._starts = frozenset(entry.tensor.grad_fn for entry in live.captured if entry.role == "output")
         self._find_cancelling(live)
+        # The functions to which nothing comes but what is constant sends, and what that is.
         self._nothing: dict[GradFn, tuple[GradFn, ...]] = {}
-        self._find_nothing()
+        for fn, (came, *_) in passed.items() if self._cancelled else ():
+            made = [self._made_nothing(fn, number) for number in range(len(came))]
+            if any(made) and all(found or _is_zero(size) for found, size in zip(made, came, strict=True)):
+                self._nothing[fn] = tuple(dict.fromkeys(chain(*made)))[:_MOST_ORIGINS]
 
     @cached_property
     def meetings(self) -> Meetings:
@@ -215,11 +216,8 @@ class Gradients:
             return Arrival("rounding", tuple(fn for fn, _ in takers)) if is_rounding else Arrival("zero", made)
         if not size.largest:
             arose = self._origins_above(accumulator, _is_zero)
-            direct = {
-                fn
-                for fn, slot in self._consumers.get(accumulator, ())
-                if _ADDED_TO_ALL.get(type(fn).__name__) == slot and fn not in self.hooked
-            }
+            takers = self._consumers.get(accumulator, [])
+            direct = {fn for fn, slot in takers if _ADDED_TO_ALL.get(type(fn).__name__) == slot} - self.hooked
             # Of what is added to all the gradient is a sum, which is zero only where its terms cancel.
             return Arrival("rounding" if arose and direct.issuperset(arose) else "zero", arose)
         return self._rounded(size, leaf, accumulator)
@@ -228,7 +226,7 @@ class Gradients:
         """Return whether what arrives at a leaf is something, or what rounding leaves of numbers that cancel."""
         cancelling = [fn for fn, slot in self._consumers.get(accumulator, ()) if self._cancels(fn, slot)]
         if cancelling and len(cancelling) == len(self._consumers[accumulator]):
-            rounding = max(torch.finfo(leaf.dtype).eps * _ROUNDINGS, 0.0)
+            rounding = torch.finfo(leaf.dtype).eps * _ROUNDINGS
             if size.largest <= rounding * max(map(self.came_to, cancelling)):
                 is_constant = all(self.constant.get(fn) == "norm_adds_up" for fn in cancelling)
                 return Arrival("zero" if is_constant else "rounding", tuple(cancelling))
@@ -272,13 +270,6 @@ class Gradients:
                 self._cancelled[at, number] = meeting
                 self.constant.setdefault(meeting, "cancel")
                 self.cancelling[meeting] = (*self.cancelling.get(meeting, ()), *fns)[:_MOST_ORIGINS]
-
-    def _find_nothing(self) -> None:
-        """Find the functions to which nothing comes but what is constant sends, and what that is."""
-        for fn, (came, *_) in self._passed.items() if self._cancelled else ():
-            made = [self._made_nothing(fn, number) for number in range(len(came))]
-            if any(made) and all(found or _is_zero(size) for found, size in zip(made, came, strict=True)):
-                self._nothing[fn] = tuple(dict.fromkeys(chain(*made)))[:_MOST_ORIGINS]
 
     def _made_nothing(self, fn: GradFn, number: int) -> tuple[GradFn, ...]:
         """By which constants what comes to an output of a function is nothing; by none if it is not, or truly zero."""
@@ -348,13 +339,8 @@ def gradients_of(live: LiveGraph) -> Gradients:
 def _may_cancel(sizes: _Passed, went: Sequence[torch.Tensor | None]) -> bool:
     """Whether a largest number that is passed on may be nothing beside the largest that came, going by the norms."""
     nothing = 2 * _NOTHING * max((size.norm for size in sizes.came if size is not None), default=0.0)
-    return nothing > 0 and any(
-        size is not None
-        and gradient is not None
-        and gradient.numel()
-        and size.norm <= nothing * math.sqrt(gradient.numel())
-        for size, gradient in zip(sizes.went, went, strict=True)
-    )
+    pairs = zip(sizes.went, (0 if gradient is None else gradient.numel() for gradient in went), strict=True)
+    return nothing > 0 and any(size and count and size.norm <= nothing * math.sqrt(count) for size, count in pairs)
 
 
 def _spoilt(came: Sequence[torch.Tensor | None], went: Sequence[torch.Tensor | None]) -> torch.Tensor | None:

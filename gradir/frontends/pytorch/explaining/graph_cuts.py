@@ -8,9 +8,10 @@ from operator import itemgetter
 from torch import nn
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
-from gradir.frontends.pytorch.explaining.meant import Meant, NamesOf, cut_by_program, is_own_of_torch
+from gradir.frontends.pytorch.explaining.intended_cuts import IntendedCuts, NamesOf, cut_by_program, is_own_of_torch
+from gradir.frontends.pytorch.explaining.naming import lines_of, name_of_step
+from gradir.frontends.pytorch.explaining.step_kinds import EXPLICIT, kind_of
 from gradir.frontends.pytorch.explaining.subject import describe_foreign, tensors_aside
-from gradir.frontends.pytorch.explaining.words import EXPLICIT, kind_of, lines_of, name_of_step
 from gradir.frontends.pytorch.private import sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.recording.sources import ShownLines
@@ -22,11 +23,7 @@ from gradir.vocabulary.patterns import OTHER_MODEL
 
 
 def cuts_of(flowing: Flowing, names_of: NamesOf, live: LiveGraph, paths: Mapping[nn.Module, str]) -> Iterator[Cut]:
-    """Yield one cut for each place and kind, in the order of the program.
-
-    A kind that no program asks for is left out if the graph has all leaves behind it. If a place ran several times, the
-    first time with ends in the graph counts.
-    """
+    """Yield one cut for each place and kind, in the order of the program."""
 
     def names(leaves: int, known: Collection[str] = ()) -> tuple[str, ...]:
         found = (name for leaf in flowing.members(leaves) for name in names_of(leaf)[:1])
@@ -60,19 +57,20 @@ def _cuts_at_stops(
     if not flowing.stops:
         return
     lines, ends = ShownLines(), _Ends(flowing, live)
-    meant = Meant(flowing, {id(leaf) for leaf in live.leaves.values()}, names_of)
+    intended = IntendedCuts(flowing, {id(leaf) for leaf in live.leaves.values()}, names_of)
     groups = grouped(((stop.kind, stop.place, path_of(stop.step.call, paths)), stop) for stop in flowing.stops)
-    patterns, _ = meant.patterns(flowing.stops_by_place())
+    patterns, _ = intended.patterns(flowing.stops_by_place())
     aside = tensors_aside(paths)
     elsewhere = {name for leaf in cut_by_program(flowing, patterns) for name in names_of(leaf)[:1]}
     for (kind, place, scope), stops in groups.items():
         behind, is_own = flowing.members(*(stop.leaves for stop in stops)), all(map(is_own_of_torch, stops))
         names = dict.fromkeys(name for leaf in behind for name in names_of(leaf)[:1])
         is_lost = not names.keys() <= (reached | elsewhere if is_own else reached)
-        # Torch cuts for functions of its own, too.
+        # Torch cuts for functions of its own, too. A kind that no program asks for is told only if it loses a leaf.
         if (kind in EXPLICIT and not is_own) or is_lost:
             is_foreign = not names and bool(describe_foreign(flowing.flow, aside, behind))
             source, via = lines_of(place, lines)
+            # If a place ran several times, the first time with ends in the graph counts.
             into, slot = next(filter(None, (ends.entries.get(stop.value) for stop in stops)), ("", None))
             yield Cut(
                 kind_of_cut(kind, stops, is_lost=is_lost),
@@ -102,16 +100,13 @@ def operation_of(stops: Sequence[Stop]) -> str:
 
 
 class _Ends:
-    """Knows which nodes of a graph the steps of a flow made.
-
-    torch numbers the nodes of each thread, so a step's node must have its name and its shape, too. ``entries`` has for
-    values without gradient the first node that takes them, and the input slot where that is sure.
-    """
+    """Knows which nodes of a graph the steps of a flow made."""
 
     def __init__(self, flowing: Flowing, live: LiveGraph) -> None:
         self._flowing = flowing
         self._made = dict(_made(flowing, live))
         self._leaves = {id(tensor): node_id for node_id, tensor in live.leaves.items()}
+        # Of values without gradient the first node that takes them, and the input slot where that is sure.
         self.entries = {value: entry for value, (_, entry) in self._all_entries(live).items()}
 
     def at(self, stop: Stop) -> str:
@@ -151,11 +146,9 @@ def _made(flowing: Flowing, live: LiveGraph) -> Iterator[tuple[int, str]]:
         number = sequence_number(fn)
         numbered[number] = "" if number in numbered else node_id
     # The number was taken before the operation ran.
-    makers = grouped(
-        (step.number - 1, index)
-        for index, step in enumerate(flow.steps)
-        if step.mode == "grad" and not flowing.carrying.isdisjoint(flow.made_by(index))
-    )
+    steps = ((index, step.number) for index, step in enumerate(flow.steps) if step.mode == "grad")
+    carrying = ((index, number) for index, number in steps if not flowing.carrying.isdisjoint(flow.made_by(index)))
+    makers = grouped((number - 1, index) for index, number in carrying)
     for number, (index, *others) in makers.items():
         found = numbered.get(number)
         if found and not others and _fits(flow.steps[index], found, live):
@@ -163,6 +156,7 @@ def _made(flowing: Flowing, live: LiveGraph) -> Iterator[tuple[int, str]]:
 
 
 def _fits(step: Step, node_id: str, live: LiveGraph) -> bool:
+    """Return whether a node has the name and the shape of a step, since torch numbers the nodes of each thread."""
     node = live.graph.nodes[node_id]
     names = (node.op.strip("_"), plain_name(step.func))
     shapes = [tensor.shape for tensor in (*node.outputs[:1], *step.outputs[:1])]

@@ -12,10 +12,11 @@ import torch
 from gradir.explanations.model import Cause, Level
 from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
 from gradir.frontends.pytorch.explaining.graph_cuts import kind_of_cut, operation_of
-from gradir.frontends.pytorch.explaining.meant import Meant, cut_by_program, is_own_of_torch
+from gradir.frontends.pytorch.explaining.intended_cuts import IntendedCuts, cut_by_program, is_own_of_torch
 from gradir.frontends.pytorch.explaining.misuse import Unnamed, held_otherwise
+from gradir.frontends.pytorch.explaining.naming import Words
+from gradir.frontends.pytorch.explaining.step_kinds import EXPLICIT
 from gradir.frontends.pytorch.explaining.subject import Subject, describe_foreign, find_left_over, find_replaced
-from gradir.frontends.pytorch.explaining.words import EXPLICIT, Words
 from gradir.frontends.pytorch.private import CHECKPOINT
 from gradir.frontends.pytorch.reading.tensors import numbers_in, storage_of
 from gradir.frontends.pytorch.recording.flow import Flow
@@ -27,7 +28,6 @@ _BACKWARD: Final = "backward"
 # Every optimizer of torch tells the profiler of its step by a name that starts so.
 _STEP: Final = "Optimizer.step#"
 _SCALING: Final = frozenset({"clamp", "clamp_max", "clamp_min", "div", "mul"})
-_ZEROING: Final = frozenset({"zero"})
 
 
 class Clearing(NamedTuple):
@@ -41,19 +41,12 @@ class Clearings:
     """Knows from a recorded flow how the gradients of a backward were cleared."""
 
     def __init__(self, flow: Flow, captured: Iterable[Value]) -> None:
-        self._flow = flow
-        starts = set(captured)
-        calls = [index for index, step in enumerate(flow.steps) if step.called == _BACKWARD]
-        self._start = next(
-            (index for index in calls if any(read.value in starts for read in flow.steps[index].inputs)),
-            len(flow.steps),
-        )
-        self._backwards = calls
-        self._used = [
-            index
-            for index, step in enumerate(flow.steps)
-            if any(isinstance(value, str) and value.startswith(_STEP) for _, value in step.constants)
-        ]
+        self._flow, starts = flow, set(captured)
+        self._backwards = [index for index, step in enumerate(flow.steps) if step.called == _BACKWARD]
+        own = (each for each in self._backwards if any(read.value in starts for read in flow.steps[each].inputs))
+        self._start = next(own, len(flow.steps))
+        words = ((at, value) for at, step in enumerate(flow.steps) for _, value in step.constants)
+        self._used = sorted({at for at, value in words if isinstance(value, str) and value.startswith(_STEP)})
         emptied = [clearing for clearing in flow.clearings if clearing.before > self._start]
         self._emptied = {clearing.reads[0].value: clearing for clearing in reversed(emptied)}
 
@@ -86,7 +79,7 @@ class Clearings:
         if tensor.grad is None:
             emptied = self._emptied.get(self._flow.value_of(tensor))
             return None if emptied is None else (emptied.before, emptied.place)
-        index = self._zeroed(tensor.grad, _ZEROING)
+        index = self._zeroed(tensor.grad, {"zero"})
         return None if index is None else (index, self._flow.steps[index].place)
 
     def _zeroed(self, gradient: torch.Tensor | None, names: Collection[str]) -> int | None:
@@ -106,13 +99,9 @@ class Losses:
     """Knows the parameters of what was recorded, each with a status, and tells of the lines that lose gradients."""
 
     def __init__(self, subject: Subject, flowing: Flowing) -> None:
-        self.subject = subject
-        self.flow = subject.flow
-        self.flowing = flowing
+        self.subject, self.flow, self.flowing = subject, subject.flow, flowing
         self.leaves = set() if subject.live is None else {id(leaf) for leaf in subject.live.leaves.values()}
-        self.values = {
-            name: self.flowing.root(subject.flow.value_of(tensor)) for name, tensor in subject.tensors.items()
-        }
+        self.values = {name: flowing.root(self.flow.value_of(tensor)) for name, tensor in subject.tensors.items()}
         self.words = Words(subject.flow, self.values)
         self.stopped = set(flowing.members(*(stop.leaves for stop in flowing.stops)))
         self._hidden = self._all_hidden()
@@ -191,14 +180,21 @@ class Losses:
         groups = self.flowing.stops_by_place()
         if not groups:
             return
-        meant = Meant(self.flowing, self.leaves, lambda leaf: tuple(self.words.names_of([leaf])))
-        patterns, targets = meant.patterns(groups)
+        intended = IntendedCuts(self.flowing, self.leaves, lambda leaf: tuple(self.words.names_of([leaf])))
+        patterns, targets = intended.patterns(groups)
         self._cut_by_program = cut_by_program(self.flowing, patterns)
         for key, stops in groups.items():
-            self._tell_stops_at(*key, stops, meant, patterns[key], is_target=key in targets)
+            self._tell_stops_at(*key, stops, intended, patterns[key], is_target=key in targets)
 
     def _tell_stops_at(
-        self, kind: str, place: Place | None, stops: Sequence[Stop], meant: Meant, pattern: str, *, is_target: bool
+        self,
+        kind: str,
+        place: Place | None,
+        stops: Sequence[Stop],
+        intended: IntendedCuts,
+        pattern: str,
+        *,
+        is_target: bool,
     ) -> None:
         """Tell of the stops of a place; ``is_target`` is whether they cut a target of what is lost elsewhere."""
         behind = self.flowing.members(*(stop.leaves for stop in stops))
@@ -206,7 +202,7 @@ class Losses:
         names = list(self.words.names_of(behind))
         level = self.level_of(names)
         # What the optimizer has is to learn, whatever it looks like.
-        if pattern in EXCUSING and (self.given is None or meant.are_moved(behind) or self._has_only(behind)):
+        if pattern in EXCUSING and (self.given is None or intended.are_moved(behind) or self._has_only(behind)):
             level = "info"
         lost = [name for name in names if self.statuses[name] == "cut"]
         # A teacher that is a copy takes no gradient from what the program cuts in another place.
@@ -268,17 +264,14 @@ class Losses:
         """Tell where values leave torch as numbers."""
         told: set[str] = set()
         for (operation, place), leaving in self.flowing.exits.items():
-            names = [
-                name
-                for name in self.words.names_of(self.flowing.members(leaving.leaves))
-                if self.statuses[name] == "cut" and self.values[name] not in self.stopped and name not in told
-            ]
+            behind = (leaf for leaf in self.flowing.members(leaving.leaves) if leaf not in self.stopped)
+            lost = (name for name in self.words.names_of(behind) if self.statuses[name] == "cut")
+            names = [name for name in lost if name not in told]
             if names:
                 told.update(names)
                 detail = "" if leaving.is_sure else "it is handed to a call here, and may go no further"
-                self.tell(
-                    "exit", self.level_of(names) if leaving.is_sure else "info", operation, names, place, detail=detail
-                )
+                level = self.level_of(names) if leaving.is_sure else "info"
+                self.tell("exit", level, operation, names, place, detail=detail)
 
     def tell_exchanges(self) -> None:
         """Tell where other numbers were assigned through ``.data`` to what the loss was computed of before."""

@@ -1,7 +1,4 @@
-"""What a backward brings to leaves, how large a gradient is, and which are zero but for rounding.
-
-A gradient is so where what comes of an operation is constant by how it is made.
-"""
+"""What a backward brings to leaves, how large a gradient is, and which are zero but for rounding."""
 
 from __future__ import annotations
 
@@ -65,9 +62,8 @@ def _largest(values: torch.Tensor) -> float:
 
 def held_gradients(tensors: Mapping[str, torch.Tensor]) -> dict[str, float | str]:
     """Return the norms of what leaves have in `.grad`, or ``zero`` or ``nonfinite``; nothing of those without."""
-    sizes = {
-        name: None if leaf.grad is None or leaf.grad.is_meta else size_of(leaf.grad) for name, leaf in tensors.items()
-    }
+    held = {name: leaf.grad for name, leaf in tensors.items() if leaf.grad is not None and not leaf.grad.is_meta}
+    sizes = {name: size_of(gradient) for name, gradient in held.items()}
     return {name: size.value for name, size in sizes.items() if size is not None}
 
 

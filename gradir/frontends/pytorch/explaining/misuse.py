@@ -25,7 +25,7 @@ _COMPARING: Final = frozenset({"huber_loss", "l1_loss", "mse_loss", "smooth_l1_l
 # These make a loss of a difference.
 _SIZING: Final = frozenset({"abs", "pow", "square"})
 _SOFTMAX: Final = frozenset({"safe_softmax", "softmax"})
-
+# The results of these are scores, and no logarithms of probabilities.
 _OF_LOGITS: Final = frozenset({"addbmm", "addmm", "baddbmm", "bmm", "convolution", "mm", "native_layer_norm"})
 _MOST_BACK: Final = 16
 
@@ -119,15 +119,13 @@ _KEEPING: Final = frozenset(
 
 
 def has_seen_one_step(name: str, arrivals: Mapping[str, Arrival]) -> bool:
-    """Return whether a recurrent weight has a zero gradient because only one step of its direction was read.
-
-    The state that it weighs is then the initial one, while the weights of the input and of the other direction learn.
-    """
+    """Return whether a recurrent weight has a zero gradient because only one step of its direction was read."""
     found = _OF_STATE.fullmatch(name)
     if found is None:
         return False
     path, layer, reverse = found.groups(default="")
     other = f"{path}weight_hh_l{layer}" if reverse else f"{name}_reverse"
+    # The state that it weighs is then the initial one, while the weights of the input and the other direction learn.
     partners = (other, f"{path}weight_ih_l{layer}{reverse}")
     return all(each in arrivals and arrivals[each].kind == "some" for each in partners)
 
@@ -156,15 +154,12 @@ _INDICES: Final = re.compile(r"did not receive grad for rank \d+: ([\d ]+)")
 def waits_for(flow: Flow, reached: Set[int]) -> set[int]:
     """Return the ids of parameters whose DistributedDataParallel raises next time, since some get no gradient."""
     calls = {id(step.call): step.call for step in flow.steps}
-    modules = {
-        id(call.module): call.module for each in calls.values() for call in calls_from(each) if _is_parallel(call)
-    }
+    around = (call for innermost in calls.values() for call in calls_from(innermost))
     found: set[int] = set()
-    for module in modules.values():
-        if fields_of(module).get("find_unused_parameters") or fields_of(module).get("static_graph"):
-            continue
+    for module in {id(call.module): call.module for call in around if _is_parallel(call)}.values():
+        is_told = fields_of(module).get("find_unused_parameters") or fields_of(module).get("static_graph")
         own = {id(parameter) for _, parameter in named_parameters_in(module) if parameter.requires_grad}
-        found |= set() if own.isdisjoint(reached) else own
+        found |= set() if is_told or own.isdisjoint(reached) else own
     return found
 
 
@@ -244,11 +239,7 @@ def held_otherwise(tensors: Mapping[str, torch.Tensor]) -> set[str]:
 
 
 def find_forgotten(flow: Flow, flowing: Flowing, model: Mapping[str, Value], lacking: Collection[str]) -> Sequence[str]:
-    """Return the names that an optimizer should have too, since it has others of the ``model``.
-
-    It may leave out on purpose what comes before all its parameters, as below a new head, what runs in evaluation mode,
-    and what judges the results of the others, as a critic or a discriminator does.
-    """
+    """Return the names that an optimizer should have too, since it has others of the ``model``."""
     trained = [name for name in model if name not in lacking]
     lacking_in = {f"{name.rpartition('.')[0]}." for name in lacking}
     around = {f"{name.rpartition('.')[0]}." for name in trained}
@@ -266,6 +257,8 @@ def find_forgotten(flow: Flow, flowing: Flowing, model: Mapping[str, Value], lac
     # The leaves of the terms of a loss that make a score larger, or a decision the other one.
     judged = (term for value, sign, term in _summands(flow, flowing) if _is_judgement(flow, value, sign))
     judging = {leaf for term in judged for leaf in flowing.leaves_behind(term)}
+    # It may leave out on purpose what comes before all its parameters, as below a new head, what runs in evaluation
+    # mode, and what judges the results of the others, as a critic or a discriminator does.
     return [
         name
         for number, (name, value) in enumerate(model.items())
@@ -293,9 +286,8 @@ def _summands(flow: Flow, flowing: Flowing) -> Iterator[tuple[Value, int, Value]
             is_negative = any(isinstance(number, (int, float)) and number < 0 for _, number in step.constants)
             waiting.append((step.inputs[0].value, -sign if name in {"div", "mul"} and is_negative else sign, term))
         elif step is not None and name in _ADDING and step.called not in _AGAINST_CONSTANTS:
-            waiting += [
-                (read.value, -sign if name == "sub" and slot else sign, term) for slot, read in enumerate(step.inputs)
-            ]
+            signs = [-sign if name == "sub" and slot else sign for slot in range(len(step.inputs))]
+            waiting += [(read.value, each, term) for read, each in zip(step.inputs, signs, strict=True)]
         else:
             yield value, sign, term
 

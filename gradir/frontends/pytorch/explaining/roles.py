@@ -35,12 +35,11 @@ _MOST_BACK: Final = 24
 
 
 class Roles:
-    """Knows what values are for that carry no gradient, by what takes them; each step is looked at once.
+    """Knows what values are for that carry no gradient, by what takes them; each step is looked at once."""
 
-    A value is a ``target`` that another is compared with, ``labels`` if it is one that was chosen, a ``return`` if
-    something was added to it before, a part of a ``ratio`` or a ``log ratio``, an ``advantage``, or some other factor
-    of a ``product``.
-    """
+    # A value is a ``target`` that another is compared with, ``labels`` if it is one that was chosen, a ``return`` if
+    # something was added to it before, a part of a ``ratio`` or a ``log ratio``, an ``advantage``, or some other
+    # factor of a ``product``.
 
     def __init__(self, flowing: Flowing) -> None:
         self._flow = flow = flowing.flow
@@ -128,8 +127,7 @@ class Sums:
 
     def __init__(self, flowing: Flowing, uses: Mapping[Value, Sequence[Use]]) -> None:
         self._flow = flow = flowing.flow
-        self._flowing = flowing
-        self._uses = uses
+        self._flowing, self._uses = flowing, uses
         self._originals: dict[Value, Value] = {}
         # What is computed twice of the same by the same has equal numbers.
         known: dict[object, Value] = {}

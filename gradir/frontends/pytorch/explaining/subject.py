@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from itertools import groupby
+from itertools import groupby, product
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -47,21 +47,15 @@ def broken_ties(paths: Mapping[nn.Module, str]) -> list[tuple[str, str]]:
             embeddings[where] = weight
         elif isinstance(module, nn.Linear):
             linears[where] = weight
-    return [
-        (one, other)
-        for one, embedding in embeddings.items()
-        for other, linear in linears.items()
-        if _are_copies(embedding, linear)
-    ]
+    pairs = product(embeddings.items(), linears.items())
+    return [(one, other) for (one, embedding), (other, linear) in pairs if _are_copies(embedding, linear)]
 
 
 def hooks_by_module(paths: Mapping[nn.Module, str]) -> dict[str, list[object]]:
     """Return the hooks on the backward of modules, by the path of the module."""
-    return {
-        path: hooks
-        for module, path in paths.items()
-        if (hooks := [*private.hooks_of_module(module).values(), *private.backward_pre_hooks_of(module).values()])
-    }
+    kinds = (private.hooks_of_module, private.backward_pre_hooks_of)
+    found = {path: [hook for kind in kinds for hook in kind(module).values()] for module, path in paths.items()}
+    return {path: hooks for path, hooks in found.items() if hooks}
 
 
 def find_left_over(
@@ -71,20 +65,15 @@ def find_left_over(
     own = {id(tensor) for tensor in parameters.values()}
     stale = {id(tensor): tensor for tensor in trained if id(tensor) not in own and id(tensor) not in used}
     # Only then, since it takes longer the more objects a program has.
-    held = (
-        (tensor for module in living(nn.Module) for tensor in private.own_parameters(module).values()) if stale else ()
-    )
+    modules = living(nn.Module) if stale else ()
+    held = (tensor for module in modules for tensor in private.own_parameters(module).values())
     return [] if any(id(tensor) in stale for tensor in held) else [*stale.values()]
 
 
 def find_replaced(
     trained: Sequence[torch.Tensor], parameters: Mapping[str, torch.Tensor], stale: Sequence[torch.Tensor]
 ) -> list[str]:
-    """Return the names of the parameters that took the places of the ``stale`` ones of an optimizer.
-
-    The stale ones have their shapes, or everything else in the optimizer is the whole model in order, and the stale
-    ones are at the places of the new ones.
-    """
+    """Return the names of the parameters that took the places of the ``stale`` ones of an optimizer."""
     given = list(dict.fromkeys(map(id, trained)))
     new = {id(tensor): tensor for tensor in parameters.values() if tensor.requires_grad}
     new = {key: tensor for key, tensor in new.items() if key not in given}
@@ -95,6 +84,7 @@ def find_replaced(
     # A temperature beside the model is no weight of it.
     has_ranks = not Counter(len(tensor.shape) for tensor in new.values()) - Counter(len(t.shape) for t in stale)
     models = (parameters.values(), [tensor for tensor in parameters.values() if tensor.requires_grad])
+    # All else in the optimizer is the whole model in order, and the stale ones are at the places of the new ones.
     is_model = len(old) < len(given) and any(
         (has_ranks and _is_in_places(given, old, keys, new))
         # Weights that are computed of several new ones, as by weight_norm, come after what is not computed.
@@ -135,14 +125,10 @@ def describe_foreign(flow: Flow, aside: Mapping[str, torch.Tensor], leaves: Sequ
     own = {id(tensor) for tensor in aside.values()}
     # A view that was made under no_grad counts as a leaf.
     owners = dict.fromkeys(map(flow.owner_of, leaves))
+    given = [flow.outside[owner.number] for owner in owners if owner.maker == FROM_OUTSIDE]
+    are_parameters = len(given) == len(owners) and all(outside.role == "parameter" for outside in given)
     # The model that had them may be gone.
-    is_of_others = all(
-        owner.maker == FROM_OUTSIDE
-        and flow.outside[owner.number].role == "parameter"
-        and id(flow.tensor_of(owner)) not in own
-        for owner in owners
-    )
-    if not is_of_others:
+    if not are_parameters or any(id(flow.tensor_of(owner)) in own for owner in owners):
         return ""
     return f"{len(owners)} parameter{'s' if len(owners) > 1 else ''} that the recorded model does not have"
 
@@ -184,26 +170,26 @@ def _entries_of(container: list[object] | tuple[object, ...] | dict[object, obje
 
 
 class Subject(NamedTuple):
-    """What is to be explained.
-
-    ``tensors`` are the parameters and tensors by name, ``owned`` the names that a module gives, ``captured`` what
-    backward would start from, ``live`` their graph if they have one, ``trained`` the tensors of the optimizer if there
-    is one. ``parametrized`` are names that a module computes of its parameters, ``aside`` the tensors that
-    modules keep otherwise than as parameters and buffers, ``untied`` pairs of parameters that were one tensor,
-    ``hooks`` those on the backward of modules, by path, ``lent`` the names of parameters that a module has only while
-    it runs, and ``paths`` where the modules are.
-    """
+    """What is to be explained."""
 
     flow: Flow
     tensors: Mapping[str, torch.Tensor]
+    # The names that a module gives.
     owned: frozenset[str]
+    # What backward would start from, with the graph if there is one.
     captured: Sequence[torch.Tensor]
     live: LiveGraph | None
+    # The tensors of the optimizer if there is one.
     trained: Sequence[torch.Tensor] | None
+    # Names that a module computes of its parameters.
     parametrized: frozenset[str]
+    # The tensors that modules keep otherwise than as parameters and buffers.
     aside: Mapping[str, torch.Tensor]
+    # Pairs of parameters that were one tensor.
     untied: Sequence[tuple[str, str]]
+    # Those on the backward of modules, by path.
     hooks: Mapping[str, Sequence[object]]
+    # The names of parameters that a module has only while it runs.
     lent: frozenset[str]
     paths: Mapping[nn.Module, str]
 

@@ -56,10 +56,8 @@ def stem(fn: GradFn) -> str:
 def why_nonfinite(
     live: LiveGraph, fn: GradFn, mask: GradFn | None, made: GradFn | None, line: Callable[[GradFn], str]
 ) -> tuple[str, str]:
-    """Return the kind of cause that makes a gradient infinite or NaN in a function, and its details.
-
-    ``mask`` sends zeros back to the function, and ``made`` gave it NaN or infinity in the forward already.
-    """
+    """Return the kind of cause that makes a gradient infinite or NaN in a function, and its details."""
+    # The mask sends zeros back to the function, and the other one gave it NaN or infinity in the forward already.
     softmax = fn if made is None else made
     masking = _mask_of_all(softmax)
     if masking is not None:
@@ -94,11 +92,11 @@ def _mask_of_all(softmax: GradFn) -> GradFn | None:
 
 
 def _of(name: str, number: float, words: str) -> Callable[[GradFn], str]:
-    def told(fn: GradFn) -> str:
+    def describe(fn: GradFn) -> str:
         saved = saved_tensor(fn, name)
         return words if saved is not None and bool((saved.abs() == number).any()) else ""
 
-    return told
+    return describe
 
 
 def _of_logarithm(fn: GradFn) -> str:
@@ -111,10 +109,8 @@ def _of_logarithm(fn: GradFn) -> str:
 
 
 def _of_power(fn: GradFn) -> str:
-    base = saved_tensor(fn, "self")
-    exponent = (
-        getattr(fn, f"{SAVED}exponent", None) if type(fn).__name__ == "PowBackward0" else saved_tensor(fn, "exponent")
-    )
+    base, is_number = saved_tensor(fn, "self"), type(fn).__name__ == "PowBackward0"
+    exponent = getattr(fn, f"{SAVED}exponent", None) if is_number else saved_tensor(fn, "exponent")
     if base is None or exponent is None or isinstance(exponent, complex):
         return ""
     power = torch.as_tensor(exponent)
@@ -225,7 +221,6 @@ _CHOOSING: Final = frozenset(
 # Programs use these to fill with -inf what a softmax should leave out.
 _FILLING: Final = frozenset({"Add", "MaskedFill", "MaskedScatter", "Where"})
 
-
 # Saved tensors that are inputs of the function.
 _INPUTS: Final = frozenset({"batch1", "batch2", "input", "mat1", "mat2", "other", "self", "target", "weight"})
 
@@ -236,7 +231,6 @@ _PRODUCTS: Final[Mapping[str, tuple[str, str]]] = {
     "Mm": ("self", "mat2"),
     "Mul": ("self", "other"),
 }
-
 
 _BOUNDED: Final = frozenset({"LogSoftmax", "Relu", "Sigmoid", "Softmax", "Tanh"})
 
@@ -254,7 +248,7 @@ class Births:
             current = min(below, key=sequence_number)
         return None if current is fn else current
 
-    def told(self, fn: GradFn) -> tuple[str, str]:
+    def explain(self, fn: GradFn) -> tuple[str, str]:
         """Return the kind of cause that a function is which gave NaN or infinity first, and why, if it is known."""
         words = why_undefined(fn)
         if words and words != ITS_RESULT:

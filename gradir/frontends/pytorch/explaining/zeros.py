@@ -43,11 +43,10 @@ _BY_OPERATION: Final = {
 # This mode of interpolation copies single entries.
 _NEAREST: Final = 1
 
+_SOFTMAXES: Final = ("log_softmax", "safe_softmax", "softmax")
 # How many entries an operation normalises at a time.
 _NORMALISING: Final[Mapping[str, Callable[[Mapping[str, Any], Shape], object]]] = {
-    **dict.fromkeys(
-        ("log_softmax", "safe_softmax", "softmax"), lambda attrs, shape: shape[attrs["dim"]] if shape else 1
-    ),
+    **dict.fromkeys(_SOFTMAXES, lambda attrs, shape: shape[attrs["dim"]] if shape else 1),
     "native_layer_norm": lambda attrs, _: prod(attrs["normalized_shape"]),
     "native_group_norm": lambda attrs, _: attrs["C"] // attrs["group"] * attrs["HxW"],
 }
@@ -59,8 +58,6 @@ _KEYS: Final = -2
 _SUMMANDS: Final = {"addbmm": 0, "addcmul": 0, "addmm": 0, "addmv": 0, "addr": 0, "baddbmm": 0, "convolution": 2}
 _PRODUCTS: Final = frozenset({*_SUMMANDS, "bmm", "dot", "mm", "mul", "mv"})
 _BY_ENTRY: Final = frozenset({"addcmul", "mul"})
-
-
 _ZEROS: Final = frozenset({"new_zeros", "zero", "zeros", "zeros_like"})
 _SUMS: Final = frozenset({"add", "cat", "stack", "sub"})
 # With this many inputs the results are weighed by the second input and shifted by the third.
@@ -90,11 +87,10 @@ _ROUNDS: Final = 3
 
 
 class Zeros:
-    """Knows of the operations in which gradients become zero whether they do so in every step.
+    """Knows of the operations in which gradients become zero whether they do so in every step."""
 
-    They do where the recorded forward says so: a derivative that is zero everywhere, one entry to normalise, a value
-    outside its range which is computed of parameters alone, or factors each of which waits for the other to change.
-    """
+    # They do where the recorded forward says so: a derivative that is zero everywhere, one entry to normalise, a value
+    # outside its range which is computed of parameters alone, or factors each of which waits for the other to change.
 
     def __init__(
         self,
@@ -105,32 +101,26 @@ class Zeros:
         frozen: frozenset[Value],
     ) -> None:
         """``starting`` leaves get a nonzero gradient, ``waiting`` ones a zero with its origins, ``frozen`` none."""
-        self._flow = flowing.flow
-        self._flowing = flowing
-        self._named = named
-        self._starting = starting
-        self._fixed: dict[Value, bool] = {}
-        self._kept: dict[Value, bool] = {}
-        self._has_numbers: bool | None = None
-        self._frozen = frozen
-        self._stuck = frozenset(waiting) | frozen
+        self._flow, self._flowing = flowing.flow, flowing
+        self._named, self._starting, self._frozen = named, starting, frozen
+        self._suppose(frozenset(waiting) | frozen)
         for _ in range(_ROUNDS):
-            self._forget()
-            stuck = frozen | {
-                leaf
-                for leaf in self._stuck - frozen
-                if all(step and self._kind_of_staying(node, step) in STAYING for node, step in waiting[leaf])
-            }
+            stuck = frozen | {leaf for leaf in self._stuck - frozen if all(map(self._stays, waiting[leaf]))}
             if stuck == self._stuck:
                 return
-            self._stuck = stuck
-        self._stuck = frozen
-        self._forget()
+            self._suppose(stuck)
+        self._suppose(frozen)
 
-    def _forget(self) -> None:
-        self._kept.clear()
-        self._fixed.clear()
-        self._has_numbers = None
+    def _suppose(self, stuck: frozenset[Value]) -> None:
+        """Suppose that these leaves stay zero, of which all that is known depends."""
+        self._stuck = stuck
+        self._kept: dict[Value, bool] = {}
+        self._fixed: dict[Value, bool] = {}
+        self._has_numbers: bool | None = None
+
+    def _stays(self, origin: Origin) -> bool:
+        node, step = origin
+        return step is not None and self._kind_of_staying(node, step) in STAYING
 
     def kind(self, origin: Origin) -> str:
         """Return the kind of cause by which a gradient becomes zero here."""
@@ -219,11 +209,10 @@ class Zeros:
             factors = _factors(step)
             if any(map(self._is_kept_zero, factors)):
                 return [[read.value] for read in step.inputs if read.value not in factors]
-        # What is made of nothing may be other numbers in the next step.
         is_drawn = torch.Tag.nondeterministic_seeded in getattr(step.func, "tags", ())
-        return (
-            None if is_drawn or not step.inputs or "inplace" in step.kinds else [[read.value] for read in step.inputs]
-        )
+        # What is made of nothing may be other numbers in the next step.
+        varies = is_drawn or not step.inputs or "inplace" in step.kinds
+        return None if varies else [[read.value] for read in step.inputs]
 
     def _folded(
         self,
@@ -309,17 +298,16 @@ _At: TypeAlias = "tuple[Value, int | None]"
 
 
 def is_of_input(flow: Flow, value: Value, dim: int) -> bool:
-    """Return whether a value has one entry along a dimension because an input of the forward has one.
-
-    Behind a view any dimension of one entry counts. The program itself made an input of several sequences of one entry.
-    """
+    """Return whether a value has one entry along a dimension because an input of the forward has one."""
     start: _At = value, dim % max(len(_shape(flow, value)), 1)
     for at, place in islice(reached([start], partial(_behind, flow)), _MOST_STEPS):
         step = flow.step_of(at)
         # What is made of nothing stands for an input, as in `model(torch.randn(1, 3))`.
         is_input = not step.inputs if step is not None else flow.outside[at.number].role == "input"
         shape = _shape(flow, at) if is_input else ()
+        # Behind a view any dimension of one entry counts.
         ones = [each for each, size in enumerate(shape) if size == 1] if place is None else [place]
+        # The program itself made an input of several sequences of one entry.
         if is_input and any(prod(size for each, size in enumerate(shape[:-1]) if each != one) == 1 for one in ones):
             return True
     return False
@@ -369,11 +357,10 @@ def _without_new(given: Mapping[str, Any], shape: Sizes, dim: int, shapes: list[
     return [-1 if dim == new else dim - (dim > new)] * len(shapes)
 
 
+_VIEWS: Final = ("reshape", "unsafe_view", "view")
 # From arguments, shape, dimension and input shapes to the dimension of each input.
 _BY_NAME: Final[Mapping[str, Callable[[Mapping[str, Any], Sizes, int, list[Sizes]], list[int | None]]]] = {
-    **dict.fromkeys(
-        ("reshape", "unsafe_view", "view"), lambda _, shape, dim, shapes: [_through_view(shapes[0], shape, dim)]
-    ),
+    **dict.fromkeys(_VIEWS, lambda _, shape, dim, shapes: [_through_view(shapes[0], shape, dim)]),
     **dict.fromkeys(("stack", "unsqueeze"), _without_new),
     "convolution": lambda _, __, dim, ___: [-1, 0] if dim == 1 else [dim, -1],
     "embedding": lambda _, shape, dim, __: [1, -1] if dim == len(shape) - 1 else [-1, dim],

@@ -156,11 +156,8 @@ def _inside(within: _Within) -> list[_Within]:
     file = home or within.file
     parts = own_modules(value) if isinstance(value, nn.Module) else {}
     fields = {**vars(value)} if isinstance(value, type) else {**fields_of(value), **parts}
-    return [
-        _Within(f"{within.path}.{name}", each, file, "the attribute")
-        for name, each in fields.items()
-        if not isinstance(each, ModuleType)
-    ]
+    own = ((name, each) for name, each in fields.items() if not isinstance(each, ModuleType))
+    return [_Within(f"{within.path}.{name}", each, file, "the attribute") for name, each in own]
 
 
 def _path_to(path: str, key: object, value: object) -> str:
@@ -217,8 +214,11 @@ def line_of(holder: Holder) -> tuple[Source | None, Excerpt | None, bool]:
 
     function, node = max(found, key=fits)
     line = lines[node.lineno - 1] if node.lineno <= len(lines) else ""
-    source = Source(ShownPaths()(holder.file), node.lineno, function)
-    return source, Excerpt(plain_text(line), *_columns(node, line)), _is_call_of(node, name)
+    source, data = Source(ShownPaths()(holder.file), node.lineno, function), line.encode()
+    # Python counts columns in bytes.
+    last = node.end_col_offset if node.end_lineno == node.lineno else None
+    start, end = (len(data[:column].decode(errors="replace")) for column in (node.col_offset, last or len(data)))
+    return source, Excerpt(plain_text(line), start, end), _is_call_of(node, name)
 
 
 def is_kept(holder: Holder) -> bool:
@@ -240,10 +240,8 @@ def _takes_from(node: ast.stmt, name: str) -> bool:
     if isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript):
         return _is_named(node.value, name) and any(_is_named(target, name) for target in node.targets)
     calls = (each for each in ast.walk(node) if isinstance(each, ast.Call)) if isinstance(node, _SIMPLE) else ()
-    functions = (each.func for each in calls)
-    return any(
-        isinstance(each, ast.Attribute) and each.attr in _TAKING and _is_named(each.value, name) for each in functions
-    )
+    methods = (each.func for each in calls if isinstance(each.func, ast.Attribute))
+    return any(method.attr in _TAKING and _is_named(method.value, name) for method in methods)
 
 
 def _is_call_of(node: ast.stmt, name: str) -> bool:
@@ -252,12 +250,6 @@ def _is_call_of(node: ast.stmt, name: str) -> bool:
         return False
     calls = (each for each in ast.walk(node.value) if isinstance(each, ast.Call))
     return any(_is_named(argument, name) for call in calls for argument in ast.walk(call))
-
-
-def _columns(node: ast.stmt, line: str) -> tuple[int, int]:
-    end = node.end_col_offset if node.end_lineno == node.lineno and node.end_col_offset else len(line.encode())
-    data = line.encode()
-    return len(data[: node.col_offset].decode(errors="replace")), len(data[:end].decode(errors="replace"))
 
 
 def _statements(tree: ast.Module) -> Iterator[tuple[str, ast.stmt]]:

@@ -22,6 +22,7 @@ from gradir.frontends.walks import reached
 from gradir.ir import Source
 from gradir.ir.text import counted
 
+# Each look takes as long as many objects are alive, so each comes at twice the step of the last.
 _FIRST_LOOK: Final = 4
 # This many looks with an equal growth per step prove that it goes on.
 _ENOUGH: Final = 3
@@ -96,19 +97,17 @@ class Kept:
 
 
 def _told(holder: Holder) -> Cause:
-    kept = len(holder.tensors)
-    kind, what = "kept_graphs", f"{holder.kind} `{holder.path}`"
-    functions = len(_functions_behind(holder.tensors))
-    detail = f"{functions:,} functions of graphs are alive by it"
-    is_limited = holder.most is not None or is_cut(holder)
-    if holder.is_container:
-        most = f", of at most {holder.most:,}" if holder.most is not None else ""
-        detail = f"it has {counted(kept, 'tensor')} of earlier steps{most}, and {detail}"
-    else:
-        kind, what = "summed_graphs", f"`{holder.path}`"
     source, excerpt, is_carried = line_of(holder)
-    kind = "carried_graph" if is_carried and not holder.is_container else kind
-    level: Level = "info" if is_limited and holder.is_container else "error"
+    detail = f"{len(_functions_behind(holder.tensors)):,} functions of graphs are alive by it"
+    level: Level = "error"
+    if holder.is_container:
+        kind, what = "kept_graphs", f"{holder.kind} `{holder.path}`"
+        most = f", of at most {holder.most:,}" if holder.most is not None else ""
+        detail = f"it has {counted(len(holder.tensors), 'tensor')} of earlier steps{most}, and {detail}"
+        # A window of steps is meant to keep them.
+        level = "info" if holder.most is not None or is_cut(holder) else "error"
+    else:
+        kind, what = "carried_graph" if is_carried else "summed_graphs", f"`{holder.path}`"
     return Cause(kind, level, plain_text(what), source=source, detail=plain_text(detail), excerpt=excerpt)
 
 

@@ -12,7 +12,7 @@ import torch
 from torch.optim import Optimizer
 
 from gradir.explanations.model import Cause, Level
-from gradir.frontends.pytorch.explaining.words import with_place
+from gradir.frontends.pytorch.explaining.naming import with_place
 from gradir.frontends.pytorch.private import version_of
 from gradir.frontends.pytorch.reading.tensors import held_by
 from gradir.frontends.pytorch.recording.places import Place
@@ -135,9 +135,8 @@ class Movements:
         known.not_zeroed = 0 if known.is_cleared or known.stamp is None else known.not_zeroed + 1
         known.is_cleared = False
         if known.not_zeroed == _LEAST:
-            names = tuple(
-                self._parameters.name_of(optimizer, each) for each in parameters_of(optimizer) if each.grad is not None
-            )
+            graded = (each for each in parameters_of(optimizer) if each.grad is not None)
+            names = tuple(self._parameters.name_of(optimizer, each) for each in graded)
             yield with_place(Cause("not_zeroed", "error", "zero_grad", names), self._backward)
 
     def _note_still(self, known: _OfOptimizer, moved: Mapping[str, tuple[torch.Tensor, Movement]]) -> None:

@@ -22,7 +22,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from gradir.explanations.model import Cause
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN
-from gradir.frontends.pytorch.explaining.words import with_place
+from gradir.frontends.pytorch.explaining.naming import with_place
 from gradir.frontends.pytorch.reading.tensors import number_of
 from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.substitution import replace_function
@@ -58,6 +58,8 @@ _ASSUMED: Final = Made("", None)
 
 
 class _AllMade:
+    """The optimizers, or the schedulers, that a program made, and the lines at which it did."""
+
     def __init__(self) -> None:
         self.of: WeakKeyDictionary[Any, Made] = WeakKeyDictionary()
         self.lines: dict[tuple[str, Place | None], Made] = {}
@@ -79,15 +81,12 @@ class Optimizers(Patches):
     """Knows the optimizers of a program, as long as it is entered."""
 
     def __init__(
-        self,
-        told: Stepping | None = None,
-        aside: Callable[[], AbstractContextManager[None]] = nullcontext,
+        self, told: Stepping | None = None, aside: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> None:
         """``aside`` is entered while an optimizer works that calls nothing of the program's."""
         super().__init__()
-        self._told = told
+        self._told, self._places = told, Places()
         self._aside, self._working = aside, ExitStack()
-        self._places = Places()
         self._made, self._schedulers = _AllMade(), _AllMade()
         self._inside: list[Optimizer] = []
         self._cleared: list[weakref.ref[Optimizer]] = []
@@ -163,11 +162,9 @@ class Optimizers(Patches):
 
     def of_backward(self) -> Sequence[Optimizer]:
         """The optimizers that a backward is for: that whose step calls it, or those cleared before it, or all."""
-        alive = self.alive
         if self._inside:
             return [self._inside[-1]]
-        cleared = [each for each in (ref() for ref in self._cleared) if each is not None]
-        return cleared or alive
+        return [each for each in (ref() for ref in self._cleared) if each is not None] or self.alive
 
     def _before_step(self, optimizer: Optimizer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         if all(each is not optimizer for each in self.alive):
@@ -314,9 +311,8 @@ class Scaling(Patches):
         return counted_step
 
     def _cause(self) -> Cause:
-        return with_place(
-            Cause("skipped_steps", "error", detail=f"{counted(self._left_out, 'step')} in a row"), self._place
-        )
+        detail = f"{counted(self._left_out, 'step')} in a row"
+        return with_place(Cause("skipped_steps", "error", detail=detail), self._place)
 
 
 def may_be_scale(cause: Cause) -> bool:

@@ -92,8 +92,11 @@ class Parameters:
             return None
         with torch.no_grad():
             numbers = _numbers(sampled)
-            graded = [tensor.grad is not None for tensor in sampled.tensors]
-            return Sample(numbers, self._norms(sampled.tensors, numbers), graded)
+            found = [None if tensor.grad is None else held_by(tensor.grad) for tensor in sampled.tensors]
+            values = [_real(gradient) for gradient in found if gradient is not None]
+            norms, zero = iter(norms_of(values, 2, dtype=_wide_enough(values)) if values else ()), numbers.new_zeros(())
+            rows = [zero if gradient is None else next(norms).to(zero.device) for gradient in found]
+            return Sample(numbers, torch.stack(rows), [gradient is not None for gradient in found])
 
     def numbers(self, optimizer: Optimizer) -> torch.Tensor | None:
         """Return the numbers of a sample."""
@@ -114,20 +117,11 @@ class Parameters:
             is_moved = (after != before.numbers).any(1)
             facts = [torch.linalg.vector_norm(change, dim=1), torch.linalg.vector_norm(after, dim=1), is_moved.float()]
             rows = torch.stack([*facts, before.norms.to(after.dtype)]).tolist()
+        found = zip(sampled.tensors, before.graded, *rows, strict=True)
         return [
             (tensor, Movement(norm if is_graded else None, update, length, bool(moved)))
-            for tensor, is_graded, update, length, moved, norm in zip(
-                sampled.tensors, before.graded, *rows, strict=True
-            )
+            for tensor, is_graded, update, length, moved, norm in found
         ]
-
-    def _norms(self, tensors: Sequence[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
-        found = [None if tensor.grad is None else held_by(tensor.grad) for tensor in tensors]
-        given = [gradient for gradient in found if gradient is not None]
-        values = [_real(gradient) for gradient in given]
-        norms = iter(norms_of(values, 2, dtype=_wide_enough(values)) if values else ())
-        zero = like.new_zeros(())
-        return torch.stack([zero if gradient is None else next(norms).to(zero.device) for gradient in found])
 
     def _sampled_of(self, optimizer: Optimizer) -> _Sampled | None:
         known = self._sampled.get(optimizer)
@@ -143,14 +137,12 @@ class Parameters:
         device = held_by(tensors[0]).device
         kept = [tensor for tensor in tensors if held_by(tensor).device == device]
         for tensor in kept:
-            view = _some_of(held_by(tensor).detach())
-            views.append(view)
-            count = view.numel()
+            views.append(_some_of(held_by(tensor).detach()))
+            count = views[-1].numel()
             places.append([start + place % count for place in range(_SAMPLE)])
             start += count
-        found = _Sampled(kept, pointers, views, torch.tensor(places, device=device))
-        self._sampled[optimizer] = found
-        return found
+        self._sampled[optimizer] = _Sampled(kept, pointers, views, torch.tensor(places, device=device))
+        return self._sampled[optimizer]
 
 
 def _numbers(sampled: _Sampled) -> torch.Tensor:
@@ -189,13 +181,12 @@ def _real(gradient: torch.Tensor) -> torch.Tensor:
 
 def _some_of(tensor: torch.Tensor) -> torch.Tensor:
     """Return a view of some numbers of a tensor, at equal distances in its memory."""
-    count = tensor.numel()
     try:
         flat = tensor.view(-1)
     except RuntimeError:
         # Dense in another order, as images are whose channels come last.
         flat = tensor.permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True)).reshape(-1)
-    return flat[:: max(1, math.ceil(count / _SAMPLE))]
+    return flat[:: max(1, math.ceil(tensor.numel() / _SAMPLE))]
 
 
 _STATUS: Final = Path("/proc/self/statm")

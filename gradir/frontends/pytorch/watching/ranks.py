@@ -15,10 +15,7 @@ _KEY: Final = "gradir-watch"
 
 
 class Replicas:
-    """Compares the parameters of ranks through their common store, without waiting for any of them.
-
-    Ranks that differ before the first step, as parts of a model do, are not compared.
-    """
+    """Compares the parameters of ranks through their common store, without waiting for any of them."""
 
     def __init__(self) -> None:
         self._optimizer: int | None = None
@@ -74,12 +71,10 @@ class Replicas:
     def _compared(self, step: int, others: dict[int, str]) -> Cause | None:
         own = self._own.pop(step)
         apart = [rank for rank, told in others.items() if told != own]
-        if step == 0:
-            self._is_over = bool(apart)
+        # Ranks that differ before the first step, as parts of a model do, are not compared.
+        self._is_over = bool(apart)
+        if step == 0 or not apart:
             return None
-        if not apart:
-            return None
-        self._is_over = True
         ranks = ", ".join(map(str, apart[:3]))
         detail = f"they were equal before the first step, and after step {step} rank {ranks} differs from rank 0"
         return Cause("parted", "error", "the parameters", detail=detail)

@@ -22,7 +22,7 @@ from torch.optim import Optimizer
 from gradir.errors import CaptureError
 from gradir.explanations.model import Explanation
 from gradir.frontends.pytorch import private
-from gradir.frontends.pytorch.explaining.words import with_place
+from gradir.frontends.pytorch.explaining.naming import with_place
 from gradir.frontends.pytorch.reading.members import has_parameters, modules_in
 from gradir.frontends.pytorch.reading.tensors import Modules, number_of
 from gradir.frontends.pytorch.recorder import Recorder
@@ -43,10 +43,7 @@ class Listener(Protocol):
     """Gets each call."""
 
     def before_backward(self, tensors: object, frame: FrameType) -> bool | None:
-        """Look at the tensors of a call before it runs; what this raises goes through the program.
-
-        The call does not run if this returns true.
-        """
+        """Look at the tensors of a call, which does not run if this is true or raises."""
         ...
 
     def before_failing(self, tensors: object, frame: FrameType) -> None:
@@ -59,10 +56,7 @@ class Listener(Protocol):
 
 
 class Backwards(Patches):
-    """Tells a listener of the calls of ``Tensor.backward`` and ``torch.autograd.backward``.
-
-    Calls inside another one, as by a checkpoint, and calls in a forked process do not count.
-    """
+    """Tells a listener of the calls of ``Tensor.backward`` and ``torch.autograd.backward``."""
 
     def __init__(self, listener: Listener) -> None:
         super().__init__()
@@ -84,7 +78,9 @@ class Backwards(Patches):
             if not self._is_call():
                 return backward(tensors, *args[1:], **kwargs)
             self._of_thread.is_inside = True
-            looked = self._listener.before_backward if _has_graph(tensors) else self._listener.before_failing
+            several = tensors if type(tensors) is tuple else (tensors,)
+            has_graph = all(getattr(each, "requires_grad", each is not None) for each in several)
+            looked = self._listener.before_backward if has_graph else self._listener.before_failing
             try:
                 if looked(tensors, sys._getframe(1)):
                     return None
@@ -96,6 +92,7 @@ class Backwards(Patches):
         return told
 
     def _is_call(self) -> bool:
+        # Calls inside another one, as by a checkpoint, and calls in a forked process do not count.
         return (
             not getattr(self._of_thread, "is_inside", False)
             and not torch.compiler.is_compiling()
@@ -104,16 +101,10 @@ class Backwards(Patches):
         )
 
 
-def _has_graph(tensors: object) -> bool:
-    several = tensors if type(tensors) is tuple else (tensors,)
-    return all(getattr(each, "requires_grad", each is not None) for each in several)
-
-
 # These causes are at the line where the optimizer was made.
-_OF_OPTIMIZERS: Final = frozenset({"moves_nothing", "not_in_optimizer", "not_registered", "replaced"})
-
-
-# These may have no slope, or a small one.
+_OF_OPTIMIZERS: Final = frozenset(
+    {"moves_nothing", "not_in_optimizer", "not_registered", "replaced"}
+)  # These may have no slope, or a small one.
 _SQUASHING: Final = frozenset({"hardtanh", "relu", "sigmoid", "softmax", "softsign", "tanh"})
 
 
@@ -159,9 +150,9 @@ class Recording:
         """Return a graph without nodes, with what was exchanged since the last backward."""
         if not self._request.collectives:
             return None
-        parts = [part for part in self._recorder.called if has_parameters(part)]
         thread = sys._current_frames().get(threading.main_thread().ident or 0)
-        return self._recorder.exchanged.stopped(why, self._recorder.modules(_owner_of(parts, thread)))
+        owner = _owner_of(filter(has_parameters, self._recorder.called), thread)
+        return self._recorder.exchanged.stopped(why, self._recorder.modules(owner))
 
     @property
     def called(self) -> Sequence[nn.Module]:
@@ -172,7 +163,7 @@ class Recording:
         """Capture the graph of a call, with what was exchanged if that is asked for."""
         # A module that does nothing for the loss belongs to the graph where the optimizer of this backward has it.
         meant = _trained_by(self._optimizers.of_backward(), self._recorder.called)
-        parts = [part for part in self._recorder.forget_others(tensors, but=meant) if has_parameters(part)]
+        parts = filter(has_parameters, self._recorder.forget_others(tensors, but=meant))
         live = self._recorder.live_capture(tensors, model=_owner_of(parts, frame))
         if self._request.collectives:
             live = self._recorder.exchanged.with_dry_backward(live)
@@ -185,8 +176,7 @@ class Recording:
 
     def modules(self, frame: FrameType) -> Modules:
         """Return all that ran, with their parameters and names."""
-        parts = [part for part in self._recorder.called if has_parameters(part)]
-        return self._recorder.modules(_owner_of(parts, frame))
+        return self._recorder.modules(_owner_of(filter(has_parameters, self._recorder.called), frame))
 
     def places(self, frame: FrameType) -> Layers:
         """Return the line that ran each module for the first time, and how often which squashing function ran."""
@@ -212,14 +202,9 @@ class Recording:
         parts = recorder.called
         with suppress(CaptureError):
             parts = recorder.forget_others(outputs, but=meant)
-        owner = _owner_of([part for part in parts if has_parameters(part)], frame)
-        found = recorder.explain(
-            outputs,
-            model=owner,
-            params=None if owner is not None or parts else leaves_around(frame),
-            optimizer=optimizers or None,
-            values=self._request.values,
-        )
+        owner = _owner_of(filter(has_parameters, parts), frame)
+        params, values = None if owner is not None or parts else leaves_around(frame), self._request.values
+        found = recorder.explain(outputs, model=owner, params=params, optimizer=optimizers or None, values=values)
         place = self._optimizers.place_of(optimizers[0]) if optimizers else None
         causes = (with_place(each, place) if each.kind in _OF_OPTIMIZERS else each for each in found.causes)
         return replace(found, causes=tuple(causes))
@@ -242,9 +227,10 @@ def _trained_by(optimizers: Sequence[Optimizer], modules: Iterable[nn.Module]) -
             yield module
 
 
-def _owner_of(parts: list[nn.Module], frame: FrameType | None) -> nn.Module | None:
+def _owner_of(parts: Iterable[nn.Module], frame: FrameType | None) -> nn.Module | None:
     """Return the module around a call that has all these parts, which a program may call by themselves."""
-    return next((each for each in _modules_around(frame) if parts and {*parts} <= {*modules_in(each)}), None)
+    wanted = {*parts}
+    return next((each for each in _modules_around(frame) if wanted and wanted <= {*modules_in(each)}), None)
 
 
 def _modules_around(frame: FrameType | None) -> Iterator[nn.Module]:

@@ -10,14 +10,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import (
-    ExitStack,
-    contextmanager,
-    nullcontext,
-    redirect_stderr,
-    redirect_stdout,
-    suppress,
-)
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import wraps
 from threading import get_ident
@@ -49,15 +42,13 @@ _RANDOM: Final = ("drop", "attention", "rand", "normal", "uniform", "gumbel", "b
 
 @dataclass(eq=False, slots=True)
 class Operation:
-    """A call of a module, or of a function of torch's outside of modules.
-
-    Its arguments have a `Result` for each tensor of another call. A forgotten call has no ``kwargs``. ``states`` are
-    the random states before it.
-    """
+    """A call of a module, or of a function of torch's outside of modules."""
 
     func: Callable[..., Any]
+    # With a `Result` for each tensor of another call. A forgotten call has no keywords.
     args: Sequence[Any]
     kwargs: Mapping[str, Any] | None
+    # The random states before it.
     states: Mapping[str, torch.Tensor]
     number: int = 0
     place: Place | None = None
@@ -88,11 +79,10 @@ class _Known(weakref.ref[torch.Tensor]):
 
 
 class Tape(FunctionMode):
-    """Notes what this thread computes with gradient, as long as it is entered: calls of modules as a whole.
+    """Notes what this thread computes with gradient, as long as it is entered: calls of modules as a whole."""
 
-    An operation is known as long as the program has a tensor that it is behind, and all are forgotten with a step. So
-    nothing but what came from outside is kept longer than the program keeps it, and that until the step.
-    """
+    # An operation is known as long as the program has a tensor that it is behind, and all are forgotten with a step.
+    # So nothing but what came from outside is kept longer than the program keeps it, and that until the step.
 
     def __init__(self) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from gradir.errors import CaptureError, warn
 from gradir.explanations.model import Cause
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN
-from gradir.frontends.pytorch.explaining.words import with_place
+from gradir.frontends.pytorch.explaining.naming import with_place
 from gradir.frontends.pytorch.reading.tensors import modules_below, modules_of, number_of
 from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.pytorch.watching.holders import Variables, loop_counters
@@ -33,9 +33,12 @@ from gradir.watches.model import Finding, Modules, Step, number
 _DEBUG: Final = "GRADIR_DEBUG"
 # How many backwards to record at most until one of each optimizer was explained.
 _EXPLAINED: Final = 4
+# The step at which to look for parameters with a gradient that no optimizer has.
 _LEFT_OUT_AT: Final = 3
+# So many equal losses in a row are a finding.
 _CONSTANT: Final = 20
 _MOST_LOSSES: Final = 200
+# How many times the first loss a loss is that exploded.
 _GROWTH: Final = 1e3
 # How many steps in a row a loss must grow before it counts as exploded.
 _GROWING: Final = 3
@@ -43,8 +46,6 @@ _GROWING: Final = 3
 _TOLD_AT: Final = 64
 # From this step on no backward can be expected for a graph that has had none.
 _WAITED_UNTIL: Final = 1024
-
-
 _BROKEN: Final = BROKEN | {"loss_undefined"}
 
 
@@ -77,31 +78,24 @@ class Watching(Recorded):
         model: object = None,
         optimizers: Sequence[Optimizer] = (),
     ) -> None:
-        self.backwards = 0
-        self.failed = False
-        self.steps = 0
+        self.steps = self.backwards = 0
+        self.failed = self._is_lost = self._is_after_step = self._has_ended = False
         self._told = told
         self.tape = Tape()
-        self._optimizers = Optimizers(self, self.tape.aside)
-        self._calls = Backwards(self)
+        self._optimizers, self._calls = Optimizers(self, self.tape.aside), Backwards(self)
         self._parameters = Parameters()
         self._movements = Movements(self._parameters, self._optimizers)
-        self._kept = Kept()
-        self._places = Places()
+        self._kept, self._replicas, self._scaling = Kept(), Replicas(), Scaling(self._find)
+        self._variables, self._places = Variables(), Places()
         self._place: Place | None = None
         self._explained: set[int] = set()
         self._samples: dict[int, Sample | None] = {}
         self._paths: tuple[str, ...] = ()
         self._loss: Any = None
-        self._is_after_step = self._has_ended = False
-        self._scaling = Scaling(self._find)
         self._norms: dict[int, Norms] = {}
-        self._replicas = Replicas()
         self._losses: list[float] = []
         self._growing: list[Finding] = []
-        self._variables = Variables()
         self._seen: set[tuple[str, tuple[str, ...], str]] = set()
-        self._is_lost = False
         self._by_hand: ByHand | None = None
         self._loops: Mapping[str, int] = {}
         for optimizer in optimizers:
@@ -127,8 +121,6 @@ class Watching(Recorded):
         self._scaling.close()
         self.tape.close()
         self.stop_recording()
-
-    # What a program does, in the order of one step.
 
     @_guarded
     def before_backward(self, tensors: object, frame: FrameType) -> None:
@@ -190,7 +182,7 @@ class Watching(Recorded):
             # It may be meant that others stay as they are.
             moved = [each for each in moved if each[1].moved]
         names = [self._parameters.name_of(optimizer, tensor) for tensor, _ in moved]
-        step = self._noted([movement for _, movement in moved], names, [tensor for tensor, _ in moved])
+        step = self._noted(names, moved)
         self._told(step)
         parted = self._replicas.after_step(id(optimizer), self.steps, lambda: self._parameters.numbers(optimizer))
         if parted is not None:
@@ -270,19 +262,18 @@ class Watching(Recorded):
             if cause.level == "error" and not (is_scaled and may_be_scale(cause)):
                 self._find(cause)
 
-    def _noted(self, moved: Sequence[Movement], names: Sequence[str], tensors: Sequence[torch.Tensor]) -> Step:
+    def _noted(self, names: Sequence[str], moved: Sequence[tuple[torch.Tensor, Movement]]) -> Step:
         norms: dict[str, float] = {}
         updates: dict[str, tuple[float, float]] = {}
-        for name, tensor, movement in zip(names, tensors, moved, strict=True):
+        for name, (tensor, movement) in zip(names, moved, strict=True):
             path = self._parameters.scopes.get(id(tensor), name)
             update, length = updates.get(path, (0.0, 0.0))
             updates[path] = (update + movement.update**2, length + movement.length**2)
             if movement.norm is not None:
                 norms[path] = norms.get(path, 0.0) + movement.norm**2
-        known = set(self._paths)
-        new = [path for path in updates if path not in known]
+        new = updates.keys() - set(self._paths)
         if new:
-            self._paths += tuple(new)
+            self._paths += tuple(path for path in updates if path in new)
             self._told(Modules(self._paths))
         ratios = {path: math.sqrt(update / length) for path, (update, length) in updates.items() if length}
         loss = number_of(self._loss)
@@ -292,7 +283,7 @@ class Watching(Recorded):
             self.backwards,
             None if loss is None else number(loss),
             number(math.sqrt(sum(norms.values()))) if norms else None,
-            memory_of(tensors),
+            memory_of([tensor for tensor, _ in moved]),
             self._kept.note(self.steps),
             _in_order(self._paths, {path: math.sqrt(norm) for path, norm in norms.items()}),
             _in_order(self._paths, ratios),
@@ -343,10 +334,9 @@ class Watching(Recorded):
         return self._is_lost
 
     def _look_for_left_out(self) -> None:
-        if self.steps == _LEFT_OUT_AT:
-            names = self._parameters.left_out(self._optimizers.alive)
-            if names:
-                self._find(Cause("in_no_optimizer", "info", names=tuple(names)))
+        names = self._parameters.left_out(self._optimizers.alive) if self.steps == _LEFT_OUT_AT else []
+        if names:
+            self._find(Cause("in_no_optimizer", "info", names=tuple(names)))
 
     def _look_at_memory(self, frame: FrameType | None) -> None:
         """Look who keeps graphs, which takes long, and so only at a step at which they were counted."""
@@ -386,8 +376,7 @@ class Watching(Recorded):
             detail = f"from {self._losses[0]:.3g} to {losses[-1]:.3g}, and then it is {number(value)}"
             place = self._optimizers.place_of(optimizers[0]) if optimizers else None
             self._find(with_place(Cause("loss_explodes", "error", detail=detail), place or self._place))
-            return
-        if not self._find_again():
+        elif not self._find_again():
             self._find(with_place(Cause("loss_not_finite", "error", detail=f"it is {number(value)}"), self._place))
 
     def _find(self, cause: Cause, how: str = "") -> None:

@@ -1,4 +1,4 @@
-"""What values, steps and places are called, of what kind a stop is, and causes and terms told in these words."""
+"""Name values, operations and lines as the program does, and make causes and terms of these names."""
 
 from __future__ import annotations
 
@@ -8,101 +8,22 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import Final, Literal, cast
 
 import torch
 from msgspec.structs import replace
-from torch.autograd.function import BackwardCFunction
 
 from gradir.explanations.model import Cause, Excerpt, Level, Term
-from gradir.frontends.pytorch.private import CHECKPOINT, base_of, sequence_number
-from gradir.frontends.pytorch.recording.flow import COPYING, Flow, is_number
-from gradir.frontends.pytorch.recording.modes import CompiledPart
+from gradir.frontends.pytorch.explaining.cuts import Flowing
+from gradir.frontends.pytorch.recording.flow import Flow, is_number
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.sources import ShownLines
-from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, SCALES, SUMS, Read, Step, Value, plain_name
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
 from gradir.frontends.texts import plain_text
-from gradir.frontends.walks import grouped, reached
+from gradir.frontends.walks import grouped
 from gradir.ir import Source
 from gradir.lines import cell_of
 from gradir.vocabulary.operations import OWN_NAMES
-
-if TYPE_CHECKING:
-    from gradir.frontends.pytorch.explaining.cuts import Flowing
-
-EXPLICIT: Final = frozenset(
-    {"copied", "data", "detach", "inference_mode", "new_leaf", "no_create_graph", "no_grad", "rebuilt", "sample"}
-)
-"""Kinds that a program asks for; the others follow from what its operations are."""
-
-_DRAWING: Final = frozenset({"binomial", "multinomial", "normal", "poisson", "sample_dirichlet", "standard_gamma"})
-DERIVING: Final = frozenset({"backward", "grad"})
-
-
-class Kinds:
-    """Of steps in a row the kind of each, known by its place."""
-
-    def __init__(self, steps: Sequence[Step]) -> None:
-        self._steps = steps
-        # Where torch draws under a no_grad of its own, as `Distribution.sample` does.
-        self._drawing = {
-            step.place for step in steps if step.mode == "no_grad" and plain_name(step.func) in _DRAWING and step.place
-        }
-        # What gave a step its memory without its graph, such as `.data`.
-        self._detaching: dict[int, Step] = {}
-        for number, step in enumerate(steps):
-            if step.func.__name__.startswith("detach"):
-                self._detaching[number] = step
-            elif (lenders := step.lenders()) and lenders[0].maker in self._detaching:
-                self._detaching[number] = self._detaching[lenders[0].maker]
-
-    def of(self, number: int) -> str:
-        """Return the kind of a step, or of the custom Function that ran it; of a write that of what gave the memory."""
-        step = self._steps[number]
-        if step.inside is not None:
-            return "checkpoint" if f"{step.inside.called}Backward" == CHECKPOINT else "nondifferentiable"
-        kind = kind_of(step)
-        if kind == "no_grad" and step.place in self._drawing:
-            return "sample"
-        through = self._detaching.get(number) if kind == "nondifferentiable" and "inplace" in step.kinds else None
-        return kind if through is None else kind_of(through)
-
-
-def kind_of(step: Step) -> str:
-    """Return the kind of a step by itself."""
-    # What takes functions has no tags.
-    if torch.Tag.nondeterministic_seeded in getattr(step.func, "tags", ()):
-        return "sample"
-    if step.called in COPYING:
-        return "rebuilt"
-    if step.mode != "grad":
-        return "no_create_graph" if step.called in DERIVING else step.mode
-    if step.func.__name__.startswith("detach"):
-        return "data" if step.called == "data" else "detach"
-    return "compiled" if isinstance(step.func, CompiledPart) else "nondifferentiable"
-
-
-def is_unseen(flow: Flow, computed: Value) -> bool:
-    """Return whether no step made a value that has a grad_fn, nor anything else in its memory."""
-    return computed.maker == FROM_OUTSIDE and flow.outside[computed.number].shared is None
-
-
-def unseen_ends(flow: Flow, captured: Sequence[torch.Tensor]) -> Iterator[Value]:
-    """Yield the captured tensors that were computed outside, or written to afterwards."""
-    for tensor in [tensor for tensor in captured if tensor.requires_grad] or captured:
-        read = flow.read(tensor)
-        is_outside = read.value.maker == FROM_OUTSIDE and not read.is_leaf
-        if is_outside or _is_written_to_since(flow, tensor):
-            yield read.value
-
-
-def _is_written_to_since(flow: Flow, tensor: torch.Tensor) -> bool:
-    """Return whether a tensor was written to after the last step, as by ``loss += other`` outside."""
-    fn: object = tensor.grad_fn
-    if fn is None or not flow.steps or isinstance(fn, BackwardCFunction) or base_of(tensor) is not None:
-        return False
-    return sequence_number(fn) >= flow.steps[-1].number
-
 
 # These run many operations, so their name tells none of them.
 _UNTOLD: Final = frozenset({"", "backward", "grad", "multi_head_attention_forward"})
@@ -127,10 +48,15 @@ def user_name(op: str, step: Step | None) -> str:
 
 def lines_of(place: Place | None, lines: ShownLines) -> tuple[Source | None, Source | None]:
     """Return the line of the user's program, and the one of the library that it called, if it is another."""
+
+    def line(each: Place) -> Source:
+        source, cell = lines(each.code, each.instruction), cell_of(each.code.co_filename)
+        # A notebook runs each cell as a file of its own in a temporary folder.
+        return replace(source, file=cell) if cell else source
+
     if place is None:
         return None, None
-    inner = _line(place, lines)
-    return (inner, None) if place.caller is None else (_line(place.caller, lines), inner)
+    return (line(place), None) if place.caller is None else (line(place.caller), line(place))
 
 
 def with_place(cause: Cause, place: Place | None) -> Cause:
@@ -140,11 +66,6 @@ def with_place(cause: Cause, place: Place | None) -> Cause:
     source, via = lines_of(place, ShownLines())
     excerpt = None if source is None else _excerpt(place.caller or place, source.line, "")
     return replace(cause, source=source, via=via, excerpt=excerpt)
-
-
-def _line(place: Place, lines: ShownLines) -> Source:
-    source, cell = lines(place.code, place.instruction), cell_of(place.code.co_filename)
-    return replace(source, file=cell) if cell else source
 
 
 def _excerpt(place: Place, line: int, op: str) -> Excerpt | None:
@@ -228,24 +149,10 @@ class Words:
 
 
 _MOST_TOLD: Final = 3
-
 # One parameter with a counterpart proves nothing.
 _FEWEST_COPIED: Final = 2
 # One more than a cause tells, so that it is known whether there are others.
 _MOST_KEPT: Final = _MOST_TOLD + 1
-
-
-def terms_of(flow: Flow, values: Iterable[Value]) -> Iterator[Value]:
-    """Yield the terms of sums, each once, in the order of the program; any other value is its own only term."""
-
-    def summands(value: Value) -> tuple[Read, ...]:
-        step = flow.step_of(value)
-        name = "" if step is None else plain_name(step.func)
-        is_sum = step is not None and (name in SUMS or (name in SCALES and len(step.inputs) == 1))
-        return step.inputs if step is not None and is_sum else ()
-
-    found = reached(values, lambda value: (read.value for read in summands(value)))
-    return (value for value in found if not summands(value))
 
 
 def describe_terms(
@@ -271,7 +178,7 @@ def describe_terms(
 
 def explain_unused(words: Words, flowing: Flowing, level: Level, leaves: Mapping[str, Value]) -> Iterator[Cause]:
     """Explain that nothing captured uses ``leaves``, with one cause for leaves of the same results."""
-    ends = loose_ends(words.flow, flowing) if leaves else {}
+    ends = _loose_ends(words.flow, flowing) if leaves else {}
     groups = grouped((ends.get(leaf, ()), name) for name, leaf in leaves.items())
     read = set[Value]()
     if any(groups):
@@ -282,23 +189,20 @@ def explain_unused(words: Words, flowing: Flowing, level: Level, leaves: Mapping
     for numbers, names in groups.items():
         place = words.flow.steps[numbers[0]].place if numbers else None
         kind = "copied" if not numbers and _has_copies(words, flowing, [leaves[name] for name in names]) else "unused"
-        yield words.cause(kind, level, "", names, place, detail=_told(words, numbers, read))
+        yield words.cause(kind, level, "", names, place, detail=_describe_results(words, numbers, read))
 
 
 def _has_copies(words: Words, flowing: Flowing, leaves: Sequence[Value]) -> bool:
     """Return whether the loss is computed of parameters without a name that have the shapes of these, one for each."""
     others = {flowing.root(value) for value in flowing.wanted} - words.names.keys()
-    shapes = Counter[object](
-        words.flow.meta_of(value).shape
-        for value in others
-        if value.maker == FROM_OUTSIDE and words.flow.outside[value.number].role == "parameter"
-    )
+    given = (words.flow.outside[value.number] for value in others if value.maker == FROM_OUTSIDE)
+    shapes = Counter[object](outside.meta.shape for outside in given if outside.role == "parameter")
     tensors = map(words.flow.tensor_of, leaves)
     wanted = Counter[object](None if tensor is None else tuple(tensor.shape) for tensor in tensors)
     return len(leaves) >= _FEWEST_COPIED and not wanted - shapes
 
 
-def _told(words: Words, numbers: tuple[int, ...], read: Set[Value]) -> str:
+def _describe_results(words: Words, numbers: tuple[int, ...], read: Set[Value]) -> str:
     """Describe the results of the last steps; the numbers of ``read`` values go on."""
     if not numbers:
         return ""
@@ -314,11 +218,8 @@ def _told(words: Words, numbers: tuple[int, ...], read: Set[Value]) -> str:
     return f"{listed}, and {'goes' if is_one else 'go'} no further"
 
 
-def loose_ends(flow: Flow, flowing: Flowing) -> dict[Value, tuple[int, ...]]:
-    """Return by leaf the newest last steps that use it, leaving out those that the captured tensors depend on.
-
-    A step is the last if nothing that carries a gradient takes its result.
-    """
+def _loose_ends(flow: Flow, flowing: Flowing) -> dict[Value, tuple[int, ...]]:
+    """Return by leaf the newest steps that use it and whose result no other step with a gradient takes."""
     ends: dict[Value, tuple[int, ...]] = {}
     for number in range(len(flow.steps) - 1, -1, -1):
         outputs = flow.made_by(number)

@@ -1,4 +1,4 @@
-"""Stops that belong to a pattern which wants them, such as networks that follow others."""
+"""Recognise cuts that a program means, such as those of networks that follow others."""
 
 from __future__ import annotations
 
@@ -49,16 +49,13 @@ _FIRST: Final = 8
 
 
 class Followers:
-    """Recognises the parameters of networks that follow others or stay as they are, and get no gradient.
+    """Recognises the parameters of networks that follow others or stay as they are, and get no gradient."""
 
-    Their results are what others are compared with, and they are copies, in evaluation mode, or have a telling name.
-    """
+    # Others are compared with their results, and they are copies, in evaluation mode, or have a telling name.
 
     def __init__(self, flowing: Flowing, reached: Collection[int], names_of: NamesOf) -> None:
-        self._flow = flowing.flow
-        self._flowing = flowing
-        self._reached = reached
-        self._names_of = names_of
+        self._flow, self._flowing = flowing.flow, flowing
+        self._reached, self._names_of = reached, names_of
 
     def pattern(self, lacking: Sequence[Value], roles: Collection[str]) -> str:
         """Return the pattern of leaves without a gradient, by the roles of their results; empty if there is none."""
@@ -110,11 +107,8 @@ class Followers:
 
     def _only_evaluate(self, lacking: Sequence[Value]) -> bool:
         modules = [self._modules.get(leaf) for leaf in lacking]
-        trains = any(
-            module is not None and _is_training(module)
-            for leaf, module in self._modules.items()
-            if id(self._flow.tensor_of(leaf)) in self._reached
-        )
+        learning = (each for leaf, each in self._modules.items() if id(self._flow.tensor_of(leaf)) in self._reached)
+        trains = any(module is not None and _is_training(module) for module in learning)
         return trains and all(module is not None and not _is_training(module) for module in modules)
 
     @cached_property
@@ -160,14 +154,13 @@ _OF_ROLES: Final = (
 _BY_THEMSELVES: Final = frozenset({STRAIGHT_THROUGH, "subtracted maximum"})
 
 
-class Meant:
+class IntendedCuts:
     """Recognises patterns by the operations that take a value, and the other inputs of these."""
 
     def __init__(self, flowing: Flowing, reached: Collection[int], names_of: NamesOf) -> None:
         """``reached`` are the leaves that get a gradient, by id(); ``names_of`` gives the names of a leaf."""
         self._flow = flow = flowing.flow
-        self._flowing = flowing
-        self._reached = reached
+        self._flowing, self._reached = flowing, reached
         self._uses: dict[Value, list[Use]] = {}
         # A view of a leaf, taken under no_grad, counts as a leaf too.
         self._owners: dict[Value, Value] = {}
@@ -185,16 +178,14 @@ class Meant:
         self._has_nearest = any(_name(step) == "argmin" for step in flow.steps)
 
     def patterns(self, groups: Mapping[_Key, Sequence[Stop]]) -> tuple[dict[_Key, str], set[_Key]]:
-        """Return the pattern of each place, and the places at targets of values that lose their gradient elsewhere.
-
-        If both sides of a comparison carry no gradient, the target is not the side that lacks it.
-        """
+        """Return the pattern of each place, and the places at targets of values that lose their gradient elsewhere."""
         found = {key: self._pattern_of_all(stops) for key, stops in groups.items()}
         lost = {key: self._lost(stops) for key, stops in groups.items() if not found[key]}
         # Without a graph nothing gets a gradient.
         asked = [key for key, leaves in lost.items() if leaves and self._reached]
         # There the values of all stops are only what others are compared with.
         targets = {key for key in asked if all(set(self._roles.of(stop.value)) == {"target"} for stop in groups[key])}
+        # If both sides of a comparison carry no gradient, the target is not the side that lacks it.
         elsewhere = {leaf for key, leaves in lost.items() if key not in targets for leaf in leaves}
         targets = {key for key in targets if elsewhere.issuperset(lost[key])}
         return found | dict.fromkeys(targets, STOP_GRADIENT), targets
@@ -204,10 +195,9 @@ class Meant:
         return [leaf for leaf in dict.fromkeys(leaves) if id(self._flow.tensor_of(leaf)) not in self._reached]
 
     def _pattern_of_all(self, stops: Sequence[Stop]) -> str:
-        if any(
-            stop.kind not in _ASKED_FOR or stop.value.maker == FROM_OUTSIDE or stop.value in self._flowing.ends
-            for stop in stops
-        ):
+        values, kinds = {stop.value for stop in stops}, {stop.kind for stop in stops}
+        is_made = all(value.maker != FROM_OUTSIDE for value in values)
+        if not (kinds <= _ASKED_FOR and is_made and values.isdisjoint(self._flowing.ends)):
             return ""
         leaves = [self._owners.get(leaf, leaf) for stop in stops for leaf in self._flowing.members(stop.leaves)]
         if self._averages.issuperset(leaves):
@@ -242,13 +232,9 @@ class Meant:
         made = self._flow.step_of(whose)
         if made is not None and _name(made) in _LARGEST and len(made.inputs) == 1 and whose.number == 0:
             return self._is_subtracted(value, self._sums.original(made.inputs[0].value))
-        uses = self._uses.get(value, ())
-        return bool(uses) and all(
-            _name(self._flow.steps[use.step]) in _LARGEST
-            and len(self._flow.steps[use.step].inputs) == 1
-            and self._is_subtracted(Value(use.step, 0), whose)
-            for use in uses
-        )
+        uses = [(use.step, self._flow.steps[use.step]) for use in self._uses.get(value, ())]
+        is_of_largest = all(_name(step) in _LARGEST and len(step.inputs) == 1 for _, step in uses)
+        return bool(uses) and is_of_largest and all(self._is_subtracted(Value(at, 0), whose) for at, _ in uses)
 
     def _is_subtracted(self, value: Value, source: Value) -> bool:
         waiting, found = [value], False
@@ -259,19 +245,13 @@ class Meant:
                 if _name(step) in SAME_NUMBERS and len(step.inputs) == 1:
                     waiting.append(Value(use.step, 0))
                     continue
-                other = self._subtracted_from(use)
-                if other is None or self._sums.original(other) != source:
+                is_difference = use.slot == 1 and is_plain(step, {"sub"}) and step.mode == "grad"
+                if not is_difference or not step.inputs[0].carries:
+                    return False
+                if self._sums.original(step.inputs[0].value) != source:
                     return False
                 found = True
         return found
-
-    def _subtracted_from(self, use: Use) -> Value | None:
-        """Return the value that a value is subtracted from, if that carries a gradient."""
-        step = self._flow.steps[use.step]
-        if use.slot != 1 or not is_plain(step, {"sub"}):
-            return None
-        read = step.inputs[0]
-        return read.value if read.carries and step.mode == "grad" else None
 
     def _moved_averages(self) -> Iterator[Value]:
         """Leaves that are moved towards others without a gradient, and that nothing captured has a gradient for."""

@@ -1,0 +1,164 @@
+"""Writes that torch has not noticed, and that make a gradient wrong: two backwards prove it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import torch
+from torch.autograd.function import BackwardCFunction
+from torch.utils.hooks import RemovableHandle
+
+from gradir.frontends.pytorch.explaining.cuts import At, Flowing
+from gradir.frontends.pytorch.explaining.magnitudes import run_backward
+from gradir.frontends.pytorch.explaining.naming import name_of_step
+from gradir.frontends.pytorch.explaining.step_kinds import DERIVING
+from gradir.frontends.pytorch.private import ACCUMULATOR, without_dispatch_modes, without_overrides
+from gradir.frontends.pytorch.reading.assemble import LiveGraph
+from gradir.frontends.pytorch.reading.saved import saved_tensor
+from gradir.frontends.pytorch.reading.tensors import extent_of, storage_of
+from gradir.frontends.pytorch.reading.walk import GradFn
+from gradir.frontends.pytorch.recording.flow import Flow
+from gradir.frontends.pytorch.recording.places import Place
+from gradir.frontends.pytorch.recording.steps import ARRAYS, FROM_OUTSIDE, Held, Step
+from gradir.frontends.pytorch.verifying.untouched import in_process_group
+from gradir.frontends.walks import grouped, reached
+
+# A gradient must differ by the precision of its dtype, raised to this power, times its largest number.
+_CLEAR: Final = 0.5
+
+
+class Overwrite(NamedTuple):
+    """The first write at a place to what ``savers`` had saved, and the leaves whose gradient is wrong for it."""
+
+    op: str
+    place: Place | None
+    savers: list[Step]
+    leaves: set[int]
+    how: tuple[str, ...]
+
+
+def find_overwrites(flow: Flow, flowing: Flowing, live: LiveGraph) -> list[Overwrite]:
+    """Return by place the unseen writes that make a gradient wrong, with the ids of the leaves."""
+    changed = dict(_changed(flow, flowing, live))
+    if not changed:
+        return []
+    # The first backward is as the program's would be; in the second every function finds what it had saved.
+    pairs = zip(run_backward(live, list), _as_saved(live, changed), strict=True)
+    wrong = {id(leaf) for (leaf, one), (_, other) in pairs if _differ(one, other)}
+    groups: dict[At, tuple[Held, list[GradFn]]] = {}
+    for fn, parts in changed.items():
+        first = next(part.held for part in parts if not torch.equal(part.now, part.held.numbers))
+        groups.setdefault((first.called, first.place), (first, []))[1].append(fn)
+    found = []
+    for held, fns in groups.values():
+        behind = reached(fns, lambda fn: (child for child, _ in fn.next_functions if child is not None))
+        leaves = wrong & {id(fn.variable) for fn in behind if type(fn).__name__ == ACCUMULATOR}
+        if leaves:
+            is_array = held.called in ARRAYS
+            op = held.called.strip("_") if is_array else name_of_step(flow.steps[held.before])
+            savers = [flow.steps[flow.maker_of(fn)] for fn in fns]
+            how = ("the array that it gave has the same memory, and was written to",) if is_array else ()
+            found.append(Overwrite(op, held.place, savers, leaves, how))
+    return found
+
+
+def communicates(live: LiveGraph) -> bool:
+    """Return whether a backward may exchange something with other processes, which one of them alone must not start."""
+    kinds = map(type, live.grad_fns)
+    return in_process_group() and any(issubclass(kind, BackwardCFunction) or "c10d" in kind.__name__ for kind in kinds)
+
+
+class _Part(NamedTuple):
+    """A part of what a function saved, as it is now, and what it was."""
+
+    now: torch.Tensor
+    held: Held
+
+
+def _changed(flow: Flow, flowing: Flowing, live: LiveGraph) -> Iterator[tuple[GradFn, list[_Part]]]:
+    """Yield the functions of which something saved is not what it was, with what it was, the oldest first."""
+    by_memory = grouped((held.memory, held) for held in flow.overwritten.held)
+    backwards = list(_backwards(flow, flowing)) if by_memory else []
+    for fn, node_id in live.grad_fns.items() if by_memory else ():
+        saver = flow.maker_of(fn)
+        if saver == FROM_OUTSIDE:
+            continue
+        later = bisect_right(backwards, saver)
+        next_backward = backwards[later] if later < len(backwards) else len(flow.steps)
+        parts = []
+        for slot in live.graph.nodes[node_id].saved:
+            saved = saved_tensor(fn, slot.slot) if slot.state == "held" else None
+            memory = None if saved is None else storage_of(saved)
+            if saved is None or memory not in by_memory or saver < flow.overwritten.lost.get(memory, 0):
+                continue
+            for held in by_memory[memory]:
+                # What a backward has gone through may be written over.
+                if saver < held.before <= next_backward:
+                    now = held.part_of(saved.untyped_storage())
+                    (first, last), (start, end) = extent_of(saved), extent_of(saved if now is None else now)
+                    # Both parts of the memory may have an entry in common.
+                    parts += [_Part(now, held)] if now is not None and first < end and start < last else []
+        # Of the same part the oldest is what was saved.
+        oldest = {(part.held.memory, part.held.offset, part.now.shape, part.held.strides): part for part in parts[::-1]}
+        found = sorted(oldest.values(), key=lambda part: part.held.before)
+        if not all(torch.equal(part.now, part.held.numbers) for part in found):
+            yield fn, found
+
+
+def _backwards(flow: Flow, flowing: Flowing) -> Iterator[int]:
+    """Yield the steps at which a backward may have run from what is or becomes part of the captured tensors."""
+    before: Step | None = None
+    related, is_ours = set(flowing.ends), True
+    for index, step in enumerate(flow.steps):
+        reads = {read.value for read in step.inputs}
+        if not related.isdisjoint(reads):
+            related.update(flow.made_by(index))
+        if step.called in DERIVING:
+            starts = step.mode == "grad" and step.func.__name__.startswith("ones_like")
+            if starts or before is None or (before.called, before.place) != (step.called, step.place):
+                is_ours = not starts or not reads.isdisjoint(related | flowing.wanted)
+            if is_ours:
+                yield index
+        before = step
+
+
+def _as_saved(
+    live: LiveGraph, changed: Mapping[GradFn, Sequence[_Part]]
+) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
+    """Run a backward in which every function finds what it had saved, and restore everything."""
+    put_aside: dict[GradFn, list[torch.Tensor]] = {}
+
+    def before(fn: GradFn) -> None:
+        with torch.no_grad(), without_dispatch_modes(), without_overrides():
+            put_aside[fn] = [part.now.clone() for part in changed[fn]]
+            for part in reversed(changed[fn]):
+                part.now.copy_(part.held.numbers)
+
+    def after(fn: GradFn) -> None:
+        with torch.no_grad(), without_dispatch_modes(), without_overrides():
+            for part, numbers in zip(changed[fn], put_aside.pop(fn), strict=True):
+                part.now.copy_(numbers)
+
+    def register() -> Iterator[RemovableHandle]:
+        for fn in changed:
+            yield fn.register_prehook(lambda _, fn=fn: before(fn))
+            yield fn.register_hook(lambda *_, fn=fn: after(fn))
+
+    try:
+        return run_backward(live, register)
+    finally:
+        # The function that raised has not put it back.
+        for fn in [*put_aside]:
+            after(fn)
+
+
+def _differ(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
+    if one is None or other is None or one.layout is not torch.strided or one.shape != other.shape or not one.numel():
+        return False
+    with torch.no_grad():
+        largest = torch.maximum(one.abs().max(), other.abs().max())
+        clear = largest * torch.finfo(one.dtype).eps ** _CLEAR
+        # Nothing is clear of what is not finite.
+        return bool(torch.isfinite(largest)) and bool(((one - other).abs() > clear).any())

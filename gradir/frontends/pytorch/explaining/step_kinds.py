@@ -1,0 +1,163 @@
+"""The kinds of cuts that recorded steps make, and other facts that steps show by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from types import NoneType
+from typing import Final
+
+import torch
+from torch.autograd.function import BackwardCFunction
+
+from gradir.frontends.pytorch.private import CHECKPOINT, READS_A_NUMBER, base_of, sequence_number
+from gradir.frontends.pytorch.recording.flow import COPYING, Flow
+from gradir.frontends.pytorch.recording.modes import CompiledPart
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, SCALES, SUMS, Read, Step, Value, plain_name
+from gradir.frontends.pytorch.recording.timelines import calls_from
+from gradir.frontends.walks import reached
+
+EXPLICIT: Final = frozenset(
+    {"copied", "data", "detach", "inference_mode", "new_leaf", "no_create_graph", "no_grad", "rebuilt", "sample"}
+)
+"""Kinds that a program asks for; the others follow from what its operations are."""
+
+_DRAWING: Final = frozenset({"binomial", "multinomial", "normal", "poisson", "sample_dirichlet", "standard_gamma"})
+_DETACHING: Final = frozenset({"data", "detach", "detach_"})
+# These give the memory of a leaf to be written to; an embedding does so for its ``max_norm``.
+_LENDING: Final = frozenset({"data", "embedding", "embedding_bag"})
+# Operations that take the shape and the dtype of a tensor alone, by the start of their name.
+_OF_SHAPE_ALONE: Final = ("empty", "full", "new_", "ones", "rand", "zeros")
+DERIVING: Final = frozenset({"backward", "grad"})
+
+
+class Kinds:
+    """The kinds of the steps of a flow, by their numbers."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self._steps = steps
+        # Where torch draws under a no_grad of its own, as `Distribution.sample` does.
+        self._drawing = {
+            step.place for step in steps if step.mode == "no_grad" and plain_name(step.func) in _DRAWING and step.place
+        }
+        # What gave a step its memory without its graph, such as `.data`.
+        self._detaching: dict[int, Step] = {}
+        for number, step in enumerate(steps):
+            if step.func.__name__.startswith("detach"):
+                self._detaching[number] = step
+            elif (lenders := step.lenders()) and lenders[0].maker in self._detaching:
+                self._detaching[number] = self._detaching[lenders[0].maker]
+
+    def of(self, number: int) -> str:
+        """Return the kind of a step, or of the custom Function that ran it; of a write that of what gave the memory."""
+        step = self._steps[number]
+        if step.inside is not None:
+            return "checkpoint" if f"{step.inside.called}Backward" == CHECKPOINT else "nondifferentiable"
+        kind = kind_of(step)
+        if kind == "no_grad" and step.place in self._drawing:
+            return "sample"
+        through = self._detaching.get(number) if kind == "nondifferentiable" and "inplace" in step.kinds else None
+        return kind if through is None else kind_of(through)
+
+
+def kind_of(step: Step) -> str:
+    """Return the kind of a step by itself."""
+    # What takes functions has no tags.
+    if torch.Tag.nondeterministic_seeded in getattr(step.func, "tags", ()):
+        return "sample"
+    if step.called in COPYING:
+        return "rebuilt"
+    if step.mode != "grad":
+        return "no_create_graph" if step.called in DERIVING else step.mode
+    if step.func.__name__.startswith("detach"):
+        return "data" if step.called == "data" else "detach"
+    return "compiled" if isinstance(step.func, CompiledPart) else "nondifferentiable"
+
+
+def unseen_ends(flow: Flow, captured: Sequence[torch.Tensor]) -> Iterator[Value]:
+    """Yield the captured tensors that were computed outside, or written to afterwards."""
+    for tensor in [tensor for tensor in captured if tensor.requires_grad] or captured:
+        read = flow.read(tensor)
+        is_outside = read.value.maker == FROM_OUTSIDE and not read.is_leaf
+        # A custom Function takes its number before the operations in it, and a view may take one when it is asked.
+        has_number = flow.steps and not isinstance(tensor.grad_fn, (NoneType, BackwardCFunction))
+        is_numbered = has_number and base_of(tensor) is None
+        # After the last step it was written to, as by ``loss += other`` outside.
+        if is_outside or (is_numbered and sequence_number(tensor.grad_fn) >= flow.steps[-1].number):
+            yield read.value
+
+
+def find_data_leaves(flow: Flow) -> dict[int, Value]:
+    """By step, the leaf of which it gave the ``.data``, or lends that memory on."""
+    found: dict[int, Value] = {}
+    for number, step in enumerate(flow.steps):
+        lent = step.of_kind("view", "inplace")
+        if len(lent) != 1:
+            continue
+        if lent[0].is_leaf and step.called in _LENDING:
+            found[number] = lent[0].value
+        elif not lent[0].is_leaf and lent[0].value.maker in found:
+            found[number] = found[lent[0].value.maker]
+    return found
+
+
+def find_read_indices(flow: Flow) -> Iterator[tuple[int, tuple[Read, ...]]]:
+    """By step, the tensors of one number that torch read to know which entry the step takes, as in ``x[i]``."""
+    waiting: tuple[Read, ...] = ()
+    before: Step | None = None
+    for number, step in enumerate(flow.steps):
+        if waiting and before is not None and (step.called, step.place) != (before.called, before.place):
+            waiting = ()
+        if step.called and step.func.__name__.startswith(READS_A_NUMBER):
+            waiting += step.inputs
+        elif waiting:
+            yield number, waiting
+            waiting = ()
+        before = step
+
+
+def saved_by_torch(flow: Flow) -> Iterator[Value]:
+    """Yield the results that torch itself detaches, right after an operation whose derivative needs them."""
+    maker = FROM_OUTSIDE
+    for number, step in enumerate(flow.steps):
+        if not step.func.__name__.startswith("detach"):
+            maker = number
+        elif (
+            maker != FROM_OUTSIDE
+            and step.called not in _DETACHING
+            and step.called == flow.steps[maker].called
+            and step.inputs[0].carries
+            and step.inputs[0].value.maker == maker
+        ):
+            yield Value(number, 0)
+
+
+def takes_shape_alone(step: Step) -> bool:
+    """Return whether a step takes no numbers of its inputs."""
+    name: str = step.func.__name__
+    return name.startswith(_OF_SHAPE_ALONE) or name.partition(".")[0].rpartition("_")[2] == "like"
+
+
+def updated_leaves(step: Step) -> list[Value]:
+    """Return the leaves that a step writes to, as an optimizer does; each stays the leaf that it was."""
+    return [read.value for read in step.of_kind("inplace") if read.is_leaf]
+
+
+def seen_outside(step: Step) -> Step:
+    """Return a step as the call of the custom Function that ran it, if one did."""
+    if step.inside is None:
+        return step
+    call = next((call for call in calls_from(step.call) if not call.inside), None)
+    return step._replace(called=step.inside.called, place=step.inside.place, call=call)
+
+
+def terms_of(flow: Flow, values: Iterable[Value]) -> Iterator[Value]:
+    """Yield the terms of sums, each once, in the order of the program; any other value is its own only term."""
+
+    def summands(value: Value) -> tuple[Read, ...]:
+        step = flow.step_of(value)
+        name = "" if step is None else plain_name(step.func)
+        is_sum = step is not None and (name in SUMS or (name in SCALES and len(step.inputs) == 1))
+        return step.inputs if step is not None and is_sum else ()
+
+    found = reached(values, lambda value: (read.value for read in summands(value)))
+    return (value for value in found if not summands(value))
