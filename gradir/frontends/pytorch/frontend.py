@@ -35,7 +35,7 @@ class TorchFrontend:
             (".pt", ".pth", ".ckpt", ".bin"),
             "a PyTorch checkpoint, which holds weights and no graph; capture the model, "
             "e.g. gradir capture net.py:Net --input 'float32[1,3]' -o net.gir",
-        ),
+        )
     }
 
     def __init__(self) -> None:

@@ -8,20 +8,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from operator import is_, itemgetter
-from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
 from msgspec.structs import replace
 from torch import nn
 from torch.nn.modules import module as module_hooks
-from torch.nn.utils import parametrizations, parametrize
 
 from gradir.errors import CaptureError, warn
 from gradir.explanations.model import Explanation
 from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.graph_cuts import cuts_of
-from gradir.frontends.pytorch.private import DYNAMO, MODULE_CALL, modes_set_aside, own_parameters, runs_a_function
+from gradir.frontends.pytorch.private import DYNAMO, modes_set_aside, own_parameters
 from gradir.frontends.pytorch.reading.assemble import LiveGraph, assemble, scope_table
 from gradir.frontends.pytorch.reading.outputs import Captured, flatten, tensors_of
 from gradir.frontends.pytorch.reading.tensors import Modules, NamedTensors, Owned, is_own, modules_below, modules_of
@@ -42,7 +40,15 @@ from gradir.frontends.pytorch.recording.participants import (
 from gradir.frontends.pytorch.recording.places import warnings_at_callers
 from gradir.frontends.pytorch.recording.sources import SourceLog, SourceLookup, SourceMode
 from gradir.frontends.pytorch.recording.steps import Step, Value
-from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, ScopeLookup, Timeline, calls_from, path_of
+from gradir.frontends.pytorch.recording.timelines import (
+    Coverage,
+    Frame,
+    ScopeLookup,
+    Timeline,
+    calls_from,
+    path_of,
+    surroundings_of_call,
+)
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import below
 from gradir.gcpause import paused_gc
@@ -55,19 +61,6 @@ from gradir.version import __version__
 if TYPE_CHECKING:
     from gradir.frontends.pytorch.recording.cost import Costs
 
-_OWN_CALL_AND_THE_ONE_ABOVE: Final = 2
-
-# torch's functions that register a parametrization, by id(), since code takes long to hash.
-_REGISTERING: Final = frozenset(
-    id(function.__code__)
-    for function in (
-        parametrize.register_parametrization,
-        parametrizations.orthogonal,
-        parametrizations.spectral_norm,
-        parametrizations.weight_norm,
-    )
-)
-
 
 class _Temporary(NamedTuple):
     """A parameter that a module had for a while, and under which name."""
@@ -78,11 +71,7 @@ class _Temporary(NamedTuple):
 
 
 class Recorder:
-    """Notes, while it is entered, between which autograd sequence numbers each module runs.
-
-    torch numbers the nodes that a thread makes, so the numbers tell afterwards which module made a node. See
-    `gradir.record`.
-    """
+    """Notes, while it is entered, between which autograd sequence numbers each module runs; see `gradir.record`."""
 
     def __init__(self, request: CaptureRequest) -> None:
         """The model is a module, a dict of modules by name, or None: the modules called from outside any other."""
@@ -144,9 +133,7 @@ class Recorder:
         self._when_dropped = leave_when_dropped(self, self._hooks, sys._getframe(1))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.leave(error)
         if self._entered_by != threading.get_ident():
             warn("a recorder was left by another thread than entered it, and records no more: leave it where it began")
@@ -224,10 +211,9 @@ class Recorder:
         modules = self.modules(model)
         captured = tensors_of(subject)
         if not captured and not isinstance(subject, BaseException):
-            kind = type(subject).__name__
             raise CaptureError(
-                f"there is nothing to explain: no tensor among what was given, of type {kind}; give the loss, or the "
-                "error that the forward raised"
+                f"there is nothing to explain: no tensor among what was given, of type {type(subject).__name__}; give "
+                "the loss, or the error that the forward raised"
             )
         with_graph = [tensor for tensor in captured if tensor.requires_grad]
         known: dict[Flow, Flowing] = {}
@@ -253,7 +239,7 @@ class Recorder:
         return self.live_capture(outputs, model=model, params=params).verify(keep_graph=keep_graph)
 
     def with_collectives(self, graph: Graph) -> Graph:
-        """Return a captured graph of this recording with all that was exchanged until now."""
+        """Return a graph of this recording with its rank and all collectives until now."""
         return self.exchanged.with_collectives(graph)
 
     @property
@@ -290,10 +276,7 @@ class Recorder:
         return [*anew.values()]
 
     def forget_others(self, outputs: object, but: Iterable[nn.Module] = ()) -> list[nn.Module]:
-        """Forget the calls of modules that did nothing for these outputs, and return the outermost modules left.
-
-        ``but`` are modules to keep in any case.
-        """
+        """Forget the calls of modules that did nothing for these outputs, ``but`` for some; return the modules left."""
         walked = walk(flatten(outputs))
         ran = self._taking_part(Ran(self.called, list(self._timelines), self._recording), {}, walked)
         self._outermost = {id(module): module for module in (*ran.strays, *but)}
@@ -373,10 +356,8 @@ class Recorder:
             inside = (names[0] for leaf, names in owned.items() if flowing.may_be_inside(leaf) and names)
             opaque = tuple(name for name in inside if name in unreached)
             found.extend([Cut("opaque", opaque)] if opaque else [])
-        graph = live.graph
-        is_whole = any(flowing.is_whole for flowing in known.values())
-        producer = replace(graph.producer, options={**graph.producer.options, FLOW: is_whole})
-        return live._replace(graph=replace(graph, cuts=(*graph.cuts, *found), producer=producer))
+        live = live._replace(graph=replace(live.graph, cuts=(*live.graph.cuts, *found)))
+        return live.with_options({FLOW: any(flowing.is_whole for flowing in known.values())})
 
     def _taking_part(self, ran: Ran, paths: Mapping[nn.Module, str], walked: Walk) -> Ran:
         temporary = {key: module for key, (_, module, _) in self._all_temporary().items()}
@@ -425,7 +406,7 @@ class Recorder:
             return
         timeline = self._timeline()
         caller = timeline.current
-        inside, checks = (True, caller.checks) if caller is not None and caller.inside else _surroundings()
+        inside, checks = (True, caller.checks) if caller is not None and caller.inside else surroundings_of_call()
         checks |= caller is not None and caller.checks
         if not checks:
             if caller is None:
@@ -453,19 +434,3 @@ class Recorder:
             if tensor is not None and usual.get(name) is not tensor and is_own(tensor):
                 # It has this one only while it runs, as when each process keeps a part of each parameter.
                 self._temporary[id(tensor)] = _Temporary(tensor, module, name)
-
-
-def _surroundings() -> tuple[bool, bool]:
-    """Return whether a custom Function, and whether a registration of a parametrization, runs the call of a module."""
-    frame: FrameType | None = sys._getframe(1)
-    calls, registers = 0, False
-    while frame is not None and calls < _OWN_CALL_AND_THE_ONE_ABOVE:
-        code = frame.f_code
-        if code is MODULE_CALL:
-            calls += 1
-        elif runs_a_function(code):
-            return True, registers
-        elif id(code) in _REGISTERING:
-            registers = True
-        frame = frame.f_back
-    return False, registers

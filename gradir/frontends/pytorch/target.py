@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from traceback import walk_tb
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from msgspec.structs import replace
@@ -29,11 +29,6 @@ from gradir.ir import Graph
 from gradir.protocols import MadeOtherError, StoppedError
 from gradir.request import CaptureRequest
 from gradir.spec import called, own_error, parse_described
-
-T = TypeVar("T")
-
-TRACED: Final = frozenset({"joint", "compiled"})
-"""The graphs that torch.compile traces."""
 
 
 class _Forward(NamedTuple):
@@ -61,12 +56,8 @@ class _Ran(NamedTuple):
 
 
 def capture_target(request: CaptureRequest) -> LiveGraph | _Forward:
-    """Capture tensors, or the result of a module or a program.
-
-    A callable that a PROGRAM names returns tensors in containers or objects, or ``(model, outputs)``. A class or
-    factory of modules is called without arguments first. A module runs on the inputs.
-    """
-    if request.graph in TRACED:
+    """Capture tensors, or what a program or a module returns: tensors, a module, or in a program ``(model, outputs)``."""
+    if request.graph in {"joint", "compiled"}:
         raise MadeOtherError(_traced(request))
     if not request.is_program and not isinstance(request.target, nn.Module):
         return _of_tensors(request)
@@ -78,20 +69,19 @@ def capture_target(request: CaptureRequest) -> LiveGraph | _Forward:
             _expect_some(ran.outputs)
         live = ran.recorder.assemble(flatten(ran.outputs), model=ran.model, params=request.params)
         if request.graph == "both":
-            live = _with_forward(live, ran.recorder.forward(model=ran.model, returned=ran.outputs))
-        return _with_exchange(ran.recorder, live) if request.collectives else live
-
-
-def _with_forward(live: LiveGraph, forward: Graph) -> LiveGraph:
-    """Return a capture with the graph of its forward.
-
-    torch runs some operations as others while a forward is noted: a reshape is a view, and else an alias.
-    """
-    if not forward.nodes:
-        return live._replace(forward="no operation ran while it was recorded")
-    producer = live.graph.producer
-    noted = replace(producer, options={**producer.options, "graph": "both"})
-    return live._replace(graph=replace(live.graph, producer=noted), forward=forward)
+            forward = ran.recorder.forward(model=ran.model, returned=ran.outputs)
+            live = live._replace(forward=forward if forward.nodes else "no operation ran while it was recorded")
+            if forward.nodes:
+                # torch runs some operations as others while a forward is noted: a reshape is a view, and else an alias.
+                live = live.with_options({"graph": "both"})
+        if request.collectives:
+            live = ran.recorder.exchanged.with_dry_backward(live)
+            if live.graph.rank is None:
+                raise CaptureError(
+                    "--collectives notes what processes exchange, and there is no process group: the program has to "
+                    "call torch.distributed.init_process_group, and torchrun to start it"
+                )
+        return live
 
 
 def _of_tensors(request: CaptureRequest) -> LiveGraph:
@@ -107,17 +97,6 @@ def _of_tensors(request: CaptureRequest) -> LiveGraph:
         )
     live = capture(target, model=request.model, params=request.params)
     return live._replace(forward="its tensors were computed before") if request.graph == "both" else live
-
-
-def _with_exchange(recorder: Recorder, live: LiveGraph) -> LiveGraph:
-    """Return a capture with what this process exchanges, after a backward that sends nothing."""
-    live = recorder.exchanged.with_dry_backward(live)
-    if live.graph.rank is None:
-        raise CaptureError(
-            "--collectives notes what processes exchange, and there is no process group: the program has to call "
-            "torch.distributed.init_process_group, and torchrun to start it"
-        )
-    return live
 
 
 def _expect_some(outputs: object) -> None:
@@ -152,10 +131,7 @@ def _forward(request: CaptureRequest) -> Graph:
 
 
 def run_recorded(request: CaptureRequest, recorders: list[Recorder] | None = None) -> _Ran:
-    """Run a target, recorded, and add each recorder to ``recorders``.
-
-    Calls before number ``step`` run with their backward, since a wrapper may exchange something else after some steps.
-    """
+    """Run a target, recorded, after ``step - 1`` calls with their backward; add each recorder to ``recorders``."""
     made: list[Recorder] = [] if recorders is None else recorders
 
     def recorder_of(model: nn.Module | None, left: int) -> Recorder:
@@ -183,11 +159,7 @@ def run_recorded(request: CaptureRequest, recorders: list[Recorder] | None = Non
 
 
 def expect_traceable() -> None:
-    """Refuse a release of torch that does not describe the inputs and outputs of joint graphs.
-
-    Raises:
-        CaptureError: it is one.
-    """
+    """Refuse a release of torch that does not describe the inputs and outputs of joint graphs."""
     if torch.__version__ < torch.torch_version.TorchVersion("2.10"):
         raise CaptureError(
             f"joint and compiled graphs need torch 2.10 or later, and this is {torch.__version__}: update it"
@@ -195,11 +167,7 @@ def expect_traceable() -> None:
 
 
 def _traced(request: CaptureRequest) -> object:
-    """Run what `Traced` is about, eagerly, or return what states its graph by itself.
-
-    Raises:
-        CaptureError: torch is too old, or the target is no module or function.
-    """
+    """Run what `Traced` is about, eagerly, or return what states its graph by itself."""
     target = request.target
     expect_traceable()
     if not callable(target):
@@ -242,8 +210,11 @@ def _set_seed(request: CaptureRequest) -> None:
 def _call(module: nn.Module, request: CaptureRequest) -> partial[object]:
     if not request.is_program:
         return partial(module, *request.inputs, **(request.kwargs or {}))
-    positional, named = _described(module, request.inputs)
-    return partial(module, *positional, **named)
+    if not request.inputs:
+        raise SpecError(f"{type(module).__name__} is a module: say what to run it on, such as --input 'float32[1,3]'")
+    made = [parse_input(text) for text in request.inputs]
+    named = {name: tensor for name, tensor in made if name is not None}
+    return partial(module, *(tensor for name, tensor in made if name is None), **named)
 
 
 def _recorded(recorder: Recorder, call: Callable[[], object]) -> object:
@@ -353,15 +324,7 @@ def parse_input(text: str) -> tuple[str | None, torch.Tensor]:
         raise CaptureError(f"--input {text!r}: {own_error(error)}") from error
 
 
-def _described(module: nn.Module, inputs: Sequence[str]) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
-    if not inputs:
-        raise SpecError(f"{type(module).__name__} is a module: say what to run it on, such as --input 'float32[1,3]'")
-    made = [parse_input(text) for text in inputs]
-    named = {name: tensor for name, tensor in made if name is not None}
-    return [tensor for name, tensor in made if name is None], named
-
-
-def _run(call: Callable[[], T], name: str) -> T:
+def _run(call: Callable[[], object], name: str) -> object:
     try:
         return called(call, name)
     except SpecError as error:

@@ -22,13 +22,13 @@ from gradir.frontends.pytorch.explaining.magnitudes import run_backward
 from gradir.frontends.pytorch.explaining.words import DERIVING, Words, few, name_of_step, user_name
 from gradir.frontends.pytorch.private import ACCUMULATOR, Operator, schema_of, without_dispatch_modes, without_overrides
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
+from gradir.frontends.pytorch.reading.distributed import in_process_group
 from gradir.frontends.pytorch.reading.saved import saved_tensor
 from gradir.frontends.pytorch.reading.tensors import extent_of, storage_of
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import ARRAYS, FROM_OUTSIDE, Exit, Held, Step, Value
-from gradir.frontends.pytorch.verifying.untouched import in_process_group
 from gradir.frontends.walks import grouped, reached
 from gradir.ir import Saved
 

@@ -6,10 +6,10 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import accumulate
-from operator import attrgetter
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
+from msgspec.structs import replace
 from torch import nn
 from torch.nn.parameter import is_lazy
 
@@ -37,7 +37,7 @@ from gradir.frontends.pytorch.reading.walk import GradFn, Walk, walk
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import paths_above
 from gradir.gcpause import paused_gc
-from gradir.ir import Cut, Graph, Producer, Scope
+from gradir.ir import AttrValue, Cut, Graph, Producer, Scope
 from gradir.ir.memo import Memo
 from gradir.ir.model import MOST
 from gradir.ir.records import sound
@@ -47,11 +47,7 @@ from gradir.version import __version__
 
 
 class FlatParameters:
-    """The flat parameters among some leaves.
-
-    A leaf counts as flat when FSDP says so, or when it is a parameter of one dimension. Only the former replaces a part
-    that is as long as itself: anything else is another tensor on the same memory, such as a detached copy.
-    """
+    """The flat parameters among some leaves: those of one dimension."""
 
     def __init__(self, leaves: Iterable[torch.Tensor]) -> None:
         found: defaultdict[int, list[Extent]] = defaultdict(list)
@@ -78,12 +74,14 @@ class FlatParameters:
             return False
         extent = extent_of(held_by(tensor))
         starts, ends = self._starts[storage], self._ends[storage]
+        # Only one that FSDP made has a part as long as itself. Another tensor of that length is a detached copy.
         before, until = bisect_left(starts, extent.start), bisect_right(starts, extent.start)
         if before and ends[before - 1] >= extent.end:
             return True
         return bool(until and ends[until - 1] > extent.end) or (storage, extent) in self._whole
 
 
+# A class of the user's may say anything of itself, at any length.
 _MAX_DETAIL = 1_000
 
 _Counts: TypeAlias = defaultdict[str, int]
@@ -136,20 +134,6 @@ def _parameter_counts(owned: Iterable[Owned]) -> tuple[_Counts, _Counts, _Counts
     return own, total, trainable
 
 
-def cuts(
-    unreached: Iterable[Owned], hidden: Collection[int], placements: Mapping[int, tuple[str, ...]]
-) -> tuple[Cut, ...]:
-    """Return a cut for each trainable parameter outside the graph; a function may still reach the ``hidden`` ones."""
-    metadata = MetadataReader(placements=placements)
-    return tuple(
-        Cut("hidden" if id(tensor) in hidden else "unreached", names, scope, metadata.of_owned(tensor))
-        for tensor, names, scope, _ in unreached
-    )
-
-
-_total_of: Final = attrgetter("total")
-
-
 def capture(outputs: object, *, model: object = None, params: Names | None = None) -> LiveGraph:
     """Capture the graph behind tensors; see `gradir.capture`."""
     with paused_gc():
@@ -159,10 +143,8 @@ def capture(outputs: object, *, model: object = None, params: Names | None = Non
 class LiveGraph(NamedTuple):
     """A graph together with the live objects it was made of.
 
-    ``grad_fns`` maps each grad_fn to its node's id, ``leaves`` the id of each leaf's node to its tensor. ``unreached``
-    are the parameters that the graph's cuts name, in their order; an empty one stands for what is not initialised.
-    ``roots`` are the modules by their paths' first names. ``forward`` is the graph of the forward that made it, where
-    both were asked for, or why there is none.
+    ``unreached`` are the parameters that its cuts name, in their order, empty where they are not initialised.
+    ``forward`` is the forward graph, or the reason why there is none, if both were asked for.
     """
 
     graph: Graph
@@ -172,6 +154,11 @@ class LiveGraph(NamedTuple):
     unreached: list[torch.Tensor]
     roots: Mapping[str, nn.Module]
     forward: Graph | str = ""
+
+    def with_options(self, options: Mapping[str, AttrValue]) -> LiveGraph:
+        """Return the capture with further options of the graph's producer."""
+        producer = replace(self.graph.producer, options={**self.graph.producer.options, **options})
+        return self._replace(graph=replace(self.graph, producer=producer))
 
     def verify(self, *, keep_graph: bool = True) -> Verification:
         """Run a real backward and compare it with the graph; see `gradir.verify`."""
@@ -195,9 +182,8 @@ def assemble(
 ) -> LiveGraph:
     """Make the graph of the captured tensors, which may have been ``walked`` already.
 
-    The other arguments come from a recording: ``scope_of`` gives the module path of each grad_fn, or ``None`` if it is
-    ambiguous, ``calls`` counts the calls of modules, ``inside`` are modules that a custom Function ran, and
-    ``temporary`` the parameters that modules had only while they ran.
+    A recording gives ``scope_of``, the module path of each grad_fn or ``None`` if it is ambiguous, the ``calls`` of
+    modules, those ``inside`` a custom Function, and the ``temporary`` parameters that modules had while they ran.
     """
     if torch.compiler.is_compiling():
         raise CaptureError("capture inside torch.compile sees no grad_fn: capture outside the compiled function")
@@ -226,13 +212,17 @@ def assemble(
             unreached = [
                 entry for entry in unreached if replaced.isdisjoint(entry.names) and not flat.contain(entry.tensor)
             ]
-        hidden = hidden_among(
-            [entry.tensor for entry in unreached], walked.edges, inside, is_recorded=scope_of is not None
-        )
+        tensors = [entry.tensor for entry in unreached]
+        # A function may still reach these.
+        hidden = hidden_among(tensors, walked.edges, inside, is_recorded=scope_of is not None)
+        metadata = MetadataReader(placements=placements)
         graph = Graph.of(
             nodes,
             scope_table(modules.paths, owned, calls or {}),
-            cuts(unreached, hidden, placements),
+            tuple(
+                Cut("hidden" if id(tensor) in hidden else "unreached", names, scope, metadata.of_owned(tensor))
+                for tensor, names, scope, _ in unreached
+            ),
             Producer(
                 __version__,
                 "torch",
@@ -249,9 +239,8 @@ def assemble(
         # Every text of the user's in a node is made plain, every kind of tensor described once, and the walk gave the
         # order: a look at each node again would cost more than to write it. The same is true of the scopes, but for
         # sums that are too large. The few other records are looked at.
-        if max(map(_total_of, graph.scopes.values()), default=0) <= MOST and sound(graph.cuts, Cut):
+        if max((scope.total for scope in graph.scopes.values()), default=0) <= MOST and sound(graph.cuts, Cut):
             vouch(graph)
-        tensors = [entry.tensor for entry in unreached]
         # A lazy module's parameter refuses every use before the module ran.
         usable = [torch.empty(0, requires_grad=True) if is_lazy(tensor) else tensor for tensor in tensors]
         return LiveGraph(graph, captured, grad_fns, leaves, usable, modules.roots)

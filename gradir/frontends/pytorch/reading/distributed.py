@@ -18,23 +18,21 @@ from gradir.frontends.pytorch import private
 
 _AS_IS: Final = frozenset({NoneType, bool, int, float, str})
 _NAMES: Final = frozenset({"group_name", "pg_name"})
+# torch describes a dimension of a mesh by this and its name, and a group without a description by the other.
 _MESH: Final = "mesh_"
 _UNDESCRIBED: Final = "undefined"
+# Where the classes are whose objects a function keeps for its own use.
 _OWN: Final = ("torch.distributed.", "torch.nn.parallel.")
-"""Where the classes are whose objects a function keeps for its own use."""
-
-_COLLECTIVES: Final = "torch.distributed.nn."
-_RANKS: Final = frozenset({"src", "dst"})
-_RANK_OF_GROUP: Final = "rank"
-_RANK_OF_ALL: Final = "global_rank"
 _DISTRIBUTED_TENSORS: Final = "torch.distributed.tensor"
 
 
-class Groups:
-    """Labels the process groups of one graph: the dimension of a mesh, ``world``, or what a group is described as.
+def in_process_group() -> bool:
+    """Return whether this process trains together with others."""
+    return distributed.is_available() and distributed.is_initialized()
 
-    Different groups with the same label are numbered in the order in which they are met.
-    """
+
+class Groups:
+    """Labels the process groups of one graph, and numbers different ones with the same label as they are met."""
 
     def __init__(self) -> None:
         self._labels: dict[str, str] = {}
@@ -47,15 +45,15 @@ class Groups:
         kept = vars(fn)
         mesh = next(filter(None, map(_mesh_of, kept.values())), None)
         group = next(filter(_is_group, kept.values()), None)
-        is_collective = _module_of(getattr(type(fn), private.FORWARD_CLASS, None)).startswith(_COLLECTIVES)
-        ranks = {_RANK_OF_GROUP: group, _RANK_OF_ALL: None}
+        is_collective = _module_of(getattr(type(fn), private.FORWARD_CLASS, None)).startswith("torch.distributed.nn.")
+        ranks = {"rank": group, "global_rank": None}
         for name, value in kept.items():
             if name in ranks and (is_collective or group is not None) and value == distributed.get_rank(ranks[name]):
                 # Which rank this is says nothing of the graph.
                 continue
             if is_collective and name == "group" and value is None:
                 yield name, "world"
-            elif is_collective and name in _RANKS and group is not None:
+            elif is_collective and name in {"src", "dst"} and group is not None:
                 yield name, distributed.get_group_rank(group, cast("int", value))
             elif name in _NAMES and type(value) is str:
                 named = group_called(value)
@@ -68,11 +66,12 @@ class Groups:
             return value
         if type(value) in {tuple, list}:
             return self._row(cast("Sequence[object]", value), mesh)
+        if _is_group(value):
+            return self.label(value)
         own_mesh = _mesh_of(value)
         if own_mesh is None:
-            return self._word(value)
-        is_mesh = own_mesh is value
-        if is_mesh:
+            return _placement(value) if _is_placement(value) else reduction(value) or value
+        if own_mesh is value:
             return tuple([f"{name}={own_mesh.size(index)}" for index, name in enumerate(_dimensions(own_mesh))])
         return _placements(cast("Any", value).placements, own_mesh)
 
@@ -83,20 +82,17 @@ class Groups:
             return _placements(items, mesh)
         return tuple([_joined(self._words(item, mesh)) for item in items])
 
-    def _word(self, value: object) -> object:
-        if _is_group(value):
-            return self.label(value)
-        if _is_placement(value):
-            return _placement(value)
-        if _is_reduction(value):
-            return reduction(value)
-        return value
-
     def label(self, group: Any) -> str:
         """The label of a process group."""
         label = self._labels.get(group.group_name)
         if label is None:
-            word = _word_for(group)
+            word = _description(group)
+            if word.startswith(_MESH):
+                word = word.removeprefix(_MESH)
+            elif group.size() == distributed.get_world_size():
+                word = "world"
+            elif word == _UNDESCRIBED:
+                word = "group"
             count = self._counts[word] = self._counts.get(word, 0) + 1
             label = self._labels[group.group_name] = word if count == 1 else f"{word}:{count}"
         self.met[label] = group
@@ -121,18 +117,9 @@ def _description(group: Any) -> str:
     return found
 
 
-def _word_for(group: Any) -> str:
-    description = _description(group)
-    if description.startswith(_MESH):
-        return description.removeprefix(_MESH)
-    if group.size() == distributed.get_world_size():
-        return "world"
-    return "group" if description == _UNDESCRIBED else description
-
-
 def group_called(name: str) -> object:
     """The process group of that name in this process; ``None`` where there is none."""
-    if not (distributed.is_available() and distributed.is_initialized()):
+    if not in_process_group():
         return None
     try:
         resolve: Any = getattr(distributed.distributed_c10d, private.GROUP_CALLED)
@@ -151,9 +138,8 @@ def _is_group(value: object) -> bool:
 
 
 def _is_reduction(value: object) -> bool:
-    return distributed.is_available() and issubclass(
-        type(value), (distributed.ReduceOp, distributed.ReduceOp.RedOpType)
-    )
+    kinds = (distributed.ReduceOp, distributed.ReduceOp.RedOpType) if distributed.is_available() else ()
+    return issubclass(type(value), kinds)
 
 
 def _is_placement(value: object) -> bool:
@@ -225,14 +211,12 @@ def forms_of_sharded(modules: Iterable[nn.Module]) -> Iterator[tuple[torch.Tenso
 
 
 def placements_of(modules: Iterable[nn.Module], tensors: Iterable[torch.Tensor]) -> dict[int, tuple[str, ...]]:
-    """By id(), how those of some tensors of modules that several processes hold together are placed on their mesh.
-
-    What a forward runs with under `fully_shard` is placed as the part is that the process keeps between steps.
-    """
+    """Return by id() how tensors of modules that several processes hold together are placed on their mesh."""
     if _DISTRIBUTED_TENSORS not in sys.modules:
         return {}
     found = {id(tensor): words for tensor in tensors if (words := _placements_on_mesh(tensor))}
     for forms in forms_of_sharded(modules):
+        # The whole, with which a forward runs, is placed as the part is that the process keeps between steps.
         words = _placements_on_mesh(forms[-1])
         found.update((id(form), words) for form in forms if words)
     return found

@@ -21,8 +21,6 @@ from gradir.frontends.pytorch.private import fields_of, own_buffers, own_modules
 _DEEPEST: Final = 900
 # No model has more paths unless its modules share modules on many levels, which doubles them each time.
 _MOST_PATHS: Final = 200_000
-
-
 _T = TypeVar("_T")
 
 
@@ -121,7 +119,13 @@ def details_of(module: nn.Module) -> str:
     else:
         stand_in = _StandIn()
         stand_in.class_stood_for = type(module)
-    object.__setattr__(stand_in, "__dict__", _fields_with_originals(module))
+    fields, parametrized = fields_of(module), own_modules(module).get("parametrizations")
+    # The tensor behind each parametrization stands under the name of its result.
+    originals = {
+        name: next(iter([*own_parameters(each).values(), *own_buffers(each).values()]), None)
+        for name, each in (own_modules(parametrized).items() if parametrized is not None else ())
+    }
+    object.__setattr__(stand_in, "__dict__", {**fields, **originals})
     try:
         return str(show(stand_in))
     except Exception:  # noqa: BLE001 (a user's extra_repr must not break a capture)
@@ -149,18 +153,6 @@ class _StandIn:
         if hasattr(type(found), "__get__"):
             raise AttributeError(name)
         return found
-
-
-def _fields_with_originals(module: nn.Module) -> dict[str, Any]:
-    """Return the fields of a module, with the tensor behind each parametrization under the name of its result."""
-    fields, parametrized = fields_of(module), own_modules(module).get("parametrizations")
-    if parametrized is None:
-        return fields
-    originals = {
-        name: next(iter([*own_parameters(each).values(), *own_buffers(each).values()]), None)
-        for name, each in own_modules(parametrized).items()
-    }
-    return {**fields, **originals}
 
 
 def _placed(root: nn.Module, seen: set[int] | None = None) -> list[Placed]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from operator import methodcaller
 from typing import Final, NamedTuple
 
 import torch
@@ -38,11 +36,7 @@ class Owned(NamedTuple):
 
 
 class Modules(NamedTuple):
-    """What is below the root modules, which stand by their paths' first names.
-
-    ``paths`` has every module once, by its first path, and ``owned`` every parameter and buffer, tied ones once; both
-    in registration order.
-    """
+    """The modules below the roots by their first paths, and their parameters and buffers, tied ones once."""
 
     roots: Mapping[str, nn.Module]
     paths: Mapping[nn.Module, str]
@@ -99,7 +93,7 @@ class TensorNodes:
 
     def __init__(self, owned: list[Owned]) -> None:
         tensors = [entry[0] for entry in owned]
-        storages = _storages_of(tensors)
+        storages = list(map(storage_of, tensors))
         self.ids: dict[int, str] = {}
         self._storages = dict(zip(map(id, tensors), storages, strict=True))
         self._owners: dict[int | None, Owned | str] = dict(zip(storages, owned, strict=True))
@@ -116,13 +110,6 @@ class TensorNodes:
         return self._owners.get(storage)
 
 
-def _storages_of(tensors: Sequence[torch.Tensor]) -> list[int | None]:
-    if PLAIN.issuperset(map(type, tensors)):
-        with suppress(NotImplementedError, RuntimeError, ValueError):
-            return list(map(storage_handle, map(_untyped_storage, tensors)))
-    return list(map(storage_of, tensors))
-
-
 def storage_of(tensor: torch.Tensor) -> int | None:
     """Return the identity of a tensor's storage while it lives, ``None`` without one, as for sparse tensors."""
     try:
@@ -132,10 +119,7 @@ def storage_of(tensor: torch.Tensor) -> int | None:
 
 
 def held_by(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor with the data, if a class such as DTensor only wraps another tensor.
-
-    No code runs of a class that is not torch's own.
-    """
+    """Return the tensor with the data, if a class such as DTensor only wraps another tensor."""
     while type(tensor) not in PLAIN:
         describe = getattr(type(tensor), "__tensor_flatten__", None)
         if describe is None:
@@ -143,6 +127,7 @@ def held_by(tensor: torch.Tensor) -> torch.Tensor:
         if str(getattr(describe, "__module__", "")).startswith("torch."):
             parts = [getattr(tensor, name) for name in describe(tensor)[0]]
         else:
+            # No code of the user's runs.
             parts = [part for _, part in attributes_of(tensor)]
         inner = [part for part in parts if isinstance(part, torch.Tensor)]
         if len(inner) != 1 or inner[0] is tensor:
@@ -159,16 +144,15 @@ class Extent(NamedTuple):
 
 
 def extent_of(tensor: torch.Tensor) -> Extent:
-    """Between which bytes of its storage a tensor lies."""
+    """Return the bytes of its storage between which a tensor lies."""
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     length = 1 + sum((size - 1) * stride for size, stride in steps) if tensor.numel() else 0
     start, size = int(tensor.storage_offset()), tensor.element_size()
     return Extent(start * size, (start + int(length)) * size)
 
 
-_untyped_storage: Final = methodcaller("untyped_storage")
+# The classes that wrap no other tensor.
 PLAIN: Final = frozenset({torch.Tensor, nn.Parameter})
-"""The classes that wrap no other tensor."""
 
 
 class NamedTensors:

@@ -50,11 +50,8 @@ class _Forward:
         allocator: IdAllocator,
         lines: ShownLines,
     ) -> None:
-        self._flow = flow
-        self._named = named
-        self._scope_of = scope_of
-        self._allocator = allocator
-        self._lines = lines
+        self._flow, self._named, self._scope_of = flow, named, scope_of
+        self._allocator, self._lines = allocator, lines
         self._symbols = Symbols()
         self._ids: dict[int, str] = {}
         self._tensor_ids: dict[Value, str] = {}
@@ -81,7 +78,11 @@ class _Forward:
                 ends.extend(Read(value, False, False) for value in self._given_by(index) if value not in used)
         for found in (*exits, *self._failures()):
             self._add_exit(found)
-        self._add_outputs([*dict.fromkeys(map(self._read, ends))])
+        refs = [*dict.fromkeys(map(self._read, ends))]
+        made = {node.id: node.outputs for node in self._nodes}
+        for place, ref in enumerate(refs):
+            node_id = self._allocator.output(str(place) if len(refs) > 1 else "")
+            self._nodes.append(Node(node_id, "output", inputs=(ref,), outputs=(made[ref.id][ref.output_nr],)))
         return self._nodes
 
     def _failures(self) -> list[Exit]:
@@ -91,8 +92,9 @@ class _Forward:
         return [] if flow.steps and flow.steps[-1].failed else found[:1]
 
     def _given_by(self, index: int) -> list[Value]:
-        """The values that a step made for the program, which still are there; others are for its backward alone."""
+        """Return the values that a step made for the program and that still are there."""
         made = self._flow.made_by(index)
+        # What a kernel makes beside its result, such as indices, is for its backward.
         given = [value for value in made if value in self._flow.given] or made[:1]
         return [value for value in given if not (self._initial.is_overwritten(value) and self._is_made(value))]
 
@@ -141,17 +143,13 @@ class _Forward:
         """Return whether a step whose result nothing takes only makes a tensor of nothing, or counts."""
         if not step.outputs or not all(kind == "inplace" for kind in step.kinds) or len(step.kinds) < len(step.inputs):
             return False
-        return all(
-            self._initial.role_of(read.value) == "input" and not self._is_made(read.value) for read in step.inputs
-        )
+        taken = [read.value for read in step.inputs]
+        return all(self._initial.role_of(value) == "input" and not self._is_made(value) for value in taken)
 
     def _is_wanted(self, step: Step) -> bool:
         """Whether what nothing takes may be what all this was made for: no update of a parameter or from outside."""
-        return (
-            bool(step.inputs)
-            and step.called not in _NUMBERS
-            and all(self._is_made(read.value) for read in step.of_kind("inplace"))
-        )
+        is_shown = bool(step.inputs) and step.called not in _NUMBERS
+        return is_shown and all(self._is_made(read.value) for read in step.of_kind("inplace"))
 
     def _is_made(self, value: Value) -> bool:
         """Return whether the memory that a value is in was made by an operation, for no parameter or buffer."""
@@ -236,6 +234,7 @@ class _Forward:
         shared: Value | None = None,
         owner: tuple[nn.Module, str] | None = None,
     ) -> Ref:
+        """Return the output of the tensor's node, which is made before its first use."""
         if key in self._tensor_ids:
             return Ref(self._tensor_ids[key], 0)
         _, names, scope, is_registered = (None, (), "", False) if tensor is None else self._named.of(tensor)
@@ -250,12 +249,6 @@ class _Forward:
         inputs, kinds = ((self._ref(shared),), ("view",)) if shared is not None else ((), ())
         self._nodes.append(Node(node_id, role, scope=scope, names=names, inputs=inputs, outputs=(meta,), kinds=kinds))
         return Ref(node_id, 0)
-
-    def _add_outputs(self, ends: Sequence[Ref]) -> None:
-        made = {node.id: node.outputs for node in self._nodes}
-        for place, ref in enumerate(ends):
-            node_id = self._allocator.output(str(place) if len(ends) > 1 else "")
-            self._nodes.append(Node(node_id, "output", inputs=(ref,), outputs=(made[ref.id][ref.output_nr],)))
 
 
 def _failed(error: str) -> dict[str, str]:

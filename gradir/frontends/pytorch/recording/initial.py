@@ -68,11 +68,11 @@ class Initial:
         }
         self._leave_out_computed_buffers()
         self._carrying = self._all_carrying()
+        # The steps that write to such a tensor, and those that neither a module nor a gradient has to do with.
         self.steps: set[int] = set()
-        """The steps that write to such a tensor, and those that neither a module nor a gradient has to do with."""
         self._touching: set[int] = set()
+        # Those of the steps that check a parametrization.
         self.checks: set[int] = set()
-        """Those of the steps that check a parametrization."""
         self._first = {root: [root] for root in self._made if root.maker == FROM_OUTSIDE}
         self._used_at: dict[Value, int] = {}
         for index, step in enumerate(flow.steps):
@@ -88,8 +88,7 @@ class Initial:
 
     def shared(self, value: Value) -> Value:
         """Return the value of a step, also for a tensor that is another object for it."""
-        shared = None if value.maker != FROM_OUTSIDE else self._flow.outside[value.number].shared
-        return value if shared is None else shared
+        return value if value.maker != FROM_OUTSIDE else self._flow.outside[value.number].shared or value
 
     def is_of_made(self, value: Value) -> bool:
         """Return whether a value is in the memory of such a tensor."""
@@ -113,13 +112,15 @@ class Initial:
 
     def is_of_initialising(self, found: Exit) -> bool:
         """Return whether a function reads nothing but numbers that only what initialises a tensor may need."""
-        others = [read.value for read in found.reads if not self._is_initialising(read.value, found.before)]
-        return len(others) < len(found.reads) and self.steps.issuperset(value.maker for value in others)
 
-    def _is_initialising(self, value: Value, before: int) -> bool:
-        if value.maker in self._touching or self._is_made_of_numbers(self._root(value)):
-            return True
-        return self.is_of_made(value) and before <= self._used_at.get(self._root(value), before)
+        def is_initialising(value: Value) -> bool:
+            root, before = self._root(value), found.before
+            if value.maker in self._touching or self._is_made_of_numbers(root):
+                return True
+            return root in self._made and before <= self._used_at.get(root, before)
+
+        others = [read.value for read in found.reads if not is_initialising(read.value)]
+        return len(others) < len(found.reads) and self.steps.issuperset(value.maker for value in others)
 
     def _all_carrying(self) -> set[int]:
         """Return the steps that carry a gradient on, in which no check of a parametrization counts."""
@@ -144,13 +145,12 @@ class Initial:
             if root.maker != FROM_OUTSIDE or self._is_made_of_numbers(root):
                 key = id(made) if made.tensor is None else id(made.tensor)
                 found.setdefault(root, {}).setdefault(key, made)
-        alone: dict[Value, Made] = {}
-        for root, several in found.items():
-            # A parametrization makes another parameter of the one that it stands for.
-            living = [made for made in several.values() if made.tensor is not None] or [*several.values()]
-            if len(living) == 1:
-                alone[root] = living[0]
-        return alone
+        # A parametrization makes another parameter of the one that it stands for.
+        living = {
+            root: [made for made in several.values() if made.tensor is not None] or [*several.values()]
+            for root, several in found.items()
+        }
+        return {root: several[0] for root, several in living.items() if len(several) == 1}
 
     def _leave_out_computed_buffers(self) -> None:
         """Keep of the buffers that a call made those of a lazy module, and of one that has parameters of that call."""
@@ -219,9 +219,7 @@ class Initial:
         return self._is_made_of_numbers(self._root(value)) or (call is None and self.role_of(value) == "parameter")
 
     def _is_made_of_numbers(self, value: Value) -> bool:
-        if value.maker != FROM_OUTSIDE or self._flow.outside[value.number].copied:
-            return False
-        return value in self._numbers
+        return value in self._numbers and value.maker == FROM_OUTSIDE and not self._flow.outside[value.number].copied
 
     def _root(self, value: Value) -> Value:
         value = self.shared(value)

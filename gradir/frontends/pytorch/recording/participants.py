@@ -16,17 +16,22 @@ from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from gradir.errors import CaptureError
-from gradir.frontends.paths import is_installed
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.private import ACCUMULATOR, own_parameters, sequence_number
 from gradir.frontends.pytorch.reading.attributes import device_name, shape_of
-from gradir.frontends.pytorch.reading.distributed import Groups, forms_of_sharded, mesh_of_tensor, sharding_groups
+from gradir.frontends.pytorch.reading.distributed import (
+    Groups,
+    forms_of_sharded,
+    in_process_group,
+    mesh_of_tensor,
+    sharding_groups,
+)
 from gradir.frontends.pytorch.reading.members import ModuleMap, has_parameters, modules_in
 from gradir.frontends.pytorch.reading.tensors import Modules, held_by, modules_below, ones_for
 from gradir.frontends.pytorch.reading.walk import Walk
 from gradir.frontends.pytorch.recording.exchange import Exchange, ExchangeMode
 from gradir.frontends.pytorch.recording.operands import OperandNames
-from gradir.frontends.pytorch.recording.sources import is_commands, is_internal
+from gradir.frontends.pytorch.recording.sources import is_users
 from gradir.frontends.pytorch.recording.timelines import Frame, ScopeLookup, Timeline, path_of
 from gradir.frontends.texts import plain_text
 from gradir.ir import Graph, Producer, Rank
@@ -40,11 +45,7 @@ if TYPE_CHECKING:
 
 
 class Ran(NamedTuple):
-    """What ran while a recorder was entered.
-
-    ``strays`` are the modules that no other module called, and that have nothing to do with the given model. The
-    threads in ``recording`` entered the recorder, and are among the ``timelines`` of all that ran modules.
-    """
+    """The modules that no other module called, beside the given model, and the threads that ran modules."""
 
     strays: Sequence[nn.Module]
     timelines: Sequence[Timeline]
@@ -52,32 +53,23 @@ class Ran(NamedTuple):
 
 
 def strays_among(outermost: Iterable[nn.Module], known: Mapping[nn.Module, str]) -> list[nn.Module]:
-    """The modules that have nothing to do with the known ones.
-
-    What wraps a known model, such as its compiled or its distributed form, gives nothing a second name.
-    """
+    """Return the modules that have nothing to do with the known ones, as what wraps a known model has."""
     return [module for module in outermost if known.keys().isdisjoint(modules_in(module))]
 
 
 def variable_of(module: nn.Module, frame: FrameType | None) -> str:
-    """Return the module-level variable that has a module, in the outermost file of the user's on the way from a frame.
-
-    Local variables are not looked at: that would keep what they have alive as long as their function runs.
-    """
+    """Return the module-level variable that has a module, in the outermost file of the user's around a frame."""
     found = ""
     for outer, _ in walk_stack(frame) if frame is not None else ():
-        code = outer.f_code
-        if not (is_internal(code) or is_commands(code) or is_installed(code.co_filename)):
+        if is_users(outer.f_code):
+            # Not of local variables: to look would keep what they have alive as long as their function runs.
             names = (name for name, value in [*outer.f_globals.items()] if value is module)
             found = next((name for name in names if name.isidentifier() and not name.startswith("_")), found)
     return found
 
 
 def with_strays(modules: Modules, strays: Sequence[nn.Module], variables: Mapping[int, str]) -> Modules:
-    """With every stray as a root under the name of its variable or class; a lone stray model is the root itself.
-
-    ``variables`` has the names by id() of the module.
-    """
+    """Return the modules with every stray as a root under the name of its variable, by id(), or of its class."""
     if strays and not modules.roots:
         # Beside a lone model there may be modules without parameters, such as its criterion.
         models = [module for module in strays if has_parameters(module)] or strays
@@ -101,12 +93,7 @@ def with_strays(modules: Modules, strays: Sequence[nn.Module], variables: Mappin
 
 
 def taking_part(ran: Ran, known: Mapping[nn.Module, str], walked: Walk, with_temporary: Mapping[int, nn.Module]) -> Ran:
-    """Leave out the strays that made no captured node and have no captured leaf, and the threads that ran only such.
-
-    ``known`` are the given model's modules, and ``with_temporary`` those that had a parameter only while they ran, by
-    its id(). Sequence numbers alone do not tell a thread that ran a criterion of this model from one that runs another
-    model, so a thread of strays counts for nothing unless one of them has a captured leaf.
-    """
+    """Leave out the strays that made no captured node and have no captured leaf, and the threads that ran only such."""
     leaves = {id(fn.variable) for fn in walked.edges if type(fn).__name__ == ACCUMULATOR}
     holding = {id(with_temporary[leaf]) for leaf in leaves & with_temporary.keys()}
     place_of = ModuleMap[str]()
@@ -118,6 +105,7 @@ def taking_part(ran: Ran, known: Mapping[nn.Module, str], walked: Walk, with_tem
         (owning if owns else idle).update(map(id, members))
         for member in members:
             place_of.setdefault(member, str(place))
+    # Numbers alone do not tell a thread that ran a criterion of this model from one that ran another model.
     ignored = idle - owning
     ran_only = {
         line
@@ -134,10 +122,7 @@ def taking_part(ran: Ran, known: Mapping[nn.Module, str], walked: Walk, with_tem
 
 
 def calls_behind(timelines: Iterable[Timeline], walked: Walk) -> Counter[int]:
-    """How often each module, by id(), was called on the way to the captured nodes.
-
-    Of the calls from outside any module those count that made such a node, with all the calls inside.
-    """
+    """Count the calls of each module, by id(), inside those from outside any module that made a captured node."""
     numbers = sorted(sequence_number(fn) for fn in walked.edges if type(fn).__name__ != ACCUMULATOR)
     calls: Counter[int] = Counter()
     for starts, frames in map(Timeline.snapshot, timelines):
@@ -203,7 +188,7 @@ class Exchanged:
     def number_groups(self) -> None:
         """Label anew."""
         self.groups = Groups()
-        if distributed.is_available() and distributed.is_initialized():
+        if in_process_group():
             self.groups.number()
 
     def located(self, live: LiveGraph, modules: Modules) -> LiveGraph:
@@ -212,9 +197,7 @@ class Exchanged:
         self._device = next((device_name(entry.tensor.device) for entry in live.captured), "cpu")
         self._ids.update(live.grad_fns)
         if self._is_dry:
-            producer = live.graph.producer
-            noted = replace(producer, options={**producer.options, "dry": True})
-            live = live._replace(graph=replace(live.graph, producer=noted))
+            live = live.with_options({"dry": True})
         self._names = OperandNames(modules, live.grad_fns)
         return live._replace(graph=self.with_collectives(live.graph))
 
@@ -230,11 +213,11 @@ class Exchanged:
         pipeline = next(filter(None, (exchange.pipeline for exchange in self._exchanges.values())), None)
         if rank is not None:
             rank = replace(rank, wrappers=dict(wrappers_among(self._modules, self._synced, graph)))
+        elif found:
+            raise CaptureError("the process group is gone: capture before destroy_process_group")
         if rank is not None and pipeline is not None:
             stage, stages, microbatches = pipeline
             rank = replace(rank, stage=stage, stages=stages, microbatches=microbatches)
-        if found and rank is None:
-            raise CaptureError("the process group is gone: capture before destroy_process_group")
         return replace(graph, rank=rank, collectives=tuple(found))
 
     @property
@@ -255,13 +238,7 @@ class Exchanged:
         return replace(graph, rank=replace(graph.rank, wrappers={}, stopped=why))
 
     def with_dry_backward(self, live: LiveGraph) -> LiveGraph:
-        """A capture with what its backward would exchange, which runs, uses the graph up, and sends nothing.
-
-        Where a backward ran in the recording, that was noted, and none runs here.
-
-        Raises:
-            CaptureError: the backward fails.
-        """
+        """Return a capture with what its backward exchanges, which runs now if none ran, and sends nothing."""
         if any(exchange.has_backward for exchange in self._exchanges.values()):
             return live
         exchange = next(iter(self._exchanges.values()))
@@ -278,11 +255,8 @@ class Exchanged:
 
 
 def rank_of(groups: Groups, modules: Modules, device: str) -> Rank | None:
-    """Which process it is that trains these modules on a kind of device; ``None`` where there are no others.
-
-    ``groups`` are those that were met in a graph and in what was exchanged.
-    """
-    if not (distributed.is_available() and distributed.is_initialized()):
+    """Return this process among the ``groups`` that were met, or ``None`` where there are no others."""
+    if not in_process_group():
         return None
     rank = distributed.get_rank()
     members = {label: tuple(distributed.get_process_group_ranks(group)) for label, group in groups.met.items()}
@@ -304,10 +278,7 @@ def rank_of(groups: Groups, modules: Modules, device: str) -> Rank | None:
 
 
 def wrappers_among(modules: Modules, synced: Mapping[int, bool], graph: Graph) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The state of each module that reduces gradients of a graph.
-
-    ``synced`` has, by id(), whether it was to reduce those of its last call.
-    """
+    """Yield the state of each module that reduces gradients, or was to do so in its last call if it is ``synced``."""
     trained = {id(each.tensor) for each in modules.owned if each.names[0] in graph.nodes}
     for module, path in modules.paths.items():
         if isinstance(module, DistributedDataParallel):

@@ -38,20 +38,15 @@ _OWN: Final = _folders(sys.modules["gradir"].__file__)
 _INTERNAL: Final = (*_folders(torch.__file__), *_OWN)
 _COMMANDS: Final = tuple(f"{folder}cli{os.sep}" for folder in _OWN)
 _OVERRIDES: Final = frozenset({"__torch_function__", "__torch_dispatch__"})
-
-
-_USER: Final = 1
-_INSIDE: Final = 2
-_MODULE: Final = 3
-_OVERRIDE: Final = 4
+# The kinds of code: of the user's, of torch or gradir, of the call of a module, and of a class that overrides torch.
+_USER, _INSIDE, _MODULE, _OVERRIDE = 1, 2, 3, 4
 
 
 class _Call(NamedTuple):
     """One call into torch: the sequence numbers that it used up, and the place in the user's program.
 
-    ``variable`` is what the program stores the value of its instruction in, and ``within`` tells whether the call made
-    that value: it did where this is ``None``, where it is a running call of a module that made nothing afterwards, and
-    where it is ``MAYBE`` if the instruction made no later call.
+    ``variable`` is what the program stores the value of its instruction in. The call made that value if ``within`` is
+    ``None``, is a call of a module that made nothing later, or is ``MAYBE`` and the instruction made no later call.
     """
 
     start: int
@@ -76,13 +71,10 @@ class SourceLog:
         self._overridden_nowhere: set[int] = set()
 
     def note(self, start: int, end: int, frame: FrameType, *, whole: bool = True) -> None:
-        """Note that a call from a frame made the nodes from ``start`` to before ``end``.
-
-        ``whole`` says that the last of them made the result of the call.
-        """
+        """Note that a call made the nodes from ``start`` to before ``end``, and its result in the last if ``whole``."""
         user, modules = self._user(frame)
         # A module that a command runs is called by no line of the user's.
-        if user is None or user.f_code.co_filename.startswith(_COMMANDS):
+        if user is None or is_commands(user.f_code):
             return
         code, instruction = user.f_code, user.f_lasti
         variable = self._fate(code, instruction).variable if whole else None
@@ -144,23 +136,18 @@ class SourceLog:
         return kind
 
     def _fate(self, code: CodeType, instruction: int) -> Fate:
-        known = self._fates.get(id(code))
-        if known is None:
+        if id(code) not in self._fates:
             self._codes.append(code)
-            known = self._fates[id(code)] = find_fates(code)
-        return known.get(instruction, UNKNOWN)
+            self._fates[id(code)] = find_fates(code)
+        return self._fates[id(code)].get(instruction, UNKNOWN)
 
     def _certainty(self, frame: FrameType | None, user: FrameType) -> int:
         """Return whether a call from a frame, at or below the user's, made the value of the user's instruction."""
         if frame is user:
             return self._fate(user.f_code, user.f_lasti).direct
-        between = takewhile(lambda each: each is not user, frames_from(frame))
-        returned = (
-            self._fate(each.f_code, each.f_lasti).returned
-            for each in between
-            if each.f_code is not private.OVERRIDES_CALL
-        )
-        return min(returned, default=SURE)
+        below = takewhile(lambda each: each is not user, frames_from(frame))
+        between = (each for each in below if each.f_code is not private.OVERRIDES_CALL)
+        return min((self._fate(each.f_code, each.f_lasti).returned for each in between), default=SURE)
 
 
 class SourceLookup:
@@ -205,17 +192,16 @@ class ShownLines:
     def __call__(self, code: CodeType, instruction: int) -> Source:
         """Return the line of an instruction."""
         key = id(code), instruction
-        found = self._sources.get(key)
-        if found is None:
-            lines = self._lines.get(id(code))
-            if lines is None:
-                lines = self._lines[id(code)] = list(code.co_lines())
+        if key not in self._sources:
+            if id(code) not in self._lines:
+                self._lines[id(code)] = list(code.co_lines())
+            lines = self._lines[id(code)]
             place = bisect_right(lines, instruction, key=itemgetter(0)) - 1
             line = lines[place][2] if place >= 0 else None
+            # Python 3.10 has no qualified names of code.
             name = getattr(code, "co_qualname", code.co_name)
-            found = Source(self._shown(code.co_filename), max(line or 0, 0), printable(plain_text(name)))
-            self._sources[key] = found
-        return found
+            self._sources[key] = Source(self._shown(code.co_filename), max(line or 0, 0), printable(plain_text(name)))
+        return self._sources[key]
 
 
 class _Superseded:
@@ -266,9 +252,7 @@ class SourceMode(FunctionMode):
             if not _RUNNING and "__init__" in vars(BackwardCFunction):
                 del BackwardCFunction.__init__
 
-    def __torch_function__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch.compiler.is_compiling():
             return func(*args, **(kwargs or {}))
         start = private.next_sequence_number()

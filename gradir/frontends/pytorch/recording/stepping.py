@@ -24,10 +24,7 @@ _REDUCE_NOTHING: Final = frozenset({"no_sync", "uncalled", "unfinished"})
 
 
 class UntilStep:
-    """Sends nothing until an optimizer steps or the program writes to a parameter, and then tells what was exchanged.
-
-    If a backward or a model with parameters runs first, it tells nothing.
-    """
+    """Sends nothing until an optimizer steps or the program writes to a parameter, and tells what was exchanged."""
 
     def __init__(self, exchanged: Exchanged, graph: Graph, stepped: Callable[[Graph | None], None]) -> None:
         self._exchanged, self._graph, self._stepped = exchanged, graph, stepped
@@ -75,10 +72,8 @@ class UntilStep:
 
 
 def _unreduced(graph: Graph, rank: Rank, backward_end: int, owned: Sequence[Owned]) -> Iterator[str]:
-    """Yield the trained parameters outside of every wrapper whose gradients are surely in nothing that was exchanged.
-
-    A rank on which no wrapper reduces says nothing: there is no sign that gradients are to be exchanged.
-    """
+    """Yield the trained parameters outside of every wrapper whose gradients surely were not exchanged."""
+    # Without a wrapper that reduces there is no sign that gradients are to be exchanged.
     wrappers = [path for path, words in rank.wrappers.items() if _REDUCE_NOTHING.isdisjoint(words)]
     backward = [each for each in graph.collectives if each.phase == "backward"]
     if not wrappers or not any(len(rank.groups[each.group]) >= _SEVERAL for each in backward):
@@ -90,6 +85,7 @@ def _unreduced(graph: Graph, rank: Rank, backward_end: int, owned: Sequence[Owne
     by_hand += [each for each in after if len(each.operands) < len(each.tensors) and each.op not in _ONE_SIDED]
     # A flat tensor may have several gradients in it.
     largest = max((_size(each) for each in by_hand), default=0)
+    # Each rank may have its own parameters where a model is split.
     apart = {each.scope for each in graph.collectives[:backward_end] if _splits_a_model(each, graph)}
     for tensor, names, scope, _ in owned:
         is_reduced = not exchanged.isdisjoint(names) or tensor.numel() <= largest
@@ -99,10 +95,7 @@ def _unreduced(graph: Graph, rank: Rank, backward_end: int, owned: Sequence[Owne
 
 
 def _splits_a_model(issued: Collective, graph: Graph) -> bool:
-    """Return whether a module exchanges what it computes, as experts and tensor parallel layers do.
-
-    Each rank may have its own parameters there.
-    """
+    """Return whether a module exchanges what it computes, as experts and tensor parallel layers do."""
     if issued.phase == "backward" or issued.op in _ONE_SIDED:
         return False
     made = [graph.nodes[name].role for name in issued.operands if name in graph.nodes]

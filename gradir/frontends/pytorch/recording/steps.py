@@ -22,10 +22,7 @@ FROM_OUTSIDE: Final = -1
 
 
 class Value(NamedTuple):
-    """What a tensor holds: output ``number`` of the step ``maker``.
-
-    Of a tensor that no step made the maker is `FROM_OUTSIDE`, and ``number`` its place among `Flow.outside`.
-    """
+    """What a tensor holds: output ``number`` of the step ``maker``, or the tensor of that number in `Flow.outside`."""
 
     maker: int
     number: int
@@ -53,9 +50,8 @@ class Step(NamedTuple):
     written to (``inplace``); it is empty where all are only read. ``constants`` are the other arguments. ``mode`` is
     ``grad``, ``no_grad`` or ``inference_mode``, ``inside`` tells which custom Function ran it, and ``failed`` what
     it raised. ``number`` is the autograd sequence number that came next, ``call`` the running module and
-    ``called`` what the program called; what an optimizer writes is called ``step``, where its step was called.
-    ``block`` is the line of the function that switched gradients off which led here, where that is known.
-    ``values`` are the numbers of a short tensor that the program wrote out.
+    ``called`` what the program called: ``step`` for what an optimizer writes, where its step was called. ``block`` is
+    the line that switched gradients off. ``values`` are the numbers of a short tensor that the program wrote out.
     """
 
     func: Any
@@ -83,10 +79,7 @@ class Step(NamedTuple):
 
 
 class Exit(NamedTuple):
-    """A function that read the numbers of tensors, when ``before`` steps had run.
-
-    ``failed`` is what it raised, and ``call`` the module that was running then.
-    """
+    """A function that read tensors after so many steps, what it raised, and the module that was running."""
 
     called: str
     reads: tuple[Read, ...]
@@ -97,11 +90,10 @@ class Exit(NamedTuple):
 
 
 class Outside(NamedTuple):
-    """A tensor that no step made, as it was when it was first taken.
+    """A tensor that no step made, as it was when it was first taken: a ``parameter``, ``leaf`` or ``input``.
 
-    ``role`` is ``parameter``, ``leaf`` or ``input``. ``copied`` are the tensors whose numbers the running function had
-    read, and ``shared`` is the value of a tensor that has the same memory. ``owner`` is the module that had it as the
-    parameter of this name while it ran, and not when it was called.
+    ``copied`` are the tensors whose numbers the running function had read, and ``shared`` is the value of a tensor that
+    has the same memory. ``owner`` is the module that had it as this parameter while it ran, and not when it was called.
     """
 
     tensor: weakref.ref[torch.Tensor]
@@ -125,10 +117,7 @@ SHOWING: Final = VOCABULARY.shape_operations | {"clone", "contiguous", "select",
 
 
 class Signature(NamedTuple):
-    """The names of an operation's arguments, and by name whether one is written to or lends an output its memory.
-
-    ``is_of_sums`` is whether a sum goes on in it.
-    """
+    """The names of an operation's arguments, the kinds of those that are not only read, and whether sums continue."""
 
     names: tuple[str, ...]
     kinds: Mapping[str, str]
@@ -189,10 +178,7 @@ _MOST_KEPT: Final = 2**27
 
 
 class Held(NamedTuple):
-    """The numbers that a part of a memory held when ``before`` steps had run, and what then wrote to it, or may have.
-
-    ``like`` has the type, and the place in the memory.
-    """
+    """The numbers of a part of a memory when ``before`` steps had run, and what then wrote to it, or may have."""
 
     memory: int
     numbers: torch.Tensor

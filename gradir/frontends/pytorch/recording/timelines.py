@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import repeat
 from operator import itemgetter
+from types import FrameType
 from typing import Final, NamedTuple
 
 import torch
 from torch import nn
+from torch.nn.utils.parametrizations import orthogonal, spectral_norm, weight_norm
+from torch.nn.utils.parametrize import register_parametrization
 
-from gradir.frontends.pytorch.private import AFTER_FORWARD, next_sequence_number, sequence_number
+from gradir.frontends.pytorch.private import (
+    AFTER_FORWARD,
+    MODULE_CALL,
+    next_sequence_number,
+    runs_a_function,
+    sequence_number,
+)
 from gradir.frontends.pytorch.reading.nodes import CALLER
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.walks import chain
 
+# torch's functions that register a parametrization, by id(), since code takes long to hash.
+_REGISTERING: Final = {
+    id(function.__code__) for function in (register_parametrization, orthogonal, spectral_norm, weight_norm)
+}
+
 
 class Frame(NamedTuple):
-    """A running call of a module; ``caller`` is the frame that called it.
+    """A running call of a module, the one that called it, and the parameters that the module had then.
 
-    ``parameters`` are those that the module had when it was called, with their names. A call ``inside`` a custom
-    Function is one that the Function's code made, directly or by other modules. By a call that ``checks`` torch tries a
-    parametrization when it is registered.
+    A custom Function's code made a call ``inside`` it. By one that ``checks`` torch tries a new parametrization.
     """
 
     module: nn.Module
@@ -31,6 +44,23 @@ class Frame(NamedTuple):
     parameters: tuple[tuple[str, torch.Tensor | None], ...]
     inside: bool = False
     checks: bool = False
+
+
+def surroundings_of_call() -> tuple[bool, bool]:
+    """Return whether a custom Function, and whether a registration of a parametrization, runs the call of a module."""
+    frame: FrameType | None = sys._getframe(1)
+    calls, registers = 0, False
+    # The first call is the module's own. What runs the one above was looked at when that began.
+    while frame is not None and calls < 2:
+        code = frame.f_code
+        if code is MODULE_CALL:
+            calls += 1
+        elif runs_a_function(code):
+            return True, registers
+        elif id(code) in _REGISTERING:
+            registers = True
+        frame = frame.f_back
+    return False, registers
 
 
 class Timeline:
@@ -144,10 +174,7 @@ def _delayed(track: _Track) -> tuple[list[int], list[str]]:
 
 
 def _merged(tracks: Sequence[tuple[list[int], list[str]]], outside: str = "") -> tuple[list[int], list[str | None]]:
-    """Return the numbers where some track changes, and the scope before the first and from each one on.
-
-    It is ``outside`` where no track is, and ``None`` where they differ.
-    """
+    """Return the numbers where a track changes, and the scopes before and from each on, ``None`` where they differ."""
     tracks = [(numbers, scopes) for numbers, scopes in tracks if numbers and numbers[0] < numbers[-1]]
     if len(tracks) == 1:
         ((numbers, scopes),) = tracks
