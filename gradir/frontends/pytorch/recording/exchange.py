@@ -27,18 +27,17 @@ from gradir.frontends.pytorch.reading.attributes import MetadataReader
 from gradir.frontends.pytorch.reading.distributed import Groups, group_called, reduction
 from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.reading.walk import GradFn
+from gradir.frontends.pytorch.recording.collectives import Operand, Operands, Parts, unsent
 from gradir.frontends.pytorch.recording.leaving import DispatchMode
-from gradir.frontends.pytorch.recording.operands import Operand, Operands
 from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.pytorch.recording.sources import ShownLines, is_commands
 from gradir.frontends.pytorch.recording.steps import named, signature_of, tensors_in
 from gradir.frontends.pytorch.recording.timelines import Frame, Timeline
-from gradir.frontends.pytorch.recording.unsent import Parts, unsent
 from gradir.frontends.texts import plain_text
 from gradir.ir import Collective
 
 if TYPE_CHECKING:
-    from gradir.frontends.pytorch.recording.stepping import UntilStep
+    from gradir.frontends.pytorch.recording.rank import UntilStep
 
 # The operation that one is which torch has in several ways; those not named have their own name.
 _CALLED: Final[Mapping[str, str]] = {
@@ -71,7 +70,7 @@ class _Message(NamedTuple):
     node: GradFn | None
     frame: Frame | None
     place: Place | None
-    operands: tuple[Operand, ...]
+    operands: Sequence[Operand]
     is_shadow: bool
 
 

@@ -1,47 +1,23 @@
-"""Which of the modules, threads and processes that ran beside a given model took part in what is captured."""
+"""Which of the modules and threads that ran beside a given model took part in what is captured."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from traceback import walk_stack
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
-import torch
-from msgspec.structs import replace
-from torch import distributed, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import nn
 
-from gradir.errors import CaptureError
-from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.private import ACCUMULATOR, own_parameters, sequence_number
-from gradir.frontends.pytorch.reading.attributes import device_name, shape_of
-from gradir.frontends.pytorch.reading.distributed import (
-    Groups,
-    forms_of_sharded,
-    in_process_group,
-    mesh_of_tensor,
-    sharding_groups,
-)
 from gradir.frontends.pytorch.reading.members import ModuleMap, has_parameters, modules_in
-from gradir.frontends.pytorch.reading.tensors import Modules, held_by, modules_below, ones_for
+from gradir.frontends.pytorch.reading.tensors import Modules, modules_below
 from gradir.frontends.pytorch.reading.walk import Walk
-from gradir.frontends.pytorch.recording.exchange import Exchange, ExchangeMode
-from gradir.frontends.pytorch.recording.operands import OperandNames
 from gradir.frontends.pytorch.recording.sources import is_users
-from gradir.frontends.pytorch.recording.timelines import Frame, ScopeLookup, Timeline, path_of
+from gradir.frontends.pytorch.recording.timelines import Frame, ScopeLookup, Timeline
 from gradir.frontends.texts import plain_text
-from gradir.ir import Graph, Producer, Rank
-from gradir.spec import own_error
-from gradir.version import __version__
-
-if TYPE_CHECKING:
-    from gradir.frontends.pytorch.reading.assemble import LiveGraph
-    from gradir.frontends.pytorch.reading.walk import GradFn
-    from gradir.frontends.pytorch.recording.stepping import UntilStep
 
 
 class Ran(NamedTuple):
@@ -140,175 +116,3 @@ def calls_behind(timelines: Iterable[Timeline], walked: Walk) -> Counter[int]:
                 made.add(id(first))
         calls.update(module for key, module in modules.items() if id(outermost[key]) in made)
     return calls
-
-
-class Exchanged:
-    """What the threads of a recording exchanged with other processes, and what its nodes and modules are called."""
-
-    def __init__(self, *, is_dry: bool = False) -> None:
-        self._is_dry = is_dry
-        self._exchanges: dict[Timeline, Exchange] = {}
-        self._ids: dict[GradFn, str] = {}
-        self._modules: Modules = modules_below({})
-        self._device = "cpu"
-        self._names = OperandNames()
-        self._synced: dict[int, bool] = {}
-        self._until: UntilStep | None = None
-        self.groups = Groups()
-        """Labels the groups of the graph that was captured last."""
-
-    def noting(self, timeline: Timeline) -> ExchangeMode:
-        """A context in which this thread's messages are noted."""
-        return ExchangeMode(self._exchanges.setdefault(timeline, Exchange(timeline, is_dry=self._is_dry)))
-
-    def note_call(self, module: nn.Module) -> None:
-        """Note whether a module is going to reduce the gradients of its call, if it is one that does."""
-        if self._until is not None and has_parameters(module):
-            self._until.end()
-        if isinstance(module, DistributedDataParallel):
-            self._synced[id(module)] = getattr(module, private.DDP_SYNCS, True)
-
-    def begin(self, *, is_dry: bool) -> None:
-        """Begin another step, and forget what was exchanged so far."""
-        self._is_dry = is_dry
-        for exchange in self._exchanges.values():
-            exchange.begin(is_dry=is_dry)
-
-    def stop_sending(self, until: UntilStep | None) -> None:
-        """Send no more, until a step comes."""
-        self._until = until
-        for exchange in self._exchanges.values():
-            exchange.stop_sending(until)
-
-    @property
-    def modules(self) -> Modules:
-        """The modules of the graph that was captured last."""
-        return self._modules
-
-    def number_groups(self) -> None:
-        """Label anew."""
-        self.groups = Groups()
-        if in_process_group():
-            self.groups.number()
-
-    def located(self, live: LiveGraph, modules: Modules) -> LiveGraph:
-        """A capture with what was exchanged so far; what comes later is told in its words, see `with_collectives`."""
-        self._modules = modules
-        self._device = next((device_name(entry.tensor.device) for entry in live.captured), "cpu")
-        self._ids.update(live.grad_fns)
-        if self._is_dry:
-            live = live.with_options({"dry": True})
-        self._names = OperandNames(modules, live.grad_fns)
-        return live._replace(graph=self.with_collectives(live.graph))
-
-    def with_collectives(self, graph: Graph) -> Graph:
-        """A graph with this process's rank, and with all that was exchanged."""
-        module_of = partial(path_of, paths=self._modules.paths)
-        found = [
-            collective
-            for exchange in self._exchanges.values()
-            for collective in exchange.collectives(self.groups, self._ids, module_of, self._names)
-        ]
-        rank = rank_of(self.groups, self._modules, self._device)
-        pipeline = next(filter(None, (exchange.pipeline for exchange in self._exchanges.values())), None)
-        if rank is not None:
-            rank = replace(rank, wrappers=dict(wrappers_among(self._modules, self._synced, graph)))
-        elif found:
-            raise CaptureError("the process group is gone: capture before destroy_process_group")
-        if rank is not None and pipeline is not None:
-            stage, stages, microbatches = pipeline
-            rank = replace(rank, stage=stage, stages=stages, microbatches=microbatches)
-        return replace(graph, rank=rank, collectives=tuple(found))
-
-    @property
-    def waiting(self) -> int | None:
-        """How many operations ran, where a thread waits for other processes."""
-        every = self._exchanges.values()
-        return sum(each.operations for each in every) if any(each.waits for each in every) else None
-
-    def stopped(self, why: str, modules: Modules) -> Graph | None:
-        """Return a graph without nodes, with what was exchanged in a step that did not come to its backward."""
-        self.number_groups()
-        self._modules, self._names = modules, OperandNames(modules)
-        empty = Graph({}, producer=Producer(__version__, "torch", str(torch.__version__)))
-        graph = self.with_collectives(empty) if distributed.is_initialized() else empty
-        if graph.rank is None:
-            return None
-        why = "joins" if any(each.has_joined for each in self._exchanges.values()) else why
-        return replace(graph, rank=replace(graph.rank, wrappers={}, stopped=why))
-
-    def with_dry_backward(self, live: LiveGraph) -> LiveGraph:
-        """Return a capture with what its backward exchanges, which runs now if none ran, and sends nothing."""
-        if any(exchange.has_backward for exchange in self._exchanges.values()):
-            return live
-        exchange = next(iter(self._exchanges.values()))
-        with ExchangeMode(exchange, sends=False), torch.autograd.set_multithreading_enabled(False):
-            tensors = [entry.tensor for entry in live.captured if entry.role == "output"]
-            try:
-                torch.autograd.backward(tensors, list(map(ones_for, tensors)))
-            except Exception as error:
-                raise CaptureError(
-                    f"the collectives of backward are found by one in which nothing is sent, which failed: "
-                    f"{own_error(error)}"
-                ) from error
-        return live._replace(graph=self.with_collectives(live.graph))
-
-
-def rank_of(groups: Groups, modules: Modules, device: str) -> Rank | None:
-    """Return this process among the ``groups`` that were met, or ``None`` where there are no others."""
-    if not in_process_group():
-        return None
-    rank = distributed.get_rank()
-    members = {label: tuple(distributed.get_process_group_ranks(group)) for label, group in groups.met.items()}
-    parts = dict(_parts(modules))
-    coordinates = {label: members[label].index(rank) for label in groups.dimensions()}
-    for mesh in map(mesh_of_tensor, parts.values()):
-        # Where this process is in the dimensions of a mesh that have names.
-        coordinates.update(zip(mesh.mesh_dim_names or (), map(int, mesh.get_coordinate() or ()), strict=False))
-    shapes = {name: shape_of(held_by(tensor)) for name, tensor in parts.items()}
-    return Rank(
-        rank,
-        distributed.get_world_size(),
-        device,
-        plain_text(distributed.get_backend()),
-        coordinates,
-        members,
-        {name: shape for name, shape in shapes.items() if shape is not None},
-    )
-
-
-def wrappers_among(modules: Modules, synced: Mapping[int, bool], graph: Graph) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the state of each module that reduces gradients, or was to do so in its last call if it is ``synced``."""
-    trained = {id(each.tensor) for each in modules.owned if each.names[0] in graph.nodes}
-    for module, path in modules.paths.items():
-        if isinstance(module, DistributedDataParallel):
-            hooks = getattr(module, private.DDP_HOOKS, ())
-            words = {
-                "no_sync": not synced.get(id(module), True),
-                "uncalled": id(module) not in synced
-                and any(id(parameter) in trained for parameter in module.parameters()),
-                "unfinished": not _has_finished(module.reducer),
-                "unused": module.find_unused_parameters,
-                "static": module.static_graph,
-            }
-            names = [plain_text(getattr(hook, "__name__", type(hook).__name__)) for hook, _ in hooks]
-            yield path, (*(word for word, holds in words.items() if holds), *(f"hook:{name}" for name in names))
-        for group in sharding_groups([module]):
-            yield path, () if getattr(group, private.FSDP_REDUCES, True) else ("no_sync",)
-
-
-def _has_finished(reducer: Any) -> bool:
-    """Whether no bucket waits for a gradient, in the words of torch, which would refuse another forward."""
-    try:
-        getattr(reducer, private.DDP_FINISHED, bool)()
-    except RuntimeError:
-        return False
-    return True
-
-
-def _parts(modules: Modules) -> Iterator[tuple[str, torch.Tensor]]:
-    kept = {id(form): forms[-1] for forms in forms_of_sharded(modules.paths) for form in forms}
-    for tensor, names, _, _ in modules.owned:
-        part = kept.get(id(tensor), tensor)
-        if mesh_of_tensor(part) is not None:
-            yield names[0], part
