@@ -26,7 +26,6 @@ from gradir.frontends.pytorch.reading.tensors import Modules, NamedTensors, Owne
 from gradir.frontends.pytorch.reading.walk import Walk, walk
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.forward import forward_nodes
-from gradir.frontends.pytorch.recording.leaving import NotingMode, leave_when_dropped, remove_left, weak_hook
 from gradir.frontends.pytorch.recording.modes import CompiledParts, enter_modes
 from gradir.frontends.pytorch.recording.participants import (
     Ran,
@@ -38,6 +37,7 @@ from gradir.frontends.pytorch.recording.participants import (
 )
 from gradir.frontends.pytorch.recording.places import warnings_at_callers
 from gradir.frontends.pytorch.recording.rank import Exchanged
+from gradir.frontends.pytorch.recording.removable_modes import NotingMode, leave_when_dropped, remove_left, weak_hook
 from gradir.frontends.pytorch.recording.sources import SourceLog, SourceLookup, SourceMode
 from gradir.frontends.pytorch.recording.steps import Step, Value
 from gradir.frontends.pytorch.recording.timelines import (

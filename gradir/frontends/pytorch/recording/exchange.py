@@ -28,8 +28,8 @@ from gradir.frontends.pytorch.reading.distributed import Groups, group_called, r
 from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.collectives import Operand, Operands, Parts, unsent
-from gradir.frontends.pytorch.recording.leaving import DispatchMode
 from gradir.frontends.pytorch.recording.places import Place, Places
+from gradir.frontends.pytorch.recording.removable_modes import DispatchMode
 from gradir.frontends.pytorch.recording.sources import ShownLines, is_commands
 from gradir.frontends.pytorch.recording.steps import named, signature_of, tensors_in
 from gradir.frontends.pytorch.recording.timelines import Frame, Timeline

@@ -26,8 +26,8 @@ from gradir.frontends.pytorch.reading import members
 from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import Flow
-from gradir.frontends.pytorch.recording.leaving import DispatchMode, FunctionMode, Noter, NotingMode
 from gradir.frontends.pytorch.recording.places import locate_function
+from gradir.frontends.pytorch.recording.removable_modes import DispatchMode, FunctionMode, Noter, NotingMode
 from gradir.frontends.pytorch.recording.sources import SourceMode
 from gradir.frontends.pytorch.recording.steps import DATA, INPLACE, VIEW, tensors_in
 from gradir.frontends.walks import closed_over, reached

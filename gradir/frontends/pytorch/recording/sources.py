@@ -20,7 +20,7 @@ from torch.autograd.function import BackwardCFunction
 
 from gradir.frontends.paths import ShownPaths, is_installed
 from gradir.frontends.pytorch import private
-from gradir.frontends.pytorch.recording.leaving import FunctionMode
+from gradir.frontends.pytorch.recording.removable_modes import FunctionMode
 from gradir.frontends.pytorch.recording.results import LOST, MAYBE, SURE, UNKNOWN, Fate, find_fates
 from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, Timeline, calls_from
 from gradir.frontends.texts import plain_text
