@@ -97,22 +97,15 @@ def run_alike(request: CaptureRequest, path: str, pairs: Mapping[str, str] | Non
     # The first run has told what the parameters are called, of which a module knows nothing while it runs.
     run = _run(request, _Given(other["weights"], other["inputs"], pairs, first.names))
     taken = {pairs.get(name, name) for name in run.set}
-    gradients = {}
-    for name, gradient in run.gradients.items():
-        before = other["gradients"].get(pairs.get(name, name)) if name in run.set else None
-        if before is not None and before.shape == gradient.shape:
-            gradients[name] = _distance(before, gradient)
     had = {name for name in run.set if pairs.get(name, name) in other["gradients"]}
-    outputs = tuple(
-        None if before is None or after is None or before.shape != after.shape else _distance(before, after)
-        for before, after in zip_longest(other["outputs"], run.outputs)
-    )
+    befores = {name: other["gradients"][pairs.get(name, name)] for name in run.gradients if name in had}
+    distances = {name: _distance(before, run.gradients[name]) for name, before in befores.items()}
     return Alike(
         len(run.set),
         tuple(sorted(other["weights"].keys() - taken)),
         tuple(sorted(run.weights.keys() - run.set)),
-        outputs,
-        gradients,
+        tuple(_distance(before, after) for before, after in zip_longest(other["outputs"], run.outputs)),
+        {name: distance for name, distance in distances.items() if distance is not None},
         tuple(sorted(had - run.gradients.keys())),
         tuple(sorted((run.gradients.keys() & run.set) - had)),
     )
@@ -149,12 +142,15 @@ def _given_for(value: Any, known: Iterator[torch.Tensor]) -> Any:
     return other.to(value.device).requires_grad_(value.requires_grad)
 
 
-def _distance(a: torch.Tensor, b: torch.Tensor) -> Distance:
-    """Return the largest difference, and its share of the largest number of the first; what is NaN in both is equal."""
+def _distance(a: torch.Tensor | None, b: torch.Tensor | None) -> Distance | None:
+    """Return the largest difference, and its share of the largest number of the first, of tensors of equal sizes."""
+    if a is None or b is None or a.shape != b.shape:
+        return None
     if not a.numel():
         return Distance(0.0, 0.0)
     a, b = (each.to_dense().to(torch.complex128 if each.is_complex() else torch.float64) for each in (a, b))
     apart = (a - b).abs()
+    # What is NaN or the same infinity in both is equal.
     apart[(a == b) | (a.isnan() & b.isnan())] = 0
     largest = float(apart.max())
     scale = float(a.abs().nan_to_num(posinf=0.0).max())

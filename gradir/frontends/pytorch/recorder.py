@@ -156,20 +156,13 @@ class Recorder:
         raise CaptureError("a recorder cannot be copied or pickled: it belongs to the threads that it records")
 
     def capture(self, outputs: object, *, model: object = None, params: Names | None = None) -> Graph:
-        """Capture what was made inside the recorder, with scopes; ``model`` overrides the recorder's.
-
-        Raises:
-            CaptureError: no tensor among the outputs has a graph.
-        """
+        """Capture tensors that were computed inside; see `gradir.protocols.Recorder`."""
         return self.live_capture(outputs, model=model, params=params).graph
 
     def forward(self, *, model: object = None, params: Names | None = None, returned: object = None) -> Graph:
-        """Return the graph of every operation that ran inside the recorder; ``model`` overrides the recorder's.
+        """Return the graph of every operation that ran inside; see `gradir.protocols.Recorder`.
 
         The tensors in what the program ``returned`` are outputs, and each that no operation took.
-
-        Raises:
-            CaptureError: the recorder does not note the flow.
         """
         if not self._notes_flow:
             raise CaptureError("the forward was not noted: record it with flow=True")
@@ -196,11 +189,7 @@ class Recorder:
         optimizer: Any = None,
         values: bool | None = None,
     ) -> Explanation:
-        """Explain which parameters get a gradient from a loss, and why the others get none; see `protocols.Recorder`.
-
-        Raises:
-            CaptureError: the recorder does not note the flow, nothing ran in it, or ``subject`` holds no tensor.
-        """
+        """Explain which parameters get a gradient from a loss, and why not; see `gradir.protocols.Recorder`."""
         from gradir.frontends.pytorch.explaining.explain import Search
         from gradir.frontends.pytorch.explaining.subject import subject_of
 
@@ -325,9 +314,8 @@ class Recorder:
                 live = costs.noted(live, modules.paths)
             if not self._tells_flow and known is None:
                 return live
-            return self._with_cuts(
-                live, [*modules.owned, *named], params, modules.paths, {} if known is None else known
-            )
+            held, known = [*modules.owned, *named], {} if known is None else known
+            return self._with_cuts(live, held, params, modules.paths, known)
 
     def _with_cuts(
         self,
@@ -376,10 +364,8 @@ class Recorder:
             tensor = outside.tensor()
             if outside.owner is not None and tensor is not None and is_own(tensor):
                 found[id(tensor)] = _Temporary(tensor, *outside.owner)
-        frames: dict[int, Frame | None] = {}
-        for line in self._timelines:
-            called = line.snapshot()[1]
-            frames.update(zip(map(id, called), called, strict=True))
+        # A frame has as many entries as calls of modules inside it.
+        frames = {id(frame): frame for line in self._timelines for frame in line.snapshot()[1]}
         for frame in frames.values():
             if frame is not None and frame.parameters:
                 now = own_parameters(frame.module)

@@ -56,7 +56,7 @@ class _Ran(NamedTuple):
 
 
 def capture_target(request: CaptureRequest) -> LiveGraph | _Forward:
-    """Capture tensors, or what a program or a module returns: tensors, a module, or ``(model, outputs)`` of a program."""
+    """Capture tensors, or what a module or a program returns, such as a module or ``(model, outputs)``."""
     if request.graph in {"joint", "compiled"}:
         raise MadeOtherError(_traced(request))
     if not request.is_program and not isinstance(request.target, nn.Module):

@@ -54,18 +54,16 @@ class FlatParameters:
         self._whole: set[tuple[int, Extent]] = set()
         for leaf in leaves:
             storage = storage_of(leaf)
-            if storage is None or leaf.dim() != 1 or not isinstance(leaf, nn.Parameter):
-                continue
-            extent = extent_of(held_by(leaf))
-            found[storage].append(extent)
-            if getattr(leaf, FLAT_PARAMETER, False):
-                self._whole.add((storage, extent))
-        self._starts = {storage: sorted(extent.start for extent in extents) for storage, extents in found.items()}
-        # The furthest end of the first so many.
-        self._ends = {
-            storage: list(accumulate((extent.end for extent in sorted(extents)), max))
-            for storage, extents in found.items()
-        }
+            if storage is not None and leaf.dim() == 1 and isinstance(leaf, nn.Parameter):
+                extent = extent_of(held_by(leaf))
+                found[storage].append(extent)
+                if getattr(leaf, FLAT_PARAMETER, False):
+                    self._whole.add((storage, extent))
+        self._starts, self._ends = dict[int, list[int]](), dict[int, list[int]]()
+        for storage, extents in found.items():
+            self._starts[storage] = sorted(extent.start for extent in extents)
+            # The furthest end of the first so many.
+            self._ends[storage] = list(accumulate((extent.end for extent in sorted(extents)), max))
 
     def contain(self, tensor: torch.Tensor) -> bool:
         """Return whether a tensor is a part of a flat parameter."""
@@ -92,21 +90,12 @@ def scope_table(paths: Mapping[nn.Module, str], owned: Iterable[Owned], calls: M
     own, total, trainable = _parameter_counts(owned)
     class_names = Memo[type, str](lambda kind: plain_text(kind.__name__))
     details = Memo[str, str](lambda text: plain_text(" ".join(text.split()))[:_MAX_DETAIL])
-    return tuple(
-        [
-            Scope(
-                path,
-                class_names[type(module)],
-                details[detail] if (detail := details_of(module)) else "",
-                calls.get(id(module), 0),
-                own[path],
-                total[path],
-                trainable[path],
-                is_training(module),
-            )
-            for module, path in paths.items()
-        ]
-    )
+    scopes = []
+    for module, path in paths.items():
+        counts, detail = (calls.get(id(module), 0), own[path], total[path], trainable[path]), details_of(module)
+        shown = details[detail] if detail else ""
+        scopes.append(Scope(path, class_names[type(module)], shown, *counts, is_training(module)))
+    return tuple(scopes)
 
 
 def _parameter_counts(owned: Iterable[Owned]) -> tuple[_Counts, _Counts, _Counts]:
@@ -209,13 +198,16 @@ def assemble(
             replaced = {name for entry in temporary if id(entry.tensor) in reached for name in entry.names}
             known_ids = {id(entry.tensor) for entry in known}
             flat = FlatParameters([leaf for leaf in leaves.values() if id(leaf) not in known_ids])
-            unreached = [
-                entry for entry in unreached if replaced.isdisjoint(entry.names) and not flat.contain(entry.tensor)
-            ]
+            others = (entry for entry in unreached if replaced.isdisjoint(entry.names))
+            unreached = [entry for entry in others if not flat.contain(entry.tensor)]
         tensors = [entry.tensor for entry in unreached]
         # A function may still reach these.
         hidden = hidden_among(tensors, walked.edges, inside, is_recorded=scope_of is not None)
         metadata = MetadataReader(placements=placements)
+        options: dict[str, AttrValue] = {"scopes": scope_of is not None, "sources": sources is not None}
+        # Only where it is so: what has data need not say it.
+        options |= {"callers": True} if getattr(scope_of, "tells_callers", False) else {}
+        options |= {"fake": True} if any(isinstance(entry.tensor, FakeTensor) for entry in captured) else {}
         graph = Graph.of(
             nodes,
             scope_table(modules.paths, owned, calls or {}),
@@ -223,18 +215,7 @@ def assemble(
                 Cut("hidden" if id(tensor) in hidden else "unreached", names, scope, metadata.of_owned(tensor))
                 for tensor, names, scope, _ in unreached
             ),
-            Producer(
-                __version__,
-                "torch",
-                str(torch.__version__),
-                {
-                    "scopes": scope_of is not None,
-                    "sources": sources is not None,
-                    # Only where it is so: what has data need not say it.
-                    **({"callers": True} if getattr(scope_of, "tells_callers", False) else {}),
-                    **({"fake": True} if any(isinstance(entry.tensor, FakeTensor) for entry in captured) else {}),
-                },
-            ),
+            Producer(__version__, "torch", str(torch.__version__), options),
         )
         # Every text of the user's in a node is made plain, every kind of tensor described once, and the walk gave the
         # order: a look at each node again would cost more than to write it. The same is true of the scopes, but for
@@ -252,8 +233,5 @@ def _with_every_name(temporary: Sequence[Owned], owned: Sequence[Owned]) -> Sequ
         return temporary
     own = {id(entry.tensor) for entry in owned}
     entries = {name: entry for entry in owned for name in entry.names}
-    return [
-        entries.get(entry.names[0], entry)._replace(tensor=entry.tensor, is_registered=False)
-        for entry in temporary
-        if id(entry.tensor) not in own
-    ]
+    others = (entry for entry in temporary if id(entry.tensor) not in own)
+    return [entries.get(each.names[0], each)._replace(tensor=each.tensor, is_registered=False) for each in others]

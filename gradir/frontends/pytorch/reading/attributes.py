@@ -33,9 +33,7 @@ _MAX_ITEMS = 10_000
 _NAMED = (torch.dtype, torch.layout, torch.memory_format, torch.SymFloat, torch.SymBool, complex)
 
 # Equal values of these types are the same value.
-_KNOWN_BY_VALUE: Final = frozenset(
-    {int, bool, NoneType, str, torch.dtype, torch.device, torch.layout, torch.memory_format}
-)
+_KNOWN_BY_VALUE: Final = {int, bool, NoneType, str, torch.dtype, torch.device, torch.layout, torch.memory_format}
 
 
 class AttributeReader:
@@ -90,9 +88,8 @@ class PythonAttributeReader:
 
     def __call__(self, fn: Any) -> Mapping[str, AttrValue]:
         """Return the attributes by name, sorted."""
-        values = {
-            name: plain_value(getattr(fn, attribute), self._symbols) for name, attribute in self._attributes.items()
-        }
+        own = ((name, getattr(fn, attribute)) for name, attribute in self._attributes.items())
+        values = {name: plain_value(value, self._symbols) for name, value in own}
         for name, value in self._groups.in_words(fn):
             if not (name.startswith("_") or issubclass(type(value), torch.Tensor)):
                 values[plain_text(name)] = plain_value(value, self._symbols)

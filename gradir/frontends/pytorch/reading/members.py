@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from inspect import getattr_static
 from types import FunctionType
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import torch
 from torch import nn
@@ -46,13 +46,6 @@ class ModuleMap(MutableMapping[nn.Module, _T]):
         return len(self._entries)
 
 
-class Placed(NamedTuple):
-    """A module at one of its paths."""
-
-    path: str
-    module: nn.Module
-
-
 def modules_in(root: nn.Module) -> Iterator[nn.Module]:
     """Yield a module and every module below it, each once, in registration order."""
     seen: set[int] = set()
@@ -84,7 +77,7 @@ def named_parameters_in(root: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     return _named(own_parameters, modules_at(root))
 
 
-def modules_at(root: nn.Module) -> list[Placed]:
+def modules_at(root: nn.Module) -> list[tuple[str, nn.Module]]:
     """Return every module at every path, or at its first path alone if the paths have no end."""
     found = _placed(root) or _placed(root, seen=set())
     if not found:
@@ -92,7 +85,7 @@ def modules_at(root: nn.Module) -> list[Placed]:
     return found
 
 
-def named_tensors_at(modules: list[Placed]) -> Iterator[tuple[str, torch.Tensor, bool]]:
+def named_tensors_at(modules: list[tuple[str, nn.Module]]) -> Iterator[tuple[str, torch.Tensor, bool]]:
     """Yield the parameters and then the buffers of some modules, with the name at each path and which of both it is."""
     yield from ((name, tensor, True) for name, tensor in _named(own_parameters, modules))
     yield from ((name, tensor, False) for name, tensor in _named(own_buffers, modules))
@@ -155,8 +148,8 @@ class _StandIn:
         return found
 
 
-def _placed(root: nn.Module, seen: set[int] | None = None) -> list[Placed]:
-    found: list[Placed] = []
+def _placed(root: nn.Module, seen: set[int] | None = None) -> list[tuple[str, nn.Module]]:
+    found: list[tuple[str, nn.Module]] = []
     pending = [("", root, 0)]
     while pending:
         path, module, depth = pending.pop()
@@ -166,7 +159,7 @@ def _placed(root: nn.Module, seen: set[int] | None = None) -> list[Placed]:
             seen.add(id(module))
         if depth > _DEEPEST or (seen is None and len(found) > _MOST_PATHS):
             return []
-        found.append(Placed(path, module))
+        found.append((path, module))
         if children := own_modules(module):
             start = f"{path}." if path else ""
             below = [(start + name, child, depth + 1) for name, child in children.items() if child is not None]
@@ -175,7 +168,7 @@ def _placed(root: nn.Module, seen: set[int] | None = None) -> list[Placed]:
 
 
 def _named(
-    members_of: Callable[[object], Mapping[str, torch.Tensor | None]], modules: Iterable[Placed]
+    members_of: Callable[[object], Mapping[str, torch.Tensor | None]], modules: Iterable[tuple[str, nn.Module]]
 ) -> Iterator[tuple[str, torch.Tensor]]:
     for path, module in modules:
         # Most modules have none, or no buffers.

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence, Set
 from itertools import repeat
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 import torch
 from msgspec.structs import replace
@@ -39,12 +39,8 @@ class _Caller(str):
 CALLER: Final = _Caller()
 
 
-class _Steps(NamedTuple):
-    """Ids, anatomies and scopes in canonical order; an accumulator has its leaf's id as scope."""
-
-    ids: list[str]
-    anatomies: list[Anatomy | None]
-    scopes: list[str | None]
+# Ids, anatomies and scopes in canonical order; an accumulator has its leaf's id as scope.
+_Steps: TypeAlias = tuple[list[str], list[Anatomy | None], list[str | None]]
 
 
 class Assembly:
@@ -93,7 +89,8 @@ class Assembly:
 
     def _assign_ids(self) -> _Steps:
         # Methods and fields are in local variables, as the ids take 16 % of the time of a large capture.
-        steps = node_ids, anatomies, scopes = _Steps([], [], [])
+        steps: _Steps = [], [], []
+        node_ids, anatomies, scopes = steps
         ids, scope_of = self._ids, self._scope_of
         function, accumulator = self._allocator.function, self._allocator.accumulator
         leaf_ids = self._tensors.ids
@@ -117,7 +114,11 @@ class Assembly:
                 anatomy, place = known.get(type(key)) or anatomy_of(key), next(found)
                 if anatomy.accumulates:
                     tensor = key.variable
-                    place = leaf_ids.get(id(tensor)) or self._place_leaf(tensor)
+                    place = leaf_ids.get(id(tensor))
+                    if not place:
+                        leaf = self._named.of(tensor)
+                        place = self._allocator.tensor(leaf.names[0] if leaf.names else "")
+                        leaf_ids[id(tensor)], self._leaves[place] = place, leaf
                     node_id = accumulator(place)
                 else:
                     node_id = function(place or "", anatomy.op)
@@ -127,13 +128,6 @@ class Assembly:
             scopes.append(place)
         self._tensors.place(self.leaves())
         return steps
-
-    def _place_leaf(self, tensor: torch.Tensor) -> str:
-        leaf = self._named.of(tensor)
-        tensor_id = self._allocator.tensor(leaf.names[0] if leaf.names else "")
-        self._tensors.ids[id(tensor)] = tensor_id
-        self._leaves[tensor_id] = leaf
-        return tensor_id
 
     def _write(self, steps: _Steps) -> None:
         reader = SavedReader(self._ids, self._tensors, self._add_buffer, self._symbols)
@@ -251,13 +245,8 @@ class Assembly:
         edges = self._walked.edges
         taken = {edge for inputs in edges.values() for edge in inputs if type(edge[0]) in kinds}
         taken.update(producer for _, _, _, producer, _ in self._captured if producer is not None)
-        return {
-            Ref(self._ids[fn], number)
-            for fn in edges
-            if type(fn) in kinds
-            for number in range(len(output_metadata(fn)))
-            if (fn, number) not in taken
-        }
+        outputs = ((fn, number) for fn in edges if type(fn) in kinds for number in range(len(output_metadata(fn))))
+        return {Ref(self._ids[fn], number) for fn, number in outputs if (fn, number) not in taken}
 
 
 class NotedSources(Protocol):

@@ -194,7 +194,6 @@ _CONTAINERS: Final[dict[Any, Callable[[Any], _Entries]]] = {
 
 # How many outputs without a graph a warning names.
 _NAMED: Final = 5
-_ADVICE: Final = "'gradir explain' finds the line, and --graph forward captures the forward all the same"
 
 
 class Captured(NamedTuple):
@@ -250,7 +249,10 @@ def _no_graph(leaves: list[Leaf]) -> CaptureError:
     # A tensor is what was meant, whatever stands before it.
     for leaf in leaves:
         if isinstance(leaf.value, torch.Tensor):
-            return CaptureError(f"{_called(leaf)} has no graph: {_why_no_graph(leaf.value)}; {_ADVICE}")
+            return CaptureError(
+                f"{_called(leaf)} has no graph: {_why_no_graph(leaf.value)}; 'gradir explain' finds the line, and "
+                "--graph forward captures the forward all the same"
+            )
     if not leaves:
         return CaptureError("there is nothing to capture: no tensor among the outputs")
     return CaptureError(f"{_called(leaves[0])} is not a tensor but {type(leaves[0].value).__name__}")

@@ -110,7 +110,14 @@ class _Search:
         """Look at all that some functions lead to; returns whether that had an end."""
         pending = list(functions)
         while pending:
-            if not self._look_through(start for fn in pending for start in _starts(fn)):
+            starts: list[Any] = []
+            for fn in pending:
+                starts.append(vars(fn))
+                # A backward that ran may have freed them.
+                with suppress(RuntimeError):
+                    starts += [getattr(packed, "data", None) for packed in private.packed_tensors(fn)]
+                starts += backward_code(fn)
+            if not self._look_through(starts):
                 return False
             pending = self._functions_of_other_graphs()
         return True
@@ -154,14 +161,6 @@ class _Search:
         new = [fn for fn in hiding_functions(walked.edges) if fn not in self._searched and fn not in self._known]
         self._searched.update(dict.fromkeys(new))
         return new
-
-
-def _starts(fn: GradFn) -> Iterator[Any]:
-    yield vars(fn)
-    # A backward that ran may have freed them.
-    with suppress(RuntimeError):
-        yield from [getattr(packed, "data", None) for packed in private.packed_tensors(fn)]
-    yield from backward_code(fn)
 
 
 def backward_code(fn: GradFn) -> Iterator[Any]:

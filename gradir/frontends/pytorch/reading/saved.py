@@ -11,7 +11,7 @@ from functools import partial
 from itertools import compress
 from operator import attrgetter
 from types import FrameType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import torch
 
@@ -137,13 +137,8 @@ def _shown(fn: GradFn, name: str) -> Any:
     return raw if private.SHOWS_SAVED else as_shown(fn, f"{private.SAVED}{name}", raw)
 
 
-class _Kind(NamedTuple):
-    """The common description of saved tensors of one kind; ``probe`` is set if they may stand for a number."""
-
-    dtype: str
-    shape: Shape | None
-    layout: str | None
-    probe: torch.Tensor | None
+# The dtype, shape and layout of saved tensors of one kind, and a probe if they may stand for a number.
+_Kind: TypeAlias = tuple[str, Shape | None, str | None, torch.Tensor | None]
 
 
 class SavedReader:
@@ -224,7 +219,7 @@ class SavedReader:
     def _new_kind(self, tensor: torch.Tensor) -> _Kind:
         layout = None if tensor.layout is torch.strided else bare_name(tensor.layout)
         shape = shape_of(tensor, self._symbols)
-        kind = _Kind(bare_name(tensor.dtype), shape, layout, PROBES.get(tensor.dtype) if shape == () else None)
+        kind = bare_name(tensor.dtype), shape, layout, PROBES.get(tensor.dtype) if shape == () else None
         # Without one shape, or with a symbolic and so unhashable one, it is described each time.
         with suppress(RuntimeError, TypeError):
             self._kinds[_kind_of(tensor)] = kind

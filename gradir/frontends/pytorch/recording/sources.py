@@ -7,8 +7,7 @@ import sys
 import threading
 import weakref
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping, Sequence, Set
 from itertools import islice, takewhile
 from operator import itemgetter
 from pathlib import Path
@@ -155,7 +154,7 @@ class SourceLookup:
 
     def __init__(self, logs: Sequence[tuple[SourceLog, Coverage]]) -> None:
         """``logs`` are those of the threads that were recorded, each with the numbers that may be other threads'."""
-        self._logs = [(log, others, _Superseded(log)) for log, others in logs]
+        self._logs = [(log, others, _superseded(log)) for log, others in logs]
         self._lines = ShownLines()
 
     def source(self, number: int) -> Source | None:
@@ -171,13 +170,13 @@ class SourceLookup:
             return None
         return plain_text(call.variable)
 
-    def _found(self, number: int) -> tuple[SourceLog | None, int, _Superseded | tuple[()]]:
+    def _found(self, number: int) -> tuple[SourceLog | None, int, Set[int]]:
         """Return the log and the place in it of the call that made a node, with the calls whose values others made."""
         for log, others, superseded in self._logs:
             index = log.index(number)
             if index is not None and number not in others:
                 return log, index, superseded
-        return None, 0, ()
+        return None, 0, frozenset()
 
 
 class ShownLines:
@@ -204,29 +203,20 @@ class ShownLines:
         return self._sources[key]
 
 
-class _Superseded:
-    """The calls whose instruction made its value after them."""
-
-    def __init__(self, log: SourceLog) -> None:
-        self._calls = log.calls
-        self._ends = log.timeline.ends()
-
-    def __contains__(self, index: int) -> bool:
-        call = self._calls[index]
+def _superseded(log: SourceLog) -> set[int]:
+    """Return the places of the calls whose instruction made its value after them."""
+    ends, found, later = log.timeline.ends(), set[int](), dict[int, int]()
+    for index in range(len(log.calls) - 1, -1, -1):
+        call = log.calls[index]
         if call.within is MAYBE:
-            return index in self._repeated
-        return call.within is not None and self._ends.get(id(call.within)) != call.end
-
-    @cached_property
-    def _repeated(self) -> set[int]:
-        found, later = set(), dict[int, int | None]()
-        for index in range(len(self._calls) - 1, -1, -1):
-            call = self._calls[index]
-            instruction = call.instruction if call.within is MAYBE else None
-            if instruction is not None and later.get(id(call.code)) == instruction:
+            if later.get(id(call.code)) == call.instruction:
                 found.add(index)
-            later[id(call.code)] = instruction
-        return found
+            later[id(call.code)] = call.instruction
+        else:
+            if call.within is not None and ends.get(id(call.within)) != call.end:
+                found.add(index)
+            later.pop(id(call.code), None)
+    return found
 
 
 class SourceMode(FunctionMode):

@@ -109,11 +109,10 @@ VIEW: Final = "view"
 INPLACE: Final = "inplace"
 
 SUMS: Final = frozenset({"add", "sub"})
+# Operations of one tensor that leave a sum a sum.
 SCALES: Final = frozenset({"div", "mul", "neg", "view", "squeeze", "unsqueeze", "to_copy"})
-"""Operations of one tensor that leave a sum a sum."""
-
+# Operations that give numbers of their input and no others.
 SHOWING: Final = VOCABULARY.shape_operations | {"clone", "contiguous", "select", "slice", "split", "to_copy", "unbind"}
-"""Operations that give numbers of their input and no others."""
 
 
 class Signature(NamedTuple):
@@ -131,11 +130,8 @@ def signature_of(func: Any) -> Signature:
         # It takes functions, and has no schema.
         return Signature((), {})
     schema = schema_of(func)
-    kinds = {
-        entry.name: INPLACE if entry.alias_info.is_write else VIEW
-        for entry in schema.arguments
-        if entry.alias_info is not None
-    }
+    aliased = (entry for entry in schema.arguments if entry.alias_info is not None)
+    kinds = {entry.name: INPLACE if entry.alias_info.is_write else VIEW for entry in aliased}
     return Signature(tuple(entry.name for entry in schema.arguments), kinds, plain_name(func) in SUMS | SCALES)
 
 
@@ -169,10 +165,8 @@ def tensors_in(value: object) -> tuple[torch.Tensor, ...]:
     return tuple(found)
 
 
+# Functions that give the memory of a tensor to what writes to it unseen.
 ARRAYS: Final = frozenset({"__array__", "numpy"})
-"""Functions that give the memory of a tensor to what writes to it unseen."""
-
-_UNCOUNTED: Final = "data"
 # How many bytes to keep of memory that was written over last.
 _MOST_KEPT: Final = 2**27
 
@@ -203,8 +197,8 @@ class Overwritten:
 
     def __init__(self) -> None:
         self.held: deque[Held] = deque()
+        # By memory, when something was last written over that is not kept.
         self.lost: dict[int, int] = {}
-        """By memory, when something was last written over that is not kept."""
         self._kept = 0
         # By id(), as another tensor may take the place of one that is gone.
         self._uncounted: dict[int, weakref.ref[torch.Tensor]] = {}
@@ -218,10 +212,8 @@ class Overwritten:
         self, called: str, inputs: Sequence[torch.Tensor], kinds: Sequence[str], outputs: Iterable[torch.Tensor]
     ) -> None:
         """Note what an operation made that has the memory of its inputs."""
-        if called == _UNCOUNTED or (
-            self._uncounted
-            and any(kind == VIEW and self.is_uncounted(tensor) for kind, tensor in zip(kinds, inputs, strict=True))
-        ):
+        pairs = zip(kinds, inputs, strict=True) if self._uncounted else ()
+        if called == "data" or any(kind == VIEW and self.is_uncounted(tensor) for kind, tensor in pairs):
             self._uncounted.update((id(tensor), weakref.ref(tensor)) for tensor in outputs)
 
     def note(self, called: str, tensor: torch.Tensor, memory: int | None, before: int, place: Place | None) -> None:
