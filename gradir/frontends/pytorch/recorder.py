@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from operator import is_, itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import torch
 from msgspec.structs import replace
@@ -24,31 +24,16 @@ from gradir.frontends.pytorch.reading.assemble import LiveGraph, assemble, scope
 from gradir.frontends.pytorch.reading.outputs import Captured, flatten, tensors_of
 from gradir.frontends.pytorch.reading.tensors import Modules, NamedTensors, Owned, is_own, modules_below, modules_of
 from gradir.frontends.pytorch.reading.walk import Walk, walk
+from gradir.frontends.pytorch.recording import participants
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.forward import forward_nodes
 from gradir.frontends.pytorch.recording.modes import CompiledParts, enter_modes
-from gradir.frontends.pytorch.recording.participants import (
-    Ran,
-    calls_behind,
-    strays_among,
-    taking_part,
-    variable_of,
-    with_strays,
-)
 from gradir.frontends.pytorch.recording.places import warnings_at_callers
 from gradir.frontends.pytorch.recording.rank import Exchanged
 from gradir.frontends.pytorch.recording.removable_modes import NotingMode, leave_when_dropped, remove_left, weak_hook
 from gradir.frontends.pytorch.recording.sources import SourceLog, SourceLookup, SourceMode
 from gradir.frontends.pytorch.recording.steps import Step, Value
-from gradir.frontends.pytorch.recording.timelines import (
-    Coverage,
-    Frame,
-    ScopeLookup,
-    Timeline,
-    calls_from,
-    path_of,
-    surroundings_of_call,
-)
+from gradir.frontends.pytorch.recording.timelines import Frame, ScopeLookup, Timeline, calls_from, path_of, surroundings
 from gradir.frontends.texts import plain_text
 from gradir.frontends.walks import below
 from gradir.gcpause import paused_gc
@@ -62,12 +47,8 @@ if TYPE_CHECKING:
     from gradir.frontends.pytorch.recording.cost import Costs
 
 
-class _Temporary(NamedTuple):
-    """A parameter that a module had for a while, and under which name."""
-
-    tensor: torch.Tensor
-    module: nn.Module
-    name: str
+# A parameter that a module had for a while, and under which name.
+_Temporary: TypeAlias = tuple[torch.Tensor, nn.Module, str]
 
 
 class Recorder:
@@ -244,7 +225,8 @@ class Recorder:
         return modules if modules.roots else self._with_strays(modules)
 
     def _with_strays(self, modules: Modules) -> Modules:
-        return with_strays(modules, strays_among(self.called, modules.paths), self._variables)
+        strays = participants.strays_among(self.called, modules.paths)
+        return participants.with_strays(modules, strays, self._variables)
 
     def _given(self, model: object) -> Modules:
         return modules_below(modules_of(self._model if model is None else model))
@@ -267,9 +249,9 @@ class Recorder:
     def forget_others(self, outputs: object, but: Iterable[nn.Module] = ()) -> list[nn.Module]:
         """Forget the calls of modules that did nothing for these outputs, ``but`` for some; return the modules left."""
         walked = walk(flatten(outputs))
-        ran = self._taking_part(Ran(self.called, list(self._timelines), self._recording), {}, walked)
+        ran = self._taking_part(participants.Ran(self.called, list(self._timelines), self._recording), {}, walked)
         self._outermost = {id(module): module for module in (*ran.strays, *but)}
-        self._calls = defaultdict(int, calls_behind(self._timelines, walked))
+        self._calls = defaultdict(int, participants.calls_behind(self._timelines, walked))
         return self.called
 
     def live_capture(self, outputs: object, *, model: object = None, params: Names | None = None) -> LiveGraph:
@@ -288,11 +270,11 @@ class Recorder:
         # The walk made here is the whole graph's, and its objects live until the end.
         with paused_gc():
             modules = self._given(model)
-            ran = Ran(strays_among(self.called, modules.paths), list(self._timelines), self._recording)
-            walked = walk(captured)
+            strays = participants.strays_among(self.called, modules.paths)
+            ran, walked = participants.Ran(strays, list(self._timelines), self._recording), walk(captured)
             if modules.roots and ran.strays:
                 ran = self._taking_part(ran, modules.paths, walked)
-            modules = with_strays(modules, ran.strays, self._variables)
+            modules = participants.with_strays(modules, ran.strays, self._variables)
             named, exchanged = self._temporary_in(modules.paths), self._exchanged
             if exchanged is not None:
                 exchanged.number_groups()
@@ -305,7 +287,7 @@ class Recorder:
                 calls=self._calls,
                 inside=self._inside.values(),
                 temporary=named,
-                sources=self._source_lookup(ran.timelines),
+                sources=SourceLookup(self._recording, ran.timelines) if self._notes_sources else None,
                 groups=None if exchanged is None else exchanged.groups,
             )
             if exchanged is not None:
@@ -315,15 +297,10 @@ class Recorder:
             if not self._tells_flow and known is None:
                 return live
             held, known = [*modules.owned, *named], {} if known is None else known
-            return self._with_cuts(live, held, params, modules.paths, known)
+            return self._with_cuts(live, modules, held, params, known)
 
     def _with_cuts(
-        self,
-        live: LiveGraph,
-        held: list[Owned],
-        params: Names | None,
-        paths: Mapping[nn.Module, str],
-        known: dict[Flow, Flowing],
+        self, live: LiveGraph, modules: Modules, held: list[Owned], params: Names | None, known: dict[Flow, Flowing]
     ) -> LiveGraph:
         """Return the capture with the places in its graph where the flow goes on without gradient."""
         named, found = NamedTensors(held, params), list[Cut]()
@@ -340,22 +317,16 @@ class Recorder:
                 tensor = flow.tensor_of(leaf)
                 return owned.get(leaf) or (() if tensor is None else named.of(tensor).names)
 
-            found.extend(cuts_of(flowing, names_of, live, paths))
+            found.extend(cuts_of(flowing, names_of, live, modules.paths))
             inside = (names[0] for leaf, names in owned.items() if flowing.may_be_inside(leaf) and names)
             opaque = tuple(name for name in inside if name in unreached)
             found.extend([Cut("opaque", opaque)] if opaque else [])
         live = live._replace(graph=replace(live.graph, cuts=(*live.graph.cuts, *found)))
         return live.with_options({FLOW: any(flowing.is_whole for flowing in known.values())})
 
-    def _taking_part(self, ran: Ran, paths: Mapping[nn.Module, str], walked: Walk) -> Ran:
+    def _taking_part(self, ran: participants.Ran, paths: Mapping[nn.Module, str], walked: Walk) -> participants.Ran:
         temporary = {key: module for key, (_, module, _) in self._all_temporary().items()}
-        return taking_part(ran, paths, walked, temporary)
-
-    def _source_lookup(self, timelines: Sequence[Timeline]) -> SourceLookup | None:
-        if not self._notes_sources:
-            return None
-        others = {timeline: [other for other in timelines if other is not timeline] for timeline in self._recording}
-        return SourceLookup([(log, Coverage(others[timeline])) for timeline, log in self._recording.items()])
+        return participants.taking_part(ran, paths, walked, temporary)
 
     def _all_temporary(self) -> dict[int, _Temporary]:
         """By id(), the parameters that modules had while they ran and have no more, whichever module exchanged them."""
@@ -363,7 +334,7 @@ class Recorder:
         for outside in (outside for flow in self._flows.values() for outside in flow.outside if outside.owner):
             tensor = outside.tensor()
             if outside.owner is not None and tensor is not None and is_own(tensor):
-                found[id(tensor)] = _Temporary(tensor, *outside.owner)
+                found[id(tensor)] = tensor, *outside.owner
         # A frame has as many entries as calls of modules inside it.
         frames = {id(frame): frame for line in self._timelines for frame in line.snapshot()[1]}
         for frame in frames.values():
@@ -371,12 +342,12 @@ class Recorder:
                 now = own_parameters(frame.module)
                 for name, tensor in frame.parameters:
                     if tensor is not None and now.get(name) is not tensor and is_own(tensor):
-                        found.setdefault(id(tensor), _Temporary(tensor, frame.module, name))
+                        found.setdefault(id(tensor), (tensor, frame.module, name))
         return found
 
     def _temporary_in(self, paths: Mapping[nn.Module, str]) -> list[Owned]:
-        found = ((each, paths[each.module]) for each in self._all_temporary().values() if each.module in paths)
-        return [Owned(each.tensor, (below(path, plain_text(each.name)),), path) for each, path in found]
+        found = ((each, paths[each[1]]) for each in self._all_temporary().values() if each[1] in paths)
+        return [Owned(tensor, (below(path, plain_text(name)),), path) for (tensor, _, name), path in found]
 
     def _timeline(self) -> Timeline:
         try:
@@ -392,12 +363,12 @@ class Recorder:
             return
         timeline = self._timeline()
         caller = timeline.current
-        inside, checks = (True, caller.checks) if caller is not None and caller.inside else surroundings_of_call()
+        inside, checks = (True, caller.checks) if caller is not None and caller.inside else surroundings()
         checks |= caller is not None and caller.checks
         if not checks:
             if caller is None:
                 if id(module) not in self._outermost:
-                    self._variables[id(module)] = variable_of(module, sys._getframe(1))
+                    self._variables[id(module)] = participants.variable_of(module, sys._getframe(1))
                 self._outermost[id(module)] = self._anew[id(module)] = module
             self._calls[id(module)] += 1
         if inside:
@@ -419,4 +390,4 @@ class Recorder:
         for name, tensor in own_parameters(module).items():
             if tensor is not None and usual.get(name) is not tensor and is_own(tensor):
                 # It has this one only while it runs, as when each process keeps a part of each parameter.
-                self._temporary[id(tensor)] = _Temporary(tensor, module, name)
+                self._temporary[id(tensor)] = tensor, module, name

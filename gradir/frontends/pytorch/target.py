@@ -141,7 +141,9 @@ def run_recorded(request: CaptureRequest, recorders: list[Recorder] | None = Non
     _set_seed(request)
     recorder = recorder_of(None, request.step)
     result = _made_by(request.target, recorder)
-    if request.is_program and not request.inputs and _is_stated(result):
+    # An exported program and a module of torch.fx state their graphs. Nobody has the former without its module.
+    exported = getattr(sys.modules.get("torch.export"), "ExportedProgram", fx.GraphModule)
+    if request.is_program and not request.inputs and isinstance(result, (fx.GraphModule, exported)):
         raise MadeOtherError(result)
     before = request.step - 1
     for left in range(0 if isinstance(result, nn.Module) else before, 0, -1):
@@ -187,19 +189,12 @@ def _traced(request: CaptureRequest) -> object:
         raise SpecError("--fake traces a class of modules with --input: the second run of a function has data")
     eager = ran.recorder.assemble(flatten(ran.outputs), model=ran.model, params=request.params).graph
     _set_seed(request)
-    model = request.model if ran.model is None else ran.model
-    for buffer in chain.from_iterable(own_buffers(module).values() for module in ran.recorder.modules(model).paths):
+    modules = ran.recorder.modules(request.model if ran.model is None else ran.model)
+    for buffer in chain.from_iterable(own_buffers(module).values() for module in modules.paths):
         if buffer is not None and buffer.grad_fn is not None:
             # The next run would go on with the graph of this one.
             buffer.detach_()
-    modules = ran.recorder.modules(model)
     return Traced(ran.call or target, modules, eager, request.graph == "compiled")
-
-
-def _is_stated(result: object) -> bool:
-    """Whether something states its graph by itself: an exported program, or a module of torch.fx."""
-    exported = getattr(sys.modules.get("torch.export"), "ExportedProgram", ())
-    return isinstance(result, (fx.GraphModule, exported) if exported else fx.GraphModule)
 
 
 def _set_seed(request: CaptureRequest) -> None:

@@ -68,12 +68,12 @@ class Groups:
             return self._row(cast("Sequence[object]", value), mesh)
         if _is_group(value):
             return self.label(value)
-        own_mesh = _mesh_of(value)
+        own_mesh, known = _mesh_of(value), cast("Any", value)
         if own_mesh is None:
             return _placement(value) if _is_placement(value) else reduction(value) or value
         if own_mesh is value:
-            return tuple([f"{name}={own_mesh.size(index)}" for index, name in enumerate(_dimensions(own_mesh))])
-        return _placements(cast("Any", value).placements, own_mesh)
+            return tuple([f"{name}={known.size(index)}" for index, name in enumerate(_dimensions(own_mesh))])
+        return _placements(known.placements, own_mesh)
 
     def _row(self, items: Sequence[object], mesh: Any) -> Sequence[object]:
         if all(type(item) in _AS_IS for item in items):
@@ -102,8 +102,8 @@ class Groups:
         """Label all groups of the process as they were made, which is the same in ranks that use other ones of them."""
         known: Any = getattr(distributed.distributed_c10d, private.GROUPS, None)
         # A group that only its own ranks made has a hash for a name.
-        numbered = {int(each.group_name): each for each in known.pg_map if each.group_name.isdecimal()} if known else {}
-        for _, group in sorted(numbered.items()):
+        numbered = [each for each in known.pg_map if each.group_name.isdecimal()] if known else []
+        for group in sorted(numbered, key=lambda each: int(each.group_name)):
             self.label(group)
         self.met.clear()
 

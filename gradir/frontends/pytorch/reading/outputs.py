@@ -7,20 +7,12 @@ it has: no property runs, and no method of a mapping. An iterator is left as it 
 from __future__ import annotations
 
 import gc
+import types
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
 from enum import Enum
 from functools import partial
-from types import (
-    BuiltinFunctionType,
-    FunctionType,
-    MappingProxyType,
-    MemberDescriptorType,
-    MethodType,
-    ModuleType,
-    SimpleNamespace,
-)
 from typing import Any, Final, NamedTuple
 from weakref import ReferenceType
 
@@ -39,7 +31,8 @@ _MOST_OBJECTS: Final = 100_000
 # These are not taken apart: what a module or an optimizer has is no output.
 _WHOLE: Final = (
     *(type(None), bool, int, float, complex, str, bytes, bytearray, range, memoryview, type, Enum),
-    *(BaseException, FunctionType, BuiltinFunctionType, MethodType, partial, ModuleType, ReferenceType),
+    *(types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType),
+    *(BaseException, partial, ReferenceType),
     *(torch.Tensor, nn.Module, torch.optim.Optimizer, torch.dtype, torch.device, torch.layout, torch.Size),
 )
 
@@ -136,7 +129,7 @@ class _Search:
 def _entries_of(value: Any) -> tuple[_Entries | None, bool]:
     """The entries of a value by key, none of what is not taken apart; and whether it is an object, and no record."""
     kind = type(value)
-    if kind is MappingProxyType:
+    if kind is types.MappingProxyType:
         return _entries_of(gc.get_referents(value)[0])
     if issubclass(kind, _WHOLE) or hasattr(kind, "__next__"):
         return None, False
@@ -150,7 +143,7 @@ def _entries_of(value: Any) -> tuple[_Entries | None, bool]:
     module = str(kind.__module__)
     if module.startswith("torch.") and not module.startswith("torch.distributions."):
         return None, False
-    return list(attributes_of(value)) or None, not (is_dataclass(kind) or issubclass(kind, SimpleNamespace))
+    return list(attributes_of(value)) or None, not (is_dataclass(kind) or issubclass(kind, types.SimpleNamespace))
 
 
 def attributes_of(value: object) -> Iterator[tuple[str, Any]]:
@@ -158,7 +151,7 @@ def attributes_of(value: object) -> Iterator[tuple[str, Any]]:
     yield from fields_of(value).items()
     for kind in type(value).__mro__:
         for name, member in vars(kind).items():
-            if type(member) is MemberDescriptorType and name != "__dict__":
+            if type(member) is types.MemberDescriptorType and name != "__dict__":
                 try:
                     yield name, member.__get__(value)
                 except AttributeError:
@@ -263,9 +256,7 @@ def _has_graph(leaf: Leaf) -> bool:
 
 
 def _producer(tensor: torch.Tensor) -> tuple[Any, int] | None:
-    if not tensor.requires_grad:
-        return None
-    return get_gradient_edge(tensor).node, output_nr_of(tensor)
+    return (get_gradient_edge(tensor).node, output_nr_of(tensor)) if tensor.requires_grad else None
 
 
 def _why_no_graph(tensor: torch.Tensor) -> str:

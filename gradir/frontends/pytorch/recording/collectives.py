@@ -43,12 +43,8 @@ class Operands:
         signature = signature_of(func)
         if INPLACE not in signature.kinds.values() or (parameter := _accumulating(private.running_node())) is None:
             return
-        size = parameter.numel()
-        given = [
-            (name, value)
-            for name, value in named(signature.names, args, kwargs)
-            if isinstance(value, torch.Tensor) and value.numel() == size
-        ]
+        taken = [each for each in named(signature.names, args, kwargs) if isinstance(each[1], torch.Tensor)]
+        given = [(name, value) for name, value in taken if value.numel() == parameter.numel()]
         # What is filled with zeros is the place of a gradient that does not come.
         for name, value in given if len(given) > 1 else ():
             if signature.kinds.get(name) == INPLACE:

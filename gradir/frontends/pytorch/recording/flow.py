@@ -23,18 +23,15 @@ from gradir.frontends.pytorch.recording.places import Place, Places, Switches, W
 from gradir.frontends.pytorch.recording.results import SURE, UNKNOWN, Fate, find_fates
 from gradir.frontends.pytorch.recording.steps import (
     ARRAYS,
-    DATA,
     FROM_OUTSIDE,
     INPLACE,
     Exit,
     Outside,
     Overwritten,
     Read,
-    Signature,
     Step,
     Value,
     Within,
-    named,
     signature_of,
     tensors_in,
 )
@@ -208,14 +205,13 @@ class Flow:
 
     def run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run an operation and note it, also if it raises."""
-        last = Value(len(self.steps) - 1, 0)
         is_detach = private.DETACHES_TWICE and func is _DETACH and self.steps and self.steps[-1].func is _DETACH
-        if is_detach and self.noted(args[0]) == last:
+        if is_detach and (last := self.noted(args[0])) == Value(len(self.steps) - 1, 0):
             result = func(*args, **kwargs)
             self._values[id(result)] = weakref.ref(result), last
             return result
         signature, called = signature_of(func), self.called
-        inputs, kinds, constants = _operands(signature, args, kwargs)
+        inputs, kinds, constants = signature.operands(args, kwargs)
         mode, number = _mode(), private.next_sequence_number()
         # The frame that called the mode which runs this.
         frame, call = sys._getframe(2), self._timeline.current
@@ -226,7 +222,7 @@ class Flow:
             copied = self._just_read(self._place(frame))
             called = _CLASS if copied else called
         values: tuple[object, ...] | None = None
-        if func is MADE_OF_NUMBERS and inputs[0].numel() <= _MOST_VALUES and _is_readable(inputs[0]):
+        if func is MADE_OF_NUMBERS and _is_short(inputs[0]):
             # A list in a program, such as an index: no other part of the graph would show that it was edited.
             with private.without_dispatch_modes(), private.without_overrides():
                 values = tuple(inputs[0].flatten().tolist())
@@ -372,9 +368,7 @@ class Flow:
             if private.runs_a_function(frame.f_code):
                 found = frame
             frame = frame.f_back
-        if found is None:
-            return None
-        return Within(private.function_run_by(found), self._place(found.f_back))
+        return None if found is None else Within(private.function_run_by(found), self._place(found.f_back))
 
 
 def _role(tensor: torch.Tensor) -> str:
@@ -383,33 +377,14 @@ def _role(tensor: torch.Tensor) -> str:
     return "leaf" if tensor.requires_grad and tensor.is_leaf else "input"
 
 
-def _operands(
-    signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[list[torch.Tensor], list[str], list[tuple[str, object]]]:
-    inputs: list[torch.Tensor] = []
-    kinds: list[str] = []
-    constants: list[tuple[str, object]] = []
-    for name, value in named(signature.names, args, kwargs):
-        tensors = tensors_in(value)
-        if tensors:
-            inputs.extend(tensors)
-            kinds.extend([signature.kinds.get(name, DATA)] * len(tensors))
-            if type(value) is list and (empty := tuple(at for at, each in enumerate(value) if each is None)):
-                # Of an index, the dimensions that are taken whole.
-                constants.append((f"none_in_{name}", empty))
-        else:
-            constants.append((name, tuple(value) if type(value) is list else value))
-    return inputs, kinds, constants
-
-
 def _is_broken(tensor: torch.Tensor) -> bool:
     is_known = type(tensor) in PLAIN and tensor.layout is torch.strided and not tensor.is_meta
     return is_known and tensor.is_floating_point() and not bool(tensor.isfinite().all())
 
 
-def _is_readable(tensor: torch.Tensor) -> bool:
-    is_plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided
-    return is_plain and tensor.device.type == "cpu" and not tensor.is_complex()
+def _is_short(tensor: torch.Tensor) -> bool:
+    is_plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.device.type == "cpu"
+    return is_plain and not tensor.is_complex() and tensor.numel() <= _MOST_VALUES
 
 
 def _mode() -> str:

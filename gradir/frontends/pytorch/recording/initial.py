@@ -26,22 +26,19 @@ class Made(NamedTuple):
 class Initial:
     """Knows the first values of parameters and buffers, and the steps that only lead to these.
 
-    A tensor is initialised until a module, or an operation with gradient, first takes it. Two kinds of calls may run
-    before:
-
-    - A module that builds others initialises, from constants, its own parameters and the buffers of those modules.
-    - torch checks a parametrization when it is registered. That is no use, nor is an operation on its results alone.
+    A tensor is initialised until a module, or an operation with gradient, first takes it. A module that builds others
+    initialises its own parameters and their buffers. A check of a parametrization that is registered is no use.
     """
 
     def __init__(self, flow: Flow, owned: Iterable[Owned], scope_of: Callable[[Frame | None], str]) -> None:
         self._flow = flow
         owned = list(owned)
-        self.lazy = {
-            flow.outside[read.value.number].shared or read.value: given.value
-            for read, given in (found.reads for found in flow.exchanges)
-            if read.value.maker == FROM_OUTSIDE and flow.outside[read.value.number].meta.shape is None
-        }
-        """By what they were before, the memory that parameters and buffers of lazy modules get."""
+        # By what they were before, the memory that parameters and buffers of lazy modules get.
+        self.lazy: dict[Value, Value] = {}
+        for read, given in (found.reads for found in flow.exchanges):
+            before = flow.outside[read.value.number] if read.value.maker == FROM_OUTSIDE else None
+            if before is not None and before.meta.shape is None:
+                self.lazy[before.shared or read.value] = given.value
         self._memory: dict[Value, Value] = {**self.lazy}
         # What checks a parametrization is no call of its own.
         calls = ((call for call in calls_from(step.call) if not call.checks) for step in flow.steps)
@@ -145,12 +142,13 @@ class Initial:
             if root.maker != FROM_OUTSIDE or self._is_made_of_numbers(root):
                 key = id(made) if made.tensor is None else id(made.tensor)
                 found.setdefault(root, {}).setdefault(key, made)
-        # A parametrization makes another parameter of the one that it stands for.
-        living = {
-            root: [made for made in several.values() if made.tensor is not None] or [*several.values()]
-            for root, several in found.items()
-        }
-        return {root: several[0] for root, several in living.items() if len(several) == 1}
+        alone: dict[Value, Made] = {}
+        for root, several in found.items():
+            # A parametrization makes another parameter of the one that it stands for.
+            living = [made for made in several.values() if made.tensor is not None] or [*several.values()]
+            if len(living) == 1:
+                alone[root] = living[0]
+        return alone
 
     def _leave_out_computed_buffers(self) -> None:
         """Keep of the buffers that a call made those of a lazy module, and of one that has parameters of that call."""

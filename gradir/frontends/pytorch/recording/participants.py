@@ -83,12 +83,11 @@ def taking_part(ran: Ran, known: Mapping[nn.Module, str], walked: Walk, with_tem
             place_of.setdefault(member, str(place))
     # Numbers alone do not tell a thread that ran a criterion of this model from one that ran another model.
     ignored = idle - owning
-    ran_only = {
-        line
-        for line in ran.timelines
-        if all(frame is None or id(frame.module) in ignored for frame in line.snapshot()[1])
-    }
-    timelines = [line for line in ran.timelines if line in ran.recording or line not in ran_only]
+
+    def ran_other(line: Timeline) -> bool:
+        return any(frame is not None and id(frame.module) not in ignored for frame in line.snapshot()[1])
+
+    timelines = [line for line in ran.timelines if line in ran.recording or ran_other(line)]
     for module in known:
         place_of.setdefault(module, "")
     lookup = ScopeLookup(timelines, place_of)

@@ -35,8 +35,8 @@ class Places:
     """Finds the places of frames, and remembers whose code is whose."""
 
     def __init__(self) -> None:
-        # By identity, since code takes long to hash; the list keeps it in memory.
         self._kinds: dict[int, int] = {}
+        # Keeps code in memory, whose id() another one would get else.
         self._codes: list[CodeType] = []
 
     def __call__(self, frame: FrameType | None) -> Place | None:
@@ -87,6 +87,7 @@ class Places:
                 kind = _COMMAND
             else:
                 kind = _LIBRARY if is_installed(code.co_filename) else _USER
+            # By identity, since code takes long to hash.
             self._kinds[id(code)] = kind
         return self._kinds[id(code)]
 
@@ -224,9 +225,7 @@ class Switches:
         while frame is not None and id(frame) != self._block.frame:
             inner = frame if not self._places.is_inside(frame) else inner
             frame = frame.f_back
-        if frame is None:
-            return None
-        return self._places(inner if self._places.is_inside(frame) else frame)
+        return None if frame is None else self._places(inner if self._places.is_inside(frame) else frame)
 
 
 def _is_of_modes(frame: FrameType) -> bool:

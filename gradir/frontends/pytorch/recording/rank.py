@@ -99,11 +99,8 @@ class Exchanged:
     def with_collectives(self, graph: Graph) -> Graph:
         """A graph with this process's rank, and with all that was exchanged."""
         module_of = partial(path_of, paths=self.modules.paths)
-        found = [
-            collective
-            for exchange in self._exchanges.values()
-            for collective in exchange.collectives(self.groups, self._ids, module_of, self._names)
-        ]
+        words = (self.groups, self._ids, module_of, self._names)
+        found = [each for exchange in self._exchanges.values() for each in exchange.collectives(*words)]
         rank = rank_of(self.groups, self.modules, self._device)
         pipeline = next(filter(None, (exchange.pipeline for exchange in self._exchanges.values())), None)
         if rank is not None:
@@ -142,10 +139,8 @@ class Exchanged:
             try:
                 torch.autograd.backward(tensors, list(map(ones_for, tensors)))
             except Exception as error:
-                raise CaptureError(
-                    f"the collectives of backward are found by one in which nothing is sent, which failed: "
-                    f"{own_error(error)}"
-                ) from error
+                why = "the collectives of backward are found by one in which nothing is sent, which failed"
+                raise CaptureError(f"{why}: {own_error(error)}") from error
         return live._replace(graph=self.with_collectives(live.graph))
 
 
@@ -155,21 +150,17 @@ def rank_of(groups: Groups, modules: Modules, device: str) -> Rank | None:
         return None
     rank = distributed.get_rank()
     members = {label: tuple(distributed.get_process_group_ranks(group)) for label, group in groups.met.items()}
-    parts = dict(_parts(modules))
+    kept = {id(form): forms[-1] for forms in forms_of_sharded(modules.paths) for form in forms}
+    owned = ((names[0], kept.get(id(tensor), tensor)) for tensor, names, _, _ in modules.owned)
+    parts = {name: part for name, part in owned if mesh_of_tensor(part) is not None}
     coordinates = {label: members[label].index(rank) for label in groups.dimensions()}
     for mesh in map(mesh_of_tensor, parts.values()):
         # Where this process is in the dimensions of a mesh that have names.
         coordinates.update(zip(mesh.mesh_dim_names or (), map(int, mesh.get_coordinate() or ()), strict=False))
     shapes = {name: shape_of(held_by(tensor)) for name, tensor in parts.items()}
-    return Rank(
-        rank,
-        distributed.get_world_size(),
-        device,
-        plain_text(distributed.get_backend()),
-        coordinates,
-        members,
-        {name: shape for name, shape in shapes.items() if shape is not None},
-    )
+    local = {name: shape for name, shape in shapes.items() if shape is not None}
+    world, backend = distributed.get_world_size(), plain_text(distributed.get_backend())
+    return Rank(rank, world, device, backend, coordinates, members, local)
 
 
 def wrappers_among(modules: Modules, synced: Mapping[int, bool], graph: Graph) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -199,14 +190,6 @@ def _has_finished(reducer: Any) -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def _parts(modules: Modules) -> Iterator[tuple[str, torch.Tensor]]:
-    kept = {id(form): forms[-1] for forms in forms_of_sharded(modules.paths) for form in forms}
-    for tensor, names, _, _ in modules.owned:
-        part = kept.get(id(tensor), tensor)
-        if mesh_of_tensor(part) is not None:
-            yield names[0], part
 
 
 class UntilStep:

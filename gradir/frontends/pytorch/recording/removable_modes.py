@@ -122,9 +122,8 @@ class NotingMode(DispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         noter = self._noter()
-        if noter is None or noter.is_paused:
-            return func(*args, **(kwargs or {}))
-        return noter.run(func, args, kwargs or {})
+        is_off = noter is None or noter.is_paused
+        return func(*args, **(kwargs or {})) if is_off else noter.run(func, args, kwargs or {})
 
 
 class _LeftFunctions(FunctionMode):

@@ -44,11 +44,8 @@ UNKNOWN: Final = Fate(None, LOST, SURE)
 def find_fates(code: CodeType) -> Mapping[int, Fate]:
     """Return the fate of each instruction's value, by the place of a frame; `UNKNOWN` of all others."""
     instructions = [found for found in dis.get_instructions(code) if found.opname not in _SILENT]
-    returned = {
-        names_of(load)[-1]
-        for load, following in pairwise(instructions)
-        if following.opname == "RETURN_VALUE" and load.opname.startswith(_LOADS)
-    }
+    loads = (load for load, following in pairwise(instructions) if following.opname == "RETURN_VALUE")
+    returned = {names_of(load)[-1] for load in loads if load.opname.startswith(_LOADS)}
     found_fates = {}
     start = 0
     for place, (found, following) in enumerate(pairwise(instructions)):

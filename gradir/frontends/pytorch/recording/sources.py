@@ -152,9 +152,10 @@ class SourceLog:
 class SourceLookup:
     """Looks up the source line and the variable of a node by its autograd sequence number."""
 
-    def __init__(self, logs: Sequence[tuple[SourceLog, Coverage]]) -> None:
-        """``logs`` are those of the threads that were recorded, each with the numbers that may be other threads'."""
-        self._logs = [(log, others, _superseded(log)) for log, others in logs]
+    def __init__(self, logs: Mapping[Timeline, SourceLog], timelines: Sequence[Timeline]) -> None:
+        """``logs`` are those of the threads that were recorded, among the ``timelines`` of all that ran modules."""
+        others = {timeline: Coverage(other for other in timelines if other is not timeline) for timeline in logs}
+        self._logs = [(log, others[timeline], _superseded(log)) for timeline, log in logs.items()]
         self._lines = ShownLines()
 
     def source(self, number: int) -> Source | None:

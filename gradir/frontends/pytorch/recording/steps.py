@@ -122,6 +122,21 @@ class Signature(NamedTuple):
     kinds: Mapping[str, str]
     is_of_sums: bool = False
 
+    def operands(self, args: Any, kwargs: Any) -> tuple[list[torch.Tensor], list[str], list[tuple[str, object]]]:
+        """Return the tensors that a call takes, their kinds, and the other arguments with their names."""
+        inputs, kinds, constants = list[torch.Tensor](), list[str](), list[tuple[str, object]]()
+        for name, value in named(self.names, args, kwargs):
+            tensors = tensors_in(value)
+            if tensors:
+                inputs.extend(tensors)
+                kinds.extend([self.kinds.get(name, DATA)] * len(tensors))
+                if type(value) is list and (empty := tuple(at for at, each in enumerate(value) if each is None)):
+                    # Of an index, the dimensions that are taken whole.
+                    constants.append((f"none_in_{name}", empty))
+            else:
+                constants.append((name, tuple(value) if type(value) is list else value))
+        return inputs, kinds, constants
+
 
 @lru_cache(maxsize=4096)
 def signature_of(func: Any) -> Signature:

@@ -16,13 +16,7 @@ from torch import nn
 from torch.nn.utils.parametrizations import orthogonal, spectral_norm, weight_norm
 from torch.nn.utils.parametrize import register_parametrization
 
-from gradir.frontends.pytorch.private import (
-    AFTER_FORWARD,
-    MODULE_CALL,
-    next_sequence_number,
-    runs_a_function,
-    sequence_number,
-)
+from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.nodes import CALLER
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.walks import chain
@@ -46,16 +40,16 @@ class Frame(NamedTuple):
     checks: bool = False
 
 
-def surroundings_of_call() -> tuple[bool, bool]:
+def surroundings() -> tuple[bool, bool]:
     """Return whether a custom Function, and whether a registration of a parametrization, runs the call of a module."""
     frame: FrameType | None = sys._getframe(1)
     calls, registers = 0, False
     # The first call is the module's own. What runs the one above was looked at when that began.
     while frame is not None and calls < 2:
         code = frame.f_code
-        if code is MODULE_CALL:
+        if code is private.MODULE_CALL:
             calls += 1
-        elif runs_a_function(code):
+        elif private.runs_a_function(code):
             return True, registers
         elif id(code) in _REGISTERING:
             registers = True
@@ -74,7 +68,7 @@ class Timeline:
     def switch(self, frame: Frame | None) -> None:
         """Note that the nodes made from now on belong to a frame."""
         self.current = frame
-        self.numbers.append(next_sequence_number())
+        self.numbers.append(private.next_sequence_number())
         self.frames.append(frame)
 
     def ends(self) -> dict[int, int]:
@@ -106,12 +100,12 @@ class ScopeLookup:
 
     def __call__(self, fns: Sequence[GradFn]) -> list[str | None]:
         """Look grad_fns up by their sequence numbers."""
-        numbers = list(map(sequence_number, fns))
+        numbers = list(map(private.sequence_number, fns))
         found = list(map(self._scopes.__getitem__, map(bisect_right, repeat(self._starts), numbers)))
-        if AFTER_FORWARD in {kind.__name__ for kind in set(map(type, fns))}:
+        if private.AFTER_FORWARD in {kind.__name__ for kind in set(map(type, fns))}:
             starts = set(self._starts)
             for place, (fn, number) in enumerate(zip(fns, numbers, strict=True)):
-                if number in starts and type(fn).__name__ == AFTER_FORWARD:
+                if number in starts and type(fn).__name__ == private.AFTER_FORWARD:
                     after, scopes = self._after_forward
                     found[place] = scopes[bisect_right(after, number)]
         return found
@@ -179,12 +173,10 @@ def _merged(tracks: Sequence[tuple[list[int], list[str]]], outside: str = "") ->
     if len(tracks) == 1:
         ((numbers, scopes),) = tracks
         return numbers, [outside, *scopes[:-1], outside]
-    changes = [
-        (number, which, scope)
-        for which, (numbers, scopes) in enumerate(tracks)
-        for number, scope in zip(numbers, scopes, strict=True)
-    ]
-    ends = {which: numbers[-1] for which, (numbers, _) in enumerate(tracks)}
+    changes: list[tuple[int, int, str]] = []
+    for which, (numbers, scopes) in enumerate(tracks):
+        changes += zip(numbers, repeat(which), scopes, strict=False)
+    ends = [numbers[-1] for numbers, _ in tracks]
     changes.sort(key=itemgetter(0))
     starts: list[int] = []
     merged: list[str | None] = [""]

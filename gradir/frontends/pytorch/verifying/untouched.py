@@ -22,17 +22,9 @@ from torch.nn.parallel import DistributedDataParallel
 from gradir.errors import CaptureError, warn
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.private import own_buffers, without_dispatch_modes, without_overrides
+from gradir.frontends.pytorch.reading import reach
 from gradir.frontends.pytorch.reading.distributed import sharding_groups
 from gradir.frontends.pytorch.reading.members import modules_in
-from gradir.frontends.pytorch.reading.reach import (
-    backward_code,
-    class_of,
-    hiding_functions,
-    is_reentrant_checkpoint,
-    is_torchs_own,
-    living,
-    names_in,
-)
 from gradir.frontends.pytorch.reading.saved import clears_what_is_read
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.substitution import substituted
@@ -70,7 +62,7 @@ class _Replaced(private.TorchDispatchMode):  # type: ignore[misc]
         if not self._before:
             return
         with private.without_overrides():
-            for tensor in living(torch.Tensor):
+            for tensor in reach.living(torch.Tensor):
                 while tensor.retains_grad and id(tensor.grad) in self._before:
                     _, tensor.grad = self._before[id(tensor.grad)]
 
@@ -90,7 +82,7 @@ def retained_gradients_kept() -> Iterator[Callable[..., None]]:
 
 def refuse_lasting(grad_fns: Iterable[GradFn], leaves: Sequence[torch.Tensor]) -> None:
     """Refuse a graph on which every backward leaves something behind."""
-    if any(is_reentrant_checkpoint(fn) for fn in grad_fns):
+    if any(reach.is_reentrant_checkpoint(fn) for fn in grad_fns):
         raise CaptureError(
             "a reentrant checkpoint adds up gradients that a process group then sends, so verifying would change the "
             "next backward: use checkpoint(..., use_reentrant=False), or verify in a process without a group"
@@ -146,11 +138,11 @@ def buffers_and_random_numbers_kept(live: LiveGraph) -> Iterator[None]:
     with torch.random.fork_rng(devices):
         # A hook that unpacks may run code of the program as a function may, such as that of a checkpoint.
         is_hooked = any(slot.state == "hooked" for node in live.graph.nodes.values() for slot in node.saved)
-        if not (is_hooked or hiding_functions(live.grad_fns)):
+        if not (is_hooked or reach.hiding_functions(live.grad_fns)):
             yield
             return
         # Without the modules of the graph it may be any.
-        modules = [module for root in live.roots.values() for module in modules_in(root)] or living(nn.Module)
+        modules = [module for root in live.roots.values() for module in modules_in(root)] or reach.living(nn.Module)
         kept = [(buffers, dict(buffers)) for buffers in map(own_buffers, modules) if buffers]
         tensors = {id(tensor): tensor for _, before in kept for tensor in before.values() if tensor is not None}
         with torch.no_grad(), without_dispatch_modes(), without_overrides():
@@ -189,7 +181,7 @@ def refuse_what_runs_once(live: LiveGraph) -> None:
 
 
 def _why_once(fn: GradFn) -> tuple[str, str]:
-    cls: Any = class_of(fn)
+    cls: Any = reach.class_of(fn)
     if clears_what_is_read(fn):
         return "has clear_saved_tensors_on_access, and can read what it saved once", ""
     # What was never run is compiled for the backward that runs it first, and torch then donates nothing.
@@ -197,7 +189,7 @@ def _why_once(fn: GradFn) -> tuple[str, str]:
     if is_compiled and getattr(cls.metadata, "bw_donated_idxs", None) and pkgutil.resolve_name(private.DONATES):
         remedy = f"set {private.DONATES} = False before compiling, or "
         return "was compiled with donated buffers, which its backward can use once", remedy
-    if any(names & _FREE and names & _STORAGES for names in map(names_in, _own_functions(fn))):
+    if any(names & _FREE and names & _STORAGES for names in map(reach.names_in, _own_functions(fn))):
         return "frees storages in its backward", ""
     return "", ""
 
@@ -210,11 +202,11 @@ def _own_functions(fn: GradFn) -> Iterator[FunctionType]:
         return (thing for thing in bare if isinstance(thing, FunctionType))
 
     def named_by(function: FunctionType) -> list[FunctionType]:
-        named = functions(function.__globals__.get(name) for name in names_in(function))
+        named = functions(function.__globals__.get(name) for name in reach.names_in(function))
         own = [other for other in named if other.__globals__ is function.__globals__]
         return [*functions(_closed_over(function).values()), *own]
 
-    return reached(functions(backward_code(fn)), named_by)
+    return reached(functions(reach.backward_code(fn)), named_by)
 
 
 def _is_selective(fn: GradFn, met: set[int]) -> bool:
@@ -241,15 +233,14 @@ def _closed_over(function: Any) -> dict[str, Any]:
 @contextmanager
 def state_kept(live: LiveGraph) -> Iterator[None]:
     """Restore what the backwards of custom Functions take from their contexts, or warn about changed tensors."""
-    states = [(_State(fn), live.grad_fns[fn]) for fn in hiding_functions(live.grad_fns)]
+    states = [(_State(fn), live.grad_fns[fn]) for fn in reach.hiding_functions(live.grad_fns)]
     try:
         yield
     finally:
         for state, _ in states:
             state.put_back()
-    changed = [
-        node_id for state, node_id in states if any(_fingerprint(tensor) != before for tensor, before in state.tensors)
-    ]
+    kept = ((node_id, tensor, before) for state, node_id in states for tensor, before in state.tensors)
+    changed = [*dict.fromkeys(node_id for node_id, tensor, before in kept if _fingerprint(tensor) != before)]
     if changed:
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
         warn(
@@ -281,7 +272,7 @@ class _State:
             elif issubclass(kind, torch.Tensor):
                 self.tensors.append((thing, _fingerprint(thing)))
             # torch's own objects manage themselves.
-            elif not issubclass(kind, type) and not is_torchs_own(kind.__module__):
+            elif not issubclass(kind, type) and not reach.is_torchs_own(kind.__module__):
                 attributes = private.fields_of(thing)
                 self._objects.append((attributes, dict(attributes)))
 

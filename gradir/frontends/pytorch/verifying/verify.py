@@ -92,11 +92,8 @@ class _Watch:
 
     def accumulated(self) -> dict[int, bool]:
         """Return the leaves that the engine came to, and whether with a gradient, which a hook may have taken away."""
-        return {
-            id(fn.variable): any(gradient is not None for gradient in gradients)
-            for fn, gradients in self.arrived.items()
-            if type(fn).__name__ == private.ACCUMULATOR
-        }
+        leaves = ((fn, given) for fn, given in self.arrived.items() if type(fn).__name__ == private.ACCUMULATOR)
+        return {id(fn.variable): any(gradient is not None for gradient in given) for fn, given in leaves}
 
     def came_from_inside(self, leaf: int) -> bool:
         """Return whether only a backward that ran inside this one gave a leaf its gradient."""
