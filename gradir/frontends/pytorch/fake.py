@@ -146,7 +146,6 @@ class _Fakes(private.FakeTensorMode):  # type: ignore[misc]
         return type(t) is torch.Tensor and _is_small(t)
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operation."""
         made = super().dispatch(func, types, args, kwargs or {})
         if type(made) is not private.FakeTensor or made.constant is not None or not _makes_of_numbers(func):
             return made

@@ -163,9 +163,8 @@ def run_recorded(request: CaptureRequest, recorders: list[Recorder] | None = Non
 def expect_traceable() -> None:
     """Refuse a release of torch that does not describe the inputs and outputs of joint graphs."""
     if torch.__version__ < torch.torch_version.TorchVersion("2.10"):
-        raise CaptureError(
-            f"joint and compiled graphs need torch 2.10 or later, and this is {torch.__version__}: update it"
-        )
+        found = f"and this is {torch.__version__}"
+        raise CaptureError(f"joint and compiled graphs need torch 2.10 or later, {found}: update it")
 
 
 def _traced(request: CaptureRequest) -> object:

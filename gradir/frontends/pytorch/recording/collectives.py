@@ -111,10 +111,9 @@ def unsent(func: Any, arguments: Mapping[str, Any], group: Any) -> Any:
         return _fill(arguments["out"], given)
     if name.endswith("_") or not isinstance(given, (torch.Tensor, list)):
         return given
-    made = [
-        _shaped(name, tensor, arguments, group.size()) for tensor in (given if isinstance(given, list) else [given])
-    ]
-    return made if isinstance(given, list) else made[0]
+    if isinstance(given, list):
+        return [_shaped(name, tensor, arguments, group.size()) for tensor in given]
+    return _shaped(name, given, arguments, group.size())
 
 
 def _shaped(name: str, tensor: torch.Tensor, arguments: Mapping[str, Any], size: int) -> torch.Tensor:

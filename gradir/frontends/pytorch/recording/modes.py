@@ -27,7 +27,7 @@ from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.places import locate_function
-from gradir.frontends.pytorch.recording.removable_modes import DispatchMode, FunctionMode, Noter, NotingMode
+from gradir.frontends.pytorch.recording.removable_modes import DispatchMode, FunctionMode, Noting, NotingMode
 from gradir.frontends.pytorch.recording.sources import SourceMode
 from gradir.frontends.pytorch.recording.steps import DATA, INPLACE, VIEW, tensors_in
 from gradir.frontends.walks import closed_over, reached
@@ -61,7 +61,7 @@ class CompiledPart:
 class CompiledParts:
     """While entered, has compiled code that this thread calls noted as a whole, without keeping who notes it alive."""
 
-    def __init__(self, noting: Noter | SourceMode) -> None:
+    def __init__(self, noting: Noting) -> None:
         self.noting = weakref.ref(noting)
         self.thread = threading.get_ident()
 
@@ -91,7 +91,7 @@ class CompiledParts:
 class _Call:
     """A running call of compiled code, made by a frame of torch's, and what notes it."""
 
-    def __init__(self, frame: FrameType, noting: Sequence[Noter | SourceMode]) -> None:
+    def __init__(self, frame: FrameType, noting: Sequence[Noting]) -> None:
         self.has_begun = False
         self._frame, self._noting = frame, noting
         self._flows = [each for each in noting if isinstance(each, Flow)]

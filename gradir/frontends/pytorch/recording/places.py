@@ -20,7 +20,6 @@ from gradir.frontends.pytorch.recording.sources import is_commands, is_internal,
 
 # Whose code it is: of torch or gradir, of an installed library, of the user, or of gradir's commands.
 _INTERNAL, _LIBRARY, _USER, _COMMAND = 1, 2, 3, 4
-_ENDS: Final = frozenset({_USER, _COMMAND})
 
 
 class Place(NamedTuple):
@@ -52,7 +51,8 @@ class Places:
             return place
         code, instruction = frame.f_code, frame.f_lasti
         outer: FrameType | None = frame
-        while outer is not None and (kinds.get(id(outer.f_code)) or kind(outer.f_code)) not in _ENDS:
+        # As far as to the user's own, or to a command.
+        while outer is not None and (kinds.get(id(outer.f_code)) or kind(outer.f_code)) < _USER:
             outer = outer.f_back
         is_own = outer is None or outer is frame or kind(outer.f_code) == _COMMAND
         caller = None if outer is None or is_own else Place(outer.f_code, outer.f_lasti)

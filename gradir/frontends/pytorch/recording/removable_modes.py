@@ -24,10 +24,14 @@ from gradir.errors import GradirWarning
 from gradir.frontends.pytorch import private
 
 
-class Noter(Protocol):
-    """Runs operations and notes them, unless it is paused as while compiled code runs."""
+class Noting(Protocol):
+    """An object that pauses while compiled code runs."""
 
     is_paused: bool
+
+
+class Noter(Noting, Protocol):
+    """Runs operations and notes them, unless it is paused."""
 
     def run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run an operation."""
@@ -122,8 +126,9 @@ class NotingMode(DispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         noter = self._noter()
-        is_off = noter is None or noter.is_paused
-        return func(*args, **(kwargs or {})) if is_off else noter.run(func, args, kwargs or {})
+        if noter is None or noter.is_paused:
+            return func(*args, **(kwargs or {}))
+        return noter.run(func, args, kwargs or {})
 
 
 class _LeftFunctions(FunctionMode):

@@ -87,10 +87,11 @@ class ScopeLookup:
 
     def __init__(self, timelines: Iterable[Timeline], paths: Mapping[nn.Module, str]) -> None:
         self._paths = paths
-        self._tracks = [_Track(numbers, frames, self._resolve(frames)) for numbers, frames in map(_snapshot, timelines)]
+        noted = map(Timeline.snapshot, timelines)
+        self._tracks = [_Track(numbers, frames, self._resolve(frames)) for numbers, frames in noted]
         watched = [track for track in self._tracks if track.numbers and track.numbers[0] < track.numbers[-1]]
+        # Whether what the model did is told from what its caller did, as it is where one thread was watched.
         self.tells_callers = len(watched) == 1 and "" in paths.values()
-        """Whether what the model did is told from what its caller did, as it is where one thread was watched."""
         if self.tells_callers:
             (track,) = watched
             scopes = [CALLER if frame is None else scope for frame, scope in zip(*track[1:], strict=True)]
@@ -134,7 +135,7 @@ class Coverage:
     """The sequence numbers of which some thread may have made a node while it was watched."""
 
     def __init__(self, timelines: Iterable[Timeline]) -> None:
-        watched = [numbers for numbers, _ in map(_snapshot, timelines) if numbers]
+        watched = [numbers for numbers, _ in map(Timeline.snapshot, timelines) if numbers]
         self._starts, self._covered = _merged([([numbers[0], numbers[-1]], ["covered", ""]) for numbers in watched])
 
     def __contains__(self, number: int) -> bool:
@@ -147,9 +148,6 @@ class _Track(NamedTuple):
     numbers: list[int]
     frames: list[Frame | None]
     scopes: list[str]
-
-
-_snapshot: Final = Timeline.snapshot
 
 
 def _delayed(track: _Track) -> tuple[list[int], list[str]]:

@@ -59,10 +59,9 @@ class _Replaced(private.TorchDispatchMode):  # type: ignore[misc]
 
     def put_back(self) -> None:
         """Give each tensor that has a recorded result for its gradient the one that it had."""
-        if not self._before:
-            return
         with private.without_overrides():
-            for tensor in reach.living(torch.Tensor):
+            # Without a result this would look at all objects for nothing.
+            for tensor in reach.living(torch.Tensor) if self._before else ():
                 while tensor.retains_grad and id(tensor.grad) in self._before:
                     _, tensor.grad = self._before[id(tensor.grad)]
 
@@ -277,7 +276,6 @@ class _State:
                 self._objects.append((attributes, dict(attributes)))
 
     def put_back(self) -> None:
-        """Make the containers what they were, and give the objects what they lost."""
         for container, kept in self._containers:
             refill(container, kept)
         for attributes, before in self._objects:
