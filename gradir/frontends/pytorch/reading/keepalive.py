@@ -81,7 +81,8 @@ def release_dead() -> int:
         # Anew each time: where something evaluates the frames of Python, as after a compilation by torch that failed, a
         # call holds its arguments once more.
         own = _own_references()
-        if _a_root_died(own - _OWNERS):
+        # A loop's variable holds a root, the lists _whole and _roots do once each, and these dicts may.
+        if any(_references(fn) == own - _OWNERS + 2 + (fn in _consumers) + (fn in _frontier) for fn in _roots):
             _take_apart()
         before = len(_consumers)
         pending = list(_frontier)
@@ -93,12 +94,6 @@ def release_dead() -> int:
         return before - len(_consumers)
     finally:
         _changing.release()
-
-
-def _a_root_died(loop: int) -> bool:
-    """Whether nobody else holds one; ``loop`` is what is said of an object that only the variable of a loop holds."""
-    # The lists _whole and _roots hold a root once each.
-    return any(_references(fn) == loop + 2 + (fn in _consumers) + (fn in _frontier) for fn in _roots)
 
 
 def _take_apart() -> None:

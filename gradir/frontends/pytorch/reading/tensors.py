@@ -159,8 +159,9 @@ class NamedTensors:
     """Looks up the names of a tensor: those of its modules first, then those in ``params``, then its own."""
 
     def __init__(self, owned: Sequence[Owned], params: Names | None, temporary: Iterable[Owned] = ()) -> None:
-        self._held = {id(entry[0]) for entry in owned}
-        self._owned = {id(entry[0]): entry for entry in (*owned, *temporary)}
+        self.held = {id(entry[0]) for entry in owned}
+        # With those that modules had while they ran.
+        self.owned = {id(entry[0]): entry for entry in (*owned, *temporary)}
         self._given: dict[int, list[str]] = {}
         self.intermediates: list[tuple[torch.Tensor, str]] = []
         for name, tensor in named_tensors(params):
@@ -168,18 +169,10 @@ class NamedTensors:
             if not tensor.is_leaf:
                 self.intermediates.append((tensor, name))
 
-    def owned(self) -> Iterable[Owned]:
-        """Return the tensors that modules hold, or had while they ran."""
-        return self._owned.values()
-
-    def is_held(self, tensor: torch.Tensor) -> bool:
-        """Return whether a module holds a tensor as a parameter or buffer."""
-        return id(tensor) in self._held
-
     def of(self, tensor: torch.Tensor) -> Owned:
         """The tensor with every name, the one to show first, and the module that holds it, empty if none does."""
         key = id(tensor)
-        entry = self._owned.get(key) or Owned(tensor, (), "")
+        entry = self.owned.get(key) or Owned(tensor, (), "")
         given = self._given.get(key, ()) if self._given else ()
         own = name_of(tensor)
         if not given and not own:

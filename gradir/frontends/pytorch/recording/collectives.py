@@ -183,24 +183,22 @@ class Parts:
         model = next(reversed([*calls_from(call)])).module if call is not None else None
         if model is not None and id(model) not in self._asked:
             self._asked.add(id(model))
-            self._gather([*sharding_groups(modules_in(model))])
+            groups = [*sharding_groups(modules_in(model))]
+            # torch 2.5 has other names, and a process that is gone sends nothing.
+            with suppress(AttributeError, RuntimeError), torch.no_grad():
+                self._gather(groups, [getattr(each, private.FSDP_PARAMETERS) for each in groups])
         whole = self._whole.get(id(parameters[0]))
         if whole is not None and whole.numel() == output.numel() and output.is_floating_point():
             output.copy_(whole)
 
-    def _gather(self, groups: Sequence[Any]) -> None:
-        # torch 2.5 has other names, and a process that is gone sends nothing.
-        with suppress(AttributeError, RuntimeError), torch.no_grad():
-            every = [getattr(each, private.FSDP_PARAMETERS) for each in groups]
-            parts = [[getattr(each, private.FSDP_PART) for each in parameters] for parameters in every]
-            size = sum(part.nbytes for several in parts for part in several) * distributed.get_world_size()
-            if size > _MOST_WHOLE:
-                return
-            for one, parameters, several in zip(groups, every, parts, strict=True):
-                group, flat = getattr(one, private.FSDP_GATHERING), torch.cat(several)
-                whole = flat.new_empty(flat.numel() * group.size())
-                distributed.all_gather([*whole.chunk(group.size())], flat, group=group, async_op=True).wait(_PATIENCE)
-                self._whole[id(parameters[0])] = whole
+    def _gather(self, groups: Sequence[Any], every: Sequence[Any]) -> None:
+        parts = [[getattr(each, private.FSDP_PART) for each in parameters] for parameters in every]
+        size = sum(part.nbytes for several in parts for part in several) * distributed.get_world_size()
+        for one, parameters, several in zip(groups, every, parts, strict=True) if size <= _MOST_WHOLE else ():
+            group, flat = getattr(one, private.FSDP_GATHERING), torch.cat(several)
+            whole = flat.new_empty(flat.numel() * group.size())
+            distributed.all_gather([*whole.chunk(group.size())], flat, group=group, async_op=True).wait(_PATIENCE)
+            self._whole[id(parameters[0])] = whole
 
 
 def _sharded_around(frame: FrameType) -> Sequence[Any]:

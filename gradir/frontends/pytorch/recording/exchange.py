@@ -268,10 +268,8 @@ def _microbatch_of(tensor: torch.Tensor, stages: Iterable[Any]) -> int | None:
 
 def _reduction_of(arguments: Mapping[str, Any], frame: FrameType) -> str:
     told = arguments.get("reduce_op")
-    if told is None:
-        return ""
-    if isinstance(told, str):
-        return plain_text(told.lower())
+    if told is None or isinstance(told, str):
+        return plain_text((told or "").lower())
     # The dispatcher shows of it that it is one. What a program calls has it still.
     called = (outer for outer, _ in walk_stack(frame) if outer.f_globals.get("__name__") == private.COLLECTIVES)
     return next((reduction(outer.f_locals.get("op")) or "" for outer in called), "")

@@ -56,7 +56,7 @@ class _Forward:
         self._ids: dict[int, str] = {}
         self._tensor_ids: dict[Value, str] = {}
         self._made = flow.made_parameters()
-        self._initial = Initial(flow, named.owned(), scope_of)
+        self._initial = Initial(flow, named.owned.values(), scope_of)
         self._metadata = MetadataReader()
         self._nodes: list[Node] = []
 
@@ -126,7 +126,10 @@ class _Forward:
                     or (index in self._initial.steps and (asks or not taken.isdisjoint(made)))
                 )
                 is_for_saving = _operation(step.func) == "detach" and step.called not in _ASKED_FOR
-                if is_initial or is_for_saving or _gives_nothing(step) or self._is_bookkeeping(step):
+                # It asks for what a tensor is, such as its device, and looks at no value.
+                is_data_free = torch.Tag.data_dependent_output not in getattr(step.func, "tags", ())
+                gives_nothing = not step.outputs and is_data_free
+                if is_initial or is_for_saving or gives_nothing or self._is_bookkeeping(step):
                     skipped.add(index)
                     if is_initial:
                         taken.update(self._initial.shared(entry.value) for entry in step.inputs)
@@ -242,7 +245,7 @@ class _Forward:
             module, name = owner
             scope = self._scope_of(Frame(module, None, ()))
             names = (plain_text(below(scope, name)),)
-        if role != "parameter" and tensor is not None and self._named.is_held(tensor):
+        if role != "parameter" and tensor is not None and id(tensor) in self._named.held:
             role = "parameter" if is_registered else "buffer"
         node_id = self._allocator.tensor(names[0]) if names else self._allocator.function("", role)
         self._tensor_ids[key] = node_id
@@ -257,11 +260,6 @@ def _failed(error: str) -> dict[str, str]:
 
 def _operation(func: Any) -> str:
     return plain_text(str(getattr(func, "__name__", type(func).__name__)).partition(".")[0])
-
-
-def _gives_nothing(step: Step) -> bool:
-    """Return whether an operation only asks for what a tensor is, such as its device, and looks at no value."""
-    return not (step.outputs or step.failed) and torch.Tag.data_dependent_output not in getattr(step.func, "tags", ())
 
 
 def _is_number_read(step: Step) -> bool:

@@ -79,7 +79,12 @@ class SourceLog:
         variable = self._fate(code, instruction).variable if whole else None
         within: Frame | int | None = None
         if variable is not None:
-            certainty = self._certainty(frame, user)
+            certainty = self._fate(code, instruction).direct
+            if frame is not user:
+                # Whether each function on the way returns the value.
+                below = takewhile(lambda each: each is not user, frames_from(frame))
+                between = (each for each in below if each.f_code is not private.OVERRIDES_CALL)
+                certainty = min((self._fate(each.f_code, each.f_lasti).returned for each in between), default=SURE)
             if certainty == LOST:
                 variable = None
             elif modules:
@@ -139,14 +144,6 @@ class SourceLog:
             self._codes.append(code)
             self._fates[id(code)] = find_fates(code)
         return self._fates[id(code)].get(instruction, UNKNOWN)
-
-    def _certainty(self, frame: FrameType | None, user: FrameType) -> int:
-        """Return whether a call from a frame, at or below the user's, made the value of the user's instruction."""
-        if frame is user:
-            return self._fate(user.f_code, user.f_lasti).direct
-        below = takewhile(lambda each: each is not user, frames_from(frame))
-        between = (each for each in below if each.f_code is not private.OVERRIDES_CALL)
-        return min((self._fate(each.f_code, each.f_lasti).returned for each in between), default=SURE)
 
 
 class SourceLookup:
