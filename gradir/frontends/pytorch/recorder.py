@@ -27,7 +27,7 @@ from gradir.frontends.pytorch.reading.walk import Walk, walk
 from gradir.frontends.pytorch.recording import participants
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.forward import forward_nodes
-from gradir.frontends.pytorch.recording.modes import CompiledParts, enter_modes
+from gradir.frontends.pytorch.recording.modes import CallsMode, CompiledParts
 from gradir.frontends.pytorch.recording.places import warnings_at_callers
 from gradir.frontends.pytorch.recording.rank import Exchanged
 from gradir.frontends.pytorch.recording.removable_modes import NotingMode, leave_when_dropped, remove_left, weak_hook
@@ -104,12 +104,13 @@ class Recorder:
                 from gradir.frontends.pytorch.recording.cost import Costs
 
                 costs = self._costs.setdefault(timeline, Costs(timeline, are_timed=self._cost == "time"))
-                hooks.enter_context(CompiledParts(costs))
-                hooks.enter_context(NotingMode(costs))
+                for mode in (CompiledParts(costs), NotingMode(costs)):
+                    hooks.enter_context(mode)
             if self._notes_flow:
                 flow = self._flows.setdefault(timeline, Flow(timeline))
                 flow.looks_at_results = self._looks_at_results
-                enter_modes(hooks, flow)
+                for mode in (CompiledParts(flow), CallsMode(flow), NotingMode(flow)):
+                    hooks.enter_context(mode)
             self._hooks, self._entered_by = hooks.pop_all(), threading.get_ident()
         self._when_dropped = leave_when_dropped(self, self._hooks, sys._getframe(1))
         return self

@@ -21,7 +21,7 @@ from gradir.frontends.paths import ShownPaths
 from gradir.frontends.pytorch.fake import is_standing_in, without_data
 from gradir.frontends.pytorch.private import LOOKED_AT, own_buffers
 from gradir.frontends.pytorch.reading.assemble import LiveGraph, capture
-from gradir.frontends.pytorch.reading.outputs import flatten, flatten_quietly
+from gradir.frontends.pytorch.reading.outputs import flatten
 from gradir.frontends.pytorch.reading.tensors import Modules, ones_for
 from gradir.frontends.pytorch.recorder import Recorder
 from gradir.frontends.pytorch.recording.sources import is_internal
@@ -151,11 +151,11 @@ def run_recorded(request: CaptureRequest, recorders: list[Recorder] | None = Non
         recorder = recorder_of(None, left)
         result = _made_by(request.target, recorder)
     if isinstance(result, nn.Module):
-        call, name = _call(result, request), type(result).__name__
+        call = _call(result, request)
         for _ in range(before):
-            _step(_told(call, request, name))
+            _step(_run_module(call, request, result))
         recorder = recorder_of(result, 1)
-        return _Ran(recorder, _told(partial(_recorded, recorder, call), request, name), call=call)
+        return _Ran(recorder, _run_module(partial(_recorded, recorder, call), request, result), call=call)
     model, outputs, _ = _parts(result, request.inputs)
     return _Ran(recorder, outputs, model)
 
@@ -216,13 +216,13 @@ def _recorded(recorder: Recorder, call: Callable[[], object]) -> object:
         return call()
 
 
-def _told(call: Callable[[], object], request: CaptureRequest, name: str) -> object:
+def _run_module(call: Callable[[], object], request: CaptureRequest, module: nn.Module) -> object:
     """Call a module; an error in a program, or in a forward to capture, is reported as the program's own."""
-    return _run(call, name) if request.is_program or request.graph == "forward" else call()
+    return _run(call, type(module).__name__) if request.is_program or request.graph == "forward" else call()
 
 
 def _step(outputs: object) -> None:
-    tensors = [entry.tensor for entry in flatten_quietly(outputs) if entry.role == "output"]
+    tensors = [entry.tensor for entry in flatten(outputs, warns=False) if entry.role == "output"]
     torch.autograd.backward(tensors, list(map(ones_for, tensors)))
 
 
@@ -241,8 +241,7 @@ def explain_target(request: CaptureRequest) -> Explanation:
         result = _made_by(request.target, recorder)
         if isinstance(result, nn.Module):
             model = result if model is None else model
-            call, name = _call(result, request), type(result).__name__
-            result = _told(partial(_recorded, recorder, call), request, name)
+            result = _run_module(partial(_recorded, recorder, _call(result, request)), request, result)
         else:
             model, result, optimizer = _parts(result, request.inputs)
     except (SpecError, RuntimeError) as error:

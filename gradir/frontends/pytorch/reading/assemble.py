@@ -189,7 +189,7 @@ def assemble(
             captured, walked, named, TensorNodes(known), scope_of, sources=sources, placements=placements, groups=groups
         )
         nodes = assembly.nodes()
-        grad_fns, leaves = assembly.grad_fns(), assembly.leaves()
+        leaves = assembly.leaves()
         reached = set(map(id, leaves.values()))
         asking = (entry for entry in owned if entry.is_parameter and entry.tensor.requires_grad)
         unreached = [entry for entry in asking if id(entry.tensor) not in reached]
@@ -224,7 +224,7 @@ def assemble(
             vouch(graph)
         # A lazy module's parameter refuses every use before the module ran.
         usable = [torch.empty(0, requires_grad=True) if is_lazy(tensor) else tensor for tensor in tensors]
-        return LiveGraph(graph, captured, grad_fns, leaves, usable, modules.roots)
+        return LiveGraph(graph, captured, assembly.ids, leaves, usable, modules.roots)
 
 
 def _with_every_name(temporary: Sequence[Owned], owned: Sequence[Owned]) -> Sequence[Owned]:

@@ -22,9 +22,8 @@ from torch.autograd.function import FunctionCtx
 if TYPE_CHECKING:
     from gradir.frontends.pytorch.reading.walk import Walk
 
+# The longest path, in nodes, that every supported stack size frees by itself.
 SAFE_DEPTH = 1_000
-"""The longest path, in nodes, that every supported stack size frees by itself."""
-
 # Freeing a node then frees a Python object too, even one that Python let go.
 _NODES_KEEP_THEIR_OBJECTS: Final = torch.__version__ >= torch.torch_version.TorchVersion("2.13")
 # Every node of the last deep graph, while its roots live.
@@ -38,7 +37,6 @@ _frontier: dict[Any, None] = {}
 # By id() of a Python node, whose producers cannot be asked for once torch has freed it.
 _python_producers: dict[int, list[Any]] = {}
 _changing = threading.Lock()
-
 # A releasable node is in this many dicts of this module.
 _OWNERS: Final = 2
 

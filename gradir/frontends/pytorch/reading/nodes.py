@@ -65,7 +65,7 @@ class Assembly:
         self._symbols = Symbols()
         self._anatomies = Anatomies(self._symbols, groups)
         self._metadata = MetadataReader(self._symbols, placements)
-        self._ids: dict[GradFn, str] = {}
+        self.ids: dict[GradFn, str] = {}
         self._captured_ids: dict[int, str] = {}
         self._leaves: dict[str, Owned] = {}
         self._nodes: list[Node] = []
@@ -73,15 +73,11 @@ class Assembly:
     def nodes(self) -> list[Node]:
         """Return every node of the graph."""
         total = len(self._walked.order)
-        with stage("naming the nodes", total, self._ids.__len__):
+        with stage("naming the nodes", total, self.ids.__len__):
             steps = self._assign_ids()
         with stage("reading the nodes", total, self._nodes.__len__):
             self._write(steps)
         return self._nodes
-
-    def grad_fns(self) -> dict[GradFn, str]:
-        """Return the id of every grad_fn."""
-        return self._ids
 
     def leaves(self) -> dict[str, torch.Tensor]:
         """Return every leaf tensor by the id of its node."""
@@ -91,7 +87,7 @@ class Assembly:
         # Methods and fields are in local variables, as the ids take 16 % of the time of a large capture.
         steps: _Steps = [], [], []
         node_ids, anatomies, scopes = steps
-        ids, scope_of = self._ids, self._scope_of
+        ids, scope_of = self.ids, self._scope_of
         function, accumulator = self._allocator.function, self._allocator.accumulator
         leaf_ids = self._tensors.ids
         known, anatomy_of = self._anatomies.by_type, self._anatomies.of
@@ -130,8 +126,8 @@ class Assembly:
         return steps
 
     def _write(self, steps: _Steps) -> None:
-        reader = SavedReader(self._ids, self._tensors, self._add_buffer, self._symbols)
-        ids, edges, outputs_of, add = self._ids, self._walked.edges, self._metadata.of_node, self._nodes.append
+        reader = SavedReader(self.ids, self._tensors, self._add_buffer, self._symbols)
+        ids, edges, outputs_of, add = self.ids, self._walked.edges, self._metadata.of_node, self._nodes.append
         names, sources = self._intermediate_names(), self._sources
         written: set[str] = set()
         key: Any
@@ -211,7 +207,7 @@ class Assembly:
                 self._captured_ids[index],
                 role,
                 names=self._named.of(tensor).names,
-                inputs=() if producer is None else (Ref(self._ids[producer[0]], producer[1]),),
+                inputs=() if producer is None else (Ref(self.ids[producer[0]], producer[1]),),
                 outputs=(self._metadata.of_tensor(tensor),),
                 base=None if base is None else self._captured_ids[base],
             )
@@ -222,7 +218,7 @@ class Assembly:
         layouts = reader.layouts
         for _, _, tensor, producer, _ in self._captured:
             if producer is not None and tensor.layout is not torch.strided:
-                layouts[Ref(self._ids[producer[0]], producer[1])] = bare_name(tensor.layout)
+                layouts[Ref(self.ids[producer[0]], producer[1])] = bare_name(tensor.layout)
         undefined = self._undefined_outputs()
         places = {node.id: index for index, node in enumerate(self._nodes)}
         # What torch says of a tensor that there is not.
@@ -246,7 +242,7 @@ class Assembly:
         taken = {edge for inputs in edges.values() for edge in inputs if type(edge[0]) in kinds}
         taken.update(producer for _, _, _, producer, _ in self._captured if producer is not None)
         outputs = ((fn, number) for fn in edges if type(fn) in kinds for number in range(len(output_metadata(fn))))
-        return {Ref(self._ids[fn], number) for fn, number in outputs if (fn, number) not in taken}
+        return {Ref(self.ids[fn], number) for fn, number in outputs if (fn, number) not in taken}
 
 
 class NotedSources(Protocol):

@@ -202,22 +202,17 @@ class Captured(NamedTuple):
     base: int | None = None
 
 
-def flatten(outputs: object) -> list[Captured]:
+def flatten(outputs: object, *, warns: bool = True) -> list[Captured]:
     """Return the tensors with a graph in some outputs and the bases of views; warn about everything else in them."""
     leaves = find_leaves(outputs)
     captured = _captured(leaves)
     rest = [leaf for leaf in leaves if not _has_graph(leaf)]
-    if rest:
+    if rest and warns:
         kinds = ("a tensor" if isinstance(leaf.value, torch.Tensor) else type(leaf.value).__name__ for leaf in rest)
         named = ", ".join(f"{_called(leaf)} ({kind})" for leaf, kind in zip(rest[:_NAMED], kinds, strict=False))
         more = f" and {len(rest) - _NAMED} more" if len(rest) > _NAMED else ""
         warn(f"left out, since there is no graph behind it: {named}{more}")
     return captured
-
-
-def flatten_quietly(outputs: object) -> list[Captured]:
-    """Return the result of `flatten` without its warning."""
-    return _captured(find_leaves(outputs))
 
 
 def _captured(leaves: list[Leaf]) -> list[Captured]:

@@ -9,11 +9,10 @@ from gradir.frontends.pytorch.reading.keepalive import hold, protect
 from gradir.frontends.pytorch.reading.outputs import Captured
 from gradir.progress import stage
 
+# A grad_fn. torch's C++ nodes share no public type.
 GradFn: TypeAlias = Any
-"""A grad_fn. torch's C++ nodes share no public type."""
-
+# The next_functions of a grad_fn.
 Edges: TypeAlias = tuple[tuple[GradFn | None, int], ...]
-"""The next_functions of a grad_fn."""
 
 
 class Walk(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from linecache import getline
 from traceback import walk_stack
@@ -24,7 +24,7 @@ from torch import distributed
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.attributes import MetadataReader
-from gradir.frontends.pytorch.reading.distributed import Groups, group_called, reduction
+from gradir.frontends.pytorch.reading.distributed import group_called, reduction
 from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.collectives import Operand, Operands, Parts, unsent
@@ -32,12 +32,12 @@ from gradir.frontends.pytorch.recording.places import Place, Places
 from gradir.frontends.pytorch.recording.removable_modes import DispatchMode
 from gradir.frontends.pytorch.recording.sources import ShownLines, is_commands
 from gradir.frontends.pytorch.recording.steps import named, signature_of, tensors_in
-from gradir.frontends.pytorch.recording.timelines import Frame, Timeline
+from gradir.frontends.pytorch.recording.timelines import Frame, Timeline, path_of
 from gradir.frontends.texts import plain_text
 from gradir.ir import Collective
 
 if TYPE_CHECKING:
-    from gradir.frontends.pytorch.recording.rank import UntilStep
+    from gradir.frontends.pytorch.recording.rank import Exchanged, UntilStep
 
 # The operation that one is which torch has in several ways; those not named have their own name.
 _CALLED: Final[Mapping[str, str]] = {
@@ -149,23 +149,17 @@ class Exchange:
         for told in self._told(name, arguments, frame, stages):
             self._messages.append(_Message(replace(told, phase=phase), group, node, module, place, operands, is_shadow))
 
-    def collectives(
-        self,
-        groups: Groups,
-        ids: Mapping[GradFn, str],
-        path_of: Callable[[Frame | None], str],
-        id_of: Callable[[Operand], str],
-    ) -> Iterator[Collective]:
-        """All of it, with groups by their labels, nodes and operands by their ids, and modules by their paths."""
+    def collectives(self, exchanged: Exchanged) -> Iterator[Collective]:
+        """Yield all of it, in the words of the graph that was captured last."""
         lines = ShownLines()
         for collective, group, node, frame, place, operands, _ in self._messages:
             yield replace(
                 collective,
-                group=groups.label(group),
-                node="" if node is None else ids.get(node, ""),
-                scope=path_of(frame),
+                group=exchanged.groups.label(group),
+                node="" if node is None else exchanged.ids.get(node, ""),
+                scope=path_of(frame, exchanged.modules.paths),
                 source=None if place is None else lines(place.code, place.instruction),
-                operands=tuple(filter(None, dict.fromkeys(map(id_of, operands)))),
+                operands=tuple(filter(None, dict.fromkeys(map(exchanged.names, operands)))),
             )
 
     def _told(

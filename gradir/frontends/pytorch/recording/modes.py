@@ -27,7 +27,7 @@ from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.places import locate_function
-from gradir.frontends.pytorch.recording.removable_modes import DispatchMode, FunctionMode, Noting, NotingMode
+from gradir.frontends.pytorch.recording.removable_modes import DispatchMode, FunctionMode, Noting
 from gradir.frontends.pytorch.recording.sources import SourceMode
 from gradir.frontends.pytorch.recording.steps import DATA, INPLACE, VIEW, tensors_in
 from gradir.frontends.walks import closed_over, reached
@@ -241,20 +241,14 @@ def _version(tensor: torch.Tensor) -> int:
 
 
 # What is made of the numbers that these read has no past.
-_EXITS: Final = {"__array__", "__bool__", "__complex__", "__float__", "__index__", "__int__"} | {
-    *("as_tensor", "asarray", "item", "numpy", "tensor", "tolist")
+_EXITS: Final = {
+    *("__array__", "__bool__", "__complex__", "__float__", "__index__", "__int__"),
+    *("as_tensor", "asarray", "item", "numpy", "tensor", "tolist"),
 }
 
 
-def enter_modes(entered: ExitStack, flow: Flow) -> None:
-    """Note in a flow what this thread computes until a stack is left, without keeping the flow alive."""
-    entered.enter_context(CompiledParts(flow))
-    entered.enter_context(_Calls(flow))
-    entered.enter_context(NotingMode(flow))
-
-
-class _Calls(FunctionMode):
-    """Tells a flow which function of torch the program called."""
+class CallsMode(FunctionMode):
+    """Tells a flow which function of torch the program called, without keeping the flow alive."""
 
     def __init__(self, flow: Flow) -> None:
         super().__init__()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 import torch
@@ -31,7 +30,7 @@ from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.collectives import OperandNames
 from gradir.frontends.pytorch.recording.exchange import Exchange, ExchangeMode
 from gradir.frontends.pytorch.recording.steps import INPLACE, named, signature_of, tensors_in
-from gradir.frontends.pytorch.recording.timelines import Timeline, path_of
+from gradir.frontends.pytorch.recording.timelines import Timeline
 from gradir.frontends.texts import plain_text
 from gradir.ir import Collective, Graph, Producer, Rank
 from gradir.ir.ids import split_id
@@ -48,10 +47,10 @@ class Exchanged:
     def __init__(self, *, is_dry: bool = False) -> None:
         self._is_dry = is_dry
         self._exchanges: dict[Timeline, Exchange] = {}
-        self._ids: dict[GradFn, str] = {}
+        self.ids: dict[GradFn, str] = {}
         self.modules: Modules = modules_below({})
         self._device = "cpu"
-        self._names = OperandNames(self.modules, {})
+        self.names = OperandNames(self.modules, {})
         self._synced: dict[int, bool] = {}
         self._until: UntilStep | None = None
         # Of the graph that was captured last.
@@ -90,17 +89,15 @@ class Exchanged:
         """A capture with what was exchanged so far; what comes later is told in its words, see `with_collectives`."""
         self.modules = modules
         self._device = next((device_name(entry.tensor.device) for entry in live.captured), "cpu")
-        self._ids.update(live.grad_fns)
+        self.ids.update(live.grad_fns)
         if self._is_dry:
             live = live.with_options({"dry": True})
-        self._names = OperandNames(modules, live.grad_fns)
+        self.names = OperandNames(modules, live.grad_fns)
         return live._replace(graph=self.with_collectives(live.graph))
 
     def with_collectives(self, graph: Graph) -> Graph:
         """A graph with this process's rank, and with all that was exchanged."""
-        module_of = partial(path_of, paths=self.modules.paths)
-        words = (self.groups, self._ids, module_of, self._names)
-        found = [each for exchange in self._exchanges.values() for each in exchange.collectives(*words)]
+        found = [each for exchange in self._exchanges.values() for each in exchange.collectives(self)]
         rank = rank_of(self.groups, self.modules, self._device)
         pipeline = next(filter(None, (exchange.pipeline for exchange in self._exchanges.values())), None)
         if rank is not None:
@@ -121,7 +118,7 @@ class Exchanged:
     def stopped(self, why: str, modules: Modules) -> Graph | None:
         """Return a graph without nodes, with what was exchanged in a step that did not come to its backward."""
         self.number_groups()
-        self.modules, self._names = modules, OperandNames(modules, {})
+        self.modules, self.names = modules, OperandNames(modules, {})
         empty = Graph({}, producer=Producer(__version__, "torch", str(torch.__version__)))
         graph = self.with_collectives(empty) if distributed.is_initialized() else empty
         if graph.rank is None:

@@ -157,8 +157,6 @@ def buffers_and_random_numbers_kept(live: LiveGraph) -> Iterator[None]:
                     tensor.data.copy_(copy)
 
 
-_FREE: Final = frozenset({"resize_", private.RESIZE})
-_STORAGES: Final = frozenset({"storage", "untyped_storage", private.TYPED_STORAGE})
 _DICTS: Final = (dict, OrderedDict, defaultdict)
 # Of these very types: a derived class may hold more, and is an object.
 _CONTAINERS: Final = (*_DICTS, list, set, deque)
@@ -188,9 +186,9 @@ def _why_once(fn: GradFn) -> tuple[str, str]:
     if is_compiled and getattr(cls.metadata, "bw_donated_idxs", None) and pkgutil.resolve_name(private.DONATES):
         remedy = f"set {private.DONATES} = False before compiling, or "
         return "was compiled with donated buffers, which its backward can use once", remedy
-    if any(names & _FREE and names & _STORAGES for names in map(reach.names_in, _own_functions(fn))):
-        return "frees storages in its backward", ""
-    return "", ""
+    resizing, storages = {"resize_", private.RESIZE}, {"storage", "untyped_storage", private.TYPED_STORAGE}
+    frees = any(names & resizing and names & storages for names in map(reach.names_in, _own_functions(fn)))
+    return "frees storages in its backward" if frees else "", ""
 
 
 def _own_functions(fn: GradFn) -> Iterator[FunctionType]:
