@@ -105,7 +105,7 @@ def function_run_by(frame: FrameType) -> str:
 
 @lru_cache(maxsize=4096)
 def _forward_of(code: CodeType) -> str:
-    """The custom Function whose forward code is; from torch 2.14 on, none of torch's runs between it and the call."""
+    """Return the custom Function whose forward code is: from torch 2.14 on, no code of torch's runs in between."""
     classes = [torch.autograd.Function]
     for kind in classes:
         if _code(vars(kind).get("forward")) is code:

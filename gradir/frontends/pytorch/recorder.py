@@ -104,8 +104,8 @@ class Recorder:
                 from gradir.frontends.pytorch.recording.cost import Costs
 
                 costs = self._costs.setdefault(timeline, Costs(timeline, are_timed=self._cost == "time"))
-                for mode in (CompiledParts(costs), NotingMode(costs)):
-                    hooks.enter_context(mode)
+                hooks.enter_context(CompiledParts(costs))
+                hooks.enter_context(NotingMode(costs))
             if self._notes_flow:
                 flow = self._flows.setdefault(timeline, Flow(timeline))
                 flow.looks_at_results = self._looks_at_results
@@ -221,7 +221,7 @@ class Recorder:
         return self._exchanged
 
     def modules(self, model: object = None) -> Modules:
-        """The modules of the model, or else those that were called from outside any other, by their variables."""
+        """Return the modules of the model, or else those that were called from outside any other."""
         modules = self._given(model)
         return modules if modules.roots else self._with_strays(modules)
 
@@ -330,7 +330,7 @@ class Recorder:
         return participants.taking_part(ran, paths, walked, temporary)
 
     def _all_temporary(self) -> dict[int, _Temporary]:
-        """By id(), the parameters that modules had while they ran and have no more, whichever module exchanged them."""
+        """Return by id() the parameters that modules had while they ran and have no more."""
         found = dict(self._temporary)
         for outside in (outside for flow in self._flows.values() for outside in flow.outside if outside.owner):
             tensor = outside.tensor()

@@ -264,7 +264,7 @@ def _made_by(target: object, recorder: Recorder) -> object:
 
 
 def _parts(result: object, inputs: Sequence[str]) -> tuple[nn.Module | None, object, object]:
-    """The model, the outputs and the optimizers of what a PROGRAM names or returns, which has to have the outputs."""
+    """Return the model, the outputs and the optimizers of what a PROGRAM names or returns."""
     if inputs:
         raise SpecError("--input is for a module; PROGRAM names a tensor or a callable that returns tensors")
     if isinstance(result, (tuple, list)) and isinstance(next(iter(result), None), nn.Module):

@@ -86,7 +86,7 @@ _Counts: TypeAlias = defaultdict[str, int]
 
 
 def scope_table(paths: Mapping[nn.Module, str], owned: Iterable[Owned], calls: Mapping[int, int]) -> tuple[Scope, ...]:
-    """One `Scope` per module, in registration order; ``calls`` are by id() of the modules."""
+    """Return one `Scope` for each module, in registration order; ``calls`` are by id() of the modules."""
     own, total, trainable = _parameter_counts(owned)
     class_names = Memo[type, str](lambda kind: plain_text(kind.__name__))
     details = Memo[str, str](lambda text: plain_text(" ".join(text.split()))[:_MAX_DETAIL])
@@ -99,7 +99,7 @@ def scope_table(paths: Mapping[nn.Module, str], owned: Iterable[Owned], calls: M
 
 
 def _parameter_counts(owned: Iterable[Owned]) -> tuple[_Counts, _Counts, _Counts]:
-    """By path: the elements of the module's own parameters, of those of its whole subtree, the trainable of these."""
+    """Count by path the elements of a module's own parameters, of those of its subtree, and the trainable of these."""
     counts: defaultdict[tuple[str, ...], int] = defaultdict(int)
     asking: defaultdict[tuple[str, ...], int] = defaultdict(int)
     for entry in owned:
@@ -228,7 +228,7 @@ def assemble(
 
 
 def _with_every_name(temporary: Sequence[Owned], owned: Sequence[Owned]) -> Sequence[Owned]:
-    """The temporary parameters with all names of those in whose place they were; not what a module has anyway."""
+    """Return the temporary parameters that no module has now, with all names of those in whose place they were."""
     if not temporary:
         return temporary
     own = {id(entry.tensor) for entry in owned}

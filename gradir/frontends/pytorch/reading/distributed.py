@@ -41,7 +41,7 @@ class Groups:
         """The groups by label, in the order in which they were met."""
 
     def in_words(self, fn: object) -> Iterator[tuple[str, object]]:
-        """The attributes that a custom Function's code set, such as the group that it communicates in."""
+        """Yield the attributes that a custom Function's code set, such as the group that it communicates in."""
         kept = vars(fn)
         mesh = next(filter(None, map(_mesh_of, kept.values())), None)
         group = next(filter(_is_group, kept.values()), None)
@@ -83,7 +83,7 @@ class Groups:
         return tuple([_joined(self._words(item, mesh)) for item in items])
 
     def label(self, group: Any) -> str:
-        """The label of a process group."""
+        """Return the label of a process group."""
         label = self._labels.get(group.group_name)
         if label is None:
             word = _description(group)
@@ -108,7 +108,7 @@ class Groups:
         self.met.clear()
 
     def dimensions(self) -> Iterator[str]:
-        """The labels of the groups that are dimensions of a mesh."""
+        """Yield the labels of the groups that are dimensions of a mesh."""
         return (label for label, group in self.met.items() if _description(group).startswith(_MESH))
 
 
@@ -118,7 +118,7 @@ def _description(group: Any) -> str:
 
 
 def group_called(name: str) -> object:
-    """The process group of that name in this process; ``None`` where there is none."""
+    """Return the process group of that name in this process, or ``None``."""
     if not in_process_group():
         return None
     try:
@@ -129,7 +129,7 @@ def group_called(name: str) -> object:
 
 
 def reduction(value: object) -> str | None:
-    """The word for a kind of reduction; ``None`` for what is none."""
+    """Return the word for a kind of reduction, or ``None`` for another object."""
     return str(getattr(value, "op", value)).rpartition(".")[2].lower() if _is_reduction(value) else None
 
 
@@ -193,7 +193,7 @@ def _module_of(kind: object) -> str:
 
 
 def sharding_groups(modules: Iterable[nn.Module]) -> Iterator[Any]:
-    """What gathers and reduces the parameters of each module that `fully_shard` was applied to."""
+    """Yield the objects that gather and reduce the parameters of modules under `fully_shard`."""
     for module in modules:
         state_of: Any = getattr(type(module), private.FSDP_STATE, None)
         state = None if state_of is None else state_of(module)
@@ -203,7 +203,7 @@ def sharding_groups(modules: Iterable[nn.Module]) -> Iterator[Any]:
 
 
 def forms_of_sharded(modules: Iterable[nn.Module]) -> Iterator[tuple[torch.Tensor, ...]]:
-    """The tensors that each parameter under `fully_shard` is: the whole, once that was made, and the process's part."""
+    """Yield the tensors of each parameter under `fully_shard`: the whole, once it was made, and the process's part."""
     for group in sharding_groups(modules):
         for parameter in getattr(group, private.FSDP_PARAMETERS, ()):
             forms = (getattr(parameter, name, None) for name in private.FSDP_FORMS)
@@ -223,7 +223,7 @@ def placements_of(modules: Iterable[nn.Module], tensors: Iterable[torch.Tensor])
 
 
 def mesh_of_tensor(tensor: torch.Tensor) -> Any:
-    """The mesh over which a tensor is spread; ``None`` of one that is not."""
+    """Return the mesh over which a tensor is spread, or ``None``."""
     return getattr(tensor, "device_mesh", None) if _is_of(tensor, _DISTRIBUTED_TENSORS, "DTensor") else None
 
 

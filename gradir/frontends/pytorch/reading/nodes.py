@@ -220,6 +220,8 @@ class Assembly:
             if producer is not None and tensor.layout is not torch.strided:
                 layouts[Ref(self.ids[producer[0]], producer[1])] = bare_name(tensor.layout)
         undefined = self._undefined_outputs()
+        if not (layouts or undefined):
+            return
         places = {node.id: index for index, node in enumerate(self._nodes)}
         # What torch says of a tensor that there is not.
         nothing = TensorMeta(bare_name(torch.get_default_dtype()), ())

@@ -127,7 +127,7 @@ class _Search:
 
 
 def _entries_of(value: Any) -> tuple[_Entries | None, bool]:
-    """The entries of a value by key, none of what is not taken apart; and whether it is an object, and no record."""
+    """Return the entries of a value by key, if it is taken apart, and whether it is an object and no record."""
     kind = type(value)
     if kind is types.MappingProxyType:
         return _entries_of(gc.get_referents(value)[0])
@@ -185,10 +185,6 @@ _CONTAINERS: Final[dict[Any, Callable[[Any], _Entries]]] = {
 }
 
 
-# How many outputs without a graph a warning names.
-_NAMED: Final = 5
-
-
 class Captured(NamedTuple):
     """A tensor to show: an output at a ``path`` in what was captured, or the base of one that is a view.
 
@@ -209,8 +205,9 @@ def flatten(outputs: object, *, warns: bool = True) -> list[Captured]:
     rest = [leaf for leaf in leaves if not _has_graph(leaf)]
     if rest and warns:
         kinds = ("a tensor" if isinstance(leaf.value, torch.Tensor) else type(leaf.value).__name__ for leaf in rest)
-        named = ", ".join(f"{_called(leaf)} ({kind})" for leaf, kind in zip(rest[:_NAMED], kinds, strict=False))
-        more = f" and {len(rest) - _NAMED} more" if len(rest) > _NAMED else ""
+        # The first five: a record of a program's may have thousands.
+        named = ", ".join(f"{_called(leaf)} ({kind})" for leaf, kind in zip(rest[:5], kinds, strict=False))
+        more = f" and {len(rest) - 5} more" if len(rest) > 5 else ""
         warn(f"left out, since there is no graph behind it: {named}{more}")
     return captured
 
@@ -257,10 +254,8 @@ def _producer(tensor: torch.Tensor) -> tuple[Any, int] | None:
 def _why_no_graph(tensor: torch.Tensor) -> str:
     dtype = str(tensor.dtype).removeprefix("torch.")
     if not (tensor.is_floating_point() or tensor.is_complex()):
-        return (
-            f"its dtype {dtype} carries no gradient (samples, indices and comparisons never do); "
-            "capture a floating-point tensor such as a log-probability instead"
-        )
+        advice = "capture a floating-point tensor such as a log-probability instead"
+        return f"its dtype {dtype} carries no gradient (samples, indices and comparisons never do); {advice}"
     if tensor.is_inference():
         return "it was made under torch.inference_mode()"
     if not torch.is_grad_enabled():

@@ -245,7 +245,7 @@ class SavedReader:
 
 
 def _own_output(fn: GradFn, node_id: str, name: str, raw: Any, siblings: tuple[Any, ...] | None) -> Ref | None:
-    """The output of a function itself that it saved, which torch saves without its grad_fn and unpacks with it."""
+    """Return the function's own output that it saved: torch saves it without its grad_fn and unpacks it with that."""
     if clears_what_is_read(fn) or any(getattr(entry, "unpack_hook", raw) is not None for entry in siblings or ()):
         return None
     # What was freed or changed raises. A class of tensors is not told.

@@ -84,7 +84,7 @@ def modules_below(roots: Mapping[str, nn.Module]) -> Modules:
 
 
 def is_own(tensor: torch.Tensor) -> bool:
-    """Whether a tensor in the place of a parameter is one, and not computed: as a hypernetwork does, or an average."""
+    """Return whether a tensor in the place of a parameter is one, and not computed, as by a hypernetwork."""
     return tensor.is_leaf and (tensor.requires_grad or isinstance(tensor, nn.Parameter))
 
 
@@ -106,7 +106,7 @@ class TensorNodes:
         self._owners.update(zip(reversed(storages), reversed(nodes), strict=True))
 
     def owner_of(self, storage: int) -> Owned | str | None:
-        """The node of the leaf or buffer that owns a storage, or the module's tensor that does and has no node yet."""
+        """Return the node of the leaf or buffer that owns a storage, or the module's tensor that has no node yet."""
         return self._owners.get(storage)
 
 
@@ -170,7 +170,7 @@ class NamedTensors:
                 self.intermediates.append((tensor, name))
 
     def of(self, tensor: torch.Tensor) -> Owned:
-        """The tensor with every name, the one to show first, and the module that holds it, empty if none does."""
+        """Return the tensor with every name, the one to show first, and the path of the module that holds it."""
         key = id(tensor)
         entry = self.owned.get(key) or Owned(tensor, (), "")
         given = self._given.get(key, ()) if self._given else ()

@@ -101,7 +101,7 @@ def _accumulating(node: GradFn | None) -> torch.Tensor | None:
 
 
 def unsent(func: Any, arguments: Mapping[str, Any], group: Any) -> Any:
-    """What a collective returns that was not sent, as if each process had sent what this one sends."""
+    """Return the result of a collective that was not sent, as if each process had sent the same as this one."""
     schema = private.schema_of(func)
     namespace, _, name = schema.name.partition("::")
     if namespace == "c10d":
@@ -133,7 +133,7 @@ def _shaped(name: str, tensor: torch.Tensor, arguments: Mapping[str, Any], size:
 
 
 def _finished(name: str, returns: int, arguments: Mapping[str, Any]) -> Any:
-    """What an operation of torch.distributed returns: a work that is done, behind the tensors that it filled."""
+    """Return a work that is done, behind the tensors that it filled, as an operation of torch.distributed does."""
     if not returns:
         return None
     first = next(iter(arguments.values()))

@@ -183,7 +183,7 @@ class Flow:
         return {self.value_of(tensor) for tensor in living if tensor is not None}
 
     def made_parameters(self) -> dict[Value, torch.Tensor]:
-        """By what they hold now, the living parameters that are the very objects which a step gave."""
+        """Return the living parameters that are the very objects which a step gave, by their present values."""
         others = {id(outside.tensor()) for outside in self.outside}
         living = ((known(), value) for key, (known, value) in self._values.items() if key not in others)
         return {value: tensor for tensor, value in living if tensor is not None and _role(tensor) == "parameter"}

@@ -150,7 +150,7 @@ class _Forward:
         return all(self._initial.role_of(value) == "input" and not self._is_made(value) for value in taken)
 
     def _is_wanted(self, step: Step) -> bool:
-        """Whether what nothing takes may be what all this was made for: no update of a parameter or from outside."""
+        """Return whether an unused result may be the aim of a forward: no update of a parameter or outside memory."""
         is_shown = bool(step.inputs) and step.called not in _NUMBERS
         return is_shown and all(self._is_made(read.value) for read in step.of_kind("inplace"))
 

@@ -92,7 +92,7 @@ class Initial:
         return self._root(value) in self._made
 
     def role_of(self, value: Value) -> str:
-        """The role of the tensor whose memory a value is in; empty if the forward made that for no such tensor."""
+        """Return the role of the tensor whose memory a value is in; empty if the forward made it for no such tensor."""
         root = self._root(value)
         if root in self._made:
             return self._made[root].role
@@ -135,7 +135,7 @@ class Initial:
         return carrying
 
     def _all_made(self, owned: Iterable[Owned]) -> dict[Value, Made]:
-        """By the value that first had their memory, the tensors that are alone in it."""
+        """Return the tensors that are alone in their memory, by the value that first had it."""
         found: dict[Value, dict[int, Made]] = {}
         for made in self._candidates(owned):
             root = self._root(made.value)

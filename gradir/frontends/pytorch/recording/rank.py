@@ -57,7 +57,7 @@ class Exchanged:
         self.groups = Groups()
 
     def noting(self, timeline: Timeline) -> ExchangeMode:
-        """A context in which this thread's messages are noted."""
+        """Return a context that notes this thread's messages."""
         return ExchangeMode(self._exchanges.setdefault(timeline, Exchange(timeline, is_dry=self._is_dry)))
 
     def note_call(self, module: nn.Module) -> None:
@@ -80,13 +80,13 @@ class Exchanged:
             exchange.stop_sending(until)
 
     def number_groups(self) -> None:
-        """Label anew."""
+        """Label the groups anew."""
         self.groups = Groups()
         if in_process_group():
             self.groups.number()
 
     def located(self, live: LiveGraph, modules: Modules) -> LiveGraph:
-        """A capture with what was exchanged so far; what comes later is told in its words, see `with_collectives`."""
+        """Return a capture with what was exchanged so far; `with_collectives` tells later messages in its words."""
         self.modules = modules
         self._device = next((device_name(entry.tensor.device) for entry in live.captured), "cpu")
         self.ids.update(live.grad_fns)
@@ -96,7 +96,7 @@ class Exchanged:
         return live._replace(graph=self.with_collectives(live.graph))
 
     def with_collectives(self, graph: Graph) -> Graph:
-        """A graph with this process's rank, and with all that was exchanged."""
+        """Return a graph with this process's rank, and with all that was exchanged."""
         found = [each for exchange in self._exchanges.values() for each in exchange.collectives(self)]
         rank = rank_of(self.groups, self.modules, self._device)
         pipeline = next(filter(None, (exchange.pipeline for exchange in self._exchanges.values())), None)
@@ -181,7 +181,7 @@ def wrappers_among(modules: Modules, synced: Mapping[int, bool], graph: Graph) -
 
 
 def _has_finished(reducer: Any) -> bool:
-    """Whether no bucket waits for a gradient, in the words of torch, which would refuse another forward."""
+    """Return whether no bucket waits for a gradient: torch would refuse another forward."""
     try:
         getattr(reducer, private.DDP_FINISHED, bool)()
     except RuntimeError:

@@ -111,7 +111,7 @@ class DispatchMode(_Mode, private.TorchDispatchMode):  # type: ignore[misc]
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Whether what is compiled is compiled beside this mode; torch runs it uncompiled else, or refuses to."""
+        """Return whether torch compiles beside this mode; else it runs uncompiled code, or refuses to."""
         return True
 
 

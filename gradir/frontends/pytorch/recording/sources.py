@@ -7,7 +7,7 @@ import sys
 import threading
 import weakref
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from itertools import islice, takewhile
 from operator import itemgetter
 from pathlib import Path
@@ -157,24 +157,23 @@ class SourceLookup:
 
     def source(self, number: int) -> Source | None:
         """Return the line that made the node of this number."""
-        log, index, _ = self._found(number)
-        return None if log is None else self._lines(log.calls[index].code, log.calls[index].instruction)
+        call, _ = self._found(number)
+        return None if call is None else self._lines(call.code, call.instruction)
 
     def variable(self, number: int) -> str | None:
         """Return the variable that was assigned the result of the node of this number."""
-        log, index, superseded = self._found(number)
-        call = None if log is None else log.calls[index]
-        if call is None or call.variable is None or number != call.end - 1 or index in superseded:
+        call, is_superseded = self._found(number)
+        if call is None or call.variable is None or number != call.end - 1 or is_superseded:
             return None
         return plain_text(call.variable)
 
-    def _found(self, number: int) -> tuple[SourceLog | None, int, Set[int]]:
-        """Return the log and the place in it of the call that made a node, with the calls whose values others made."""
+    def _found(self, number: int) -> tuple[_Call | None, bool]:
+        """Return the call that made a node, and whether another one made the value of its instruction."""
         for log, others, superseded in self._logs:
             index = log.index(number)
             if index is not None and number not in others:
-                return log, index, superseded
-        return None, 0, frozenset()
+                return log.calls[index], index in superseded
+        return None, False
 
 
 class ShownLines:

@@ -81,7 +81,7 @@ def retained_gradients_kept() -> Iterator[Callable[..., None]]:
 
 def refuse_lasting(grad_fns: Iterable[GradFn], leaves: Sequence[torch.Tensor]) -> None:
     """Refuse a graph on which every backward leaves something behind."""
-    if any(reach.is_reentrant_checkpoint(fn) for fn in grad_fns):
+    if any(map(reach.is_reentrant_checkpoint, grad_fns)):
         raise CaptureError(
             "a reentrant checkpoint adds up gradients that a process group then sends, so verifying would change the "
             "next backward: use checkpoint(..., use_reentrant=False), or verify in a process without a group"
