@@ -147,10 +147,10 @@ class _Fakes(private.FakeTensorMode):  # type: ignore[misc]
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = super().dispatch(func, types, args, kwargs or {})
-        if type(made) is not private.FakeTensor or made.constant is not None or not _makes_of_numbers(func):
+        is_fake = type(made) is private.FakeTensor and made.constant is None
+        if not (is_fake and _makes_of_numbers(func) and _is_small(made)):
             return made
-        if not _is_small(made):
-            return made
+        # Models with stochastic depth take such numbers: ``[rate.item() for rate in torch.linspace(0, 0.1, depth)]``.
         with private.no_dispatch():
             values = func(*args, **(kwargs or {}))
         return self.fake_tensor_converter.from_real_tensor(self, values, make_constant=True)
@@ -170,10 +170,8 @@ def without_data() -> Iterator[None]:
 
     def build_alone(self: object, *args: Any, **options: Any) -> None:
         if not can_build:
-            raise CaptureError(
-                f"torch {torch.__version__} cannot build a DistributedDataParallel without data: use a newer torch, or "
-                "torchrun"
-            )
+            why = f"torch {torch.__version__} cannot build a DistributedDataParallel without data"
+            raise CaptureError(f"{why}: use a newer torch, or torchrun")
         build(self, *args, **{**options, _UNSYNCED: False})
 
     def draw_once(tensor: torch.Tensor, mean: float, std: float, *_: Any, **__: Any) -> torch.Tensor:

@@ -115,9 +115,8 @@ def _forward_of(code: CodeType) -> str:
 
 
 # Modules and tensors.
-_TRACED: Final = _word(
-    "torch.jit._script:_actual_script_module", "to find what a traced module is made of", "it seems to be empty"
-)
+_MADE_OF: Final = ("to find what a traced module is made of", "it seems to be empty")
+_TRACED: Final = _word("torch.jit._script:_actual_script_module", *_MADE_OF)
 
 
 def fields_of(thing: object) -> dict[str, Any]:
@@ -157,20 +156,14 @@ hooks_of: Final = _reader("tensor._backward_hooks", "to refuse what communicates
 backward_pre_hooks_of: Final = _members("module._backward_pre_hooks", "to name the hook that changes a gradient")
 storage_handle: Final[Callable[[Any], int]] = _reader("storage._cdata", "to tell which tensors share their memory")
 StorageWeakRef: Final = _found("torch.multiprocessing.reductions.StorageWeakRef", "to keep the places of memory apart")
-FLAT_PARAMETER: Final = _word(
-    "torch.distributed.fsdp._flat_param:_is_flat_param",
-    "to find the parameters in a flat one",
-    "they are said to be unreached, and verifying breaks the next forward",
-)
-SPECTRAL_NORM: Final = _word(
-    "torch.nn.utils.parametrizations:_SpectralNorm",
-    "to know a cut of torch's own",
-    "it is told as one of the program's",
-)
+_BREAKS: Final = "they are said to be unreached, and verifying breaks the next forward"
+_FLAT: Final = ("to find the parameters in a flat one", _BREAKS)
+FLAT_PARAMETER: Final = _word("torch.distributed.fsdp._flat_param:_is_flat_param", *_FLAT)
+_CUT: Final = ("to know a cut of torch's own", "it is told as one of the program's")
+SPECTRAL_NORM: Final = _word("torch.nn.utils.parametrizations:_SpectralNorm", *_CUT)
 without_overrides: Final = _found("torch._C.DisableTorchFunction", "to read tensors without running overrides")
-modes_set_aside: Final = _found(
-    "torch.utils._python_dispatch._disable_current_modes", "to look at a graph while it is recorded"
-)
+_MODES: Final = "torch.utils._python_dispatch"
+modes_set_aside: Final = _found(f"{_MODES}._disable_current_modes", "to look at a graph while it is recorded")
 without_dispatch_modes: Final = _found("torch._C._DisableTorchDispatch", "to read tensors without telling modes")
 
 # Nodes.
@@ -212,12 +205,10 @@ _FAKE: Final = "torch._subclasses.fake_tensor"
 FakeTensor: Final = _found(f"{_FAKE}.FakeTensor", "to tell tensors that have no data")
 FakeTensorMode: Final = _found(f"{_FAKE}.FakeTensorMode", "to capture without data")
 unset_fake_temporarily: Final = _found(f"{_FAKE}.unset_fake_temporarily", "to keep the tensors of meshes real")
-REMEMBERED: Final = _word(
-    "torch._subclasses.meta_utils:tensor_memo", "to move a model without data", "such models are refused"
-)
-TRUNCATED_NORMAL: Final = _word(
-    "torch.nn.init._no_grad_trunc_normal_", "to build what is initialised so without data", "such models are refused"
-)
+_REFUSED: Final = "such models are refused"
+REMEMBERED: Final = _word("torch._subclasses.meta_utils:tensor_memo", "to move a model without data", _REFUSED)
+_TRUNCATED: Final = "to build what is initialised so without data"
+TRUNCATED_NORMAL: Final = _word("torch.nn.init._no_grad_trunc_normal_", _TRUNCATED, _REFUSED)
 # torch raises one of these where a program needs the values of a tensor that has none.
 LOOKED_AT: Final = (
     _found(f"{_FAKE}.DataDependentOutputException", "to tell what looks at values"),
@@ -231,7 +222,7 @@ no_dispatch: Final = _found("torch.utils._mode_utils.no_dispatch", "to compute t
 # What runs in a forward.
 # Whether torch tells each ``detach`` once more, of its own result, before the program has that.
 DETACHES_TWICE: Final = torch.__version__ < torch.torch_version.TorchVersion("2.11")
-TorchDispatchMode: Final = _found("torch.utils._python_dispatch.TorchDispatchMode", "to note every operation")
+TorchDispatchMode: Final = _found(f"{_MODES}.TorchDispatchMode", "to note every operation")
 # The operation behind ``item``.
 READS_A_NUMBER: Final = "_local_scalar_dense"
 _WHOLE: Final = "to note a compiled part as one operation"
@@ -249,13 +240,11 @@ function_modes: Final[Callable[[], list[Any]]] = _found("torch.overrides._get_cu
 pop_function_mode: Final[Callable[[], Any]] = _found("torch.overrides._pop_mode", _WHOLE)
 push_function_mode: Final[Callable[[Any], None]] = _found("torch.overrides._push_mode", _WHOLE)
 _IN_ORDER: Final = "to leave modes out of turn"
-_MODES: Final = "torch.utils._python_dispatch"
 dispatch_modes: Final[Callable[[], list[Any]]] = _found(f"{_MODES}._get_current_dispatch_mode_stack", _IN_ORDER)
 pop_dispatch_mode: Final[Callable[[], Any]] = _found(f"{_MODES}._pop_mode", _IN_ORDER)
 push_dispatch_mode: Final[Callable[[Any], None]] = _found(f"{_MODES}._push_mode", _IN_ORDER)
-_DEFAULT: Final = _word(
-    "torch._GLOBAL_DEVICE_CONTEXT", "to record below the modes of a program", "it cannot change its default device"
-)
+_BELOW: Final = ("to record below the modes of a program", "it cannot change its default device")
+_DEFAULT: Final = _word("torch._GLOBAL_DEVICE_CONTEXT", *_BELOW)
 # It has the mode by which a thread makes tensors on a device, for which torch wants the lowest place.
 default_device: Final = getattr(torch, _DEFAULT, None)
 
@@ -373,13 +362,12 @@ def finished_work(future: Any) -> Any:
     return getattr(_distributed_c10d, _FINISHED)(future)
 
 
-def process_group_of(boxed: object) -> Any:
+def process_group_of(boxed: Any) -> Any:
     """Return the process group that an operation was given in the dispatcher's form; ``None`` where it is none."""
     from torch.distributed import ProcessGroup
 
     try:
-        # mypy does not know this name.
-        return getattr(ProcessGroup, "unbox")(boxed)  # noqa: B009
+        return ProcessGroup.unbox(boxed)
     except (AttributeError, RuntimeError, TypeError):
         return None
 

@@ -229,10 +229,8 @@ def _step(outputs: object) -> None:
 def explain_target(request: CaptureRequest) -> Explanation:
     """Explain the gradients of the parameters behind what `capture_target` captures."""
     if not request.is_program and not isinstance(request.target, nn.Module):
-        raise CaptureError(
-            "front-end 'torch' explains a forward that was recorded: "
-            "`with gradir.record(model, flow=True) as rec: loss = ...`, then `rec.explain(loss)`"
-        )
+        advice = "`with gradir.record(model, flow=True) as rec: loss = ...`, then `rec.explain(loss)`"
+        raise CaptureError(f"front-end 'torch' explains a forward that was recorded: {advice}")
     _set_seed(request)
     recorder = Recorder(CaptureRequest(flow=True))
     model: Any = request.model

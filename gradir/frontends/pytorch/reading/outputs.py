@@ -205,7 +205,6 @@ def flatten(outputs: object, *, warns: bool = True) -> list[Captured]:
     rest = [leaf for leaf in leaves if not _has_graph(leaf)]
     if rest and warns:
         kinds = ("a tensor" if isinstance(leaf.value, torch.Tensor) else type(leaf.value).__name__ for leaf in rest)
-        # The first five: a record of a program's may have thousands.
         named = ", ".join(f"{_called(leaf)} ({kind})" for leaf, kind in zip(rest[:5], kinds, strict=False))
         more = f" and {len(rest) - 5} more" if len(rest) > 5 else ""
         warn(f"left out, since there is no graph behind it: {named}{more}")
